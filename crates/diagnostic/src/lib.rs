@@ -1,0 +1,278 @@
+//! Findings about a text that a user wrote, rendered as rustc renders its own.
+//!
+//! A [`Diagnostic`] says what is wrong, where, and what to do about it. It is made by the crates
+//! that read a user's text (configuration, gateway programs, packet diagrams) and shown by the
+//! command line, as a picture of the text ([`Diagnostic::render`]) or as data ([`Finding`]).
+//!
+//! Every finding carries a [`Code`] with its explanation, so that an unexplained code cannot be
+//! reported. The hundreds of a code number say who reports it:
+//!
+//! | codes | reported by |
+//! |---|---|
+//! | `GW00xx` | `diagram`: packet diagrams and field lists |
+//! | `GW01xx` | `config`: the gateway description |
+//! | `GW02xx` to `GW05xx` | `lang`: gateway programs |
+#![forbid(unsafe_code)]
+
+mod render;
+mod source;
+
+pub use source::{Position, Source, SourceId, Sources, Span};
+
+use serde::Serialize;
+use std::fmt;
+
+/// A kind of finding, with what `gatewright explain` says about it.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Code {
+    /// The number behind `GW`, unique in the whole house.
+    pub number: u16,
+    /// What is wrong, in a few words without a full stop.
+    pub title: &'static str,
+    /// Why it is refused, with an example of wrong and right.
+    pub explanation: &'static str,
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GW{:04}", self.number)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The text works, but probably not as meant.
+    Warning,
+    /// The text is refused.
+    Error,
+}
+
+/// A place in the text with a few words about it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Label {
+    /// The place.
+    pub span: Span,
+    /// What is to be seen there; may be empty.
+    pub text: String,
+}
+
+/// An edit that would mend the finding without changing anything else.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fix {
+    /// What to replace; empty to insert.
+    pub span: Span,
+    /// What to put there.
+    pub replacement: String,
+    /// What the edit does, as the user reads it: "write `lan`".
+    pub message: String,
+}
+
+/// One finding: a code, a message, the place, and help.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Diagnostic {
+    /// Whether the text is refused.
+    pub severity: Severity,
+    /// The kind of finding.
+    pub code: &'static Code,
+    /// What is wrong here, with the names and numbers of this case.
+    pub message: String,
+    /// The place the message is about.
+    pub primary: Label,
+    /// Other places that explain it.
+    pub secondary: Vec<Label>,
+    /// Facts that belong to it, a line each.
+    pub notes: Vec<String>,
+    /// What the user can do.
+    pub help: Option<String>,
+    /// The edit that does it.
+    pub fix: Option<Fix>,
+}
+
+impl Diagnostic {
+    /// A finding that refuses the text.
+    pub fn error(code: &'static Code, span: Span, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, code, span, message.into())
+    }
+
+    /// A finding that lets the text pass.
+    pub fn warning(code: &'static Code, span: Span, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, code, span, message.into())
+    }
+
+    fn new(severity: Severity, code: &'static Code, span: Span, message: String) -> Self {
+        let primary = Label { span, text: String::new() };
+        Self {
+            severity,
+            code,
+            message,
+            primary,
+            secondary: Vec::new(),
+            notes: Vec::new(),
+            help: None,
+            fix: None,
+        }
+    }
+
+    /// Writes `text` at the primary place.
+    #[must_use]
+    pub fn label(mut self, text: impl Into<String>) -> Self {
+        self.primary.text = text.into();
+        self
+    }
+
+    /// Points at a second place.
+    #[must_use]
+    pub fn also(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.secondary.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(text.into());
+        self
+    }
+
+    /// Says what the user can do.
+    #[must_use]
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.help = Some(text.into());
+        self
+    }
+
+    /// Offers the edit that mends it.
+    #[must_use]
+    pub fn fix(mut self, span: Span, replacement: impl Into<String>, message: &str) -> Self {
+        let replacement = replacement.into();
+        self.fix = Some(Fix { span, replacement, message: message.to_owned() });
+        self
+    }
+
+    /// The finding as data, with line and column instead of octet offsets.
+    pub fn finding(&self, sources: &Sources) -> Finding {
+        let place = |span: Span| {
+            let source = sources.get(span.source);
+            let (start, end) = (source.position(span.start), source.position(span.end));
+            Place {
+                file: source.name().to_owned(),
+                line: start.line,
+                column: start.column,
+                end_line: end.line,
+                end_column: end.column,
+            }
+        };
+        Finding {
+            code: self.code.to_string(),
+            severity: self.severity,
+            message: self.message.clone(),
+            label: self.primary.text.clone(),
+            place: place(self.primary.span),
+            related: (self.secondary.iter())
+                .map(|label| Related { place: place(label.span), message: label.text.clone() })
+                .collect(),
+            notes: self.notes.clone(),
+            help: self.help.clone(),
+            fix: self.fix.as_ref().map(|fix| Edit {
+                place: place(fix.span),
+                replacement: fix.replacement.clone(),
+                message: fix.message.clone(),
+            }),
+        }
+    }
+}
+
+/// A [`Diagnostic`] as data, for `--json`: a stable shape.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Finding {
+    /// `GW` and four digits.
+    pub code: String,
+    /// `error` or `warning`.
+    pub severity: Severity,
+    /// What is wrong.
+    pub message: String,
+    /// What is to be seen at the place.
+    pub label: String,
+    /// Where.
+    pub place: Place,
+    /// Other places that explain it.
+    pub related: Vec<Related>,
+    /// Facts that belong to it.
+    pub notes: Vec<String>,
+    /// What the user can do.
+    pub help: Option<String>,
+    /// The edit that does it.
+    pub fix: Option<Edit>,
+}
+
+/// A stretch of a file; lines and columns count from 1, columns in characters.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Place {
+    /// The file's name as the user gave it.
+    pub file: String,
+    /// First line.
+    pub line: usize,
+    /// First column.
+    pub column: usize,
+    /// Last line.
+    pub end_line: usize,
+    /// The column behind the last.
+    pub end_column: usize,
+}
+
+/// Another place of a [`Finding`].
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Related {
+    /// Where.
+    pub place: Place,
+    /// Why it matters.
+    pub message: String,
+}
+
+/// An edit of a [`Finding`].
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Edit {
+    /// What to replace.
+    pub place: Place,
+    /// By what.
+    pub replacement: String,
+    /// What the edit does.
+    pub message: String,
+}
+
+/// Whether any of `diagnostics` refuses the text.
+pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
+    diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+}
+
+/// The one of `candidates` that was probably meant by `word`: at most a third of it differs.
+///
+/// ```
+/// use gatewright_diagnostic::nearest;
+/// assert_eq!(nearest("adress", ["address", "mtu"]), Some("address"));
+/// assert_eq!(nearest("x", ["address", "mtu"]), None);
+/// ```
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = word.chars().count().max(3) / 3;
+    (candidates.into_iter().map(|candidate| (distance(word, candidate), candidate)))
+        .filter(|&(distance, _)| distance <= limit)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein's distance: the fewest characters to insert, delete or replace.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, from) in from.chars().enumerate() {
+        let mut next = vec![i + 1];
+        for ((&diagonal, &above), &to) in row.iter().zip(row.iter().skip(1)).zip(&to) {
+            let left = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(from != to)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}

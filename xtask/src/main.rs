@@ -1,0 +1,2 @@
+//! The project's automation, behind the `Makefile`: `cargo xtask VERB`.
+fn main() {}

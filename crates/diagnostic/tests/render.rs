@@ -7,7 +7,7 @@ const UNKNOWN_KEY: Code =
 
 const TEXT: &str = "[link.lan]\nadress = \"10.0.0.1/24\"\nmtu = 900\n";
 
-fn misspelt(sources: &Sources) -> Diagnostic {
+fn misspelt() -> Diagnostic {
     let source = SourceId::default();
     let key = Span::new(source, 11, 17);
     Diagnostic::error(&UNKNOWN_KEY, key, "unknown key `adress`")
@@ -21,13 +21,13 @@ fn misspelt(sources: &Sources) -> Diagnostic {
 #[test]
 fn a_finding_is_a_picture_of_the_text() {
     let sources = Sources::of("gateway.toml", TEXT);
-    insta::assert_snapshot!(misspelt(&sources).render(&sources, false));
+    insta::assert_snapshot!(misspelt().render(&sources, false));
 }
 
 #[test]
 fn a_finding_is_data() {
     let sources = Sources::of("gateway.toml", TEXT);
-    insta::assert_json_snapshot!(misspelt(&sources).finding(&sources));
+    insta::assert_json_snapshot!(misspelt().finding(&sources));
 }
 
 /// The renderer must not be reachable by a wrong span: a text may have shrunk, or a column may

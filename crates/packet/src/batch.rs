@@ -1,0 +1,100 @@
+//! Packets that travel together.
+
+use crate::Packet;
+
+/// Packets of a batch at the most.
+pub const BATCH_MAX: usize = 64;
+
+/// Up to [`BATCH_MAX`] packets that a layer handles in one call. Its memory is taken once.
+#[derive(Debug)]
+pub struct Batch(Vec<Packet>);
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self(Vec::with_capacity(BATCH_MAX))
+    }
+}
+
+impl Batch {
+    /// Adds a packet at the end.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packet back if the batch is full.
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.0.len() >= BATCH_MAX {
+            return Err(packet);
+        }
+        self.0.push(packet);
+        Ok(())
+    }
+
+    /// Takes the last packet.
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.0.pop()
+    }
+
+    /// Takes all packets in order; the batch is empty afterwards and keeps its memory.
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Packet> + '_ {
+        self.0.drain(..)
+    }
+
+    /// Takes as many of `packets` as fit, from its front.
+    pub fn fill_from(&mut self, packets: &mut Vec<Packet>) {
+        let room = self.room().min(packets.len());
+        self.0.extend(packets.drain(..room));
+    }
+
+    /// The packets in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Packet> {
+        self.0.iter()
+    }
+
+    /// The packets in order, to change in place.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Packet> {
+        self.0.iter_mut()
+    }
+
+    /// Keeps the packets for which `keep` holds; the others go home.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut Packet) -> bool) {
+        self.0.retain_mut(|packet| keep(packet));
+    }
+
+    /// Packets in it.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Packets that still fit.
+    pub fn room(&self) -> usize {
+        BATCH_MAX - self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sends all packets home.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<'a> IntoIterator for &'a Batch {
+    type Item = &'a Packet;
+    type IntoIter = std::slice::Iter<'a, Packet>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Batch {
+    type Item = &'a mut Packet;
+    type IntoIter = std::slice::IterMut<'a, Packet>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}

@@ -1,0 +1,276 @@
+//! One packet: the only handle of its chunk.
+#![expect(unsafe_code, reason = "a packet is a raw chunk of the slab; 8 octets instead of 40")]
+
+use crate::{Meta, pool::Home};
+use std::{fmt, marker::PhantomData, ptr::NonNull};
+
+/// Octets that [`Head`] may take at the front of each chunk.
+pub(crate) const HEAD_LEN: usize = 64;
+
+/// The front of every chunk.
+pub(crate) struct Head {
+    /// The pool it belongs to, which outlives every packet.
+    pub(crate) home: NonNull<Home>,
+    /// Which chunk of the pool it is.
+    pub(crate) index: u32,
+    /// First octet of the packet, from the beginning of the chunk.
+    pub(crate) front: u32,
+    /// Octets of the packet; on the return list, the next chunk of it.
+    pub(crate) len: u32,
+    /// Set while the packet is with another worker than its pool's.
+    pub(crate) abroad: bool,
+    /// The rest of what a packet carries.
+    pub(crate) meta: Meta,
+}
+
+// One cache line: whoever touches a packet pays for one, and has all of it.
+const _: () = assert!(size_of::<Head>() <= HEAD_LEN);
+
+/// A packet was to grow where its chunk ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{needed} octets do not fit into the {free} that are free in the packet's chunk")]
+pub struct NoRoom {
+    /// Octets asked for.
+    pub needed: usize,
+    /// Octets that were free.
+    pub free: usize,
+}
+
+/// One packet in the slab: a frame, or what is left of it after layers have stripped headers.
+///
+/// Dropping it gives its chunk back to the pool.
+pub struct Packet {
+    head: NonNull<Head>,
+    /// The pool's free list is not shared between threads.
+    _one_worker: PhantomData<*mut ()>,
+}
+
+impl Packet {
+    /// Takes the chunk whose head is written at `head`.
+    ///
+    /// # Safety
+    ///
+    /// `head` is the front of a chunk that no other packet and no kernel ring holds, its fields are
+    /// initialised, `front + len` lies within the chunk, and its home lives.
+    pub(crate) const unsafe fn take(head: NonNull<Head>) -> Self {
+        Self { head, _one_worker: PhantomData }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: by `take`, the head is initialised and only this handle reaches it.
+        unsafe { self.head.as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        // SAFETY: as for `head`; `&mut self` makes the access exclusive.
+        unsafe { self.head.as_mut() }
+    }
+
+    fn home(&self) -> &Home {
+        // SAFETY: a home outlives its packets (`Home`).
+        unsafe { self.head().home.as_ref() }
+    }
+
+    fn chunk_size(&self) -> usize {
+        self.home().chunk_size
+    }
+
+    fn front(&self) -> usize {
+        self.head().front as usize
+    }
+
+    /// Octets of the packet.
+    pub fn len(&self) -> usize {
+        self.head().len as usize
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_empty(&self) -> bool {
+        self.head().len == 0
+    }
+
+    /// The packet's octets.
+    pub fn octets(&self) -> &[u8] {
+        // SAFETY: `front + len` lies within the chunk, which is mapped, zeroed at first, and held
+        // by this handle alone.
+        unsafe {
+            let first = self.head.as_ptr().cast::<u8>().add(self.front());
+            std::slice::from_raw_parts(first, self.len())
+        }
+    }
+
+    /// The packet's octets, to change in place.
+    pub fn octets_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `octets`; `&mut self` makes the access exclusive.
+        unsafe {
+            let first = self.head.as_ptr().cast::<u8>().add(self.front());
+            std::slice::from_raw_parts_mut(first, self.len())
+        }
+    }
+
+    /// What it carries beside its octets.
+    pub fn meta(&self) -> &Meta {
+        &self.head().meta
+    }
+
+    /// What it carries beside its octets, to change.
+    pub fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.head_mut().meta
+    }
+
+    /// Octets free in front.
+    pub fn headroom(&self) -> usize {
+        self.front().saturating_sub(size_of::<Head>())
+    }
+
+    /// Octets free behind.
+    pub fn tailroom(&self) -> usize {
+        self.chunk_size() - self.front() - self.len()
+    }
+
+    /// Strips `octets` off the front; a packet shorter than that becomes empty.
+    pub fn strip(&mut self, octets: usize) {
+        let octets = narrow(octets.min(self.len()));
+        let head = self.head_mut();
+        head.front += octets;
+        head.len -= octets;
+    }
+
+    /// Strips `octets` off the end; a packet shorter than that becomes empty.
+    pub fn strip_trailer(&mut self, octets: usize) {
+        self.truncate(self.len().saturating_sub(octets));
+    }
+
+    /// Cuts the packet to `len` octets, if it is longer.
+    pub fn truncate(&mut self, len: usize) {
+        let len = narrow(len.min(self.len()));
+        self.head_mut().len = len;
+    }
+
+    /// Remembers that the network header begins here: [`Self::restore_network`] comes back.
+    pub fn mark_network(&mut self) {
+        let front = u16::try_from(self.front()).unwrap_or_default();
+        self.head_mut().meta.network = front;
+    }
+
+    /// Grows the packet back to where [`Self::mark_network`] stood, so that the stripped network
+    /// header is in front again; nothing happens if the packet begins there or before it.
+    pub fn restore_network(&mut self) {
+        let mark = u32::from(self.meta().network);
+        let head = self.head_mut();
+        if mark as usize >= size_of::<Head>() && mark < head.front {
+            head.len += head.front - mark;
+            head.front = mark;
+        }
+    }
+
+    /// Puts `header` in front.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the headroom is smaller; the packet is as it was.
+    pub fn prepend(&mut self, header: &[u8]) -> Result<(), NoRoom> {
+        self.extend_front(header.len())?.copy_from_slice(header);
+        Ok(())
+    }
+
+    /// Grows the packet by `octets` in front and gives them to be written: they hold whatever was
+    /// there, such as a header stripped before.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the headroom is smaller; the packet is as it was.
+    pub fn extend_front(&mut self, octets: usize) -> Result<&mut [u8], NoRoom> {
+        let free = self.headroom();
+        if octets > free {
+            return Err(NoRoom { needed: octets, free });
+        }
+        let grown = narrow(octets);
+        let head = self.head_mut();
+        head.front -= grown;
+        head.len += grown;
+        Ok(self.octets_mut().split_at_mut(octets).0)
+    }
+
+    /// Puts `trailer` behind.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the tailroom is smaller; the packet is as it was.
+    pub fn append(&mut self, trailer: &[u8]) -> Result<(), NoRoom> {
+        self.extend_back(trailer.len())?.copy_from_slice(trailer);
+        Ok(())
+    }
+
+    /// Grows the packet by `octets` behind and gives them to be written.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the tailroom is smaller; the packet is as it was.
+    pub fn extend_back(&mut self, octets: usize) -> Result<&mut [u8], NoRoom> {
+        let free = self.tailroom();
+        if octets > free {
+            return Err(NoRoom { needed: octets, free });
+        }
+        let before = self.len();
+        self.head_mut().len += narrow(octets);
+        Ok(self.octets_mut().split_at_mut(before).1)
+    }
+
+    /// Leaves for another worker.
+    pub fn into_parcel(mut self) -> Parcel {
+        self.head_mut().abroad = true;
+        Parcel(self)
+    }
+
+    /// Gives the chunk away without returning it to the pool, as to a kernel ring; gives where its
+    /// octets begin in the region, and how many they are.
+    pub fn into_raw(self) -> (u64, u32) {
+        let home = self.home();
+        let address = self.head.as_ptr() as usize - home.region.base().as_ptr() as usize;
+        let raw = ((address + self.front()) as u64, self.head().len);
+        std::mem::forget(self);
+        raw
+    }
+}
+
+/// A length within a chunk: chunks are far below 4 GiB, so nothing is lost.
+#[expect(clippy::cast_possible_truncation, reason = "bounded by the chunk size, checked in Pool")]
+const fn narrow(octets: usize) -> u32 {
+    octets as u32
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        // SAFETY: a home outlives its packets, and this handle was the chunk's only one.
+        unsafe {
+            let home = self.head().home;
+            if self.head().abroad {
+                home.as_ref().put_from_abroad(self.head);
+            } else {
+                home.as_ref().put(self.head);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packet({} octets, {:?})", self.len(), self.meta())
+    }
+}
+
+/// A packet on its way to another worker.
+#[derive(Debug)]
+pub struct Parcel(Packet);
+
+// SAFETY: a parcel's chunk is marked as abroad, so that dropping it from any thread uses only the
+// pool's lock-free return list; everything else of it is reached through this one handle.
+unsafe impl Send for Parcel {}
+
+impl Parcel {
+    /// Arrives: from here on it is a packet of the worker that holds it.
+    pub fn into_packet(self) -> Packet {
+        self.0
+    }
+}

@@ -1,0 +1,44 @@
+//! The frame slab: packets that are never copied on their way through a gateway.
+//!
+//! A [`Pool`] owns a page-aligned region cut into equal chunks; a [`Packet`] is the one handle of a
+//! chunk, eight octets wide, and gives the chunk back when it is dropped. Layers strip headers by
+//! moving the front of the packet forwards and add them by moving it back into the headroom:
+//!
+//! ```text
+//!  0        64                 256                                    chunk size
+//!  +--------+-------------------+-------------------------+-----------+
+//!  | Meta   |     headroom      |  the packet's octets    | tailroom  |
+//!  +--------+-------------------+-------------------------+-----------+
+//! ```
+//!
+//! The region can be registered as an AF_XDP UMEM as it is: the kernel leaves 256 octets in front
+//! of each frame it receives (`XDP_PACKET_HEADROOM`), which is where [`DATA_OFFSET`] stands.
+//!
+//! A pool and its packets belong to one worker thread. A packet leaves for another worker as a
+//! [`Parcel`]; its chunk finds its way home by a lock-free list.
+
+mod batch;
+mod chunk;
+mod meta;
+mod pool;
+mod region;
+
+pub use batch::{BATCH_MAX, Batch};
+pub use chunk::{NoRoom, Packet, Parcel};
+pub use meta::{Arrival, Checksum, LinkIndex, Meta, NextHop};
+pub use pool::{Pool, PoolError};
+
+/// Octets from the beginning of a chunk to where a received frame begins.
+pub const DATA_OFFSET: usize = 256;
+
+/// Octets that every received frame has free in front, at the least.
+pub const HEADROOM: usize = 128;
+
+/// Octets that every received frame has free behind it, at the least.
+pub const TAILROOM: usize = 32;
+
+/// Octets of a chunk that holds one Ethernet frame of 1500 octets of payload.
+pub const CHUNK_SIZE: usize = 2048;
+
+/// Octets of a chunk that holds the largest IP datagram, as reassembly needs it.
+pub const CHUNK_SIZE_DATAGRAM: usize = 69_632;

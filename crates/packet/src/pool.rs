@@ -1,0 +1,258 @@
+//! The chunks of a slab and who has them.
+#![expect(unsafe_code, reason = "the free list hands out raw chunks; see `Packet`")]
+
+use crate::{
+    CHUNK_SIZE_DATAGRAM, DATA_OFFSET, LinkIndex, Meta, Packet, TAILROOM,
+    chunk::{HEAD_LEN, Head},
+    region::Region,
+};
+use std::{
+    cell::{Cell, UnsafeCell},
+    io,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// No chunk: the end of the return list.
+const END: u32 = u32::MAX;
+
+/// Chunk sizes are powers of two where AF_XDP is to use them; all are multiples of this.
+const CHUNK_GRAIN: usize = 2048;
+
+/// What a pool and its packets share. It lives until both are gone.
+pub(crate) struct Home {
+    pub(crate) region: Region,
+    pub(crate) chunk_size: usize,
+    chunks: u32,
+    /// Indices of free chunks; only the owning worker touches it.
+    free: UnsafeCell<Vec<u32>>,
+    /// Head of the list of chunks given back by other workers.
+    returned: AtomicU32,
+    /// Requests that found no chunk.
+    exhausted: Cell<u64>,
+}
+
+impl Home {
+    fn head(&self, index: u32) -> NonNull<Head> {
+        // SAFETY: indices come from `free`, so the chunk lies within the region.
+        unsafe { self.region.base().add(index as usize * self.chunk_size).cast() }
+    }
+
+    /// Takes a chunk back on the worker that owns the pool.
+    ///
+    /// # Safety
+    ///
+    /// The chunk is this pool's, nobody else holds it, and this is the owning worker.
+    pub(crate) unsafe fn put(&self, head: NonNull<Head>) {
+        // SAFETY: only the owning worker is here, and no reference into `free` outlives a call.
+        // The push never allocates: `free` was made with room for every chunk.
+        unsafe { (*self.free.get()).push(head.as_ref().index) };
+    }
+
+    /// Takes a chunk back from any thread.
+    ///
+    /// # Safety
+    ///
+    /// The chunk is this pool's and nobody else holds it.
+    pub(crate) unsafe fn put_from_abroad(&self, head: NonNull<Head>) {
+        // SAFETY: the caller holds the chunk.
+        let index = unsafe { head.as_ref().index };
+        let mut first = self.returned.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the chunk is held by the caller alone until the exchange succeeds.
+            unsafe { (*head.as_ptr()).len = first };
+            match self.returned.compare_exchange_weak(
+                first,
+                index,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Moves what came back from abroad to the free list.
+    fn collect(&self, free: &mut Vec<u32>) {
+        // The whole list is taken at once, so that no chunk can come back in between (no ABA).
+        let mut index = self.returned.swap(END, Ordering::Acquire);
+        while index != END {
+            free.push(index);
+            // SAFETY: the chunk is on the list, so nobody holds it and its head is initialised.
+            index = unsafe { self.head(index).as_ref().len };
+        }
+    }
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The sizes make no slab.
+    #[error(
+        "a slab of {chunks} chunks of {chunk_size} octets cannot be: chunks are multiples of 2048 up to {CHUNK_SIZE_DATAGRAM}, at least one and at most {CHUNKS_MAX}"
+    )]
+    Shape {
+        /// Chunks asked for.
+        chunks: usize,
+        /// Octets of each.
+        chunk_size: usize,
+    },
+    /// The kernel gave no memory.
+    #[error("no memory for a slab of {octets} octets")]
+    Memory {
+        /// Octets asked for.
+        octets: usize,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Chunks that a pool may have at the most: 2 GiB of the smallest.
+const CHUNKS_MAX: usize = 1 << 20;
+
+/// A slab of equal chunks, and the worker's right to hand them out.
+///
+/// Neither `Send` nor `Sync`: it is made on the worker that uses it.
+#[derive(Debug)]
+pub struct Pool {
+    home: NonNull<Home>,
+}
+
+impl Pool {
+    /// Maps `chunks` chunks of `chunk_size` octets; pages are taken when first written.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::Shape`] for sizes that cannot be, [`PoolError::Memory`] if the kernel refuses.
+    pub fn new(chunks: usize, chunk_size: usize) -> Result<Self, PoolError> {
+        let shape = PoolError::Shape { chunks, chunk_size };
+        let fits = (CHUNK_GRAIN..=CHUNK_SIZE_DATAGRAM).contains(&chunk_size)
+            && chunk_size.is_multiple_of(CHUNK_GRAIN)
+            && (1..=CHUNKS_MAX).contains(&chunks);
+        let Some(count) = u32::try_from(chunks).ok().filter(|_| fits) else { return Err(shape) };
+        let octets = chunks * chunk_size;
+        let region = Region::map(octets).map_err(|source| PoolError::Memory { octets, source })?;
+        // Handed out from the end: the lowest chunks first.
+        let free = UnsafeCell::new((0..count).rev().collect());
+        let returned = AtomicU32::new(END);
+        let exhausted = Cell::new(0);
+        let home = Home { region, chunk_size, chunks: count, free, returned, exhausted };
+        Ok(Self { home: NonNull::from(Box::leak(Box::new(home))) })
+    }
+
+    fn home(&self) -> &Home {
+        // SAFETY: the home is freed only by `Drop` of the pool.
+        unsafe { self.home.as_ref() }
+    }
+
+    /// An empty packet that begins at [`DATA_OFFSET`]; `None` and a count if every chunk is out.
+    pub fn packet(&self) -> Option<Packet> {
+        let home = self.home();
+        // SAFETY: a pool is not `Send` nor `Sync`: this is the owning worker, and no other
+        // reference into `free` exists during the call.
+        let free = unsafe { &mut *home.free.get() };
+        if free.is_empty() {
+            home.collect(free);
+        }
+        let Some(index) = free.pop() else {
+            home.exhausted.set(home.exhausted.get() + 1);
+            return None;
+        };
+        Some(self.packet_at(index, DATA_OFFSET, 0))
+    }
+
+    /// A packet with a copy of `octets`; `None` if every chunk is out or they do not fit.
+    pub fn packet_of(&self, octets: &[u8]) -> Option<Packet> {
+        let mut packet = self.packet()?;
+        packet.append(octets).ok()?;
+        Some(packet)
+    }
+
+    /// Takes a chunk back from a kernel ring as a packet of `len` octets at `address` of the
+    /// region, with new metadata.
+    ///
+    /// `None` if they lie outside of a chunk: the ring is shared memory and is not trusted.
+    ///
+    /// # Safety
+    ///
+    /// The chunk was given away by [`Packet::into_raw`] and the kernel has returned it.
+    pub unsafe fn packet_from_raw(&self, address: u64, len: u32) -> Option<Packet> {
+        let home = self.home();
+        let (address, len) = (usize::try_from(address).ok()?, usize::try_from(len).ok()?);
+        let (index, front) = (address / home.chunk_size, address % home.chunk_size);
+        let index = u32::try_from(index).ok().filter(|&index| index < home.chunks)?;
+        if front < size_of::<Head>() || front + len > home.chunk_size {
+            return None;
+        }
+        Some(self.packet_at(index, front, len))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "front and len lie within a chunk")]
+    fn packet_at(&self, index: u32, front: usize, len: usize) -> Packet {
+        let head = self.home().head(index);
+        // SAFETY: the chunk is nobody's: it came off the free list or back from the kernel.
+        unsafe {
+            head.write(Head {
+                home: self.home,
+                index,
+                front: front as u32,
+                len: len as u32,
+                abroad: false,
+                meta: Meta { ingress: LinkIndex::NONE, egress: LinkIndex::NONE, ..Meta::default() },
+            });
+            Packet::take(head)
+        }
+    }
+
+    /// Chunks that can be had now.
+    pub fn available(&self) -> usize {
+        let home = self.home();
+        // SAFETY: as in `packet`.
+        let free = unsafe { &mut *home.free.get() };
+        home.collect(free);
+        free.len()
+    }
+
+    /// Chunks of the slab.
+    pub fn capacity(&self) -> usize {
+        self.home().chunks as usize
+    }
+
+    /// Octets of a chunk.
+    pub fn chunk_size(&self) -> usize {
+        self.home().chunk_size
+    }
+
+    /// Octets that a packet of this pool holds at the most, with the promised tailroom.
+    pub fn packet_len_max(&self) -> usize {
+        self.chunk_size() - DATA_OFFSET - TAILROOM
+    }
+
+    /// How often a packet was asked for when every chunk was out.
+    pub fn exhausted(&self) -> u64 {
+        self.home().exhausted.get()
+    }
+
+    /// Where the region begins and how long it is, to register with the kernel.
+    pub fn region(&self) -> (NonNull<u8>, usize) {
+        let region = &self.home().region;
+        (region.base(), region.len())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // With packets or kernel rings still holding chunks the home stays: a leak of one slab at
+        // the end of a worker, instead of a packet without memory.
+        if self.available() == self.capacity() {
+            // SAFETY: every chunk is home, so no packet can reach the home; it was leaked by `new`.
+            drop(unsafe { Box::from_raw(self.home.as_ptr()) });
+        }
+    }
+}
+
+const _: () =
+    assert!(DATA_OFFSET >= size_of::<Head>() + crate::HEADROOM && HEAD_LEN <= DATA_OFFSET);

@@ -1,0 +1,161 @@
+use crate::{Namespace, TestbedError};
+
+/// A network interface inside a [`Namespace`].
+///
+/// Dropping this value leaves the interface where it is: it goes with its namespace.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    namespace: Namespace,
+    name: String,
+}
+
+impl Interface {
+    /// The interface `name` of `namespace`, which something else has made (a TAP device, say).
+    pub fn existing(namespace: &Namespace, name: &str) -> Self {
+        Self { namespace: namespace.clone(), name: name.to_owned() }
+    }
+
+    /// Where it is.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Its name there.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes it up.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Failed`] if the kernel refuses, as in every method below.
+    pub fn up(&self) -> Result<(), TestbedError> {
+        self.set(&["up"])
+    }
+
+    /// Takes it down: it loses its carrier and its IPv6 addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up).
+    pub fn down(&self) -> Result<(), TestbedError> {
+        self.set(&["down"])
+    }
+
+    /// Removes it, and with it the other end of a veth pair.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up).
+    pub fn delete(&self) -> Result<(), TestbedError> {
+        self.namespace.ip(&["link", "delete", &self.name]).map(drop)
+    }
+
+    /// Sets its MTU, in octets of network layer.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up).
+    pub fn set_mtu(&self, mtu: u32) -> Result<(), TestbedError> {
+        self.set(&["mtu", &mtu.to_string()])
+    }
+
+    /// Sets its hardware address, in the form `02:00:00:00:00:01`.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up).
+    pub fn set_mac(&self, address: &str) -> Result<(), TestbedError> {
+        self.set(&["address", address])
+    }
+
+    /// Its hardware address, in the form `02:00:00:00:00:01`.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::NoEntry`] if it has none.
+    pub fn mac(&self) -> Result<String, TestbedError> {
+        let shown = self.namespace.ip(&["-brief", "link", "show", "dev", &self.name])?;
+        let address = shown.split_whitespace().nth(2).map(str::to_owned);
+        address.ok_or(TestbedError::NoEntry { path: "ip link", entry: self.name.clone() })
+    }
+
+    /// Its index in its namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::NoEntry`] if it is not there.
+    pub fn index(&self) -> Result<u32, TestbedError> {
+        let shown = self.namespace.ip(&["-oneline", "link", "show", "dev", &self.name])?;
+        let index = shown.split(':').next().and_then(|index| index.trim().parse().ok());
+        index.ok_or(TestbedError::NoEntry { path: "ip link", entry: self.name.clone() })
+    }
+
+    /// Adds an address with its prefix length (`192.0.2.1/24`, `2001:db8::1/64`).
+    ///
+    /// An IPv6 address is usable at once: duplicate address detection is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up).
+    pub fn add_address(&self, address: &str) -> Result<(), TestbedError> {
+        let mut arguments = vec!["address", "add", address, "dev", &self.name];
+        if address.contains(':') {
+            arguments.push("nodad");
+        }
+        self.namespace.ip(&arguments).map(drop)
+    }
+
+    /// Keeps the kernel from giving it any IPv6 address by itself, so that it carries none.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::File`] if the kernel has no IPv6.
+    pub fn disable_ipv6(&self) -> Result<(), TestbedError> {
+        self.namespace.sysctl(&format!("net.ipv6.conf.{}.disable_ipv6", self.name), "1")
+    }
+
+    fn set(&self, what: &[&str]) -> Result<(), TestbedError> {
+        let mut arguments = vec!["link", "set", "dev", &self.name];
+        arguments.extend_from_slice(what);
+        self.namespace.ip(&arguments).map(drop)
+    }
+}
+
+/// A cable between two namespaces (or inside one).
+#[derive(Clone, Debug)]
+pub struct Veth {
+    /// The end in the namespace that was named first.
+    pub a: Interface,
+    /// The other end.
+    pub b: Interface,
+}
+
+impl Veth {
+    /// Makes a cable with the end `a` in `a_in` and the end `b` in `b_in`; both ends are down.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Failed`] if a name is taken or too long (15 octets).
+    pub fn pair(
+        a_in: &Namespace,
+        a: &str,
+        b_in: &Namespace,
+        b: &str,
+    ) -> Result<Self, TestbedError> {
+        let there = b_in.path();
+        a_in.ip(&["link", "add", a, "type", "veth", "peer", "name", b, "netns", &there])?;
+        Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
+    }
+
+    /// Takes both ends up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::up`].
+    pub fn up(&self) -> Result<(), TestbedError> {
+        self.a.up()?;
+        self.b.up()
+    }
+}

@@ -1,0 +1,53 @@
+//! Networks made of namespaces and veth pairs, for tests, benchmarks, demos and the lab.
+//!
+//! A [`Namespace`] has no name on disk: descriptors of this process hold it, and the kernel takes
+//! it away, with its interfaces, when the last one closes. Programs started inside live in a
+//! process namespace whose first process ends when this process ends. Both happen also after
+//! `kill -9`, so nothing is ever left behind and no clean-up step exists.
+//!
+//! ```no_run
+//! use gatewright_testbed::{Namespace, Veth};
+//!
+//! let (left, right) = (Namespace::new()?, Namespace::new()?);
+//! let veth = Veth::pair(&left, "l0", &right, "r0")?;
+//! veth.a.add_address("192.0.2.1/24")?;
+//! veth.b.add_address("192.0.2.2/24")?;
+//! veth.up()?;
+//! assert!(left.command("ping").args(["-c1", "192.0.2.2"]).output()?.status.success());
+//! # Ok::<(), gatewright_testbed::TestbedError>(())
+//! ```
+//!
+//! Everything here needs root and the `ip` program; [`Needs`] tells by name what is missing, so
+//! that a test can be skipped by name.
+#![forbid(unsafe_code)]
+
+mod error;
+mod interface;
+mod namespace;
+mod needs;
+mod process;
+
+pub use error::TestbedError;
+pub use interface::{Interface, Veth};
+pub use namespace::{Namespace, Transport};
+pub use needs::{Missing, Needs};
+pub use process::{Command, Process};
+
+use std::time::{Duration, Instant};
+
+/// Looks every few milliseconds whether `condition` holds, for at most `limit`.
+///
+/// Returns whether it held in the end. For daemons and links that need a moment to come up.
+pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let start = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if start.elapsed() >= limit {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -7,18 +7,21 @@ use std::{fmt, marker::PhantomData, ptr::NonNull};
 /// Octets that [`Head`] may take at the front of each chunk.
 pub(crate) const HEAD_LEN: usize = 64;
 
+/// The bit of [`Head::index`] that says that the packet is with another worker than its pool's.
+pub(crate) const ABROAD: u32 = 1 << 31;
+
 /// The front of every chunk.
 pub(crate) struct Head {
     /// The pool it belongs to, which outlives every packet.
     pub(crate) home: NonNull<Home>,
-    /// Which chunk of the pool it is.
+    /// When the link received it, in nanoseconds.
+    pub(crate) received_ns: u64,
+    /// Which chunk of the pool it is; [`ABROAD`] is set while it is with another worker.
     pub(crate) index: u32,
     /// First octet of the packet, from the beginning of the chunk.
     pub(crate) front: u32,
     /// Octets of the packet; on the return list, the next chunk of it.
     pub(crate) len: u32,
-    /// Set while the packet is with another worker than its pool's.
-    pub(crate) abroad: bool,
     /// The rest of what a packet carries.
     pub(crate) meta: Meta,
 }
@@ -116,6 +119,16 @@ impl Packet {
     /// What it carries beside its octets, to change.
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.head_mut().meta
+    }
+
+    /// When its link received it: nanoseconds of the worker's clock, 0 for a packet made here.
+    pub fn received_ns(&self) -> u64 {
+        self.head().received_ns
+    }
+
+    /// Stamps when its link received it.
+    pub fn set_received_ns(&mut self, now_ns: u64) {
+        self.head_mut().received_ns = now_ns;
     }
 
     /// Octets free in front.
@@ -219,7 +232,7 @@ impl Packet {
 
     /// Leaves for another worker.
     pub fn into_parcel(mut self) -> Parcel {
-        self.head_mut().abroad = true;
+        self.head_mut().index |= ABROAD;
         Parcel(self)
     }
 
@@ -245,7 +258,7 @@ impl Drop for Packet {
         // SAFETY: a home outlives its packets, and this handle was the chunk's only one.
         unsafe {
             let home = self.head().home;
-            if self.head().abroad {
+            if self.head().index & ABROAD != 0 {
                 home.as_ref().put_from_abroad(self.head);
             } else {
                 home.as_ref().put(self.head);

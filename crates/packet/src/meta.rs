@@ -53,19 +53,16 @@ pub enum NextHop {
     /// Not routed yet.
     #[default]
     Unknown,
-    /// The neighbour with this address: a gateway, or the destination itself.
+    /// The neighbour with this address: a gateway, or the destination itself; for a multicast
+    /// packet its group.
     Neighbour(IpAddr),
     /// Everyone on the link.
     Broadcast,
-    /// The group the packet is addressed to.
-    Group(IpAddr),
 }
 
 /// What a packet carries beside its octets; a new packet has the default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Meta {
-    /// When the link received it: nanoseconds of the worker's clock, 0 for a packet made here.
-    pub received_ns: u64,
     /// The link it came by.
     pub ingress: LinkIndex,
     /// The link it leaves by, once routed.
@@ -79,6 +76,10 @@ pub struct Meta {
     /// Where in its chunk the network header begins, 0 until a layer has marked it
     /// ([`crate::Packet::mark_network`]).
     pub network: u16,
+    /// The EtherType of what the packet begins with, while it is between link and network layer.
+    pub ether_type: u16,
+    /// What one layer tells the next about this packet: the MTU or the pointer of an ICMP error.
+    pub parameter: u32,
     /// Free for handlers; the house reads it nowhere.
     pub mark: u32,
 }

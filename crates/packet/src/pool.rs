@@ -3,7 +3,7 @@
 
 use crate::{
     CHUNK_SIZE_DATAGRAM, DATA_OFFSET, LinkIndex, Meta, Packet, TAILROOM,
-    chunk::{HEAD_LEN, Head},
+    chunk::{ABROAD, HEAD_LEN, Head},
     region::Region,
 };
 use std::{
@@ -56,13 +56,14 @@ impl Home {
     /// The chunk is this pool's and nobody else holds it.
     pub(crate) unsafe fn put_from_abroad(&self, head: NonNull<Head>) {
         // SAFETY: the caller holds the chunk.
-        let index = unsafe { head.as_ref().index };
+        let index = unsafe { head.as_ref().index } & !ABROAD;
         let mut first = self.returned.load(Ordering::Relaxed);
         loop {
             // SAFETY: the chunk is held by the caller alone until the exchange succeeds.
             unsafe { (*head.as_ptr()).len = first };
             match self.returned.compare_exchange_weak(
                 first,
+                received_ns: 0,
                 index,
                 Ordering::Release,
                 Ordering::Relaxed,
@@ -197,10 +198,10 @@ impl Pool {
         unsafe {
             head.write(Head {
                 home: self.home,
+                received_ns: 0,
                 index,
                 front: front as u32,
                 len: len as u32,
-                abroad: false,
                 meta: Meta { ingress: LinkIndex::NONE, egress: LinkIndex::NONE, ..Meta::default() },
             });
             Packet::take(head)

@@ -63,7 +63,6 @@ impl Home {
             unsafe { (*head.as_ptr()).len = first };
             match self.returned.compare_exchange_weak(
                 first,
-                received_ns: 0,
                 index,
                 Ordering::Release,
                 Ordering::Relaxed,

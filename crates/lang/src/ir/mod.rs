@@ -1,0 +1,144 @@
+//! The typed program: what a gateway means, with nothing left of how it was written.
+//!
+//! One [`Program`] is one gateway. Three parts hang together by ids:
+//!
+//! - [`Message`]s say how octets become typed slots ([`Message::parser`], a small resumable
+//!   machine) and how slots become octets again ([`Message::emit`]);
+//! - [`Role`]s say how a protocol behaves on one side of the gateway: transport, dispatch of
+//!   requests, correlation of responses, timers, limits, reuse of connections;
+//! - [`Handler`]s say what is done with a request: basic blocks over typed registers, with every
+//!   suspension and every absent value as an edge of its own.
+//!
+//! # What every reader of the program may rely on
+//!
+//! - Ids index the vector that their type names, and always hit.
+//! - Every size has a bound: [`SlotType`], [`Register`] and [`Bounds`] say how many octets are
+//!   needed at most, so that nothing has to grow while a gateway runs.
+//! - Nothing suspends but a parser out of octets and the terminators that
+//!   [`Terminator::suspends`] names.
+//! - Integers are 64-bit and signed; arithmetic saturates, and so has no failure of its own.
+//! - Nothing here belongs to one host language; every node that can be pointed at has a span.
+//!
+//! # How a request runs
+//!
+//! Octets enter the role's request parser. As soon as the slots in [`RequestKind::waits`] are
+//! settled (set, or known to be absent) the first [`Case`] whose guard holds is taken. A handler
+//! starts at block 0 with the view in its first register, while the rest of the message may still
+//! be on its way; [`Terminator::Await`] suspends it until the slots it needs are settled. If the
+//! message turns out malformed, or its sender breaks off, the handler ends there and
+//! [`Role::malformed`] is answered. If a message cannot be built ([`Check`]), or a wait runs out
+//! without an edge of its own, the handler ends and [`Role::failed`] is answered.
+//!
+//! A client connection that a handler sent over belongs to the handler's *session* (the server
+//! connection, or the keyed session) until it is released, closed, or the session ends; the next
+//! send to the same role uses it again. A response that is returned while a stream of its request
+//! is still unread waits until the stream has been read to its end and thrown away.
+
+mod handler;
+mod message;
+mod role;
+mod test;
+
+pub use handler::{
+    Arithmetic, Block, Build, Handler, HandlerKind, Hole, Operand, Operation, Partial, Piece,
+    Register, RegisterType, Statement, Terminator, Test,
+};
+pub use message::{
+    BitField, Check, Class, ColumnType, Convert, Emit, EmitField, Entry, ExtendCase, Fold, Guard,
+    Key, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType, Source,
+    StreamFraming,
+};
+pub use role::{
+    Action, Answer, Bounds, BoundsLine, Case, Cast, FlowKey, Mode, RequestKind, Retransmit, Reuse,
+    ReuseWhen, Role, Session, SessionKey, Side, Transport,
+};
+pub use test::{Expect, Step, StepAction, TestCase};
+
+use gatewright_diagnostic::Span;
+
+/// One gateway, ready to run or to be written out as C or Java.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// The gateway's name.
+    pub name: String,
+    /// Its declaration.
+    pub span: Span,
+    /// Every constant octet string, each once.
+    pub literals: Vec<Vec<u8>>,
+    /// The layouts that its roles read and write.
+    pub messages: Vec<Message>,
+    /// The protocols it speaks, each on one side.
+    pub roles: Vec<Role>,
+    /// What is remembered between requests, if anything.
+    pub session: Option<Session>,
+    /// What is done with requests.
+    pub handlers: Vec<Handler>,
+    /// The `test` blocks beside the gateway.
+    pub tests: Vec<TestCase>,
+    /// The worst case of memory.
+    pub bounds: Bounds,
+}
+
+impl Program {
+    /// The octets of a literal.
+    pub fn literal(&self, id: LiteralId) -> &[u8] {
+        self.literals.get(id.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// A message; `None` only for an id of another program.
+    pub fn message(&self, id: MessageId) -> Option<&Message> {
+        self.messages.get(id.index())
+    }
+
+    /// A role; `None` only for an id of another program.
+    pub fn role(&self, id: RoleId) -> Option<&Role> {
+        self.roles.get(id.index())
+    }
+
+    /// A handler; `None` only for an id of another program.
+    pub fn handler(&self, id: HandlerId) -> Option<&Handler> {
+        self.handlers.get(id.index())
+    }
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The id of the element at `index`.
+            pub fn new(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+
+            /// Where the element is in its vector.
+            pub fn index(self) -> usize {
+                usize::try_from(self.0).unwrap_or(usize::MAX)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Index into [`Program::literals`].
+    LiteralId;
+    /// Index into [`Program::messages`].
+    MessageId;
+    /// Index into [`Message::slots`], or into [`Session::slots`] where the session is meant.
+    SlotId;
+    /// Index into [`Program::roles`].
+    RoleId;
+    /// Index into [`Program::handlers`].
+    HandlerId;
+    /// Index into [`Handler::blocks`].
+    BlockId;
+    /// Index into [`Handler::registers`].
+    RegisterId;
+    /// Index into [`Message::parser`]: where a parser goes on.
+    StepId;
+    /// A value that lives while one message is emitted ([`Emit::Let`]); below
+    /// [`Message::locals`].
+    LocalId;
+}

@@ -1,0 +1,217 @@
+//! Roles: how a protocol behaves on one side of the gateway.
+
+use super::{Build, Guard, HandlerId, MessageId, RoleId, Slot, SlotId};
+use core::time::Duration;
+use gatewright_diagnostic::Span;
+
+/// A protocol, played on one side.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Role {
+    /// The name in the gateway.
+    pub name: String,
+    /// The protocol's name.
+    pub protocol: String,
+    /// Its declaration.
+    pub span: Span,
+    /// Server or client.
+    pub side: Side,
+    /// What carries it.
+    pub transport: Transport,
+    /// Whether responses come in the order of requests.
+    pub mode: Mode,
+    /// Whether requests go to one or to many.
+    pub cast: Cast,
+    /// `host:port` where the server listens or the client connects, unless configured otherwise;
+    /// a host is an address, or a name for the resolver.
+    pub address: String,
+    /// What a server can be asked.
+    pub requests: Vec<RequestKind>,
+    /// The view that answers a request, and that a client reads.
+    pub response: MessageId,
+    /// What matches a response to its request; empty when the order does.
+    pub flow: Vec<FlowKey>,
+    /// What a server says first.
+    pub greeting: Option<Build>,
+    /// What a client does with a new connection.
+    pub opening: Option<HandlerId>,
+    /// The answer to a message that cannot be read.
+    pub malformed: Answer,
+    /// The answer when a handler ended without one.
+    pub failed: Answer,
+    /// The answer to a connection (UDP: a request) above `connections_max`.
+    pub full: Answer,
+    /// How long a connection may be silent in both directions; UDP has none.
+    pub idle: Option<Duration>,
+    /// The most connections at once; for UDP, the most exchanges in the air.
+    pub connections_max: u32,
+    /// Whether and when a client's connection serves another session.
+    pub reuse: Option<Reuse>,
+    /// How an unanswered request is repeated (UDP).
+    pub retransmit: Option<Retransmit>,
+}
+
+/// Which side of a protocol a role plays.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Side {
+    /// Is asked.
+    Server,
+    /// Asks.
+    Client,
+}
+
+/// What carries a protocol.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Transport {
+    /// A stream of octets.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+/// When responses come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// In the order of the requests, one request at a time on a connection.
+    Sync,
+    /// In any order; [`Role::flow`] matches them.
+    Async,
+}
+
+/// To whom requests go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cast {
+    /// To one peer.
+    Unicast,
+    /// To a group.
+    Multicast,
+}
+
+/// One kind of request and its dispatch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RequestKind {
+    /// Its view.
+    pub view: MessageId,
+    /// The slots that the guards look at: dispatch waits for them and for no other.
+    pub waits: Vec<SlotId>,
+    /// The cases, tried in order; the last one always holds.
+    pub cases: Vec<Case>,
+}
+
+/// One case of a dispatch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Case {
+    /// When.
+    pub guard: Guard,
+    /// What then.
+    pub action: Action,
+    /// Where it stands in the text.
+    pub span: Span,
+}
+
+/// What is done with a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// A handler runs.
+    Handle(HandlerId),
+    /// It is answered here.
+    Answer(Answer),
+}
+
+/// An answer without a handler: nothing, a message, the end of the connection, or both.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// The message.
+    pub message: Option<Build>,
+    /// Whether the connection is closed behind it.
+    pub close: bool,
+}
+
+/// One pair of slots that must be equal in a request and its response.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FlowKey {
+    /// The request's view.
+    pub view: MessageId,
+    /// In the request.
+    pub request: SlotId,
+    /// In the response.
+    pub response: SlotId,
+}
+
+/// How a client keeps connections for later.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reuse {
+    /// The most connections kept.
+    pub connections_max: u32,
+    /// How long one is kept.
+    pub idle: Duration,
+    /// When a session lets go of one.
+    pub when: ReuseWhen,
+}
+
+/// When a connection becomes free for others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReuseWhen {
+    /// When a handler says `release`.
+    Released,
+    /// When a response was read to its end (and does not end with the connection).
+    EachResponse,
+}
+
+/// Repetition of an unanswered request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Retransmit {
+    /// The first pause.
+    pub after: Duration,
+    /// Whether each pause is twice the last.
+    pub doubling: bool,
+    /// The longest pause.
+    pub pause_max: Duration,
+    /// How many repetitions.
+    pub times: u32,
+}
+
+/// What is remembered between requests.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Session {
+    /// Its declaration.
+    pub span: Span,
+    /// Which server role it belongs to.
+    pub role: RoleId,
+    /// What tells sessions apart.
+    pub key: SessionKey,
+    /// Its variables: all absent, and lists empty, when it begins.
+    pub slots: Vec<Slot>,
+    /// The most sessions at once.
+    pub sessions_max: u32,
+    /// How long an unused one is kept.
+    pub idle: Duration,
+}
+
+/// What tells sessions apart.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SessionKey {
+    /// The server connection: begins and ends with it.
+    Connection,
+    /// Slots of the request view: begins at `StartSession`, ends at `EndSession` or when idle.
+    Slots(Vec<(MessageId, SlotId)>),
+}
+
+/// The worst case of memory of one session, in octets.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Bounds {
+    /// What it is made of.
+    pub lines: Vec<BoundsLine>,
+    /// The sum.
+    pub session_octets: u64,
+    /// The most sessions at once.
+    pub sessions_max: u64,
+}
+
+/// One addend of [`Bounds`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BoundsLine {
+    /// What needs it.
+    pub what: String,
+    /// How many octets.
+    pub octets: u64,
+}

@@ -1,0 +1,393 @@
+//! A medium with ports.
+
+use crate::{Chance, Random};
+use gatewright_packet::{Batch, Pool};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    time::Duration,
+};
+
+/// Ports of a segment at the most.
+pub const PORTS_MAX: usize = 1024;
+
+/// Addresses that a switch remembers at the most; a stranger is flooded, as in a real one.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Octets of a frame at the most: the largest IP datagram behind an Ethernet header.
+const FRAME_LEN_MAX: usize = 65_535 + 14;
+
+/// A port of a segment, counted from 0.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PortIndex(pub u16);
+
+/// How a segment passes frames on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Medium {
+    /// One medium for all: a frame is heard by every other port that hears the sender, and while
+    /// one sends, the others wait. A hub; with deaf ports ([`Segment::set_hears`]), a radio.
+    #[default]
+    Shared,
+    /// A line of its own for each port. A frame goes to the port where its Ethernet destination
+    /// was last seen as a source, and to every port if that is not known or is a group.
+    Switched,
+}
+
+/// What happens to a frame between two ports.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Impairment {
+    /// How often it is lost.
+    pub loss: Chance,
+    /// How often it arrives twice.
+    pub duplicate: Chance,
+    /// How often it is held back, so that others overtake it.
+    pub reorder: Chance,
+    /// How long it is held back then.
+    pub reorder_by: Duration,
+    /// How often one of its bits is flipped.
+    pub corrupt: Chance,
+    /// Added to the latency: a random time below this. It reorders, too, if frames follow closely.
+    pub jitter: Duration,
+}
+
+/// What a segment is like; the default is a perfect hub.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SegmentConfig {
+    /// How frames are passed on.
+    pub medium: Medium,
+    /// Decides every impairment.
+    pub seed: u64,
+    /// Bits a second; `None` takes no time. Of the whole medium if it is shared, of each port's
+    /// line if it is switched.
+    pub capacity: Option<u64>,
+    /// From the end of transmission to the arrival.
+    pub latency: Duration,
+    /// Between every two ports for which [`Segment::set_impairment`] says nothing else.
+    pub impairment: Impairment,
+    /// Octets that wait for the medium (or for one port's line) at the most.
+    pub backlog_octets_max: u64,
+    /// Frames on their way to one port, or waiting there to be received, at the most.
+    pub queue_frames_max: usize,
+}
+
+impl Default for SegmentConfig {
+    fn default() -> Self {
+        Self {
+            medium: Medium::Shared,
+            seed: 0,
+            capacity: None,
+            latency: Duration::ZERO,
+            impairment: Impairment::default(),
+            // A thousand full frames: Linux's default transmission queue.
+            backlog_octets_max: 1_500_000,
+            queue_frames_max: 1024,
+        }
+    }
+}
+
+/// What has happened on a segment since it was made.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SegmentCounters {
+    /// Frames that ports have sent.
+    pub sent: u64,
+    /// Frames that ports have received; a flooded frame counts at each.
+    pub delivered: u64,
+    /// Frames that an impairment lost.
+    pub lost: u64,
+    /// Frames that an impairment repeated.
+    pub duplicated: u64,
+    /// Frames that an impairment held back.
+    pub reordered: u64,
+    /// Frames in which an impairment flipped a bit.
+    pub corrupted: u64,
+    /// Frames dropped because too many octets waited for the medium.
+    pub backlog_full: u64,
+    /// Frames dropped because too many were on their way to a port.
+    pub queue_full: u64,
+    /// Frames dropped because the sender or the receiver was down, or no such port.
+    pub down: u64,
+    /// Frames dropped because they were empty or longer than any frame can be.
+    pub length: u64,
+    /// Frames dropped because they do not fit into a packet of the receiver's pool.
+    pub oversized: u64,
+    /// Deliveries put off because the receiver's pool was empty.
+    pub no_packet: u64,
+}
+
+/// Why a segment cannot be made or changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// A segment has another number of ports.
+    #[error("a segment has 1 to {PORTS_MAX} ports, not {0}")]
+    Ports(usize),
+    /// A capacity of nothing would never deliver.
+    #[error("a segment without capacity delivers nothing; leave it out for an unlimited one")]
+    Capacity,
+}
+
+/// A medium that joins ports, in virtual time.
+#[derive(Debug)]
+pub struct Segment {
+    config: SegmentConfig,
+    random: Random,
+    ports: Vec<Port>,
+    impairments: BTreeMap<(PortIndex, PortIndex), Impairment>,
+    /// Pairs of sender and receiver that do not hear each other.
+    deaf: BTreeSet<(PortIndex, PortIndex)>,
+    /// Where a switch has seen which source address.
+    seen: BTreeMap<[u8; 6], PortIndex>,
+    /// When the shared medium is free again.
+    free_at: Duration,
+    /// Arrivals so far: what arrives at the same time arrives in the order of sending.
+    order: u64,
+    /// Memory of frames that have been received, for the next ones.
+    spare: Vec<Vec<u8>>,
+    counters: SegmentCounters,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    down: bool,
+    /// When its own line is free again.
+    free_at: Duration,
+    arriving: BinaryHeap<Reverse<Arriving>>,
+}
+
+/// A frame on its way; the earliest is the smallest.
+#[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Arriving {
+    at: Duration,
+    order: u64,
+    frame: Vec<u8>,
+}
+
+impl Segment {
+    /// A segment of `ports` ports, all of them up.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentError`] if there are no ports or too many, or the capacity is zero.
+    pub fn new(ports: usize, config: SegmentConfig) -> Result<Self, SegmentError> {
+        if !(1..=PORTS_MAX).contains(&ports) {
+            return Err(SegmentError::Ports(ports));
+        }
+        if config.capacity == Some(0) {
+            return Err(SegmentError::Capacity);
+        }
+        Ok(Self {
+            config,
+            random: Random::new(config.seed),
+            ports: (0..ports).map(|_| Port::default()).collect(),
+            impairments: BTreeMap::new(),
+            deaf: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            free_at: Duration::ZERO,
+            order: 0,
+            spare: Vec::new(),
+            counters: SegmentCounters::default(),
+        })
+    }
+
+    /// Its ports, in order.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = PortIndex> + use<> {
+        // At most PORTS_MAX, so nothing is cut off.
+        (0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX)).map(PortIndex)
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> &SegmentCounters {
+        &self.counters
+    }
+
+    /// Sets what happens to frames from one port to another, this way only.
+    pub fn set_impairment(&mut self, from: PortIndex, to: PortIndex, impairment: Impairment) {
+        self.impairments.insert((from, to), impairment);
+    }
+
+    /// Sets whether frames of `from` reach `to`, this way only: the radio's neighbour filter.
+    pub fn set_hears(&mut self, from: PortIndex, to: PortIndex, hears: bool) {
+        if hears {
+            self.deaf.remove(&(from, to));
+        } else {
+            self.deaf.insert((from, to));
+        }
+    }
+
+    /// Takes a port up or down. A port that is down neither sends nor receives, and what was on its
+    /// way to it is lost.
+    pub fn set_up(&mut self, port: PortIndex, up: bool) {
+        let Some(port) = self.ports.get_mut(usize::from(port.0)) else { return };
+        port.down = !up;
+        if port.down {
+            let lost = port.arriving.drain().map(|Reverse(arriving)| arriving.frame);
+            let before = self.spare.len();
+            self.spare.extend(lost);
+            self.counters.down += u64::try_from(self.spare.len() - before).unwrap_or_default();
+        }
+    }
+
+    /// Sends `frame` from a port.
+    pub fn send(&mut self, now: Duration, from: PortIndex, frame: &[u8]) {
+        self.counters.sent += 1;
+        if frame.is_empty() || frame.len() > FRAME_LEN_MAX {
+            self.counters.length += 1;
+            return;
+        }
+        let Some(sender) = self.ports.get_mut(usize::from(from.0)).filter(|port| !port.down) else {
+            self.counters.down += 1;
+            return;
+        };
+        let line = match self.config.medium {
+            Medium::Shared => &mut self.free_at,
+            Medium::Switched => &mut sender.free_at,
+        };
+        let Some(sent_at) = occupy(&self.config, line, now, frame.len()) else {
+            self.counters.backlog_full += 1;
+            return;
+        };
+        if let Some(only) = self.learn(from, frame) {
+            if only != from {
+                self.carry(sent_at, from, only, frame);
+            }
+            return;
+        }
+        for to in self.ports() {
+            if to != from {
+                self.carry(sent_at, from, to, frame);
+            }
+        }
+    }
+
+    /// Takes the frames that have arrived at a port by `now` into `batch`, as packets of `pool`;
+    /// how many they were.
+    pub fn receive(
+        &mut self,
+        now: Duration,
+        port: PortIndex,
+        pool: &Pool,
+        batch: &mut Batch,
+    ) -> usize {
+        let Some(port) = self.ports.get_mut(usize::from(port.0)) else { return 0 };
+        let mut received = 0;
+        while batch.room() > 0 && port.arriving.peek().is_some_and(|Reverse(next)| next.at <= now) {
+            let Some(mut packet) = pool.packet() else {
+                self.counters.no_packet += 1;
+                break;
+            };
+            let Some(Reverse(arrived)) = port.arriving.pop() else { break };
+            if packet.append(&arrived.frame).is_err() {
+                self.counters.oversized += 1;
+            } else if batch.push(packet).is_ok() {
+                self.counters.delivered += 1;
+                received += 1;
+            }
+            self.spare.push(arrived.frame);
+        }
+        received
+    }
+
+    /// When the next frame arrives at any port: there is nothing to receive before.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.ports.iter().filter_map(Port::next_at).min()
+    }
+
+    /// When the next frame arrives at one port.
+    pub fn port_timeout(&self, port: PortIndex) -> Option<Duration> {
+        self.ports.get(usize::from(port.0)).and_then(Port::next_at)
+    }
+
+    /// Where a switch sends the frame: `None` is everywhere.
+    fn learn(&mut self, from: PortIndex, frame: &[u8]) -> Option<PortIndex> {
+        const GROUP: u8 = 1;
+        if self.config.medium != Medium::Switched {
+            return None;
+        }
+        let (&destination, rest) = frame.split_first_chunk::<6>()?;
+        let &source = rest.first_chunk::<6>()?;
+        let is_group = |[first, ..]: [u8; 6]| first & GROUP != 0;
+        let room = self.seen.len() < ADDRESSES_MAX || self.seen.contains_key(&source);
+        if room && !is_group(source) {
+            self.seen.insert(source, from);
+        }
+        self.seen.get(&destination).copied().filter(|_| !is_group(destination))
+    }
+
+    /// Brings a frame from one port to another, if the impairments let it.
+    fn carry(&mut self, sent_at: Duration, from: PortIndex, to: PortIndex, frame: &[u8]) {
+        if self.deaf.contains(&(from, to)) {
+            return;
+        }
+        let impairment = self.impairments.get(&(from, to)).unwrap_or(&self.config.impairment);
+        let impairment = *impairment;
+        if self.random.happens(impairment.loss) {
+            self.counters.lost += 1;
+            return;
+        }
+        let copies = if self.random.happens(impairment.duplicate) { 2 } else { 1 };
+        self.counters.duplicated += copies - 1;
+        for _ in 0..copies {
+            let mut at = sent_at
+                .saturating_add(self.config.latency)
+                .saturating_add(self.random.time_below(impairment.jitter));
+            if self.random.happens(impairment.reorder) {
+                self.counters.reordered += 1;
+                at = at.saturating_add(impairment.reorder_by);
+            }
+            let flips = self.random.happens(impairment.corrupt);
+            self.enqueue(at, to, frame, flips);
+        }
+    }
+
+    fn enqueue(&mut self, at: Duration, to: PortIndex, frame: &[u8], flips: bool) {
+        let Some(port) = self.ports.get_mut(usize::from(to.0)).filter(|port| !port.down) else {
+            self.counters.down += 1;
+            return;
+        };
+        if port.arriving.len() >= self.config.queue_frames_max {
+            self.counters.queue_full += 1;
+            return;
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        if flips {
+            self.counters.corrupted += 1;
+            let bits = u64::try_from(copy.len() * 8).unwrap_or_default();
+            let bit = usize::try_from(self.random.below(bits)).unwrap_or_default();
+            if let Some(octet) = copy.get_mut(bit / 8) {
+                *octet ^= 1 << (bit % 8);
+            }
+        }
+        self.order += 1;
+        port.arriving.push(Reverse(Arriving { at, order: self.order, frame: copy }));
+    }
+}
+
+impl Port {
+    fn next_at(&self) -> Option<Duration> {
+        self.arriving.peek().map(|Reverse(arriving)| arriving.at)
+    }
+}
+
+/// Takes the line for as long as `len` octets need, and says when they are through; `None` if too
+/// much waits already.
+fn occupy(
+    config: &SegmentConfig,
+    free_at: &mut Duration,
+    now: Duration,
+    len: usize,
+) -> Option<Duration> {
+    const NANOS_PER_SECOND: u128 = 1_000_000_000;
+    let Some(capacity) = config.capacity else { return Some(now) };
+    let waits = free_at.saturating_sub(now).as_nanos();
+    let waiting_octets = waits.saturating_mul(u128::from(capacity)) / 8 / NANOS_PER_SECOND;
+    if waiting_octets > u128::from(config.backlog_octets_max) {
+        return None;
+    }
+    let bits = u128::try_from(len).unwrap_or_default() * 8;
+    let nanos = (bits * NANOS_PER_SECOND).div_ceil(u128::from(capacity));
+    let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+    *free_at = now.max(*free_at).saturating_add(Duration::from_nanos(nanos));
+    Some(*free_at)
+}

@@ -1,0 +1,453 @@
+//! The codes of ISO/IEEE 11073-10101 that personal health devices use, each kind its own type.
+
+use crate::mder::{Element, Malformed, Reader, Writer};
+use core::fmt;
+
+/// Declares 16-bit codes, each its own type.
+macro_rules! codes {
+    ($($(#[$doc:meta])+ $name:ident;)+) => { $(
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(pub u16);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl Element<'_> for $name {
+            fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+                reader.u16().map(Self)
+            }
+
+            fn put(&self, writer: &mut Writer) {
+                writer.u16(self.0);
+            }
+        }
+    )+ };
+}
+
+codes! {
+    /// An object of an agent; 0 is the MDS, the device itself.
+    Handle;
+    /// What an attribute is.
+    AttributeId;
+    /// What an object is.
+    ObjectClass;
+    /// What an event report reports.
+    EventType;
+    /// What an action does.
+    ActionType;
+    /// A unit of measurement (partition 4, dimensions).
+    UnitCode;
+    /// Ties an answer to its request.
+    InvokeId;
+    /// A configuration of an agent: standard or its own.
+    ConfigId;
+    /// Whose measurement it is, on a device that several persons use.
+    PersonId;
+    /// Which request for data a scan report belongs to.
+    DataRequestId;
+}
+
+impl Handle {
+    /// The device itself.
+    pub const MDS: Self = Self(0);
+}
+
+impl PersonId {
+    /// The device does not know who was measured.
+    pub const UNKNOWN: Self = Self(0xFFFF);
+}
+
+impl DataRequestId {
+    /// The agent reports by its own decision.
+    pub const AGENT_INITIATED: Self = Self(0xF000);
+}
+
+impl ConfigId {
+    /// What a manager puts where an agent puts its configuration.
+    pub const MANAGER: Self = Self(0x0000);
+    /// First of the extended configurations.
+    pub const EXTENDED_FIRST: Self = Self(0x4000);
+    /// Last of the extended configurations.
+    pub const EXTENDED_LAST: Self = Self(0x7FFF);
+
+    /// Whether a specialisation standard defines this configuration.
+    pub const fn is_standard(self) -> bool {
+        self.0 > Self::MANAGER.0 && self.0 < Self::EXTENDED_FIRST.0
+    }
+
+    /// Whether the maker of the device defines this configuration.
+    pub const fn is_extended(self) -> bool {
+        self.0 >= Self::EXTENDED_FIRST.0 && self.0 <= Self::EXTENDED_LAST.0
+    }
+}
+
+/// A device, told from all others by its EUI-64.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SystemId(pub [u8; 8]);
+
+impl SystemId {
+    /// Takes the octets of a system-id attribute.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::SystemId`] if there are not eight.
+    pub fn from_octets(octets: &[u8]) -> Result<Self, Malformed> {
+        let eui64 = octets.try_into().map(Self);
+        eui64.map_err(|_| Malformed::SystemId { length: octets.len() })
+    }
+}
+
+/// Sixteen hexadecimal digits.
+impl fmt::Display for SystemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+/// A code within its partition: what is measured.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Type {
+    /// The part of the nomenclature.
+    pub partition: u16,
+    /// The code within it.
+    pub code: u16,
+}
+
+impl Type {
+    /// Puts partition and code together.
+    pub const fn new(partition: u16, code: u16) -> Self {
+        Self { partition, code }
+    }
+
+    /// The standard's name, where this crate knows it.
+    pub fn name(self) -> Option<&'static str> {
+        METRICS.iter().find(|(kind, _)| *kind == self).map(|(_, name)| *name)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.partition, self.code)
+    }
+}
+
+impl Element<'_> for Type {
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { partition: reader.u16()?, code: reader.u16()? })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.partition);
+        writer.u16(self.code);
+    }
+}
+
+impl UnitCode {
+    /// The unit in UCUM, where this crate knows it.
+    pub fn ucum(self) -> Option<&'static str> {
+        UNITS.iter().find(|(unit, _)| *unit == self).map(|(_, ucum)| *ucum)
+    }
+}
+
+/// Partitions of the nomenclature.
+pub mod partition {
+    /// Objects and their attributes.
+    pub const OBJECT: u16 = 1;
+    /// Physiological measurements.
+    pub const SCADA: u16 = 2;
+    /// Units.
+    pub const DIMENSION: u16 = 4;
+    /// Infrastructure: device specialisations.
+    pub const INFRASTRUCTURE: u16 = 8;
+    /// Disease management.
+    pub const DISEASE: u16 = 128;
+    /// Health and fitness.
+    pub const FITNESS: u16 = 129;
+    /// Living independently: medication among others.
+    pub const AGEING: u16 = 130;
+}
+
+/// Classes of objects.
+pub mod class {
+    use super::ObjectClass;
+    /// A coded or textual measurement.
+    pub const ENUMERATION: ObjectClass = ObjectClass(5);
+    /// A numeric measurement.
+    pub const NUMERIC: ObjectClass = ObjectClass(6);
+    /// A waveform.
+    pub const SAMPLE_ARRAY: ObjectClass = ObjectClass(9);
+    /// A scanner that reports when something happened.
+    pub const EPISODIC_SCANNER: ObjectClass = ObjectClass(18);
+    /// A scanner that reports at intervals.
+    pub const PERIODIC_SCANNER: ObjectClass = ObjectClass(19);
+    /// The device.
+    pub const MDS: ObjectClass = ObjectClass(37);
+    /// A store of measurements taken while nobody was connected.
+    pub const PM_STORE: ObjectClass = ObjectClass(61);
+    /// One segment of a store.
+    pub const PM_SEGMENT: ObjectClass = ObjectClass(62);
+}
+
+/// Attributes.
+pub mod attribute {
+    use super::AttributeId;
+    /// Whether a scanner's reports are confirmed.
+    pub const CONFIRM_MODE: AttributeId = AttributeId(0x0913);
+    /// Instance number.
+    pub const INSTANCE: AttributeId = AttributeId(0x0922);
+    /// Manufacturer and model.
+    pub const MODEL: AttributeId = AttributeId(0x0928);
+    /// Code of what is measured, in the partition of the type.
+    pub const METRIC_ID: AttributeId = AttributeId(0x092B);
+    /// Serial number, revisions.
+    pub const PRODUCTION: AttributeId = AttributeId(0x092D);
+    /// What is measured.
+    pub const TYPE: AttributeId = AttributeId(0x092F);
+    /// How the samples of a store were taken.
+    pub const STORE_SAMPLE_ALGORITHM: AttributeId = AttributeId(0x0943);
+    /// How many entries a store has.
+    pub const STORE_USAGE: AttributeId = AttributeId(0x0944);
+    /// How good a measurement is.
+    pub const MEASUREMENT_STATUS: AttributeId = AttributeId(0x0947);
+    /// Several values with code, status and unit each.
+    pub const COMPOUND: AttributeId = AttributeId(0x094B);
+    /// One value with code, status and unit.
+    pub const NUMERIC: AttributeId = AttributeId(0x0950);
+    /// How many segments a store has.
+    pub const SEGMENTS: AttributeId = AttributeId(0x0951);
+    /// Whether a scanner or segment is at work.
+    pub const OPERATIONAL_STATE: AttributeId = AttributeId(0x0953);
+    /// Mains, battery, charging.
+    pub const POWER_STATUS: AttributeId = AttributeId(0x0955);
+    /// Interval of a periodic scanner.
+    pub const REPORTING_INTERVAL: AttributeId = AttributeId(0x0975);
+    /// How many entries a segment has.
+    pub const SEGMENT_USAGE: AttributeId = AttributeId(0x097B);
+    /// EUI-64 of the device.
+    pub const SYSTEM_ID: AttributeId = AttributeId(0x0984);
+    /// Type of the device, if it is of one only.
+    pub const SYSTEM_TYPE: AttributeId = AttributeId(0x0986);
+    /// The device's clock.
+    pub const TIME_ABSOLUTE: AttributeId = AttributeId(0x0987);
+    /// The device's running counter, in 1/8 ms.
+    pub const TIME_RELATIVE: AttributeId = AttributeId(0x098F);
+    /// When a measurement was taken, by the device's clock.
+    pub const TIMESTAMP_ABSOLUTE: AttributeId = AttributeId(0x0990);
+    /// When, by the device's running counter.
+    pub const TIMESTAMP_RELATIVE: AttributeId = AttributeId(0x0991);
+    /// Unit of measurement.
+    pub const UNIT: AttributeId = AttributeId(0x0996);
+    /// Charge of the battery in percent.
+    pub const BATTERY: AttributeId = AttributeId(0x099C);
+    /// A coded value with code and status.
+    pub const ENUMERATION: AttributeId = AttributeId(0x099E);
+    /// When, by the device's fine counter, in microseconds.
+    pub const TIMESTAMP_HIGH_RESOLUTION: AttributeId = AttributeId(0x09E9);
+    /// Configuration.
+    pub const CONFIG_ID: AttributeId = AttributeId(0x0A44);
+    /// What the device's clocks can do.
+    pub const TIME_INFO: AttributeId = AttributeId(0x0A45);
+    /// How a measurement is made available.
+    pub const METRIC_SPEC: AttributeId = AttributeId(0x0A46);
+    /// The object that a measurement belongs to.
+    pub const SOURCE_HANDLE: AttributeId = AttributeId(0x0A47);
+    /// Samples of a waveform.
+    pub const SAMPLES: AttributeId = AttributeId(0x0A48);
+    /// A code as value.
+    pub const ENUMERATION_OID: AttributeId = AttributeId(0x0A49);
+    /// A text as value.
+    pub const ENUMERATION_TEXT: AttributeId = AttributeId(0x0A4A);
+    /// An SFLOAT as value.
+    pub const NUMERIC_BASIC: AttributeId = AttributeId(0x0A4C);
+    /// What a store can do.
+    pub const STORE_CAPABILITIES: AttributeId = AttributeId(0x0A4D);
+    /// What stands in the entries of a segment.
+    pub const SEGMENT_MAP: AttributeId = AttributeId(0x0A4E);
+    /// What stands in a scanner's grouped observations.
+    pub const HANDLE_VALUE_MAP: AttributeId = AttributeId(0x0A53);
+    /// What stands in an object's fixed observations.
+    pub const VALUE_MAP: AttributeId = AttributeId(0x0A55);
+    /// A FLOAT as value.
+    pub const NUMERIC_SIMPLE: AttributeId = AttributeId(0x0A56);
+    /// Name of a store.
+    pub const STORE_LABEL: AttributeId = AttributeId(0x0A57);
+    /// Name of a segment.
+    pub const SEGMENT_LABEL: AttributeId = AttributeId(0x0A58);
+    /// How long what was measured lasted, in 1/8 ms.
+    pub const ACTIVE_PERIOD: AttributeId = AttributeId(0x0A59);
+    /// Specialisations that the device follows.
+    pub const SPECIALISATIONS: AttributeId = AttributeId(0x0A5A);
+    /// Partition of a metric id.
+    pub const METRIC_ID_PARTITION: AttributeId = AttributeId(0x0A5F);
+    /// Partition of a coded value.
+    pub const ENUMERATION_PARTITION: AttributeId = AttributeId(0x0A60);
+    /// More about the measurement: modality, place.
+    pub const SUPPLEMENTAL: AttributeId = AttributeId(0x0A61);
+    /// How long clearing a store may take.
+    pub const CLEAR_TIMEOUT: AttributeId = AttributeId(0x0A63);
+    /// 32 flags as value.
+    pub const ENUMERATION_BITS32: AttributeId = AttributeId(0x0A65);
+    /// 16 flags as value.
+    pub const ENUMERATION_BITS16: AttributeId = AttributeId(0x0A66);
+    /// How many values a compound has.
+    pub const METRIC_STRUCTURE: AttributeId = AttributeId(0x0A73);
+    /// Several FLOATs as value.
+    pub const COMPOUND_SIMPLE: AttributeId = AttributeId(0x0A74);
+    /// Several SFLOATs as value.
+    pub const COMPOUND_BASIC: AttributeId = AttributeId(0x0A75);
+    /// The codes of a compound's values.
+    pub const METRIC_IDS: AttributeId = AttributeId(0x0A76);
+    /// The objects that a scanner watches.
+    pub const SCAN_HANDLES: AttributeId = AttributeId(0x0A77);
+    /// When, as base time with offset from UTC (20601:2014; code from memory, *unverified*).
+    pub const TIMESTAMP_BASE_OFFSET: AttributeId = AttributeId(0x0A82);
+}
+
+/// What event reports report.
+pub mod event {
+    use super::EventType;
+    /// The agent's configuration.
+    pub const CONFIG: EventType = EventType(0x0D1C);
+    /// First of the reports of measurements.
+    pub const SCAN_FIXED: EventType = EventType(0x0D1D);
+    /// Measurements with their attributes named.
+    pub const SCAN_VAR: EventType = EventType(0x0D1E);
+    /// As [`SCAN_FIXED`], for several persons.
+    pub const SCAN_MP_FIXED: EventType = EventType(0x0D1F);
+    /// As [`SCAN_VAR`], for several persons.
+    pub const SCAN_MP_VAR: EventType = EventType(0x0D20);
+    /// Entries of a store's segment.
+    pub const SEGMENT_DATA: EventType = EventType(0x0D21);
+    /// Episodic scanner, attributes named.
+    pub const UNBUFFERED_VAR: EventType = EventType(0x0D22);
+    /// Episodic scanner, fixed.
+    pub const UNBUFFERED_FIXED: EventType = EventType(0x0D23);
+    /// Episodic scanner, grouped.
+    pub const UNBUFFERED_GROUPED: EventType = EventType(0x0D24);
+    /// Episodic scanner, several persons, attributes named.
+    pub const UNBUFFERED_MP_VAR: EventType = EventType(0x0D25);
+    /// Episodic scanner, several persons, fixed.
+    pub const UNBUFFERED_MP_FIXED: EventType = EventType(0x0D26);
+    /// Episodic scanner, several persons, grouped.
+    pub const UNBUFFERED_MP_GROUPED: EventType = EventType(0x0D27);
+    /// Periodic scanner, attributes named.
+    pub const BUFFERED_VAR: EventType = EventType(0x0D28);
+    /// Periodic scanner, fixed.
+    pub const BUFFERED_FIXED: EventType = EventType(0x0D29);
+    /// Periodic scanner, grouped.
+    pub const BUFFERED_GROUPED: EventType = EventType(0x0D2A);
+    /// Periodic scanner, several persons, attributes named.
+    pub const BUFFERED_MP_VAR: EventType = EventType(0x0D2B);
+    /// Periodic scanner, several persons, fixed.
+    pub const BUFFERED_MP_FIXED: EventType = EventType(0x0D2C);
+    /// Periodic scanner, several persons, grouped.
+    pub const BUFFERED_MP_GROUPED: EventType = EventType(0x0D2D);
+}
+
+/// What actions do.
+pub mod action {
+    use super::ActionType;
+    /// Empties segments of a store.
+    pub const SEGMENT_CLEAR: ActionType = ActionType(0x0C0C);
+    /// Describes segments of a store.
+    pub const SEGMENT_INFO: ActionType = ActionType(0x0C0D);
+    /// Sets the device's clock.
+    pub const SET_TIME: ActionType = ActionType(0x0C17);
+    /// Asks for measurements.
+    pub const DATA_REQUEST: ActionType = ActionType(0x0C1B);
+    /// Starts the transfer of a segment.
+    pub const SEGMENT_TRANSFER: ActionType = ActionType(0x0C1C);
+}
+
+/// Units that this crate's specialisations use.
+pub mod unit {
+    use super::UnitCode;
+    /// Percent.
+    pub const PERCENT: UnitCode = UnitCode(0x0220);
+    /// Centimetre.
+    pub const CENTIMETRE: UnitCode = UnitCode(0x0511);
+    /// Metre.
+    pub const METRE: UnitCode = UnitCode(0x0500);
+    /// Millilitre.
+    pub const MILLILITRE: UnitCode = UnitCode(0x0652);
+    /// Kilogram.
+    pub const KILOGRAM: UnitCode = UnitCode(0x06C3);
+    /// Milligram.
+    pub const MILLIGRAM: UnitCode = UnitCode(0x06D2);
+    /// Kilogram per square metre.
+    pub const KILOGRAM_PER_SQUARE_METRE: UnitCode = UnitCode(0x07A0);
+    /// Milligram per decilitre.
+    pub const MILLIGRAM_PER_DECILITRE: UnitCode = UnitCode(0x0852);
+    /// Minute.
+    pub const MINUTE: UnitCode = UnitCode(0x08A0);
+    /// Beats per minute.
+    pub const BEATS_PER_MINUTE: UnitCode = UnitCode(0x0AA0);
+    /// Millimetre of mercury.
+    pub const MILLIMETRE_OF_MERCURY: UnitCode = UnitCode(0x0F20);
+    /// Degree Celsius.
+    pub const DEGREE_CELSIUS: UnitCode = UnitCode(0x17A0);
+    /// Step.
+    pub const STEP: UnitCode = UnitCode(0x1A00);
+}
+
+/// What is measured, with the standard's names.
+const METRICS: [(Type, &str); 29] = [
+    (Type::new(2, 18_458), "MDC_PULS_OXIM_PULS_RATE"),
+    (Type::new(2, 18_474), "MDC_PULS_RATE_NON_INV"),
+    (Type::new(2, 18_948), "MDC_PRESS_BLD_NONINV"),
+    (Type::new(2, 18_949), "MDC_PRESS_BLD_NONINV_SYS"),
+    (Type::new(2, 18_950), "MDC_PRESS_BLD_NONINV_DIA"),
+    (Type::new(2, 18_951), "MDC_PRESS_BLD_NONINV_MEAN"),
+    (Type::new(2, 19_292), "MDC_TEMP_BODY"),
+    (Type::new(2, 19_384), "MDC_PULS_OXIM_SAT_O2"),
+    (Type::new(2, 29_112), "MDC_CONC_GLU_CAPILLARY_WHOLEBLOOD"),
+    (Type::new(2, 57_664), "MDC_MASS_BODY_ACTUAL"),
+    (Type::new(2, 57_668), "MDC_LEN_BODY_ACTUAL"),
+    (Type::new(2, 57_680), "MDC_RATIO_MASS_BODY_LEN_SQ"),
+    (Type::new(128, 29_152), "MDC_CTXT_GLU_EXERCISE"),
+    (Type::new(128, 29_256), "MDC_CTXT_GLU_MEAL"),
+    (Type::new(129, 103), "MDC_HF_DISTANCE"),
+    (Type::new(129, 110), "MDC_HF_SPEED"),
+    (Type::new(129, 119), "MDC_HF_ENERGY"),
+    (Type::new(129, 123), "MDC_HF_SESSION"),
+    (Type::new(129, 124), "MDC_HF_SUBSESSION"),
+    (Type::new(129, 125), "MDC_HF_ACTIVITY_TIME"),
+    (Type::new(129, 127), "MDC_HF_ACTIVITY_INTENSITY"),
+    (Type::new(130, 13_312), "MDC_AI_MED_DISPENSED_FIXED"),
+    (Type::new(130, 13_313), "MDC_AI_MED_DISPENSED_VARIABLE"),
+    (Type::new(130, 13_314), "MDC_AI_MED_STATUS"),
+    (Type::new(130, 13_315), "MDC_AI_MED_FEEDBACK"),
+    (Type::new(130, 13_316), "MDC_AI_MED_UF_LOCATION"),
+    (Type::new(130, 13_317), "MDC_AI_MED_UF_RESPONSE"),
+    (Type::new(130, 13_318), "MDC_AI_MED_UF_TYPE_YESNO"),
+    (Type::new(130, 13_319), "MDC_AI_MED_UF_TYPE_1_5"),
+];
+
+/// Units in UCUM, the unit system of FHIR.
+const UNITS: [(UnitCode, &str); 21] = [
+    (UnitCode(0x0200), "1"),
+    (unit::PERCENT, "%"),
+    (unit::METRE, "m"),
+    (unit::CENTIMETRE, "cm"),
+    (UnitCode(0x0540), "[ft_i]"),
+    (UnitCode(0x0560), "[in_i]"),
+    (unit::MILLILITRE, "mL"),
+    (UnitCode(0x06C0), "g"),
+    (unit::KILOGRAM, "kg"),
+    (unit::MILLIGRAM, "mg"),
+    (UnitCode(0x06E0), "[lb_av]"),
+    (unit::KILOGRAM_PER_SQUARE_METRE, "kg/m2"),
+    (unit::MILLIGRAM_PER_DECILITRE, "mg/dL"),
+    (unit::MINUTE, "min"),
+    (UnitCode(0x08C0), "h"),
+    (unit::BEATS_PER_MINUTE, "{beat}/min"),
+    (unit::MILLIMETRE_OF_MERCURY, "mm[Hg]"),
+    (UnitCode(0x1272), "mmol/L"),
+    (unit::DEGREE_CELSIUS, "Cel"),
+    (unit::STEP, "{steps}"),
+    (UnitCode(0x1A80), "cal"),
+];

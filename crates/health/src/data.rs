@@ -1,0 +1,354 @@
+//! What happens within an association: remote operations and their answers (DATA-APDU).
+//!
+//! | octets | field |
+//! |---|---|
+//! | 2 | invoke-id, repeated by the answer |
+//! | 2 | choice: `01xx` invoke, `02xx` answer, `0300` error, `0400` reject |
+//! | 2 | length of what follows |
+
+use crate::apdu::{Apdu, Attribute};
+use crate::code::{ActionType, AttributeId, EventType, Handle, InvokeId};
+use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+
+const EVENT_REPORT: u16 = 0x0100;
+const CONFIRMED_EVENT_REPORT: u16 = 0x0101;
+const GET: u16 = 0x0103;
+const SET: u16 = 0x0104;
+const CONFIRMED_SET: u16 = 0x0105;
+const ACTION: u16 = 0x0106;
+const CONFIRMED_ACTION: u16 = 0x0107;
+const EVENT_REPORT_RESULT: u16 = 0x0201;
+const GET_RESULT: u16 = 0x0203;
+const SET_RESULT: u16 = 0x0205;
+const ACTION_RESULT: u16 = 0x0207;
+const ERROR: u16 = 0x0300;
+const REJECT: u16 = 0x0400;
+
+/// A remote operation, or the answer to one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DataApdu<'a> {
+    /// Ties request and answer together.
+    pub invoke_id: InvokeId,
+    /// What is asked or answered.
+    pub message: Message<'a>,
+}
+
+/// What is asked or answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Message<'a> {
+    /// An agent reports and expects no answer.
+    EventReport(EventReport<'a>),
+    /// An agent reports and keeps its data until the answer.
+    ConfirmedEventReport(EventReport<'a>),
+    /// Asks for attributes.
+    Get(Get<'a>),
+    /// Changes attributes and expects no answer.
+    Set(Set<'a>),
+    /// Changes attributes.
+    ConfirmedSet(Set<'a>),
+    /// Makes an object do something and expects no answer.
+    Action(Action<'a>),
+    /// Makes an object do something.
+    ConfirmedAction(Action<'a>),
+    /// The report has arrived.
+    EventReportResult(EventReport<'a>),
+    /// The attributes asked for.
+    GetResult(Attributes<'a>),
+    /// The attributes changed.
+    SetResult(Attributes<'a>),
+    /// What the action came to.
+    ActionResult(Action<'a>),
+    /// The operation was understood and failed.
+    Error(OperationError<'a>),
+    /// The operation was not understood.
+    Reject(RejectProblem),
+}
+
+impl<'a> DataApdu<'a> {
+    /// Reads exactly one DATA-APDU.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn decode(octets: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(octets);
+        let invoke_id = InvokeId(reader.u16()?);
+        let choice = reader.u16()?;
+        let mut body = Reader::new(reader.octet_string()?);
+        reader.finish()?;
+        let message = match choice {
+            EVENT_REPORT => Message::EventReport(EventReport::take(&mut body)?),
+            CONFIRMED_EVENT_REPORT => Message::ConfirmedEventReport(EventReport::take(&mut body)?),
+            GET => Message::Get(Get::take(&mut body)?),
+            SET => Message::Set(Set::take(&mut body)?),
+            CONFIRMED_SET => Message::ConfirmedSet(Set::take(&mut body)?),
+            ACTION => Message::Action(Action::take(&mut body)?),
+            CONFIRMED_ACTION => Message::ConfirmedAction(Action::take(&mut body)?),
+            EVENT_REPORT_RESULT => Message::EventReportResult(EventReport::take(&mut body)?),
+            GET_RESULT => Message::GetResult(Attributes::take(&mut body)?),
+            SET_RESULT => Message::SetResult(Attributes::take(&mut body)?),
+            ACTION_RESULT => Message::ActionResult(Action::take(&mut body)?),
+            ERROR => Message::Error(OperationError::take(&mut body)?),
+            REJECT => Message::Reject(RejectProblem(body.u16()?)),
+            choice => return Err(Malformed::UnknownChoice { choice }),
+        };
+        body.finish()?;
+        Ok(Self { invoke_id, message })
+    }
+
+    pub(crate) fn put(&self, writer: &mut Writer) {
+        writer.u16(self.invoke_id.0);
+        let (choice, body): (u16, &dyn Body) = match &self.message {
+            Message::EventReport(report) => (EVENT_REPORT, report),
+            Message::ConfirmedEventReport(report) => (CONFIRMED_EVENT_REPORT, report),
+            Message::Get(get) => (GET, get),
+            Message::Set(set) => (SET, set),
+            Message::ConfirmedSet(set) => (CONFIRMED_SET, set),
+            Message::Action(action) => (ACTION, action),
+            Message::ConfirmedAction(action) => (CONFIRMED_ACTION, action),
+            Message::EventReportResult(report) => (EVENT_REPORT_RESULT, report),
+            Message::GetResult(attributes) => (GET_RESULT, attributes),
+            Message::SetResult(attributes) => (SET_RESULT, attributes),
+            Message::ActionResult(action) => (ACTION_RESULT, action),
+            Message::Error(error) => (ERROR, error),
+            Message::Reject(problem) => (REJECT, problem),
+        };
+        writer.u16(choice);
+        writer.sized(|writer| body.put(writer));
+    }
+
+    /// Writes it as a whole APDU.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] if it does not fit the 16-bit lengths.
+    pub fn encode(self) -> Result<Vec<u8>, TooLong> {
+        Apdu::Prst(self).encode()
+    }
+}
+
+/// What stands behind the choice.
+trait Body {
+    fn put(&self, writer: &mut Writer);
+}
+
+/// A report, or the answer to one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EventReport<'a> {
+    /// The object that reports: the device, a scanner or a store.
+    pub handle: Handle,
+    /// The device's running counter, or [`NO_RELATIVE_TIME`](crate::time::NO_RELATIVE_TIME).
+    pub time: u32,
+    /// What is reported.
+    pub event: EventType,
+    /// The report itself; see [`report`](crate::report).
+    pub info: &'a [u8],
+}
+
+impl<'a> EventReport<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            handle: Handle(reader.u16()?),
+            time: reader.u32()?,
+            event: EventType(reader.u16()?),
+            info: reader.octet_string()?,
+        })
+    }
+}
+
+impl Body for EventReport<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        writer.u32(self.time);
+        writer.u16(self.event.0);
+        writer.octet_string(self.info);
+    }
+}
+
+/// Asks an object for attributes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Get<'a> {
+    /// The object.
+    pub handle: Handle,
+    /// The attributes; none means all.
+    pub attributes: List<'a, AttributeId>,
+}
+
+impl<'a> Get<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { handle: Handle(reader.u16()?), attributes: reader.list()? })
+    }
+}
+
+impl Body for Get<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        self.attributes.put(writer);
+    }
+}
+
+/// Changes attributes of an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Set<'a> {
+    /// The object.
+    pub handle: Handle,
+    /// The changes.
+    pub changes: List<'a, Change<'a>>,
+}
+
+impl<'a> Set<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { handle: Handle(reader.u16()?), changes: reader.list()? })
+    }
+}
+
+impl Body for Set<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        self.changes.put(writer);
+    }
+}
+
+/// One change of one attribute.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Change<'a> {
+    /// 0 replace, 1 add values, 2 remove values, 3 set to default.
+    pub operator: u16,
+    /// The attribute and its value.
+    pub attribute: Attribute<'a>,
+}
+
+impl Change<'_> {
+    /// Puts a new value in place of the old.
+    pub const REPLACE: u16 = 0;
+}
+
+impl<'a> Element<'a> for Change<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { operator: reader.u16()?, attribute: Attribute::take(reader)? })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.operator);
+        self.attribute.put(writer);
+    }
+}
+
+/// Makes an object do something, or says what it came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Action<'a> {
+    /// The object.
+    pub handle: Handle,
+    /// What it does.
+    pub action: ActionType,
+    /// Arguments or results.
+    pub info: &'a [u8],
+}
+
+impl<'a> Action<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            handle: Handle(reader.u16()?),
+            action: ActionType(reader.u16()?),
+            info: reader.octet_string()?,
+        })
+    }
+}
+
+impl Body for Action<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        writer.u16(self.action.0);
+        writer.octet_string(self.info);
+    }
+}
+
+/// Attributes of an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Attributes<'a> {
+    /// The object.
+    pub handle: Handle,
+    /// Its attributes.
+    pub attributes: List<'a, Attribute<'a>>,
+}
+
+impl<'a> Attributes<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { handle: Handle(reader.u16()?), attributes: reader.list()? })
+    }
+}
+
+impl Body for Attributes<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        self.attributes.put(writer);
+    }
+}
+
+/// An operation that failed (roer).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OperationError<'a> {
+    /// Why.
+    pub code: ErrorCode,
+    /// More about it.
+    pub parameter: &'a [u8],
+}
+
+impl<'a> OperationError<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { code: ErrorCode(reader.u16()?), parameter: reader.octet_string()? })
+    }
+}
+
+impl Body for OperationError<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.code.0);
+        writer.octet_string(self.parameter);
+    }
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct ErrorCode(pub u16);
+
+impl ErrorCode {
+    /// No object has this handle.
+    pub const NO_SUCH_OBJECT: Self = Self(1);
+    /// Not for you.
+    pub const ACCESS_DENIED: Self = Self(2);
+    /// The object cannot do that.
+    pub const NO_SUCH_ACTION: Self = Self(9);
+    /// The instance does not exist.
+    pub const INVALID_INSTANCE: Self = Self(17);
+    /// Not in this state.
+    pub const PROTOCOL_VIOLATION: Self = Self(23);
+    /// The object does not allow it now.
+    pub const NOT_ALLOWED: Self = Self(24);
+    /// It took too long.
+    pub const ACTION_TIMED_OUT: Self = Self(25);
+    /// It was broken off.
+    pub const ACTION_ABORTED: Self = Self(26);
+}
+
+/// Why an operation was not understood (rorj).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct RejectProblem(pub u16);
+
+impl RejectProblem {
+    /// The APDU is none.
+    pub const UNRECOGNIZED_APDU: Self = Self(0);
+    /// The APDU is badly built.
+    pub const BADLY_STRUCTURED: Self = Self(2);
+    /// The operation does not exist.
+    pub const UNRECOGNIZED_OPERATION: Self = Self(101);
+    /// No room for it now.
+    pub const RESOURCE_LIMITATION: Self = Self(103);
+    /// Anything else.
+    pub const UNEXPECTED_ERROR: Self = Self(303);
+}
+
+impl Body for RejectProblem {
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.0);
+    }
+}

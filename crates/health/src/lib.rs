@@ -1,0 +1,23 @@
+//! Personal health devices: ISO/IEEE 11073-20601 managers and agents, bytes in and bytes out.
+//!
+//! An *agent* is a device that measures (an oximeter, a scale, a medication dispenser); a
+//! *manager* collects. They associate, agree on a configuration, and then the agent reports.
+//! This crate opens no socket and reads no clock: octets and time are arguments.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`mder`] | The encoding rules: a cursor, lists walked once, a writer. |
+//! | [`decimal`] | SFLOAT and FLOAT, decimal to the end. |
+//! | [`code`], [`time`] | The nomenclature's codes and the devices' clocks. |
+//! | [`apdu`], [`data`], [`report`] | Every APDU, read in place. |
+//! | [`frame`] | Where an APDU ends in a TCP stream. |
+#![forbid(unsafe_code)]
+
+pub mod apdu;
+pub mod code;
+pub mod data;
+pub mod decimal;
+pub mod frame;
+pub mod mder;
+pub mod report;
+pub mod time;

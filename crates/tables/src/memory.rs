@@ -1,0 +1,74 @@
+//! A run of shared 32-bit words.
+//!
+//! Everything above sees words and offsets only, so a table looks the same wherever its
+//! memory comes from.
+#![expect(unsafe_code, reason = "words live behind a pointer that outlasts every borrow of them")]
+
+use crate::sync::AtomicU32;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What holds the words, and gives them back when the last [`Words`] is gone.
+enum Backing {
+    /// Memory of this process alone.
+    Boxed(#[expect(dead_code, reason = "kept for its drop")] Box<[AtomicU32]>),
+}
+
+/// A run of words that many threads, and perhaps processes, see at once.
+#[derive(Clone)]
+pub(crate) struct Words {
+    first: NonNull<AtomicU32>,
+    len: usize,
+    #[expect(dead_code, reason = "keeps `first..first + len` alive")]
+    backing: Arc<Backing>,
+}
+
+// SAFETY: the words are atomics, which any thread may load and store, and `backing` keeps them
+// mapped for as long as any clone lives, on whichever thread it is dropped.
+unsafe impl Send for Words {}
+// SAFETY: as for `Send`; a shared `Words` gives out nothing but shared atomics.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// `len` words of this process, all zero.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        let boxed: Box<[AtomicU32]> = zeroed_box(len);
+        // A slice's pointer is never null, so the dangling one stands for nothing but a formality.
+        let first = NonNull::new(boxed.as_ptr().cast_mut()).unwrap_or(NonNull::dangling());
+        Self { first, len, backing: Arc::new(Backing::Boxed(boxed)) }
+    }
+
+    /// All of them.
+    #[inline]
+    pub(crate) fn all(&self) -> &[AtomicU32] {
+        // SAFETY: `first` points at `len` words inside of `backing` (each constructor takes both
+        // from the same slice or mapping, and `part` from a checked subslice); `backing` lives at
+        // least as long as `self`; the words are only ever used through shared references.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Zeroed words that cost no memory until they are touched.
+#[cfg(not(loom))]
+fn zeroed_box(len: usize) -> Box<[AtomicU32]> {
+    // `Vec` of plain zeroes comes from the allocator's zeroed pages; collecting atomics one by one
+    // would touch every page of a table that may stay almost empty.
+    let plain: Box<[u32]> = vec![0_u32; len].into_boxed_slice();
+    let raw = Box::into_raw(plain) as *mut [AtomicU32];
+    // SAFETY: `AtomicU32` has the size, alignment and bit validity of `u32` ("Same representation
+    // as u32", std), and `raw` comes from a box of the same length and layout.
+    unsafe { Box::from_raw(raw) }
+}
+
+/// Under loom an atomic is an object of its scheduler, made one by one.
+#[cfg(loom)]
+fn zeroed_box(len: usize) -> Box<[AtomicU32]> {
+    (0..len).map(|_| AtomicU32::new(0)).collect()
+}

@@ -5,15 +5,11 @@ use crate::Packet;
 /// Packets of a batch at the most.
 pub const BATCH_MAX: usize = 64;
 
-/// Up to [`BATCH_MAX`] packets that a layer handles in one call. Its memory is taken once.
-#[derive(Debug)]
+/// Up to [`BATCH_MAX`] packets that a layer handles in one call.
+///
+/// Its memory is taken with the first packet and kept.
+#[derive(Debug, Default)]
 pub struct Batch(Vec<Packet>);
-
-impl Default for Batch {
-    fn default() -> Self {
-        Self(Vec::with_capacity(BATCH_MAX))
-    }
-}
 
 impl Batch {
     /// Adds a packet at the end.
@@ -24,6 +20,9 @@ impl Batch {
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.0.len() >= BATCH_MAX {
             return Err(packet);
+        }
+        if self.0.capacity() == 0 {
+            self.0.reserve_exact(BATCH_MAX);
         }
         self.0.push(packet);
         Ok(())

@@ -10,14 +10,20 @@
 //! | [`decimal`] | SFLOAT and FLOAT, decimal to the end. |
 //! | [`code`], [`time`] | The nomenclature's codes and the devices' clocks. |
 //! | [`apdu`], [`data`], [`report`] | Every APDU, read in place. |
+//! | [`configuration`], [`specialisation`] | What an agent is made of; the kinds known by name. |
+//! | [`convert`], [`store`] | From octets to observations, live and from a device's store. |
 //! | [`frame`] | Where an APDU ends in a TCP stream. |
 #![forbid(unsafe_code)]
 
 pub mod apdu;
 pub mod code;
+pub mod configuration;
+pub mod convert;
 pub mod data;
 pub mod decimal;
 pub mod frame;
 pub mod mder;
 pub mod report;
+pub mod specialisation;
+pub mod store;
 pub mod time;

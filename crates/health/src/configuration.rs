@@ -1,0 +1,436 @@
+//! What an agent is made of: its objects, and how the octets of their observations are read.
+
+use crate::apdu::{Attribute, find};
+use crate::code::{
+    AttributeId, ConfigId, Handle, ObjectClass, Type, UnitCode, attribute, partition,
+};
+use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::report::{ConfigObject, ConfigReport};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::code::SystemId;
+
+/// Objects of one configuration; a device of the standards has fewer than 20.
+pub const OBJECTS_MAX: usize = 256;
+
+/// Extended configurations remembered before the longest unused is forgotten.
+pub const REMEMBERED_MAX: usize = 4_096;
+
+/// Why a configuration is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigurationError {
+    /// The report's octets are wrong: the agent's fault.
+    #[error("configuration: {0}")]
+    Malformed(#[from] Malformed),
+    /// More objects than this manager takes.
+    #[error("{count} objects, {OBJECTS_MAX} are taken")]
+    TooManyObjects {
+        /// Objects reported.
+        count: usize,
+    },
+    /// Two objects have one handle: nobody could tell their reports apart.
+    #[error("handle {handle} twice")]
+    HandleTwice {
+        /// The handle.
+        handle: Handle,
+    },
+}
+
+/// One attribute in the octets of an observation.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct MapEntry {
+    /// Which.
+    pub attribute: AttributeId,
+    /// Its octets.
+    pub length: u16,
+}
+
+impl Element<'_> for MapEntry {
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { attribute: AttributeId(reader.u16()?), length: reader.u16()? })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.attribute.0);
+        writer.u16(self.length);
+    }
+}
+
+/// The part of a scanner's grouped observation that belongs to one object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupEntry {
+    /// The object.
+    pub handle: Handle,
+    /// Its attributes, one after the other.
+    pub map: Vec<MapEntry>,
+}
+
+/// An object of an agent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Object {
+    /// By what it is called.
+    pub handle: Handle,
+    /// What it is.
+    pub class: ObjectClass,
+    /// What it measures.
+    pub kind: Type,
+    /// In which unit.
+    pub unit: Option<UnitCode>,
+    /// What its fixed observations consist of.
+    pub map: Vec<MapEntry>,
+    /// Codes of the values of a compound, in the partition of `kind`.
+    pub components: Vec<u16>,
+    /// The object it belongs to.
+    pub source: Option<Handle>,
+    /// For a scanner: what its grouped observations consist of.
+    pub groups: Vec<GroupEntry>,
+}
+
+impl Object {
+    fn new(reported: &ConfigObject<'_>) -> Result<Self, Malformed> {
+        let short = |id| find(reported.attributes, id).map(|octets| Reader::new(octets).u16());
+        let kind = match find(reported.attributes, attribute::TYPE) {
+            Some(octets) => Type::take(&mut Reader::new(octets))?,
+            None => Type::new(partition::OBJECT, reported.class.0),
+        };
+        let kind = match short(attribute::METRIC_ID).transpose()? {
+            Some(code) => Type { code, ..kind },
+            None => kind,
+        };
+        let list = |id| find(reported.attributes, id).map(|octets| Reader::new(octets).list());
+        let map: Option<List<'_, MapEntry>> =
+            find(reported.attributes, attribute::VALUE_MAP).map(map_of).transpose()?;
+        let components: Option<List<'_, u16>> = list(attribute::METRIC_IDS).transpose()?;
+        let groups = find(reported.attributes, attribute::HANDLE_VALUE_MAP);
+        Ok(Self {
+            handle: reported.handle,
+            class: reported.class,
+            kind,
+            unit: short(attribute::UNIT).transpose()?.map(UnitCode),
+            map: map.unwrap_or_default().iter().collect(),
+            components: components.unwrap_or_default().iter().collect(),
+            source: short(attribute::SOURCE_HANDLE).transpose()?.map(Handle),
+            groups: groups.map(groups_of).transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
+/// Reads an attribute value map.
+pub(crate) fn map_of(octets: &[u8]) -> Result<List<'_, MapEntry>, Malformed> {
+    Reader::new(octets).list()
+}
+
+/// A handle and its attribute value map, as they stand in a scanner's map.
+struct WireGroup<'a> {
+    handle: Handle,
+    map: List<'a, MapEntry>,
+}
+
+impl<'a> Element<'a> for WireGroup<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { handle: Handle(reader.u16()?), map: reader.list()? })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.handle.0);
+        self.map.put(writer);
+    }
+}
+
+/// Reads a handle attribute value map.
+pub(crate) fn groups_of(octets: &[u8]) -> Result<Vec<GroupEntry>, Malformed> {
+    let groups: List<'_, WireGroup<'_>> = Reader::new(octets).list()?;
+    let owned =
+        |group: WireGroup<'_>| GroupEntry { handle: group.handle, map: group.map.iter().collect() };
+    Ok(groups.iter().map(owned).collect())
+}
+
+/// An agent's configuration, ready to read its reports.
+///
+/// Two configurations are equal if the agent reported the same octets.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    id: ConfigId,
+    octets: Vec<u8>,
+    /// Sorted by handle.
+    objects: Vec<Object>,
+}
+
+impl PartialEq for Configuration {
+    fn eq(&self, other: &Self) -> bool {
+        self.octets == other.octets
+    }
+}
+
+impl Eq for Configuration {}
+
+impl Configuration {
+    /// Understands what an agent reported.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigurationError`] says what is wrong with it.
+    pub fn new(report: &ConfigReport<'_>) -> Result<Self, ConfigurationError> {
+        let count = usize::from(report.objects.len());
+        if count > OBJECTS_MAX {
+            return Err(ConfigurationError::TooManyObjects { count });
+        }
+        let mut objects = Vec::with_capacity(count);
+        for reported in report.objects {
+            objects.push(Object::new(&reported)?);
+        }
+        objects.sort_by_key(|object| object.handle);
+        if let Some(twice) = objects
+            .array_windows()
+            .find_map(|[one, next]| (one.handle == next.handle).then_some(one.handle))
+        {
+            return Err(ConfigurationError::HandleTwice { handle: twice });
+        }
+        let octets = report.encode().unwrap_or_default();
+        Ok(Self { id: report.id, octets, objects })
+    }
+
+    /// Understands the octets of a configuration report, as a store may have kept them.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigurationError`] says what is wrong with them.
+    pub fn from_octets(octets: &[u8]) -> Result<Self, ConfigurationError> {
+        Self::new(&ConfigReport::decode(octets)?)
+    }
+
+    /// The octets of the configuration report.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// Under which number the agent knows it.
+    pub const fn id(&self) -> ConfigId {
+        self.id
+    }
+
+    /// The objects, by handle.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The object called `handle`.
+    pub fn object(&self, handle: Handle) -> Option<&Object> {
+        let place = self.objects.binary_search_by_key(&handle, |object| object.handle).ok()?;
+        self.objects.get(place)
+    }
+}
+
+/// Writes a configuration report object by object: for agents and for the standard configurations.
+#[derive(Debug, Default)]
+pub struct ConfigurationBuilder {
+    objects: Vec<(ObjectClass, Handle, Vec<u8>)>,
+}
+
+impl ConfigurationBuilder {
+    /// Starts with no object.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an object with its attributes.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] if the attributes are.
+    pub fn object(
+        mut self,
+        class: ObjectClass,
+        handle: Handle,
+        attributes: &[Attribute<'_>],
+    ) -> Result<Self, TooLong> {
+        let mut writer = Writer::new();
+        writer.list(attributes);
+        self.objects.push((class, handle, writer.finish()?));
+        Ok(self)
+    }
+
+    /// The octets of the configuration report.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] if the objects are.
+    pub fn finish(self, id: ConfigId) -> Result<Vec<u8>, TooLong> {
+        let mut writer = Writer::new();
+        writer.u16(id.0);
+        writer.u16(u16::try_from(self.objects.len()).map_err(|_| TooLong)?);
+        writer.sized(|writer| {
+            for (class, handle, attributes) in &self.objects {
+                writer.u16(class.0);
+                writer.u16(handle.0);
+                writer.octets(attributes);
+            }
+        });
+        writer.finish()
+    }
+}
+
+/// The octets of an attribute value map.
+///
+/// # Errors
+///
+/// [`TooLong`] if there are more than 16383 entries.
+pub fn value_map(entries: &[MapEntry]) -> Result<Vec<u8>, TooLong> {
+    let mut writer = Writer::new();
+    writer.list(entries);
+    writer.finish()
+}
+
+/// What became of a configuration that an agent reported.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Remembered {
+    /// It was not known.
+    New,
+    /// It is what was known already.
+    Same,
+    /// The same number had another content before: the device was changed, or two devices share
+    /// one system-id.
+    Changed {
+        /// What was known before.
+        before: Arc<Configuration>,
+    },
+}
+
+/// The configurations that a manager knows: the standard ones, and the extended ones by device.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    standard: BTreeMap<ConfigId, Arc<Configuration>>,
+    extended: BTreeMap<(SystemId, ConfigId), Entry>,
+    uses: u64,
+    forgotten: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    configuration: Arc<Configuration>,
+    used: u64,
+}
+
+impl Library {
+    /// Knows nothing: every agent must report its configuration.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Knows the standard configurations of [`specialisation`](crate::specialisation).
+    pub fn standard() -> Self {
+        let mut library = Self::default();
+        for specialisation in crate::specialisation::ALL {
+            if specialisation.config.is_standard()
+                && let Some(configuration) = specialisation.configuration()
+            {
+                library.standard.insert(specialisation.config, Arc::new(configuration));
+            }
+        }
+        library
+    }
+
+    /// The configuration `id` of the device `system`, if it need not be asked for.
+    ///
+    /// What the device itself has reported goes before what the standard says.
+    pub fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>> {
+        self.uses += 1;
+        if let Some(entry) = self.extended.get_mut(&(system, id)) {
+            entry.used = self.uses;
+            return Some(Arc::clone(&entry.configuration));
+        }
+        self.standard.get(&id).map(Arc::clone)
+    }
+
+    /// Remembers what the device `system` has reported.
+    pub fn remember(&mut self, system: SystemId, configuration: Arc<Configuration>) -> Remembered {
+        self.uses += 1;
+        let key = (system, configuration.id());
+        if let Some(entry) = self.extended.get_mut(&key) {
+            entry.used = self.uses;
+            if entry.configuration == configuration {
+                return Remembered::Same;
+            }
+            let before = core::mem::replace(&mut entry.configuration, configuration);
+            return Remembered::Changed { before };
+        }
+        if self.standard.get(&key.1).is_some_and(|standard| *standard == configuration) {
+            return Remembered::Same;
+        }
+        if self.extended.len() >= REMEMBERED_MAX {
+            self.forget_oldest();
+        }
+        self.extended.insert(key, Entry { configuration, used: self.uses });
+        Remembered::New
+    }
+
+    /// The remembered configurations, for a store to keep.
+    pub fn remembered(&self) -> impl Iterator<Item = (SystemId, &Arc<Configuration>)> {
+        self.extended.iter().map(|((system, _), entry)| (*system, &entry.configuration))
+    }
+
+    /// How many configurations were forgotten because [`REMEMBERED_MAX`] were there.
+    pub const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.extended.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
+        if let Some(key) = oldest {
+            self.extended.remove(&key);
+            self.forgotten += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::class;
+
+    fn one_object(id: u16, handle: u16) -> Arc<Configuration> {
+        let builder = ConfigurationBuilder::new();
+        let builder = builder.object(class::NUMERIC, Handle(handle), &[]).unwrap();
+        let octets = builder.finish(ConfigId(id)).unwrap();
+        Arc::new(Configuration::from_octets(&octets).unwrap())
+    }
+
+    #[test]
+    fn the_same_number_with_other_content_is_noticed() {
+        let mut library = Library::standard();
+        let [system, other] = [SystemId([1; 8]), SystemId([2; 8])];
+        assert_eq!(library.remember(system, one_object(0x4000, 1)), Remembered::New);
+        assert_eq!(library.remember(system, one_object(0x4000, 1)), Remembered::Same);
+        assert_eq!(library.remember(other, one_object(0x4000, 2)), Remembered::New);
+        let before = one_object(0x4000, 1);
+        assert_eq!(library.remember(system, one_object(0x4000, 2)), Remembered::Changed { before });
+        assert_eq!(library.find(system, ConfigId(0x4000)), Some(one_object(0x4000, 2)));
+        assert_eq!(library.find(system, ConfigId(0x4001)), None);
+    }
+
+    #[test]
+    fn the_longest_unused_is_forgotten() {
+        let mut library = Library::empty();
+        let system = |number: usize| SystemId((number as u64).to_be_bytes());
+        for number in 0..REMEMBERED_MAX {
+            library.remember(system(number), one_object(0x4000, 1));
+        }
+        assert!(library.find(system(0), ConfigId(0x4000)).is_some());
+        library.remember(system(REMEMBERED_MAX), one_object(0x4000, 1));
+        assert!(library.find(system(0), ConfigId(0x4000)).is_some(), "used a moment ago");
+        assert!(library.find(system(1), ConfigId(0x4000)).is_none());
+        assert_eq!(library.forgotten(), 1);
+    }
+
+    #[test]
+    fn one_handle_for_two_objects_is_refused() {
+        let builder = ConfigurationBuilder::new();
+        let builder = builder.object(class::NUMERIC, Handle(1), &[]).unwrap();
+        let builder = builder.object(class::ENUMERATION, Handle(1), &[]).unwrap();
+        let octets = builder.finish(ConfigId(0x4000)).unwrap();
+        let twice = ConfigurationError::HandleTwice { handle: Handle(1) };
+        assert_eq!(Configuration::from_octets(&octets), Err(twice));
+    }
+}

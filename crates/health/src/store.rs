@@ -1,0 +1,291 @@
+//! Stores of measurements taken while nobody was connected: PM-stores, their segments, and how
+//! entries are read and asked for.
+
+use crate::apdu::{Attribute, find};
+use crate::code::{Handle, ObjectClass, Type, attribute};
+use crate::configuration::{Configuration, MapEntry, Object};
+use crate::convert::{Draft, Observation, Tally, Timestamps, deliver};
+use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::report::SegmentData;
+use crate::time::AbsoluteTime;
+
+/// Which segments of a store are meant (SegmSelection).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Selection {
+    /// All of them.
+    All,
+    /// Those with these instance numbers.
+    Instances(Vec<u16>),
+    /// Those with entries between two times.
+    Between(AbsoluteTime, AbsoluteTime),
+}
+
+const ALL: u16 = 1;
+const INSTANCES: u16 = 2;
+const BETWEEN: u16 = 3;
+
+impl Selection {
+    /// The arguments of the actions that describe and clear segments.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] if there are more than 32765 instances.
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        let mut writer = Writer::new();
+        match self {
+            Self::All => {
+                writer.u16(ALL);
+                writer.sized(|writer| writer.u16(0));
+            }
+            Self::Instances(instances) => {
+                writer.u16(INSTANCES);
+                writer.sized(|writer| writer.list(instances));
+            }
+            Self::Between(from, to) => {
+                writer.u16(BETWEEN);
+                writer.sized(|writer| {
+                    writer.octets(&from.0);
+                    writer.octets(&to.0);
+                });
+            }
+        }
+        writer.finish()
+    }
+
+    /// Reads the arguments of an action.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub fn decode(octets: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(octets);
+        let choice = reader.u16()?;
+        let mut body = Reader::new(reader.octet_string()?);
+        reader.finish()?;
+        let selection = match choice {
+            ALL => {
+                body.u16()?;
+                Self::All
+            }
+            INSTANCES => Self::Instances(body.list::<u16>()?.iter().collect()),
+            BETWEEN => Self::Between(AbsoluteTime(body.array()?), AbsoluteTime(body.array()?)),
+            choice => return Err(Malformed::UnknownChoice { choice }),
+        };
+        body.finish()?;
+        Ok(selection)
+    }
+}
+
+/// A segment as its store describes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SegmentInfo<'a> {
+    /// Its number.
+    pub instance: u16,
+    /// What it tells of itself; its map among others.
+    pub attributes: List<'a, Attribute<'a>>,
+}
+
+impl<'a> Element<'a> for SegmentInfo<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self { instance: reader.u16()?, attributes: reader.list()? })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.instance);
+        self.attributes.put(writer);
+    }
+}
+
+impl SegmentInfo<'_> {
+    /// What its entries consist of.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the map; a missing one is [`Malformed::Truncated`].
+    pub fn map(&self) -> Result<SegmentMap, Malformed> {
+        SegmentMap::decode(find(self.attributes, attribute::SEGMENT_MAP).unwrap_or_default())
+    }
+}
+
+/// Reads the answer to a request for the descriptions of segments.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn segments(octets: &[u8]) -> Result<List<'_, SegmentInfo<'_>>, Malformed> {
+    let mut reader = Reader::new(octets);
+    let list = reader.list()?;
+    reader.finish()?;
+    Ok(list)
+}
+
+/// Entries begin with a calendar time of 8 octets.
+const HEADER_ABSOLUTE: u16 = 0x8000;
+/// Entries begin with a running time of 4 octets.
+const HEADER_RELATIVE: u16 = 0x4000;
+/// Entries begin with a fine running time of 8 octets.
+const HEADER_HIGH_RESOLUTION: u16 = 0x2000;
+
+/// What the entries of a segment consist of (PmSegmentEntryMap).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SegmentMap {
+    /// Which times an entry begins with, as bits.
+    pub header: u16,
+    /// What follows.
+    pub elements: Vec<SegmentElement>,
+}
+
+/// One object's part of an entry.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SegmentElement {
+    /// What the object is.
+    pub class: ObjectClass,
+    /// What is measured.
+    pub kind: Type,
+    /// The object.
+    pub handle: Handle,
+    /// Its octets.
+    pub map: Vec<MapEntry>,
+}
+
+/// The same, as it stands in the map.
+struct WireElement<'a> {
+    class: ObjectClass,
+    kind: Type,
+    handle: Handle,
+    map: List<'a, MapEntry>,
+}
+
+impl<'a> Element<'a> for WireElement<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            class: ObjectClass(reader.u16()?),
+            kind: Type::take(reader)?,
+            handle: Handle(reader.u16()?),
+            map: reader.list()?,
+        })
+    }
+
+    fn put(&self, writer: &mut Writer) {
+        writer.u16(self.class.0);
+        self.kind.put(writer);
+        writer.u16(self.handle.0);
+        self.map.put(writer);
+    }
+}
+
+impl SegmentMap {
+    /// Reads the attribute's value.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn decode(octets: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(octets);
+        let header = reader.u16()?;
+        let list: List<'_, WireElement<'_>> = reader.list()?;
+        reader.finish()?;
+        let owned = |element: WireElement<'_>| SegmentElement {
+            class: element.class,
+            kind: element.kind,
+            handle: element.handle,
+            map: element.map.iter().collect(),
+        };
+        Ok(Self { header, elements: list.iter().map(owned).collect() })
+    }
+
+    /// Takes the times that an entry begins with.
+    fn times(&self, reader: &mut Reader<'_>) -> Result<Timestamps, Malformed> {
+        let mut time = Timestamps::default();
+        if self.header & HEADER_ABSOLUTE != 0 {
+            time.absolute = Some(AbsoluteTime(reader.array()?));
+        }
+        if self.header & HEADER_RELATIVE != 0 {
+            time.relative = Some(reader.u32()?);
+        }
+        if self.header & HEADER_HIGH_RESOLUTION != 0 {
+            time.high_resolution = Some(reader.array().map(u64::from_be_bytes)?);
+        }
+        Ok(time)
+    }
+}
+
+/// Reads the entries of a segment and hands each observation, with its entry's index, to `sink`.
+///
+/// Units come from the configuration's objects. Entries beyond the announced count are trailing
+/// octets; an entry that is cut ends the segment.
+pub fn observe_segment<'a>(
+    configuration: &Configuration,
+    map: &SegmentMap,
+    data: &SegmentData<'a>,
+    mut sink: impl FnMut(u32, &Observation<'a>),
+) -> Tally {
+    let mut tally = Tally::default();
+    let mut reader = Reader::new(data.entries);
+    let objects: Vec<Object> =
+        map.elements.iter().map(|element| element.object(configuration)).collect();
+    for entry in 0..data.count {
+        if reader.is_empty() {
+            break;
+        }
+        let Ok(time) = map.times(&mut reader) else {
+            tally.cut += 1;
+            return tally;
+        };
+        let index = data.first.wrapping_add(entry);
+        for object in &objects {
+            let draft = Draft::new(object, None).at(time).mapped(&object.map, &mut reader);
+            let is_cut = draft.is_err();
+            let mut indexed = |observation: &Observation<'a>| sink(index, observation);
+            deliver(draft, &[], &mut tally, &mut indexed);
+            if is_cut {
+                return tally;
+            }
+        }
+    }
+    tally.trailing += u32::from(!reader.is_empty());
+    tally
+}
+
+impl SegmentElement {
+    /// The object that this part belongs to, with the octets of the entry as its map.
+    fn object(&self, configuration: &Configuration) -> Object {
+        let known = configuration.object(self.handle);
+        Object {
+            handle: self.handle,
+            class: self.class,
+            kind: self.kind,
+            unit: known.and_then(|object| object.unit),
+            map: self.map.clone(),
+            components: known.map(|object| object.components.clone()).unwrap_or_default(),
+            source: known.and_then(|object| object.source),
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// The arguments of the action that starts the transfer of a segment, and of its answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Transfer {
+    /// The segment.
+    pub instance: u16,
+    /// In the answer: 0 the transfer starts, otherwise why it does not.
+    pub result: u16,
+}
+
+impl Transfer {
+    /// No segment has this number (from memory, *unverified*).
+    pub const NO_SUCH_SEGMENT: u16 = 1;
+
+    /// Reads the answer.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn decode(octets: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(octets);
+        let transfer = Self { instance: reader.u16()?, result: reader.u16()? };
+        reader.finish()?;
+        Ok(transfer)
+    }
+}

@@ -9,6 +9,10 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Octets of a large page on the machines that have them.
+#[cfg(not(loom))]
+const LARGE_PAGE_OCTETS: usize = 2 << 20;
+
 /// What holds the words, and gives them back when the last [`Words`] is gone.
 enum Backing {
     /// Memory of this process alone.
@@ -38,6 +42,29 @@ impl Words {
         let first = NonNull::new(boxed.as_ptr().cast_mut()).unwrap_or(NonNull::dangling());
         Self { first, len, backing: Arc::new(Backing::Boxed(boxed)) }
     }
+
+    /// Asks for large pages behind `len` words from `start` on, where the system has them to give:
+    /// a walk over megabytes otherwise waits for the address translation more than for the data.
+    #[cfg(not(loom))]
+    pub(crate) fn prefer_large_pages(&self, start: usize, len: usize) {
+        let Some(part) = start.checked_add(len).and_then(|end| self.all().get(start..end)) else {
+            return;
+        };
+        let octets = size_of_val(part);
+        let before = part.as_ptr().cast::<u8>().align_offset(LARGE_PAGE_OCTETS);
+        let whole = octets.saturating_sub(before) / LARGE_PAGE_OCTETS * LARGE_PAGE_OCTETS;
+        if whole > 0 {
+            let first = part.as_ptr().cast::<u8>().wrapping_add(before).cast_mut();
+            // SAFETY: `first..first + whole` lies inside of `part`, which stays mapped; the advice
+            // changes the size of the pages and nothing that can be read or written. A refusal
+            // costs speed only.
+            unsafe { libc::madvise(first.cast(), whole, libc::MADV_HUGEPAGE) };
+        }
+    }
+
+    /// Loom's words lie one by one.
+    #[cfg(loom)]
+    pub(crate) fn prefer_large_pages(&self, _start: usize, _len: usize) {}
 
     /// All of them.
     #[inline]

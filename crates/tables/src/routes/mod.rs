@@ -21,6 +21,7 @@
 
 mod arena;
 mod cell;
+mod lookup;
 mod prefix;
 mod trie;
 mod writer;
@@ -30,7 +31,8 @@ pub use writer::{RoutesFull, RoutesStats, RoutesWriter};
 
 use crate::memory::Words;
 use crate::sync::{AtomicU32, Ordering, fence};
-use cell::{CELL_WORDS, CELLS_ON_A_WAY, CellWords, SKIP, STRIDE, TAIL, View};
+use cell::{CELL_WORDS, CellWords, View};
+use lookup::{LANES, Processor};
 use std::marker::PhantomData;
 
 /// Word that moves before old cells are used again.
@@ -145,19 +147,20 @@ pub(crate) enum Half {
 #[derive(Debug)]
 pub struct Routes<A> {
     words: Words,
+    processor: Processor,
     family: PhantomData<fn() -> A>,
 }
 
 impl<A> Clone for Routes<A> {
     fn clone(&self) -> Self {
-        Self { words: self.words.clone(), family: PhantomData }
+        Self { words: self.words.clone(), ..*self }
     }
 }
 
 impl<A: Family> Routes<A> {
     /// Reads the area in `words`.
     pub(crate) fn new(words: Words) -> Self {
-        Self { words, family: PhantomData }
+        Self { words, processor: Processor::detect(), family: PhantomData }
     }
 
     /// The next hop of the longest prefix that begins `address`.
@@ -171,61 +174,49 @@ impl<A: Family> Routes<A> {
     pub fn lookup(&self, address: A) -> Result<HopIndex, Miss> {
         let words = self.words.all();
         let key = address.to_key();
-        for _ in 0..WALKS {
-            let before = load(words, GENERATION, Ordering::Acquire);
-            let found = walk(words, key);
-            fence(Ordering::Acquire);
-            if before == load(words, GENERATION, Ordering::Relaxed) {
-                return found.checked_sub(1).map(HopIndex).ok_or(Miss::NoRoute);
+        let value = settled(words, || self.processor.walk(words, key)).ok_or(Miss::Unsettled)?;
+        value.checked_sub(1).map(HopIndex).ok_or(Miss::NoRoute)
+    }
+
+    /// Looks many addresses up at once and writes each answer to the same place in `hops`.
+    ///
+    /// With more routes than a core's cache holds this takes about half the time of as many calls
+    /// of [`Self::lookup`], as the walks wait for memory together. What is beyond the shorter of
+    /// the two slices is left alone.
+    pub fn lookup_batch(&self, addresses: &[A], hops: &mut [Result<HopIndex, Miss>]) {
+        let words = self.words.all();
+        let mut keys = [A::Key::default(); LANES];
+        let mut values = [0; LANES];
+        for (addresses, hops) in addresses.chunks(LANES).zip(hops.chunks_mut(LANES)) {
+            for (key, address) in keys.iter_mut().zip(addresses) {
+                *key = address.to_key();
+            }
+            let keys = keys.get(..addresses.len()).unwrap_or(&keys);
+            let settled =
+                settled(words, || self.processor.walk_abreast(words, keys, &mut values)).is_some();
+            for (hop, value) in hops.iter_mut().zip(values.iter().take(keys.len())) {
+                *hop = match value.checked_sub(1) {
+                    _ if !settled => Err(Miss::Unsettled),
+                    Some(index) => Ok(HopIndex(index)),
+                    None => Err(Miss::NoRoute),
+                };
             }
         }
-        Err(Miss::Unsettled)
     }
 }
 
-/// The value of the longest prefix, 0 for none.
-///
-/// What it meets may be rewritten under its feet; then the caller throws the answer away, and all
-/// that is asked of this walk is that it ends and stays inside.
+/// What `walk` finds, once no old cells were used again during it.
 #[inline]
-fn walk<K: Key>(words: &[AtomicU32], key: K) -> u32 {
-    let root = load(words, ROOT, Ordering::Acquire);
-    let [.., bits] = (root & ROOT_BITS).to_be_bytes();
-    if bits == 0 {
-        return 0;
-    }
-    let entry = index((root & !ROOT_BITS).wrapping_add(ENTRY_WORDS * key.bits(0, bits)));
-    let mut at = load(words, entry, Ordering::Acquire);
-    let mut best = entry + 1;
-    let mut depth = bits;
-    for _ in 0..CELLS_ON_A_WAY {
-        let Some(cell) = view(words, at) else { break };
-        match cell.kind() {
-            TAIL => {
-                if key.common(cell.key()) >= cell.len() {
-                    best = index(at) + 1;
-                }
-                break;
-            }
-            SKIP => {
-                if key.common(cell.key()) < cell.len() {
-                    break;
-                }
-                (at, depth) = (cell.value(), cell.len());
-            }
-            _ => {
-                let branch = cell.branch();
-                let slot = key.bits(depth, STRIDE);
-                if let Some(result) = branch.longest(slot) {
-                    best = index(branch.results.wrapping_add(result));
-                }
-                let Some(child) = branch.child(slot) else { break };
-                at = branch.children.wrapping_add(child * CELL_WORDS);
-                depth = depth.saturating_add(STRIDE);
-            }
+fn settled<T>(words: &[AtomicU32], mut walk: impl FnMut() -> T) -> Option<T> {
+    for _ in 0..WALKS {
+        let before = load(words, GENERATION, Ordering::Acquire);
+        let found = walk();
+        fence(Ordering::Acquire);
+        if before == load(words, GENERATION, Ordering::Relaxed) {
+            return Some(found);
         }
     }
-    load(words, best, Ordering::Relaxed)
+    None
 }
 
 /// The cell at `at`; nothing for 0, which stands for none, or past the end.

@@ -220,6 +220,9 @@ impl<A: Family> RoutesWriter<A> {
         let entries = 1_u32 << bits;
         let arena = Arena::new(start + entries * ENTRY_WORDS..end);
         self.active = Active { half, arena, bits, lens: vec![0; index(entries)] };
+        if self.routes.len() > self.shape.few {
+            self.words.prefer_large_pages(index(start), index(end - start));
+        }
         self.fill();
         if let Some(root) = self.words.all().get(ROOT) {
             root.store(start | u32::from(bits), Ordering::Release);

@@ -1,0 +1,91 @@
+//! Where a request is to go (TS-0001 §9.3.1): absolute, SP-relative or CSE-relative, structured
+//! or unstructured.
+
+/// A target address, taken apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Address<'text> {
+    /// On this CSE: the path below it, structured (`cse-in/ae`) or an identifier (`cnt17/la`).
+    Here(&'text str),
+    /// On another CSE of this service provider.
+    There {
+        /// The CSE-ID with its leading slash (`/id-in`).
+        cse: &'text str,
+        /// The path below that CSE.
+        path: &'text str,
+    },
+    /// At another service provider (`//provider/...`).
+    Elsewhere,
+}
+
+impl<'text> Address<'text> {
+    /// Takes `to` apart, as seen from the CSE `cse` (with its slash) of provider `provider`
+    /// (with its two slashes).
+    pub fn parse(to: &'text str, cse: &str, provider: &str) -> Self {
+        if to.starts_with("//") {
+            return match to.strip_prefix(provider) {
+                Some(rest) if rest.starts_with('/') => Self::sp_relative(rest, cse),
+                _ => Self::Elsewhere,
+            };
+        }
+        if to.starts_with('/') {
+            return Self::sp_relative(to, cse);
+        }
+        Self::Here(to)
+    }
+
+    fn sp_relative(to: &'text str, own: &str) -> Self {
+        let end = to.get(1..).and_then(|rest| rest.find('/')).map_or(to.len(), |at| at + 1);
+        let (cse, path) = to.split_at(end);
+        let path = path.strip_prefix('/').unwrap_or(path);
+        if cse == own { Self::Here(path) } else { Self::There { cse, path } }
+    }
+}
+
+/// Whether `name` may name a resource: unreserved characters of URIs (RFC 3986 §2.3), no name
+/// of a virtual resource, and not empty.
+pub fn is_name(name: &str) -> bool {
+    let unreserved = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+    !name.is_empty()
+        && name.bytes().all(unreserved)
+        && !matches!(name, "." | ".." | "-" | "la" | "ol" | "fopt" | "pcu")
+}
+
+/// Whether `id` may be an AE-ID stem or a CSE-ID stem.
+pub fn is_stem(id: &str) -> bool {
+    let unreserved = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+    id.len() > 1 && id.bytes().all(unreserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_scopes() {
+        let cases = [
+            ("cse-in/ae", Address::Here("cse-in/ae")),
+            ("/id-in/cse-in/ae", Address::Here("cse-in/ae")),
+            ("/id-in", Address::Here("")),
+            ("/id-mn/cnt1/la", Address::There { cse: "/id-mn", path: "cnt1/la" }),
+            ("/id-mn", Address::There { cse: "/id-mn", path: "" }),
+            ("//sp.example/id-in/x", Address::Here("x")),
+            ("//sp.example/id-mn/x", Address::There { cse: "/id-mn", path: "x" }),
+            ("//other/id-in/x", Address::Elsewhere),
+            ("//sp.example.net/id-in/x", Address::Elsewhere),
+            ("/", Address::There { cse: "/", path: "" }),
+        ];
+        for (to, expected) in cases {
+            assert_eq!(Address::parse(to, "/id-in", "//sp.example"), expected, "{to}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for good in ["a", "cnt_1", "A-b.c~d"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "a/b", "la", "ol", "fopt", "a b", "é", ".."] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

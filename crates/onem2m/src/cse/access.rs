@@ -1,0 +1,253 @@
+//! Who may do what (TS-0003 §7.1): access control policies, and what holds without one.
+
+use super::{Cse, Refusal, denied};
+use crate::filter::matches_wildcard;
+use crate::kind::Kind;
+use crate::resource::Resource;
+use crate::schema;
+use crate::tree::Slot;
+use serde_json::Value;
+
+/// An operation as access control counts it (m2m:accessControlOperations).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Right {
+    Create,
+    Retrieve,
+    Update,
+    Delete,
+    Discover,
+}
+
+/// Every bit of m2m:accessControlOperations.
+pub(super) const ALL_RIGHTS: u64 = 63;
+
+impl Right {
+    const fn bit(self) -> u64 {
+        match self {
+            Self::Create => 1,
+            Self::Retrieve => 2,
+            Self::Update => 4,
+            Self::Delete => 8,
+            Self::Discover => 32,
+        }
+    }
+}
+
+impl Cse {
+    /// Refuses unless `from` has `right` on the resource; `child` is the type to be created.
+    pub(super) fn demand(
+        &self,
+        from: &str,
+        right: Right,
+        slot: Slot,
+        child: Option<Kind>,
+    ) -> Result<(), Refusal> {
+        if self.allows(from, right, slot, child) { Ok(()) } else { Err(denied()) }
+    }
+
+    /// Whether `from` has `right` on the resource.
+    pub(super) fn allows(&self, from: &str, right: Right, slot: Slot, child: Option<Kind>) -> bool {
+        let Some(resource) = self.tree.get(slot) else {
+            return false;
+        };
+        if self.is_almighty(from) {
+            return true;
+        }
+        if resource.kind == Kind::AccessControlPolicy {
+            return self.grants(resource, "pvs", from, right, resource.kind, child);
+        }
+        if !schema::has_policies(resource.kind) {
+            return resource.parent.is_some_and(|parent| self.allows(from, right, parent, child));
+        }
+        let mut policies = resource.texts("acpi").peekable();
+        if policies.peek().is_none() {
+            return self.allows_by_default(resource, from, right);
+        }
+        self.any_policy_grants(policies, from, right, resource.kind, child)
+    }
+
+    /// Whether one of the policies named grants the right to `from`.
+    pub(super) fn any_policy_grants<'id>(
+        &self,
+        mut policies: impl Iterator<Item = &'id str>,
+        from: &str,
+        right: Right,
+        kind: Kind,
+        child: Option<Kind>,
+    ) -> bool {
+        policies.any(|id| {
+            let Some(super::Target::Resource(slot)) = self.resolve_local(id) else {
+                return false;
+            };
+            self.tree.get(slot).is_some_and(|policy| {
+                policy.kind == Kind::AccessControlPolicy
+                    && self.grants(policy, "pv", from, right, kind, child)
+            })
+        })
+    }
+
+    /// Whether the policies themselves may be exchanged by `from`: by the self-privileges of
+    /// those that stand, or by the owner where none does (TS-0001 §9.6.1.3.2).
+    pub(super) fn may_change_policies(&self, from: &str, resource: &Resource) -> bool {
+        if self.is_almighty(from) {
+            return true;
+        }
+        let mut policies = resource.texts("acpi").peekable();
+        if policies.peek().is_none() {
+            return owns(resource, from);
+        }
+        policies.any(|id| {
+            let Some(super::Target::Resource(slot)) = self.resolve_local(id) else {
+                return false;
+            };
+            self.tree.get(slot).is_some_and(|policy| {
+                self.grants(policy, "pvs", from, Right::Update, resource.kind, None)
+            })
+        })
+    }
+
+    fn is_almighty(&self, from: &str) -> bool {
+        self.config.admin.as_deref() == Some(from) || from == self.config.cse_id
+    }
+
+    /// Without a policy a resource is its creator's; the CSEBase can be seen by whoever is
+    /// registered.
+    fn allows_by_default(&self, resource: &Resource, from: &str, right: Right) -> bool {
+        match resource.kind {
+            Kind::CseBase => {
+                matches!(right, Right::Retrieve | Right::Discover) && self.is_registered(from)
+            }
+            Kind::RemoteCse if resource.text("csi") == Some(from) => true,
+            _ => owns(resource, from),
+        }
+    }
+
+    /// Whether `from` is an AE or CSE registered here, or an AE of such a CSE.
+    pub(super) fn is_registered(&self, from: &str) -> bool {
+        if from.starts_with('/') {
+            let end = from.get(1..).and_then(|rest| rest.find('/')).map_or(from.len(), |at| at + 1);
+            return from.get(..end).is_some_and(|cse| self.remote_cse(cse).is_some());
+        }
+        self.tree
+            .by_id(from)
+            .and_then(|slot| self.tree.get(slot))
+            .is_some_and(|resource| resource.kind == Kind::ApplicationEntity)
+    }
+
+    /// The remoteCSE resource of a registered CSE-ID.
+    pub(super) fn remote_cse(&self, cse: &str) -> Option<Slot> {
+        self.tree.by_cse(cse)
+    }
+
+    fn grants(
+        &self,
+        policy: &Resource,
+        privileges: &str,
+        from: &str,
+        right: Right,
+        kind: Kind,
+        child: Option<Kind>,
+    ) -> bool {
+        let rules = policy.attribute(privileges).and_then(|set| set.get("acr"));
+        rules.and_then(Value::as_array).into_iter().flatten().any(|rule| {
+            let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
+            operations & right.bit() != 0 && covers(rule, kind, child) && self.names(rule, from)
+        })
+    }
+
+    /// Whether a rule's originators include `from`: `all`, itself, a pattern, or a group.
+    fn names(&self, rule: &Value, from: &str) -> bool {
+        texts(rule.get("acor")).any(|originator| {
+            let originator = self.own_form(originator);
+            originator == "all"
+                || originator == from
+                || (originator.contains('*') && matches_wildcard(originator, from))
+                || self.group_names(originator, from)
+        })
+    }
+
+    fn group_names(&self, group: &str, from: &str) -> bool {
+        let group = self.tree.by_id(group).and_then(|slot| self.tree.get(slot));
+        group.is_some_and(|group| {
+            group.kind == Kind::Group
+                && group.texts("mid").any(|member| self.own_form(member) == from)
+        })
+    }
+
+    /// The resource that an identifier in an attribute means, if it is on this CSE.
+    pub(super) fn resolve_local<'id>(&self, id: &'id str) -> Option<super::Target<'id>> {
+        use crate::address::Address;
+        match Address::parse(id, &self.config.cse_id, &self.config.provider) {
+            Address::Here(path) => self.resolve(path),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `from` created the resource, or is its custodian.
+fn owns(resource: &Resource, from: &str) -> bool {
+    !from.is_empty() && (*resource.owner == *from || resource.text("cstn") == Some(from))
+}
+
+/// Whether a rule's object details, if it has any, include this resource type and child type.
+/// A rule bound to contexts (time windows, addresses, places) is refused when it comes in.
+fn covers(rule: &Value, kind: Kind, child: Option<Kind>) -> bool {
+    let Some(details) = rule.get("acod") else {
+        return true;
+    };
+    let one = core::slice::from_ref(details);
+    details.as_array().map_or(one, Vec::as_slice).iter().any(|detail| {
+        let kind_fits = detail
+            .get("ty")
+            .and_then(Value::as_u64)
+            .is_none_or(|number| number == u64::from(kind.number()));
+        let children = detail.get("chty").and_then(Value::as_array);
+        let child_fits = match (child, children) {
+            (Some(child), Some(list)) => {
+                list.iter().any(|number| number.as_u64() == Some(u64::from(child.number())))
+            }
+            (None, Some(list)) => list.is_empty(),
+            (_, None) => true,
+        };
+        kind_fits && child_fits
+    })
+}
+
+fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Checks a set of privileges that somebody wrote (m2m:setOfAcrs).
+///
+/// # Errors
+///
+/// 4000 if a rule lacks its originators or operations, or they are out of range; 5001 for
+/// contexts, which are not offered: a rule that could not be evaluated must not be kept.
+pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Refusal> {
+    let rules = match set.get("acr") {
+        None => return Ok(()),
+        Some(rules) => rules.as_array().ok_or_else(|| Refusal::bad("acr is a list"))?,
+    };
+    if rules.len() > entries_max {
+        return Err(Refusal::bad(format!("{} rules are too many", rules.len())));
+    }
+    for rule in rules {
+        let originators = rule.get("acor").and_then(Value::as_array);
+        if originators
+            .is_none_or(|list| list.len() > entries_max || !list.iter().all(Value::is_string))
+        {
+            return Err(Refusal::bad("a rule has a list of originators, acor"));
+        }
+        let operations = rule.get("acop").and_then(Value::as_u64);
+        if operations.is_none_or(|bits| bits > ALL_RIGHTS) {
+            return Err(Refusal::bad("a rule has operations, acop, from 0 to 63"));
+        }
+        if rule.get("acco").is_some() || rule.get("aca").is_some() {
+            return Err(Refusal::new(
+                crate::status::Status::NotImplemented,
+                "rules bound to contexts are not offered",
+            ));
+        }
+    }
+    Ok(())
+}

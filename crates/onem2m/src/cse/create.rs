@@ -1,0 +1,340 @@
+//! Creation of resources (TS-0001 §10.1.2), instances apart.
+
+use super::access::{Right, check_privileges};
+use super::{Cse, Done, Refusal, Target, not_allowed};
+use crate::address::{is_name, is_stem};
+use crate::filter::matches_wildcard;
+use crate::kind::Kind;
+use crate::primitive::{Release, Request};
+use crate::resource::{Resource, wrap};
+use crate::schema;
+use crate::status::Status;
+use crate::time::Timestamp;
+use crate::tree::Slot;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a creation is about, once its content is taken apart.
+pub(super) struct Draft {
+    pub(super) kind: Kind,
+    pub(super) tag: Cow<'static, str>,
+    pub(super) parent: Slot,
+    pub(super) attributes: Map<String, Value>,
+    /// Overrides the identifier that the CSE would invent.
+    pub(super) id: Option<String>,
+    pub(super) owner: String,
+}
+
+impl Cse {
+    pub(super) fn create(
+        &mut self,
+        request: &Request,
+        from: &str,
+        target: Target<'_>,
+    ) -> Result<Done, Refusal> {
+        let Target::Resource(parent) = target else {
+            return Err(not_allowed("nothing is created below a virtual resource"));
+        };
+        let kind = request.kind.ok_or_else(|| Refusal::bad("no resource type to create"))?;
+        self.demand_creation(from, kind, parent)?;
+        let parent_kind = self.resource(parent)?.kind;
+        if !parent_kind.takes(kind) {
+            return Err(Refusal::new(
+                Status::InvalidChildResourceType,
+                format!("a {} takes no {}", parent_kind.prefix(), kind.prefix()),
+            ));
+        }
+        if kind == Kind::ContentInstance {
+            return self.create_content_instance(request, from, parent);
+        }
+        check_creation_result(request)?;
+        let (tag, attributes) = content_of(request, kind)?;
+        schema::check_create(kind, &attributes, &self.config.limits)?;
+        let mut draft = Draft { kind, tag, parent, attributes, id: None, owner: from.to_owned() };
+        self.prepare(&mut draft, from, request.release)?;
+        let given = draft.attributes.clone();
+        let slot = self.found(draft)?;
+        self.creation_response(request, slot, &given)
+    }
+
+    /// Registration needs no right: whoever is admitted may create its own AE or remoteCSE.
+    fn demand_creation(&self, from: &str, kind: Kind, parent: Slot) -> Result<(), Refusal> {
+        let registers = matches!(kind, Kind::ApplicationEntity | Kind::RemoteCse)
+            && self.resource(parent)?.kind == Kind::CseBase;
+        if registers {
+            return Ok(());
+        }
+        self.demand(from, Right::Create, parent, Some(kind))
+    }
+
+    /// The rules of each type beyond the form of its attributes.
+    fn prepare(&self, draft: &mut Draft, from: &str, release: Release) -> Result<(), Refusal> {
+        if let Some(creator) = draft.attributes.remove("cr") {
+            // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
+            if !creator.is_null() {
+                return Err(Refusal::bad("attribute cr is given as null or not at all"));
+            }
+            draft.attributes.insert("cr".into(), json!(from));
+        }
+        match draft.kind {
+            Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
+            Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
+            Kind::Container => Ok(()),
+            kind => Err(Refusal::new(
+                Status::NotImplemented,
+                format!("resources of type {} are not created here", kind.number()),
+            )),
+        }
+    }
+
+    pub(super) fn check_policy(&self, attributes: &Map<String, Value>) -> Result<(), Refusal> {
+        let entries_max = self.config.limits.list_entries;
+        for name in ["pv", "pvs"] {
+            if let Some(set) = attributes.get(name) {
+                check_privileges(set, entries_max)?;
+            }
+        }
+        // Self-privileges that nobody holds would leave a policy that nobody can ever change.
+        if attributes
+            .get("pvs")
+            .is_some_and(|set| set.get("acr").and_then(Value::as_array).is_none_or(Vec::is_empty))
+        {
+            return Err(Refusal::bad("pvs has at least one rule"));
+        }
+        Ok(())
+    }
+
+    /// Registration of an AE (TS-0001 §10.2.2.2): its AE-ID, and whether it is admitted.
+    fn prepare_entity(
+        &self,
+        draft: &mut Draft,
+        from: &str,
+        release: Release,
+    ) -> Result<(), Refusal> {
+        check_app_id(draft.attributes.get("api").and_then(Value::as_str), release)?;
+        let by_admin = self.config.admin.as_deref() == Some(from);
+        let id = match from {
+            "" | "C" => self.invent_entity_id('C'),
+            "S" => self.invent_entity_id('S'),
+            _ if by_admin => self.invent_entity_id('C'),
+            stem => stem.to_owned(),
+        };
+        if id.starts_with('S') && self.config.cse_type != super::CseType::Infrastructure {
+            return Err(Refusal::new(
+                Status::NotImplemented,
+                "AE-IDs of the service provider (S…) are given by the IN-CSE only",
+            ));
+        }
+        let admitted = self.config.admitted_entities.iter();
+        let admitted = admitted.into_iter().any(|pattern| matches_wildcard(pattern, &id));
+        if !admitted || !id.starts_with(['C', 'S']) || !is_stem(&id) {
+            return Err(Refusal::new(
+                Status::AppRuleValidationFailed,
+                "the originator is not among the AE-IDs admitted",
+            ));
+        }
+        if self.tree.by_id(&id).is_some() {
+            return Err(Refusal::new(
+                Status::OriginatorHasAlreadyRegistered,
+                "the originator is registered",
+            ));
+        }
+        draft.attributes.insert("aei".into(), json!(id));
+        draft.owner.clone_from(&id);
+        draft.id = Some(id);
+        Ok(())
+    }
+
+    fn invent_entity_id(&self, initial: char) -> String {
+        let mut seq = self.ledger.peek_seq();
+        loop {
+            let id = format!("{initial}ae{seq:x}");
+            if self.tree.by_id(&id).is_none() {
+                return id;
+            }
+            seq += 1;
+        }
+    }
+
+    /// Puts a checked draft into the tree.
+    pub(super) fn found(&mut self, mut draft: Draft) -> Result<Slot, Refusal> {
+        self.check_room(draft.parent)?;
+        let wanted = match draft.attributes.remove("rn") {
+            Some(Value::String(name)) => Some(name),
+            _ => None,
+        };
+        let name = self.name_below(draft.parent, wanted.as_deref(), draft.kind)?;
+        let expires = self.expiry_of(draft.attributes.remove("et").as_ref())?;
+        let seq = self.ledger.next_seq();
+        let id = match draft.id {
+            Some(id) => id,
+            None => format!("{}{seq:x}", draft.kind.prefix()),
+        };
+        if self.tree.by_id(&id).is_some() {
+            return Err(Refusal::new(Status::Conflict, "the identifier is taken"));
+        }
+        let parent_id = Arc::clone(&self.resource(draft.parent)?.id);
+        Ok(self.put_in(Resource {
+            seq,
+            kind: draft.kind,
+            tag: draft.tag,
+            id: id.into(),
+            name,
+            parent: Some(draft.parent),
+            parent_id,
+            created: self.now,
+            modified: self.now,
+            expires,
+            state: 0,
+            owner: draft.owner.into(),
+            attributes: draft.attributes,
+            representation: None,
+            size: 0,
+            family: None,
+            stored_by: 0,
+        }))
+    }
+
+    /// Whether the tree takes one more resource below `parent`.
+    pub(super) fn check_room(&mut self, parent: Slot) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        if self.tree.len() >= limits.resources {
+            self.counters.tree_full += 1;
+            return Err(Refusal::new(
+                Status::InternalServerError,
+                format!("{} resources are as many as are kept here", limits.resources),
+            ));
+        }
+        if self.tree.depth(parent) >= limits.depth {
+            self.counters.too_deep += 1;
+            return Err(Refusal::new(
+                Status::NotAcceptable,
+                format!("{} levels are as deep as resources lie here", limits.depth),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The name of a new resource: the one wanted, if it may be one and is free, or an invented.
+    pub(super) fn name_below(
+        &self,
+        parent: Slot,
+        wanted: Option<&str>,
+        kind: Kind,
+    ) -> Result<Arc<str>, Refusal> {
+        if let Some(name) = wanted {
+            if !is_name(name) || name.len() > self.config.limits.name_octets {
+                return Err(Refusal::bad("rn is no name of a resource"));
+            }
+            if self.tree.child(parent, name).is_some() {
+                return Err(Refusal::new(Status::Conflict, "the name is taken"));
+            }
+            return Ok(name.into());
+        }
+        let mut name = format!("{}_{:x}", kind.prefix(), self.ledger.peek_seq());
+        while self.tree.child(parent, &name).is_some() {
+            name.push('_');
+        }
+        Ok(name.into())
+    }
+
+    /// When a new resource expires: as asked for, no later than this CSE keeps anything.
+    pub(super) fn expiry_of(&self, wanted: Option<&Value>) -> Result<Timestamp, Refusal> {
+        let latest = self.now.plus(self.config.limits.lifetime);
+        let Some(wanted) = wanted.and_then(Value::as_str).and_then(Timestamp::parse) else {
+            return Ok(latest);
+        };
+        if wanted <= self.now {
+            return Err(Refusal::bad("et lies in the past"));
+        }
+        Ok(wanted.min(latest))
+    }
+
+    /// What the creator is told (TS-0004 §7.5.2): by default the whole resource.
+    pub(super) fn creation_response(
+        &mut self,
+        request: &Request,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<Done, Refusal> {
+        let resource = self.resource(slot)?;
+        let path = self.tree.path(slot);
+        let content: Option<Arc<str>> = match request.result_content.unwrap_or(1) {
+            0 => None,
+            1 => Some(resource.to_text()),
+            2 => Some(json!({ "m2m:uri": path }).to_string().into()),
+            3 => {
+                let tag = resource.tag.to_string();
+                let mut body = Map::new();
+                body.insert("uri".into(), json!(path));
+                body.insert(tag, Value::Object(resource.to_object()));
+                Some(json!({ "m2m:rce": body }).to_string().into())
+            }
+            9 => {
+                let mut object = resource.to_object();
+                object.retain(|name, value| given.get(name) != Some(value));
+                Some(wrap(&resource.tag, &Value::Object(object)).into())
+            }
+            other => return Err(no_such_result(other)),
+        };
+        let mut done = Done::new(Status::Created);
+        done.content = content;
+        done.location = Some(path.into());
+        Ok(done)
+    }
+}
+
+/// Result contents that a creation may ask for; checked before anything is created.
+pub(super) fn check_creation_result(request: &Request) -> Result<(), Refusal> {
+    match request.result_content {
+        None | Some(0 | 1 | 2 | 3 | 9) => Ok(()),
+        Some(other) => Err(no_such_result(other)),
+    }
+}
+
+pub(super) fn no_such_result(number: u8) -> Refusal {
+    Refusal::bad(format!("result content {number} does not go with this operation"))
+}
+
+/// The single tagged object of a request's content.
+pub(super) fn content_of(
+    request: &Request,
+    kind: Kind,
+) -> Result<(Cow<'static, str>, Map<String, Value>), Refusal> {
+    let text = request.content.as_deref().ok_or_else(|| Refusal::bad("there is no content"))?;
+    let outer: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| Refusal::bad(format!("content: {error}")))?;
+    let mut members = outer.into_iter();
+    let (Some((tag, Value::Object(attributes))), None) = (members.next(), members.next()) else {
+        return Err(Refusal::bad("the content is one object under its type's name"));
+    };
+    let own = kind.tag();
+    if !own.is_empty() {
+        return if tag == own {
+            Ok((Cow::Borrowed(own), attributes))
+        } else {
+            Err(Refusal::bad(format!("content of type {} is named {own}", kind.number())))
+        };
+    }
+    let part = |text: &str| {
+        !text.is_empty() && text.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_')
+    };
+    match tag.split_once(':') {
+        Some((space, name)) if part(space) && part(name) => Ok((Cow::Owned(tag), attributes)),
+        _ => Err(Refusal::bad("the content's name is NAMESPACE:NAME")),
+    }
+}
+
+/// An application identifier: `N` and anything, or `R` and a registered one (TS-0001 §7.1.11);
+/// release 3 still allows a small `r`.
+fn check_app_id(api: Option<&str>, release: Release) -> Result<(), Refusal> {
+    let api = api.unwrap_or_default();
+    let fits = match api.chars().next() {
+        Some('N') => api.len() > 1,
+        Some('R') => api.split('.').count() >= 3,
+        Some('r') => release == Release::R3 && api.len() > 1,
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(Refusal::bad("api begins with N, or is a registered R…")) }
+}

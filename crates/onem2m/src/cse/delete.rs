@@ -1,0 +1,37 @@
+//! Deletion (TS-0001 §10.1.5): a resource goes with everything below it.
+
+use super::access::Right;
+use super::create::no_such_result;
+use super::{Cse, Done, Refusal, Target, not_allowed};
+use crate::kind::Kind;
+use crate::primitive::Request;
+use crate::status::Status;
+
+impl Cse {
+    pub(super) fn delete(
+        &mut self,
+        request: &Request,
+        from: &str,
+        target: Target<'_>,
+    ) -> Result<Done, Refusal> {
+        let slot = self.settle_target(target)?;
+        self.demand(from, Right::Delete, slot, None)?;
+        if self.resource(slot)?.kind == Kind::CseBase {
+            return Err(not_allowed("the CSEBase is not deleted"));
+        }
+        let done = match request.result_content.unwrap_or(0) {
+            0 => Done::new(Status::Deleted),
+            1 => Done::with(Status::Deleted, self.resource(slot)?.to_text()),
+            rcn @ (4 | 5 | 6 | 8) => {
+                let filter = request.filter.as_deref().cloned().unwrap_or_default();
+                let chosen = self.choose(&filter, from, slot, Right::Retrieve);
+                let mut done = self.result_of(request, slot, rcn, &chosen, None)?;
+                done.status = Status::Deleted;
+                done
+            }
+            other => return Err(no_such_result(other)),
+        };
+        self.take_out(slot);
+        Ok(done)
+    }
+}

@@ -1,0 +1,180 @@
+//! Discovery (TS-0001 §10.2.6), and whether a resource meets filter criteria.
+
+use super::access::Right;
+use super::{Cse, Done, Refusal};
+use crate::filter::{Combine, Filter, matches_wildcard};
+use crate::kind::Kind;
+use crate::primitive::Request;
+use crate::resource::Resource;
+use crate::tree::Slot;
+use serde_json::{Map, Value};
+
+impl Cse {
+    pub(super) fn discover(
+        &mut self,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) -> Result<Done, Refusal> {
+        self.demand(from, Right::Discover, slot, None)?;
+        self.ledger.see_all();
+        let rcn = request.result_content.unwrap_or(11);
+        // What shows attributes needs the right to retrieve; references need that to discover.
+        let right = if matches!(rcn, 4 | 5 | 8) { Right::Retrieve } else { Right::Discover };
+        if right == Right::Retrieve {
+            self.demand(from, Right::Retrieve, slot, None)?;
+        }
+        let filter = request.filter.as_deref().cloned().unwrap_or_default();
+        let chosen = self.choose(&filter, from, slot, right);
+        self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())
+    }
+
+    /// Whether a resource meets the conditions: several values of one criterion are
+    /// alternatives, different criteria combine as the filter says.
+    pub(super) fn matches(&self, filter: &Filter, slot: Slot) -> bool {
+        let Some(resource) = self.tree.get(slot) else {
+            return false;
+        };
+        let mut verdicts = Verdicts::default();
+        judge_header(filter, resource, &mut verdicts);
+        judge_attributes(filter, resource, &mut verdicts);
+        self.judge_relatives(filter, resource, slot, &mut verdicts);
+        verdicts.combine(filter.operation)
+    }
+
+    fn judge_relatives(
+        &self,
+        filter: &Filter,
+        resource: &Resource,
+        slot: Slot,
+        verdicts: &mut Verdicts,
+    ) {
+        let parent = || resource.parent.and_then(|parent| self.tree.get(parent));
+        let a_child = |fits: &dyn Fn(&Resource) -> bool| {
+            self.tree.children(slot).any(|child| self.tree.get(child).is_some_and(fits))
+        };
+        if !filter.child_kinds.is_empty() {
+            verdicts.add(a_child(&|child| is_one_of(child.kind, &filter.child_kinds)));
+        }
+        if !filter.parent_kinds.is_empty() {
+            verdicts.add(parent().is_some_and(|it| is_one_of(it.kind, &filter.parent_kinds)));
+        }
+        if !filter.child_labels.is_empty() {
+            verdicts.add(a_child(&|child| carries_one(child, &filter.child_labels)));
+        }
+        if !filter.parent_labels.is_empty() {
+            verdicts.add(parent().is_some_and(|it| carries_one(it, &filter.parent_labels)));
+        }
+        for wanted in &filter.child_attributes {
+            verdicts.add(a_child(&|child| has_value(&child.to_object(), wanted)));
+        }
+        for wanted in &filter.parent_attributes {
+            verdicts.add(parent().is_some_and(|it| has_value(&it.to_object(), wanted)));
+        }
+    }
+}
+
+/// How many conditions there are and how many of them hold.
+#[derive(Default)]
+struct Verdicts {
+    all: usize,
+    held: usize,
+}
+
+impl Verdicts {
+    const fn add(&mut self, holds: bool) {
+        self.all += 1;
+        self.held += if holds { 1 } else { 0 };
+    }
+
+    const fn combine(&self, operation: Combine) -> bool {
+        match operation {
+            Combine::And => self.held == self.all,
+            Combine::Or => self.held > 0 || self.all == 0,
+            Combine::Xor => self.held % 2 == 1 || self.all == 0,
+        }
+    }
+}
+
+fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
+    let times = [
+        (filter.created_before, resource.created, true),
+        (filter.created_after, resource.created, false),
+        (filter.unmodified_since, resource.modified, true),
+        (filter.expire_before, resource.expires, true),
+        (filter.expire_after, resource.expires, false),
+    ];
+    for (bound, time, before) in times {
+        if let Some(bound) = bound {
+            verdicts.add(if before { time < bound } else { time > bound });
+        }
+    }
+    if let Some(since) = filter.modified_since {
+        verdicts.add(resource.modified >= since);
+    }
+    let has_state = resource.kind.has_state_tag();
+    if let Some(bound) = filter.state_smaller {
+        verdicts.add(has_state && resource.state < bound);
+    }
+    if let Some(bound) = filter.state_bigger {
+        verdicts.add(has_state && resource.state > bound);
+    }
+    let has_size = resource.kind.is_instance();
+    if let Some(bound) = filter.size_above {
+        verdicts.add(has_size && resource.size >= bound);
+    }
+    if let Some(bound) = filter.size_below {
+        verdicts.add(has_size && resource.size < bound);
+    }
+    if !filter.kinds.is_empty() {
+        verdicts.add(is_one_of(resource.kind, &filter.kinds));
+    }
+}
+
+fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
+    if !filter.labels.is_empty() {
+        verdicts.add(carries_one(resource, &filter.labels));
+    }
+    if filter.content_types.is_empty() && filter.attributes.is_empty() {
+        return;
+    }
+    let object = resource.to_object();
+    if !filter.content_types.is_empty() {
+        let info = object.get("cnf").and_then(Value::as_str);
+        verdicts.add(info.is_some_and(|info| {
+            let media = info.split(':').next().unwrap_or(info);
+            filter.content_types.iter().any(|wanted| wanted == info || wanted == media)
+        }));
+    }
+    for wanted in &filter.attributes {
+        verdicts.add(has_value(&object, wanted));
+    }
+}
+
+fn is_one_of(kind: Kind, numbers: &[u16]) -> bool {
+    numbers.contains(&kind.number())
+}
+
+fn carries_one(resource: &Resource, wanted: &[String]) -> bool {
+    let carries = |label: &str| wanted.iter().any(|wanted| wanted == label);
+    if resource.representation.is_none() {
+        return resource.texts("lbl").any(carries);
+    }
+    let object = resource.to_object();
+    let labels = object.get("lbl").and_then(Value::as_array);
+    labels.into_iter().flatten().filter_map(Value::as_str).any(carries)
+}
+
+fn has_value(object: &Map<String, Value>, (name, pattern): &(String, String)) -> bool {
+    let holds = |value: &Value| match value {
+        Value::String(text) => matches_wildcard(pattern, text),
+        Value::Number(number) => matches_wildcard(pattern, &number.to_string()),
+        Value::Bool(truth) => *pattern == truth.to_string(),
+        _ => false,
+    };
+    match object.get(name) {
+        Some(Value::Array(list)) => list.iter().any(holds),
+        Some(value) => holds(value),
+        None => false,
+    }
+}

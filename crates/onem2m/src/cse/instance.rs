@@ -1,0 +1,314 @@
+//! contentInstances: the path that readings take, so it builds no tree of values.
+
+use super::access::Right;
+use super::create::check_creation_result;
+use super::{Cse, Done, Refusal, not_allowed};
+use crate::kind::Kind;
+use crate::primitive::Request;
+use crate::resource::{Resource, push_json_text};
+use crate::status::Status;
+use crate::time::Timestamp;
+use crate::tree::{Record, Slot};
+use core::fmt::Write;
+use core::time::Duration;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outer<'text> {
+    #[serde(rename = "m2m:cin", borrow)]
+    instance: Given<'text>,
+}
+
+/// What may be given; values that nothing here looks into stay as they came.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given<'text> {
+    #[serde(borrow)]
+    rn: Option<Cow<'text, str>>,
+    #[serde(borrow)]
+    con: Option<&'text RawValue>,
+    #[serde(borrow)]
+    cnf: Option<Cow<'text, str>>,
+    #[serde(borrow)]
+    et: Option<Cow<'text, str>>,
+    lbl: Option<Vec<String>>,
+    #[serde(borrow)]
+    or: Option<Cow<'text, str>>,
+    conr: Option<Vec<Map<String, Value>>>,
+    #[serde(borrow)]
+    dgt: Option<Cow<'text, str>>,
+    #[serde(default, deserialize_with = "present")]
+    cr: Option<Value>,
+}
+
+/// Tells null from absent.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+impl Cse {
+    pub(super) fn create_content_instance(
+        &mut self,
+        request: &Request,
+        from: &str,
+        parent: Slot,
+    ) -> Result<Done, Refusal> {
+        check_creation_result(request)?;
+        let text = request.content.as_deref().ok_or_else(|| Refusal::bad("there is no content"))?;
+        let Outer { instance: given } = serde_json::from_str(text)
+            .map_err(|error| Refusal::bad(format!("no contentInstance: {error}")))?;
+        check_content_info(given.cnf.as_deref())?;
+        if given.cr.as_ref().is_some_and(|creator| !creator.is_null()) {
+            return Err(Refusal::bad("attribute cr is given as null or not at all"));
+        }
+        if given.dgt.as_deref().is_some_and(|time| Timestamp::parse(time).is_none()) {
+            return Err(Refusal::bad("attribute dgt has the wrong form"));
+        }
+        let size = given.con.map_or(0, |content| content_octets(content.get()));
+        self.check_fits(parent, size)?;
+        let name = self.name_below(parent, given.rn.as_deref(), Kind::ContentInstance)?;
+        self.check_room(parent)?;
+        let expires = self.instance_expiry(parent, given.et.as_deref())?;
+        let seq = self.ledger.next_seq();
+        let container = self.resource(parent)?;
+        let resource = Resource {
+            seq,
+            kind: Kind::ContentInstance,
+            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            id: instance_id(seq),
+            name,
+            parent: Some(parent),
+            parent_id: Arc::clone(&container.id),
+            created: self.now,
+            modified: self.now,
+            expires,
+            state: container.state + 1,
+            owner: "".into(),
+            attributes: Map::new(),
+            representation: None,
+            size,
+            family: None,
+            stored_by: self.ledger.number(),
+        };
+        let representation: Arc<str> = represent(&resource, &given, from).into();
+        self.add_instance(Resource { representation: Some(representation), ..resource });
+        self.instance_response(request, parent, seq)
+    }
+
+    /// Puts an instance below its parent, whose state it carries, and makes room for it.
+    pub(super) fn add_instance(&mut self, resource: Resource) {
+        let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
+        let body = resource.to_record();
+        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+        self.tree.insert(resource);
+        let Some(parent) = parent else {
+            return;
+        };
+        if let Some(container) = self.tree.get_mut(parent) {
+            container.stored_by = number;
+        }
+        self.trim(parent);
+    }
+
+    /// Removes the oldest instances until the container is within its mni and mbs.
+    pub(super) fn trim(&mut self, parent: Slot) {
+        loop {
+            let Some(container) = self.tree.get(parent) else {
+                return;
+            };
+            let count_max = container.uint("mni").unwrap_or(self.config.limits.instances);
+            let octets_max = container.uint("mbs").unwrap_or(self.config.limits.instance_octets);
+            let within = container.instance_count() <= count_max
+                && container.instance_octets() <= octets_max;
+            let oldest = self.tree.oldest(parent);
+            let (false, Some(oldest)) = (within, oldest) else {
+                return;
+            };
+            self.counters.trimmed += 1;
+            self.take_out(oldest);
+        }
+    }
+
+    fn check_fits(&self, parent: Slot, size: u64) -> Result<(), Refusal> {
+        let container = self.resource(parent)?;
+        let octets_max = container.uint("mbs").unwrap_or(self.config.limits.instance_octets);
+        if size > octets_max {
+            return Err(Refusal::new(
+                Status::NotAcceptable,
+                format!("{size} octets are more than the container's {octets_max}"),
+            ));
+        }
+        if container.uint("mni") == Some(0) {
+            return Err(Refusal::new(Status::NotAcceptable, "the container keeps no instances"));
+        }
+        Ok(())
+    }
+
+    /// When a new instance expires: as asked for, no later than its container's mia says.
+    pub(super) fn instance_expiry(
+        &self,
+        parent: Slot,
+        wanted: Option<&str>,
+    ) -> Result<Timestamp, Refusal> {
+        let wanted = wanted.map(|time| {
+            Timestamp::parse(time).ok_or_else(|| Refusal::bad("attribute et has the wrong form"))
+        });
+        let mut latest = self.now.plus(self.config.limits.lifetime);
+        if let Some(age) = self.resource(parent)?.uint("mia") {
+            latest = latest.min(self.now.plus(Duration::from_secs(age)));
+        }
+        match wanted.transpose()? {
+            Some(wanted) if wanted <= self.now => Err(Refusal::bad("et lies in the past")),
+            Some(wanted) => Ok(wanted.min(latest)),
+            None => Ok(latest),
+        }
+    }
+
+    pub(super) fn instance_response(
+        &mut self,
+        request: &Request,
+        parent: Slot,
+        seq: u64,
+    ) -> Result<Done, Refusal> {
+        let Some(slot) = self.tree.by_seq(seq) else {
+            // It was the one to go when room was made: possible only with an mbs of 0.
+            return Err(Refusal::new(Status::NotAcceptable, "the container keeps nothing"));
+        };
+        if request.result_content.unwrap_or(1) != 1 {
+            let none = Map::new();
+            return self.creation_response(request, slot, &none);
+        }
+        let mut path = self.tree.path(parent);
+        let resource = self.resource(slot)?;
+        path.push('/');
+        path.push_str(&resource.name);
+        let mut done = Done::with(Status::Created, resource.to_text());
+        done.location = Some(path.into());
+        Ok(done)
+    }
+
+    /// Refuses to show instances of a container that says so (disableRetrieval).
+    pub(super) fn check_shown(&self, slot: Slot) -> Result<(), Refusal> {
+        let resource = self.resource(slot)?;
+        let hidden = resource.kind == Kind::ContentInstance
+            && resource
+                .parent
+                .and_then(|parent| self.tree.get(parent))
+                .is_some_and(|container| container.flag("disr"));
+        if hidden {
+            return Err(not_allowed("the container shows no instances"));
+        }
+        Ok(())
+    }
+
+    /// Whether an instance may be read by `from`: its container's rights hold.
+    pub(super) fn demand_retrieval(&self, from: &str, slot: Slot) -> Result<(), Refusal> {
+        self.demand(from, Right::Retrieve, slot, None)
+    }
+}
+
+/// Octets of content: of the text itself, or of the JSON that a structured value is written in.
+pub(super) fn content_octets(raw: &str) -> u64 {
+    let octets = match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(plain) if !plain.contains('\\') => plain.len(),
+        Some(_) => serde_json::from_str::<String>(raw).map_or(raw.len(), |text| text.len()),
+        None => raw.len(),
+    };
+    u64::try_from(octets).unwrap_or(u64::MAX)
+}
+
+/// contentInfo (TS-0004, m2m:contentInfo): a media type, an encoding (0 to 2), and optionally
+/// a security format (0 to 7).
+fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
+    let Some(info) = info else {
+        return Ok(());
+    };
+    let mut parts = info.split(':');
+    let media = parts.next().unwrap_or_default();
+    let (kind, sub) = media.split_once('/').unwrap_or_default();
+    let encoding = parts.next().is_none_or(|part| matches!(part, "0" | "1" | "2"));
+    let security = parts
+        .next()
+        .is_none_or(|part| part.len() == 1 && part.bytes().all(|o| (b'0'..=b'7').contains(&o)));
+    if kind.is_empty() || sub.is_empty() || !encoding || !security || parts.next().is_some() {
+        return Err(Refusal::bad("cnf is TYPE/SUBTYPE, optionally :ENCODING and :SECURITY"));
+    }
+    Ok(())
+}
+
+fn instance_id(seq: u64) -> Arc<str> {
+    let mut id = String::with_capacity(16);
+    let _ = write!(id, "cin{seq:x}");
+    id.into()
+}
+
+/// Writes the instance once, for every reader and for the store.
+fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
+    let content = given.con.map_or("", RawValue::get);
+    let mut text = String::with_capacity(256 + content.len());
+    // Identifiers, names and times need no escaping: they were made or checked here.
+    let (created, expires) = (resource.created, resource.expires);
+    let _ = write!(
+        text,
+        "{{\"m2m:cin\":{{\"ri\":\"{}\",\"rn\":\"{}\",\"pi\":\"{}\",\"ty\":4,\"ct\":\"{created}\",\
+         \"lt\":\"{created}\",\"et\":\"{expires}\",\"st\":{},\"cs\":{}",
+        resource.id, resource.name, resource.parent_id, resource.state, resource.size,
+    );
+    for (name, value) in [("cnf", &given.cnf), ("or", &given.or), ("dgt", &given.dgt)] {
+        if let Some(value) = value {
+            let _ = write!(text, ",\"{name}\":");
+            push_json_text(&mut text, value);
+        }
+    }
+    if let Some(labels) = &given.lbl {
+        let _ = write!(text, ",\"lbl\":{}", json!(labels));
+    }
+    if let Some(references) = &given.conr {
+        let _ = write!(text, ",\"conr\":{}", json!(references));
+    }
+    if given.cr.is_some() {
+        text.push_str(",\"cr\":");
+        push_json_text(&mut text, from);
+    }
+    if !content.is_empty() {
+        text.push_str(",\"con\":");
+        text.push_str(content);
+    }
+    text.push_str("}}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_of_content() {
+        for (raw, octets) in [
+            ("\"\"", 0),
+            ("\"abc\"", 3),
+            ("\"é\"", 2),
+            (r#""a\"b""#, 3),
+            (r#""\u00e9""#, 2),
+            ("12.5", 4),
+            (r#"{"a":1}"#, 7),
+        ] {
+            assert_eq!(content_octets(raw), octets, "{raw}");
+        }
+    }
+
+    #[test]
+    fn content_info() {
+        for good in ["text/plain:0", "application/json", "application/cbor:1:3"] {
+            assert!(check_content_info(Some(good)).is_ok(), "{good}");
+        }
+        for bad in ["", "text", "text/", "text/plain:3", "text/plain:0:8", "a/b:0:1:2", "/b"] {
+            assert!(check_content_info(Some(bad)).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What was written and said, in batches: what is said waits until what was written is stored.
+
+use super::{Batch, Output, Token};
+use crate::primitive::{Release, Response};
+use crate::tree::Record;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Batches not yet stored, how to undo them, and outputs that wait for them.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    next_seq: u64,
+    epoch: u64,
+    /// The number of the batch being written.
+    number: u64,
+    committed: u64,
+    records: Vec<Record>,
+    undo: Vec<Record>,
+    /// Undo records of batches handed out and not yet known to be stored.
+    open: BTreeMap<u64, Vec<Record>>,
+    /// Outputs of the step under way.
+    fresh: Vec<Output>,
+    /// The latest batch whose effect the step under way has seen.
+    seen: u64,
+    waiting: BTreeMap<u64, Vec<Output>>,
+    ready: VecDeque<Output>,
+}
+
+/// What a failure takes back.
+#[derive(Debug, Default)]
+pub(super) struct Undone {
+    pub(super) batches: u64,
+    /// To be applied in this order.
+    pub(super) records: Vec<Record>,
+    pub(super) unanswered: Vec<(Token, Arc<str>, Release)>,
+}
+
+impl Ledger {
+    pub(super) const fn new(next_seq: u64) -> Self {
+        Self {
+            next_seq,
+            epoch: 0,
+            number: 1,
+            committed: 0,
+            records: Vec::new(),
+            undo: Vec::new(),
+            open: BTreeMap::new(),
+            fresh: Vec::new(),
+            seen: 0,
+            waiting: BTreeMap::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// The number of the batch being written.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A number for a new row.
+    pub(super) const fn next_seq(&mut self) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        seq
+    }
+
+    /// The number that the next row will have.
+    pub(super) const fn peek_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Makes sure that new rows are numbered above `seq`.
+    pub(super) fn keep_above(&mut self, seq: u64) {
+        self.next_seq = self.next_seq.max(seq.saturating_add(1));
+    }
+
+    pub(super) fn write(&mut self, record: Record, undo: Record) {
+        self.records.push(record);
+        self.undo.push(undo);
+    }
+
+    /// What is said in this step depends on the batch `number`.
+    pub(super) fn see(&mut self, number: u64) {
+        self.seen = self.seen.max(number);
+    }
+
+    /// What is said in this step depends on everything written so far.
+    pub(super) fn see_all(&mut self) {
+        self.see(self.number.saturating_sub(1));
+    }
+
+    pub(super) fn respond(&mut self, token: Token, response: Response) {
+        self.fresh.push(Output::Respond { token, response });
+    }
+
+    /// Closes the step. Whether it made a batch.
+    pub(super) fn settle(&mut self) -> bool {
+        let wrote = !self.records.is_empty();
+        if wrote {
+            let records = core::mem::take(&mut self.records);
+            self.seen = self.number;
+            self.open.insert(self.number, core::mem::take(&mut self.undo));
+            self.ready.push_back(Output::Store(Batch {
+                number: self.number,
+                epoch: self.epoch,
+                next_seq: self.next_seq,
+                records,
+            }));
+            self.number += 1;
+        }
+        if self.seen > self.committed {
+            if !self.fresh.is_empty() {
+                self.waiting.entry(self.seen).or_default().append(&mut self.fresh);
+            }
+        } else {
+            self.ready.extend(self.fresh.drain(..));
+        }
+        self.seen = 0;
+        wrote
+    }
+
+    /// Lets out what waited for batches up to `number`.
+    pub(super) fn committed(&mut self, number: u64) {
+        self.committed = self.committed.max(number.min(self.number - 1));
+        while let Some(entry) = self.open.first_entry() {
+            if *entry.key() > self.committed {
+                break;
+            }
+            entry.remove();
+        }
+        while let Some(entry) = self.waiting.first_entry() {
+            if *entry.key() > self.committed {
+                break;
+            }
+            self.ready.extend(entry.remove());
+        }
+    }
+
+    /// Gives up the batches from `number` on.
+    pub(super) fn fail(&mut self, number: u64) -> Undone {
+        // The store takes batches in order: what came before the failed one is stored.
+        self.committed(number.saturating_sub(1));
+        let mut undone = Undone::default();
+        let open = core::mem::take(&mut self.open);
+        for mut undo in open.into_values().rev() {
+            undone.batches += 1;
+            undo.reverse();
+            undone.records.append(&mut undo);
+        }
+        for output in core::mem::take(&mut self.waiting).into_values().flatten() {
+            if let Output::Respond { token, response } = output {
+                undone.unanswered.push((token, response.id, response.release));
+            }
+        }
+        self.ready.retain(|output| !matches!(output, Output::Store(_)));
+        self.epoch += 1;
+        // Everything up to here is stored or taken back: nothing waits for it any more.
+        self.committed = self.number - 1;
+        undone
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Output> {
+        self.ready.pop_front()
+    }
+}

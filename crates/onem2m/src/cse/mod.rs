@@ -1,0 +1,575 @@
+//! The machine: what comes in, what goes out, and what waits for the store in between.
+
+mod access;
+mod create;
+mod delete;
+mod discover;
+mod instance;
+mod ledger;
+mod repeats;
+mod retrieve;
+mod update;
+
+use crate::address::Address;
+use crate::kind::Kind;
+use crate::limits::{Counters, Limits};
+use crate::primitive::{Operation, Release, Request, Response};
+use crate::resource::Resource;
+use crate::status::{Refusal, Status};
+use crate::time::Timestamp;
+use crate::tree::{Record, Slot, Tree};
+use core::time::Duration;
+use ledger::Ledger;
+use repeats::Repeats;
+use serde_json::{Map, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Names a requester, chosen by the caller; an answer comes out with the token of its request.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Token(pub u64);
+
+/// Names a request that the CSE sends; its answer goes in with the same id.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct CallId(pub u64);
+
+/// What kind of node the CSE serves (m2m:cseTypeID).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CseType {
+    /// 1: the infrastructure node's, the root of a service provider's tree.
+    Infrastructure,
+    /// 2: a middle node's, such as a gateway.
+    Middle,
+    /// 3: an application service node's.
+    Application,
+}
+
+/// Who a CSE is and whom it admits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Config {
+    /// What kind of node it serves.
+    pub cse_type: CseType,
+    /// CSE-ID with its leading slash, `/id-in`.
+    pub cse_id: String,
+    /// Name of the CSEBase, `cse-in`.
+    pub name: String,
+    /// Identifier of the service provider with its two slashes, `//example.com`.
+    pub provider: String,
+    /// The originator that may do everything; none by default.
+    pub admin: Option<String>,
+    /// Where the CSE can be reached: URLs.
+    pub points_of_access: Vec<String>,
+    /// Patterns of AE-IDs that may register; `*` stands for any characters.
+    pub admitted_entities: Vec<String>,
+    /// Patterns of CSE-IDs that may register.
+    pub admitted_cses: Vec<String>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// A CSE that admits any AE and no other CSE, without an administrator.
+    pub fn new(cse_type: CseType, cse_id: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            cse_type,
+            cse_id: cse_id.into(),
+            name: name.into(),
+            provider: "//gatewright.invalid".to_owned(),
+            admin: None,
+            points_of_access: Vec::new(),
+            admitted_entities: vec!["C*".to_owned(), "S*".to_owned()],
+            admitted_cses: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every input is a request")]
+pub enum Input {
+    /// A request came in.
+    Request {
+        /// Comes out with the answer.
+        token: Token,
+        /// The request.
+        request: Request,
+    },
+    /// Every batch up to this number is stored.
+    Committed(u64),
+    /// The batch of this number, and every later one, could not be stored.
+    Failed(u64),
+    /// Nothing but time passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Store this batch, then say [`Input::Committed`] or [`Input::Failed`].
+    Store(Batch),
+    /// Give this answer.
+    Respond {
+        /// Of the request.
+        token: Token,
+        /// The answer.
+        response: Response,
+    },
+}
+
+/// Records that are stored together or not at all.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Batch {
+    /// Counts the batches of one run, from 1.
+    pub number: u64,
+    /// Counts the failures of one run: a batch made before the machine heard of a failure has
+    /// an older epoch than those after, and is not to be stored.
+    pub epoch: u64,
+    /// The number that the next row will have.
+    pub next_seq: u64,
+    /// What to store, in this order.
+    pub records: Vec<Record>,
+}
+
+/// One CSE.
+#[derive(Debug)]
+pub struct Cse {
+    config: Config,
+    tree: Tree,
+    ledger: Ledger,
+    repeats: Repeats,
+    counters: Counters,
+    now: Timestamp,
+}
+
+/// To whom the answer of a request goes.
+#[derive(Clone, Debug)]
+enum Asker {
+    /// To the outside.
+    Outside(Token, Option<repeats::Key>),
+}
+
+/// The good end of a request.
+#[derive(Debug)]
+struct Done {
+    status: Status,
+    content: Option<Arc<str>>,
+    location: Option<Arc<str>>,
+    cut_at: Option<usize>,
+}
+
+impl Done {
+    const fn new(status: Status) -> Self {
+        Self { status, content: None, location: None, cut_at: None }
+    }
+
+    fn with(status: Status, content: impl Into<Arc<str>>) -> Self {
+        Self { content: Some(content.into()), ..Self::new(status) }
+    }
+}
+
+/// What a target address leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Target<'request> {
+    Resource(Slot),
+    Latest(Slot),
+    Oldest(Slot),
+    /// A group's fan-out point, and the path below each member.
+    FanOut(Slot, &'request str),
+    Polling(Slot),
+}
+
+impl Cse {
+    /// A CSE whose tree is made from `rows` (number and body, in ascending order of number), as
+    /// they were stored by batches of an earlier run; `next_seq` is the last batch's. Rows that
+    /// are none are left out, and their count is returned.
+    ///
+    /// Its first output may be a batch that stores the CSEBase.
+    pub fn open(
+        config: Config,
+        now: Duration,
+        rows: impl IntoIterator<Item = (u64, Arc<str>)>,
+        next_seq: u64,
+    ) -> (Self, usize) {
+        let now = Timestamp::new(now);
+        let mut cse = Self {
+            ledger: Ledger::new(next_seq.max(1)),
+            repeats: Repeats::new(now.micros()),
+            tree: Tree::default(),
+            counters: Counters::default(),
+            config,
+            now,
+        };
+        let mut unreadable = 0;
+        for (seq, body) in rows {
+            if !cse.tree.restore(seq, &body) {
+                unreadable += 1;
+            }
+            cse.ledger.keep_above(seq);
+        }
+        cse.found_base();
+        cse.settle();
+        (cse, unreadable)
+    }
+
+    /// Takes one step for what happened at `now`, counted from 1970.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        self.now = Timestamp::new(now).max(self.now);
+        match input {
+            Input::Request { token, request } => self.take_request(token, &request),
+            Input::Committed(number) => self.ledger.committed(number),
+            Input::Failed(number) => self.roll_back(number),
+            Input::Tick => {}
+        }
+        self.expire();
+        self.settle();
+    }
+
+    /// The next thing to be done, if there is one.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.ledger.poll()
+    }
+
+    /// When [`Input::Tick`] is due at the latest, counted from 1970.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.tree.next_expiry().map(|(time, _)| time.since_epoch())
+    }
+
+    /// What was done and refused so far.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Resources in the tree.
+    pub fn resources(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Who this CSE is.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Every row as it would be restored, for comparison and export.
+    pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
+        self.tree.iter().map(|(_, resource)| (resource.seq, resource.to_record()))
+    }
+
+    fn take_request(&mut self, token: Token, request: &Request) {
+        self.counters.requests += 1;
+        let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
+            repeats::Seen::New(key) => key,
+            repeats::Seen::Answered(response) => {
+                self.counters.repeated += 1;
+                self.ledger.see_all();
+                self.ledger.respond(token, response);
+                return;
+            }
+            repeats::Seen::InProgress => {
+                self.counters.repeated += 1;
+                return;
+            }
+        };
+        let asker = Asker::Outside(token, key);
+        let outcome = self.perform(request);
+        self.answer(&asker, request, outcome);
+    }
+
+    fn perform(&mut self, request: &Request) -> Result<Done, Refusal> {
+        self.check(request)?;
+        let from = self.own_form(&request.from).to_owned();
+        let path = match Address::parse(&request.to, &self.config.cse_id, &self.config.provider) {
+            Address::Here(path) => path,
+            Address::There { cse, .. } => {
+                return Err(not_found(format!("no CSE {cse} is registered here")));
+            }
+            Address::Elsewhere => return Err(not_found("no such service provider")),
+        };
+        let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
+        match request.operation {
+            Operation::Create => self.create(request, &from, target),
+            Operation::Retrieve => self.retrieve(request, &from, target),
+            Operation::Update => self.update(request, &from, target),
+            Operation::Delete => self.delete(request, &from, target),
+            Operation::Notify => Err(not_allowed("nothing here takes notifications")),
+        }
+    }
+
+    /// What holds for every request, whatever its operation.
+    fn check(&mut self, request: &Request) -> Result<(), Refusal> {
+        if request.id.is_empty() {
+            return Err(Refusal::bad("a request has an identifier"));
+        }
+        if request.to.is_empty() {
+            return Err(Refusal::bad("a request has a target"));
+        }
+        let registers =
+            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        if request.from.is_empty() && !registers {
+            return Err(Refusal::bad("a request has an originator"));
+        }
+        if request.kind.is_some() != (request.operation == Operation::Create) {
+            return Err(Refusal::bad("the resource type goes with a creation, and only there"));
+        }
+        let expired = |time: Option<crate::primitive::Deadline>| {
+            time.is_some_and(|time| time.resolve(self.now) <= self.now)
+        };
+        if expired(request.request_expires) || expired(request.result_expires) {
+            return Err(Refusal::new(Status::RequestTimeout, "the request has expired"));
+        }
+        let octets = request.content.as_ref().map_or(0, |content| content.len());
+        if octets > self.config.limits.content_octets {
+            self.counters.content_too_large += 1;
+            return Err(Refusal::new(
+                Status::NotAcceptable,
+                format!("{octets} octets of content are too many"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, asker: &Asker, request: &Request, outcome: Result<Done, Refusal>) {
+        let response = self.response_of(&request.id, request.release, outcome);
+        let Asker::Outside(token, key) = asker;
+        let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
+        for repeated in also {
+            self.ledger.respond(repeated, response.clone());
+        }
+        self.ledger.respond(*token, response);
+    }
+
+    fn response_of(
+        &mut self,
+        id: &str,
+        release: Release,
+        outcome: Result<Done, Refusal>,
+    ) -> Response {
+        match outcome {
+            Ok(done) => {
+                self.counters.succeeded += 1;
+                let mut response = Response::new(done.status, id, release);
+                response.content = done.content;
+                response.location = done.location;
+                response.cut_at = done.cut_at;
+                response
+            }
+            Err(refusal) => {
+                self.counters.refused += 1;
+                if refusal.status == Status::OriginatorHasNoPrivilege {
+                    self.counters.denied += 1;
+                }
+                // What is refused may be refused because of what is not stored yet: a name that
+                // is taken must be taken for good before anyone is told.
+                self.ledger.see_all();
+                Response::refusing(&refusal, id, release)
+            }
+        }
+    }
+
+    /// An originator as this CSE knows it: its own AEs and itself without the CSE-ID.
+    fn own_form<'id>(&self, from: &'id str) -> &'id str {
+        let from = match from.strip_prefix(self.config.provider.as_str()) {
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => from,
+        };
+        match from.strip_prefix(self.config.cse_id.as_str()).and_then(|rest| rest.strip_prefix('/'))
+        {
+            Some(rest) => rest,
+            None => from,
+        }
+    }
+
+    /// What the path below this CSE leads to.
+    fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
+        let (first, mut rest) = path.split_once('/').unwrap_or((path, ""));
+        let mut at = if first.is_empty() || first == "-" || first == self.config.name {
+            self.tree.root()?
+        } else {
+            self.tree.by_id(first)?
+        };
+        while !rest.is_empty() {
+            let (name, tail) = rest.split_once('/').unwrap_or((rest, ""));
+            match self.tree.child(at, name) {
+                Some(child) => at = child,
+                None => return self.virtual_child(at, name, tail),
+            }
+            rest = tail;
+        }
+        Some(Target::Resource(at))
+    }
+
+    fn virtual_child<'path>(
+        &self,
+        at: Slot,
+        name: &str,
+        rest: &'path str,
+    ) -> Option<Target<'path>> {
+        let kind = self.tree.get(at)?.kind;
+        let has_instances =
+            matches!(kind, Kind::Container | Kind::FlexContainer | Kind::TimeSeries);
+        match name {
+            "la" if has_instances && rest.is_empty() => Some(Target::Latest(at)),
+            "ol" if has_instances && rest.is_empty() => Some(Target::Oldest(at)),
+            "fopt" if kind == Kind::Group => Some(Target::FanOut(at, rest)),
+            "pcu" if kind == Kind::PollingChannel && rest.is_empty() => Some(Target::Polling(at)),
+            _ => None,
+        }
+    }
+
+    /// The resource that a target is, an instance for `la` and `ol`.
+    fn settle_target(&self, target: Target<'_>) -> Result<Slot, Refusal> {
+        match target {
+            Target::Resource(slot) => Ok(slot),
+            Target::Latest(slot) => {
+                self.tree.latest(slot).ok_or_else(|| not_found("there is no instance"))
+            }
+            Target::Oldest(slot) => {
+                self.tree.oldest(slot).ok_or_else(|| not_found("there is no instance"))
+            }
+            Target::FanOut(..) | Target::Polling(_) => {
+                Err(not_allowed("a virtual resource does not take this operation"))
+            }
+        }
+    }
+
+    fn resource(&self, slot: Slot) -> Result<&Resource, Refusal> {
+        self.tree.get(slot).ok_or_else(|| not_found("the resource is gone"))
+    }
+
+    /// Makes the CSEBase, or brings a restored one up to the configuration.
+    fn found_base(&mut self) {
+        let cse_type: u8 = match self.config.cse_type {
+            CseType::Infrastructure => 1,
+            CseType::Middle => 2,
+            CseType::Application => 3,
+        };
+        let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        let mut attributes = Map::new();
+        attributes.insert("csi".into(), json!(self.config.cse_id));
+        attributes.insert("cst".into(), json!(cse_type));
+        attributes.insert("srt".into(), json!(kinds));
+        attributes.insert("srv".into(), json!(Release::SUPPORTED));
+        attributes.insert("csz".into(), json!(["application/json", "application/cbor"]));
+        if !self.config.points_of_access.is_empty() {
+            attributes.insert("poa".into(), json!(self.config.points_of_access));
+        }
+        if let Some(root) = self.tree.root() {
+            let unchanged = self.tree.get(root).is_some_and(|base| base.attributes == attributes);
+            if !unchanged {
+                self.change(root, |base| base.attributes = attributes);
+            }
+            return;
+        }
+        let seq = self.ledger.next_seq();
+        let id = self.config.cse_id.trim_start_matches('/');
+        self.put_in(Resource {
+            seq,
+            kind: Kind::CseBase,
+            tag: Cow::Borrowed(Kind::CseBase.tag()),
+            id: id.into(),
+            name: self.config.name.as_str().into(),
+            parent: None,
+            parent_id: "".into(),
+            created: self.now,
+            modified: self.now,
+            expires: Timestamp::MAX,
+            state: 0,
+            owner: self.config.cse_id.as_str().into(),
+            attributes,
+            representation: None,
+            size: 0,
+            family: None,
+            stored_by: 0,
+        });
+    }
+
+    /// Removes what has expired.
+    fn expire(&mut self) {
+        while let Some((time, slot)) = self.tree.next_expiry() {
+            if time > self.now {
+                return;
+            }
+            self.counters.expired += 1;
+            self.take_out(slot);
+        }
+    }
+
+    /// Puts a resource into the tree, to be stored.
+    fn put_in(&mut self, mut resource: Resource) -> Slot {
+        resource.stored_by = self.ledger.number();
+        let (seq, body) = (resource.seq, resource.to_record());
+        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+        self.tree.insert(resource)
+    }
+
+    /// Changes a resource, to be stored; its lt and stateTag follow.
+    fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
+        let (now, number) = (self.now, self.ledger.number());
+        let Some(resource) = self.tree.get_mut(slot) else {
+            return;
+        };
+        let seq = resource.seq;
+        let before = resource.to_record();
+        how(resource);
+        resource.modified = now;
+        resource.state += u64::from(resource.kind.has_state_tag());
+        resource.stored_by = number;
+        let body = resource.to_record();
+        self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+    }
+
+    /// Takes a resource and everything below it out of the tree, to be stored.
+    fn take_out(&mut self, slot: Slot) {
+        // Children first, so that taking back puts parents first.
+        for slot in self.tree.subtree(slot).into_iter().rev() {
+            let Some(resource) = self.tree.remove(slot) else {
+                continue;
+            };
+            let (seq, body) = (resource.seq, resource.to_record());
+            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+        }
+    }
+
+    /// Undoes every batch from `number` on, because it could not be stored.
+    fn roll_back(&mut self, number: u64) {
+        let undone = self.ledger.fail(number);
+        self.counters.rolled_back += undone.batches;
+        self.repeats.forget_answers();
+        for record in undone.records {
+            match record {
+                Record::Put { seq, body } => {
+                    self.tree.restore(seq, &body);
+                }
+                Record::Delete { seq } => {
+                    if let Some(slot) = self.tree.by_seq(seq) {
+                        self.tree.remove(slot);
+                    }
+                }
+            }
+        }
+        for (token, id, release) in undone.unanswered {
+            let refusal = Refusal::new(
+                Status::InternalServerError,
+                "the request could not be stored; nothing was changed",
+            );
+            self.ledger.respond(token, Response::refusing(&refusal, id, release));
+        }
+    }
+
+    /// Closes the step: what was written becomes a batch, what was said waits for it.
+    fn settle(&mut self) {
+        self.counters.batches += u64::from(self.ledger.settle());
+    }
+}
+
+fn not_found(debug: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Status::NotFound, debug)
+}
+
+fn not_allowed(debug: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Status::OperationNotAllowed, debug)
+}
+
+fn denied() -> Refusal {
+    Refusal::new(Status::OriginatorHasNoPrivilege, "access control does not allow this")
+}

@@ -1,0 +1,230 @@
+//! Retrieval (TS-0001 §10.1.3): one resource, and its children in the variants of rcn.
+
+use super::access::Right;
+use super::create::no_such_result;
+use super::{Cse, Done, Refusal, Target, not_found};
+use crate::filter::{Filter, Usage};
+use crate::primitive::Request;
+use crate::resource::wrap;
+use crate::status::Status;
+use crate::tree::Slot;
+use serde_json::{Map, Value, json};
+
+/// Resources chosen for a result, and where the choice was cut.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) slots: Vec<Slot>,
+    pub(super) cut_at: Option<usize>,
+}
+
+impl Cse {
+    pub(super) fn retrieve(
+        &mut self,
+        request: &Request,
+        from: &str,
+        target: Target<'_>,
+    ) -> Result<Done, Refusal> {
+        if request.content.is_some() {
+            return Err(Refusal::bad("a retrieval has no content"));
+        }
+        if request.filter.as_ref().and_then(|filter| filter.usage) == Some(Usage::Discovery) {
+            let slot = self.settle_target(target)?;
+            return self.discover(request, from, slot);
+        }
+        if let Target::Latest(container) | Target::Oldest(container) = target {
+            self.demand(from, Right::Retrieve, container, None)?;
+        }
+        let slot = self.settle_target(target)?;
+        self.demand_retrieval(from, slot)?;
+        self.check_shown(slot)?;
+        let stored_by = self.resource(slot)?.stored_by;
+        self.ledger.see(stored_by);
+        match request.result_content.unwrap_or(1) {
+            1 | 7 if request.attributes.is_empty() => self.one(request, slot),
+            1 => self.some_attributes(request, slot),
+            4 | 5 | 6 | 8 => self.with_children(request, from, slot),
+            11 => self.discover(request, from, slot),
+            other => Err(no_such_result(other)),
+        }
+    }
+
+    fn one(&mut self, request: &Request, slot: Slot) -> Result<Done, Refusal> {
+        self.check_conditions(request, slot)?;
+        Ok(Done::with(Status::Ok, self.resource(slot)?.to_text()))
+    }
+
+    /// A conditional retrieval of a resource that does not meet the conditions finds nothing.
+    fn check_conditions(&self, request: &Request, slot: Slot) -> Result<(), Refusal> {
+        let Some(filter) = &request.filter else {
+            return Ok(());
+        };
+        if filter.has_conditions() && !self.matches(filter, slot) {
+            return Err(not_found("the resource does not meet the conditions"));
+        }
+        Ok(())
+    }
+
+    fn some_attributes(&mut self, request: &Request, slot: Slot) -> Result<Done, Refusal> {
+        self.check_conditions(request, slot)?;
+        let resource = self.resource(slot)?;
+        let mut object = resource.to_object();
+        let unknown = request.attributes.iter().find(|&name| !object.contains_key(name));
+        if let Some(name) = unknown {
+            return Err(not_found(format!("the resource has no attribute {name}")));
+        }
+        object.retain(|name, _| request.attributes.contains(name));
+        Ok(Done::with(Status::Ok, wrap(&resource.tag, &Value::Object(object))))
+    }
+
+    fn with_children(
+        &mut self,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) -> Result<Done, Refusal> {
+        self.ledger.see_all();
+        let rcn = request.result_content.unwrap_or(1);
+        let filter = request.filter.as_deref().cloned().unwrap_or_default();
+        let chosen = self.choose(&filter, from, slot, Right::Retrieve);
+        let mut done =
+            self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())?;
+        done.cut_at = chosen.cut_at;
+        Ok(done)
+    }
+
+    /// The content for resources chosen below `slot`.
+    pub(super) fn result_of(
+        &mut self,
+        request: &Request,
+        slot: Slot,
+        rcn: u8,
+        chosen: &Chosen,
+        appended: Option<&str>,
+    ) -> Result<Done, Refusal> {
+        let resource = self.resource(slot)?;
+        let text = match rcn {
+            4 | 8 => {
+                let top = if rcn == 4 { resource.to_object() } else { Map::new() };
+                wrap(&resource.tag, &self.nest(slot, top, &chosen.slots))
+            }
+            5 => {
+                let mut top = resource.to_object();
+                top.insert("ch".into(), self.references(request, &chosen.slots, appended));
+                wrap(&resource.tag, &Value::Object(top))
+            }
+            6 => {
+                let references = self.references(request, &chosen.slots, appended);
+                json!({ "m2m:rrl": { "rrf": references } }).to_string()
+            }
+            11 => {
+                let list: Vec<String> = chosen
+                    .slots
+                    .iter()
+                    .map(|&slot| self.address_of(slot, request.unstructured, appended))
+                    .collect();
+                json!({ "m2m:uril": list }).to_string()
+            }
+            other => return Err(no_such_result(other)),
+        };
+        let mut done = Done::with(Status::Ok, text);
+        done.cut_at = chosen.cut_at;
+        Ok(done)
+    }
+
+    /// The children among `chosen`, each under the name of its type in its parent's object. A
+    /// resource whose parent was not chosen is not shown.
+    fn nest(&self, top: Slot, mut object: Map<String, Value>, chosen: &[Slot]) -> Value {
+        let below = |parent: Slot| {
+            chosen.iter().copied().filter(move |&slot| {
+                self.tree.get(slot).and_then(|resource| resource.parent) == Some(parent)
+            })
+        };
+        let mut lists: Map<String, Value> = Map::new();
+        for slot in below(top) {
+            let Some(child) = self.tree.get(slot) else {
+                continue;
+            };
+            let value = self.nest(slot, child.to_object(), chosen);
+            match lists.get_mut(&*child.tag) {
+                Some(Value::Array(list)) => list.push(value),
+                _ => {
+                    lists.insert(child.tag.to_string(), Value::Array(vec![value]));
+                }
+            }
+        }
+        object.append(&mut lists);
+        Value::Object(object)
+    }
+
+    fn references(&self, request: &Request, chosen: &[Slot], appended: Option<&str>) -> Value {
+        chosen
+            .iter()
+            .filter_map(|&slot| {
+                let resource = self.tree.get(slot)?;
+                let address = self.address_of(slot, request.unstructured, appended);
+                Some(json!({
+                    "nm": &*resource.name,
+                    "typ": resource.kind.number(),
+                    "val": address,
+                }))
+            })
+            .collect()
+    }
+
+    fn address_of(&self, slot: Slot, unstructured: bool, appended: Option<&str>) -> String {
+        let mut address = if unstructured {
+            self.tree.get(slot).map(|resource| resource.id.to_string()).unwrap_or_default()
+        } else {
+            self.tree.path(slot)
+        };
+        if let Some(appended) = appended {
+            address.push('/');
+            address.push_str(appended.trim_start_matches('/'));
+        }
+        address
+    }
+
+    /// The resources below `top` that match and that `from` has `right` on, breadth first.
+    pub(super) fn choose(
+        &mut self,
+        filter: &Filter,
+        from: &str,
+        top: Slot,
+        right: Right,
+    ) -> Chosen {
+        let results_max = self.config.limits.results;
+        let limit = filter.limit.unwrap_or(results_max).min(results_max);
+        let mut skip = filter.offset.unwrap_or(1).saturating_sub(1);
+        let skipped = skip;
+        let mut chosen = Chosen::default();
+        let mut level = vec![top];
+        let mut depth = 0;
+        let mut full = false;
+        while !level.is_empty() && filter.level.is_none_or(|deepest| depth < deepest) && !full {
+            depth += 1;
+            let mut next = Vec::new();
+            for child in level.iter().flat_map(|&parent| self.tree.children(parent)) {
+                if self.tree.get(child).is_some_and(|found| found.family.is_some()) {
+                    next.push(child);
+                }
+                if !self.matches(filter, child) || !self.allows(from, right, child, None) {
+                    continue;
+                }
+                if skip > 0 {
+                    skip -= 1;
+                } else if chosen.slots.len() == limit {
+                    full = true;
+                    break;
+                } else if self.check_shown(child).is_ok() || right == Right::Discover {
+                    chosen.slots.push(child);
+                }
+            }
+            level = next;
+        }
+        if full {
+            self.counters.results_cut += 1;
+            chosen.cut_at = Some(skipped + chosen.slots.len());
+        }
+        chosen
+    }
+}

@@ -1,0 +1,101 @@
+//! Update (TS-0001 §10.1.4): attributes given are set, those given as null removed.
+
+use super::access::Right;
+use super::create::{content_of, no_such_result};
+use super::{Cse, Done, Refusal, Target, denied, not_allowed};
+use crate::kind::Kind;
+use crate::primitive::Request;
+use crate::resource::wrap;
+use crate::schema;
+use crate::status::Status;
+use crate::tree::Slot;
+use serde_json::{Map, Value};
+
+impl Cse {
+    pub(super) fn update(
+        &mut self,
+        request: &Request,
+        from: &str,
+        target: Target<'_>,
+    ) -> Result<Done, Refusal> {
+        let Target::Resource(slot) = target else {
+            return Err(not_allowed("a virtual resource is not updated"));
+        };
+        let kind = self.resource(slot)?.kind;
+        if kind.is_instance() || kind == Kind::CseBase {
+            self.demand(from, Right::Update, slot, None)?;
+            return Err(not_allowed("resources of this type are not updated"));
+        }
+        match request.result_content {
+            None | Some(0 | 1 | 9) => {}
+            Some(other) => return Err(no_such_result(other)),
+        }
+        let (tag, mut given) = content_of(request, kind)?;
+        if tag != self.resource(slot)?.tag {
+            return Err(Refusal::bad("the content has another name than the resource"));
+        }
+        if given.contains_key("acpi") {
+            self.check_policy_exchange(from, slot, &given)?;
+        } else {
+            self.demand(from, Right::Update, slot, None)?;
+        }
+        schema::check_update(kind, &given, &self.config.limits)?;
+        if kind == Kind::AccessControlPolicy {
+            self.check_policy(&given)?;
+        }
+        let asked = given.clone();
+        if given.contains_key("et") {
+            let expires = self.expiry_of(given.remove("et").as_ref())?;
+            self.tree.set_expiry(slot, expires);
+        }
+        self.change(slot, |resource| merge(&mut resource.attributes, given));
+        if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
+            self.trim(slot);
+        }
+        self.update_response(request, slot, &asked)
+    }
+
+    /// acpi comes alone, from one who may change the policies that stand
+    /// (TS-0001 §9.6.1.3.2).
+    fn check_policy_exchange(
+        &self,
+        from: &str,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        if given.len() != 1 {
+            return Err(Refusal::bad("acpi is updated alone"));
+        }
+        if self.may_change_policies(from, self.resource(slot)?) { Ok(()) } else { Err(denied()) }
+    }
+
+    fn update_response(
+        &self,
+        request: &Request,
+        slot: Slot,
+        asked: &Map<String, Value>,
+    ) -> Result<Done, Refusal> {
+        let resource = self.resource(slot)?;
+        match request.result_content.unwrap_or(1) {
+            0 => Ok(Done::new(Status::Updated)),
+            9 => {
+                let mut object = resource.to_object();
+                object.retain(|name, _| {
+                    asked.contains_key(name) || matches!(name.as_str(), "lt" | "st")
+                });
+                Ok(Done::with(Status::Updated, wrap(&resource.tag, &Value::Object(object))))
+            }
+            _ => Ok(Done::with(Status::Updated, resource.to_text())),
+        }
+    }
+}
+
+fn merge(attributes: &mut Map<String, Value>, given: Map<String, Value>) {
+    for (name, value) in given {
+        if value.is_null() {
+            attributes.remove(&name);
+        } else {
+            attributes.insert(name, value);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Filter criteria (TS-0004, m2m:filterCriteria): which resources a request means.
+
+use crate::status::Refusal;
+use crate::time::Timestamp;
+
+/// Conditions on resources, and how a discovery is to be cut.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Filter {
+    /// `fu`: what the filter is for.
+    pub usage: Option<Usage>,
+    /// `fo`: how conditions of different kinds combine.
+    pub operation: Combine,
+    /// `crb`: created before.
+    pub created_before: Option<Timestamp>,
+    /// `cra`: created after.
+    pub created_after: Option<Timestamp>,
+    /// `ms`: modified since.
+    pub modified_since: Option<Timestamp>,
+    /// `us`: not modified since.
+    pub unmodified_since: Option<Timestamp>,
+    /// `sts`: stateTag smaller than.
+    pub state_smaller: Option<u64>,
+    /// `stb`: stateTag bigger than.
+    pub state_bigger: Option<u64>,
+    /// `exb`: expires before.
+    pub expire_before: Option<Timestamp>,
+    /// `exa`: expires after.
+    pub expire_after: Option<Timestamp>,
+    /// `sza`: content of at least so many octets.
+    pub size_above: Option<u64>,
+    /// `szb`: content of fewer octets.
+    pub size_below: Option<u64>,
+    /// `ty`: one of these resource types.
+    pub kinds: Vec<u16>,
+    /// `chty`: a child of one of these types exists.
+    pub child_kinds: Vec<u16>,
+    /// `pty`: the parent is of one of these types.
+    pub parent_kinds: Vec<u16>,
+    /// `lbl`: carries one of these labels.
+    pub labels: Vec<String>,
+    /// `clbl`: a child carries one of these labels.
+    pub child_labels: Vec<String>,
+    /// `palb`: the parent carries one of these labels.
+    pub parent_labels: Vec<String>,
+    /// `cty`: contentInfo is one of these.
+    pub content_types: Vec<String>,
+    /// `atr`: these attributes have these values, `*` standing for any characters.
+    pub attributes: Vec<(String, String)>,
+    /// `catr`: the same, of a child.
+    pub child_attributes: Vec<(String, String)>,
+    /// `patr`: the same, of the parent.
+    pub parent_attributes: Vec<(String, String)>,
+    /// `lim`: at most so many results.
+    pub limit: Option<usize>,
+    /// `ofst`: results begin with the one of this number, counted from 1.
+    pub offset: Option<usize>,
+    /// `lvl`: at most so many levels below the target.
+    pub level: Option<usize>,
+    /// `arp`: a relative path appended to each result.
+    pub appended_path: Option<String>,
+}
+
+/// What a filter is for (m2m:filterUsage).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Usage {
+    /// 1: find resources.
+    Discovery,
+    /// 2: do the operation only where the conditions hold.
+    Conditional,
+}
+
+/// How conditions of different kinds combine (m2m:filterOperation).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Combine {
+    /// 1: all hold.
+    #[default]
+    And,
+    /// 2: at least one holds.
+    Or,
+    /// 3: an odd number of them holds.
+    Xor,
+}
+
+impl Filter {
+    /// Takes one criterion by its short name; a name that is none is a condition on the
+    /// attribute of that name (TS-0009 §6.2.2.2). A value may list several, joined by `+`.
+    ///
+    /// # Errors
+    ///
+    /// 4000 if the value is none of its kind, or the criterion is known and not offered.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        match name {
+            "fu" => self.usage = Some(usage(value)?),
+            "fo" => self.operation = combine(value)?,
+            "crb" => self.created_before = Some(time(name, value)?),
+            "cra" => self.created_after = Some(time(name, value)?),
+            "ms" => self.modified_since = Some(time(name, value)?),
+            "us" => self.unmodified_since = Some(time(name, value)?),
+            "exb" => self.expire_before = Some(time(name, value)?),
+            "exa" => self.expire_after = Some(time(name, value)?),
+            "sts" => self.state_smaller = Some(number(name, value)?),
+            "stb" => self.state_bigger = Some(number(name, value)?),
+            "sza" => self.size_above = Some(number(name, value)?),
+            "szb" => self.size_below = Some(number(name, value)?),
+            "ty" => kinds(name, value, &mut self.kinds)?,
+            "chty" => kinds(name, value, &mut self.child_kinds)?,
+            "pty" => kinds(name, value, &mut self.parent_kinds)?,
+            "lbl" => words(value, &mut self.labels),
+            "clbl" => words(value, &mut self.child_labels),
+            "palb" => words(value, &mut self.parent_labels),
+            "cty" => words(value, &mut self.content_types),
+            "lim" => self.limit = Some(count(name, value)?),
+            "ofst" => self.offset = Some(count(name, value)?),
+            "lvl" => self.level = Some(count(name, value)?),
+            "arp" => self.appended_path = Some(value.to_owned()),
+            "catr" => self.child_attributes.push(pair(name, value)?),
+            "patr" => self.parent_attributes.push(pair(name, value)?),
+            "atr" => self.attributes.push(pair(name, value)?),
+            "lbq" | "smf" | "cfs" | "cfq" | "gmty" | "gsf" | "geom" | "cnf_query" => {
+                return Err(Refusal::bad(format!("filter criterion {name} is not offered")));
+            }
+            _ => self.attributes.push((name.to_owned(), value.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Whether any condition on resources is set, `fu`, `lim` and the like apart.
+    pub fn has_conditions(&self) -> bool {
+        let plain = Self {
+            usage: self.usage,
+            operation: self.operation,
+            limit: self.limit,
+            offset: self.offset,
+            level: self.level,
+            appended_path: self.appended_path.clone(),
+            ..Self::default()
+        };
+        *self != plain
+    }
+}
+
+/// Whether `text` is what `pattern` describes, `*` standing for any characters.
+pub fn matches_wildcard(pattern: &str, text: &str) -> bool {
+    let Some((head, mut rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(head) else {
+        return false;
+    };
+    // Each middle piece is taken where it first occurs: a later place could only leave less.
+    while let Some((piece, tail)) = rest.split_once('*') {
+        let Some(at) = text.find(piece) else {
+            return false;
+        };
+        text = text.get(at + piece.len()..).unwrap_or_default();
+        rest = tail;
+    }
+    text.ends_with(rest)
+}
+
+fn usage(value: &str) -> Result<Usage, Refusal> {
+    match value {
+        "1" => Ok(Usage::Discovery),
+        "2" => Ok(Usage::Conditional),
+        _ => Err(Refusal::bad(format!("fu is 1 or 2, not {value}"))),
+    }
+}
+
+fn combine(value: &str) -> Result<Combine, Refusal> {
+    match value {
+        "1" => Ok(Combine::And),
+        "2" => Ok(Combine::Or),
+        "3" => Ok(Combine::Xor),
+        _ => Err(Refusal::bad(format!("fo is 1, 2 or 3, not {value}"))),
+    }
+}
+
+fn time(name: &str, value: &str) -> Result<Timestamp, Refusal> {
+    Timestamp::parse(value).ok_or_else(|| Refusal::bad(format!("{name} is no time: {value}")))
+}
+
+fn number(name: &str, value: &str) -> Result<u64, Refusal> {
+    value.parse().map_err(|_| Refusal::bad(format!("{name} is no number: {value}")))
+}
+
+fn count(name: &str, value: &str) -> Result<usize, Refusal> {
+    value.parse().map_err(|_| Refusal::bad(format!("{name} is no number: {value}")))
+}
+
+fn words(value: &str, into: &mut Vec<String>) {
+    into.extend(value.split(['+', ' ']).filter(|word| !word.is_empty()).map(str::to_owned));
+}
+
+fn kinds(name: &str, value: &str, into: &mut Vec<u16>) -> Result<(), Refusal> {
+    for word in value.split(['+', ' ']) {
+        into.push(word.parse().map_err(|_| Refusal::bad(format!("{name} is no type: {word}")))?);
+    }
+    Ok(())
+}
+
+fn pair(name: &str, value: &str) -> Result<(String, String), Refusal> {
+    let (attribute, wanted) = value
+        .split_once(',')
+        .ok_or_else(|| Refusal::bad(format!("{name} is NAME,VALUE, not {value}")))?;
+    Ok((attribute.to_owned(), wanted.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+
+    #[test]
+    fn wildcards() {
+        let cases = [
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*a", "a", false),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxcyyb", false),
+            ("*", "", true),
+            ("**", "x", true),
+            ("/id-*", "/id-mn", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(matches_wildcard(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_criterion_with_a_wrong_value_is_a_bad_request() {
+        for (name, value) in [
+            ("fu", "3"),
+            ("fo", "0"),
+            ("crb", "yesterday"),
+            ("lim", "-1"),
+            ("ty", "4+x"),
+            ("sts", ""),
+            ("atr", "no comma"),
+            ("smf", "SELECT"),
+        ] {
+            let refusal = Filter::default().set(name, value).map_err(|refusal| refusal.status);
+            assert_eq!(refusal, Err(Status::BadRequest), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn lists_and_unknown_names() {
+        let mut filter = Filter::default();
+        filter.set("ty", "3+4").unwrap();
+        filter.set("lbl", "a b").unwrap();
+        assert!(filter.has_conditions());
+        filter.set("cnf", "text/*").unwrap();
+        assert_eq!(filter.kinds, [3, 4]);
+        assert_eq!(filter.labels, ["a", "b"]);
+        assert_eq!(filter.attributes, [("cnf".to_owned(), "text/*".to_owned())]);
+    }
+
+    #[test]
+    fn usage_and_cut_are_no_conditions() {
+        let mut filter = Filter::default();
+        for (name, value) in [("fu", "1"), ("lim", "5"), ("ofst", "2"), ("lvl", "1"), ("fo", "2")] {
+            filter.set(name, value).unwrap();
+        }
+        assert!(!filter.has_conditions());
+    }
+}

@@ -1,0 +1,175 @@
+//! Resource types (TS-0001 §9.6.1.1): numbers, names, and who may be whose child.
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $tag:literal, $prefix:literal;)+) => {
+        /// A resource type that this CSE hosts.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Kind {
+            /// Every hosted type, by ascending number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The resourceType number (TS-0004, m2m:resourceType).
+            pub const fn number(self) -> u16 {
+                match self {
+                    $(Self::$name => $number,)+
+                }
+            }
+
+            /// The type with this number, if it is hosted here.
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+
+            /// The short name with its namespace (TS-0004 §8.2.4); empty where each resource
+            /// brings its own (flexContainer, its instances, management objects).
+            pub const fn tag(self) -> &'static str {
+                match self {
+                    $(Self::$name => $tag,)+
+                }
+            }
+
+            /// What the resource identifiers and the names that the CSE invents begin with.
+            pub const fn prefix(self) -> &'static str {
+                match self {
+                    $(Self::$name => $prefix,)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// accessControlPolicy: who may do what.
+    AccessControlPolicy = 1, "m2m:acp", "acp";
+    /// AE: a registered application.
+    ApplicationEntity = 2, "m2m:ae", "ae";
+    /// container: holds instances and containers.
+    Container = 3, "m2m:cnt", "cnt";
+    /// contentInstance: one immutable datum.
+    ContentInstance = 4, "m2m:cin", "cin";
+    /// CSEBase: the root.
+    CseBase = 5, "m2m:cb", "cb";
+    /// group: members that one request reaches.
+    Group = 9, "m2m:grp", "grp";
+    /// mgmtObj: one management object of a node.
+    ManagementObject = 13, "", "mgo";
+    /// node: the device behind an entity.
+    Node = 14, "m2m:nod", "nod";
+    /// pollingChannel: where an unreachable entity fetches its requests.
+    PollingChannel = 15, "m2m:pch", "pch";
+    /// remoteCSE: a registered CSE, or the registrar.
+    RemoteCse = 16, "m2m:csr", "csr";
+    /// request: a non-blocking request and its result.
+    Request = 17, "m2m:req", "req";
+    /// subscription: who hears of what.
+    Subscription = 23, "m2m:sub", "sub";
+    /// flexContainer: attributes named by their definition.
+    FlexContainer = 28, "", "fcnt";
+    /// timeSeries: instances at a period.
+    TimeSeries = 29, "m2m:ts", "ts";
+    /// timeSeriesInstance: one of them.
+    TimeSeriesInstance = 30, "m2m:tsi", "tsi";
+    /// flexContainerInstance: what a flexContainer was.
+    FlexContainerInstance = 58, "", "fci";
+}
+
+impl Kind {
+    /// Whether a child of type `child` may be created below (TS-0001 §9.6, child tables).
+    pub const fn takes(self, child: Self) -> bool {
+        match self {
+            Self::CseBase => matches!(
+                child,
+                Self::AccessControlPolicy
+                    | Self::ApplicationEntity
+                    | Self::Container
+                    | Self::Group
+                    | Self::Node
+                    | Self::RemoteCse
+                    | Self::Subscription
+                    | Self::FlexContainer
+                    | Self::TimeSeries
+            ),
+            Self::ApplicationEntity | Self::RemoteCse => matches!(
+                child,
+                Self::AccessControlPolicy
+                    | Self::Container
+                    | Self::Group
+                    | Self::PollingChannel
+                    | Self::Subscription
+                    | Self::FlexContainer
+                    | Self::TimeSeries
+            ),
+            Self::Container => matches!(
+                child,
+                Self::Container
+                    | Self::ContentInstance
+                    | Self::Subscription
+                    | Self::FlexContainer
+                    | Self::TimeSeries
+            ),
+            Self::FlexContainer => matches!(
+                child,
+                Self::Container | Self::Subscription | Self::FlexContainer | Self::TimeSeries
+            ),
+            Self::TimeSeries => matches!(child, Self::TimeSeriesInstance | Self::Subscription),
+            Self::Node => matches!(child, Self::ManagementObject | Self::Subscription),
+            Self::AccessControlPolicy | Self::Group | Self::ManagementObject | Self::Request => {
+                matches!(child, Self::Subscription)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether resources of this type are instances: immutable, oldest first, counted against
+    /// their parent's mni and mbs, and reachable by `la` and `ol`.
+    pub const fn is_instance(self) -> bool {
+        matches!(
+            self,
+            Self::ContentInstance | Self::TimeSeriesInstance | Self::FlexContainerInstance
+        )
+    }
+
+    /// Whether the type counts its changes in a stateTag.
+    pub const fn has_state_tag(self) -> bool {
+        matches!(
+            self,
+            Self::Container
+                | Self::ContentInstance
+                | Self::FlexContainer
+                | Self::FlexContainerInstance
+                | Self::Request
+        )
+    }
+
+    /// Whether the type has an expirationTime (all but the CSEBase).
+    pub const fn expires(self) -> bool {
+        !matches!(self, Self::CseBase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kind;
+
+    #[test]
+    fn every_number_leads_back_to_its_kind() {
+        for &kind in Kind::ALL {
+            assert_eq!(Kind::from_number(kind.number()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn instances_have_no_children() {
+        for &child in Kind::ALL {
+            assert!(!Kind::ContentInstance.takes(child));
+        }
+    }
+}

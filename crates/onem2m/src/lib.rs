@@ -1,0 +1,44 @@
+//! A oneM2M CSE (common services entity) as one pure machine.
+//!
+//! [`Cse`] takes requests and answers ([`Input`]) and gives what is to be done ([`Output`]):
+//! batches of records to store, answers to give, requests to send. It opens no socket, reads no
+//! clock and draws no randomness: the time is an argument, everything else follows from it.
+//!
+//! **Nothing is said before it is stored.** A request that changes the tree is carried out in
+//! memory at once and gives a numbered [`Batch`]; its answer, its notifications, and every answer
+//! that has seen its effect come out only after [`Input::Committed`] with that number. If the
+//! batch could not be stored, [`Input::Failed`] takes it back, and everything built upon it.
+//! The stored rows, handed to [`Cse::open`], make the same tree again.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`primitive`] | requests and responses, JSON and CBOR |
+//! | [`filter`] | filter criteria |
+//! | [`status`] | response status codes and refusals |
+//! | [`kind`] | resource types |
+//! | [`limits`] | bounds and counters |
+//! | `schema` | attributes of each resource type |
+//! | `tree`, `resource` | the tree and what it is made of |
+//! | [`cse`] | the machine, one file for each kind of request |
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod cse;
+pub mod filter;
+pub mod kind;
+pub mod limits;
+pub mod primitive;
+mod resource;
+mod schema;
+pub mod status;
+pub mod time;
+mod tree;
+
+pub use cse::{Batch, CallId, Config, Cse, CseType, Input, Output, Token};
+pub use filter::Filter;
+pub use kind::Kind;
+pub use limits::{Counters, Limits};
+pub use primitive::{Operation, Release, Request, Response, ResponseType};
+pub use status::{Refusal, Status};
+pub use time::Timestamp;
+pub use tree::Record;

@@ -1,0 +1,140 @@
+//! Bounds of a CSE and the counters that move when one is hit.
+
+use core::time::Duration;
+
+/// What one CSE may hold. [`Limits::default`] suits a small gateway.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Resources in the tree. One contentInstance of 300 octets costs about 1.2 KiB of memory.
+    pub resources: usize,
+    /// Levels below the CSEBase.
+    pub depth: usize,
+    /// Octets of one request's content.
+    pub content_octets: usize,
+    /// Octets of one resource name.
+    pub name_octets: usize,
+    /// Entries of any list attribute (labels, members, notification targets, access rules).
+    pub list_entries: usize,
+    /// Subscriptions below one resource.
+    pub subscriptions: usize,
+    /// Members of one group, whatever its mnm says.
+    pub group_members: usize,
+    /// Notifications that wait for one subscription's target.
+    pub notifications_waiting: usize,
+    /// Notifications that wait, all subscriptions together.
+    pub notifications_waiting_total: usize,
+    /// Notifications in one batch, whatever bn/num says.
+    pub batch: usize,
+    /// Resources that one discovery or one retrieval with children returns, whatever lim says.
+    pub results: usize,
+    /// Requests remembered to recognise a repetition.
+    pub repeats: usize,
+    /// How long a request is remembered.
+    pub repeats_age: Duration,
+    /// Requests sent to others and not yet answered.
+    pub outstanding: usize,
+    /// How long another entity may take to answer when the request does not say.
+    pub answer_within: Duration,
+    /// Lifetime of a resource whose creator asks for none, and the longest it may ask for.
+    pub lifetime: Duration,
+    /// Instances of a container that sets no mni.
+    pub instances: u64,
+    /// Octets of content in a container that sets no mbs.
+    pub instance_octets: u64,
+    /// Requests that wait in one polling channel.
+    pub polled: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            resources: 1_000_000,
+            depth: 32,
+            content_octets: 1024 * 1024,
+            name_octets: 255,
+            list_entries: 1_024,
+            subscriptions: 256,
+            group_members: 4_096,
+            notifications_waiting: 1_024,
+            notifications_waiting_total: 65_536,
+            batch: 1_024,
+            results: 10_000,
+            repeats: 65_536,
+            repeats_age: Duration::from_mins(5),
+            outstanding: 4_096,
+            answer_within: Duration::from_secs(10),
+            lifetime: Duration::from_hours(5 * 365 * 24),
+            instances: 100_000,
+            instance_octets: 256 * 1024 * 1024,
+            polled: 256,
+        }
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// What a CSE did and refused, since it was made.
+        #[derive(Clone, Debug, Default, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        impl Counters {
+            /// Every counter with its name, for a metrics page.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests that came in.
+    requests,
+    /// Requests answered with success.
+    succeeded,
+    /// Requests answered with a refusal.
+    refused,
+    /// Refusals because access control said no.
+    denied,
+    /// Requests recognised as repetitions and answered as before.
+    repeated,
+    /// Batches of records handed out to be stored.
+    batches,
+    /// Batches that could not be stored and were taken back.
+    rolled_back,
+    /// Creations refused because the tree is full.
+    tree_full,
+    /// Creations refused because they would lie too deep.
+    too_deep,
+    /// Requests refused because their content is too large.
+    content_too_large,
+    /// Subscriptions refused because the resource has too many.
+    subscriptions_full,
+    /// Results left out because a discovery found more than it may return.
+    results_cut,
+    /// Instances removed because their container was full.
+    trimmed,
+    /// Resources removed because their time had come.
+    expired,
+    /// Notifications made.
+    notifications,
+    /// Notifications delivered.
+    delivered,
+    /// Deliveries tried again because the target was away.
+    delivery_retries,
+    /// Notifications dropped because too many waited.
+    notifications_dropped,
+    /// Requests sent on to another CSE.
+    forwarded,
+    /// Requests refused because too many sent to others were unanswered.
+    outstanding_full,
+    /// Requests to others that were not answered in time.
+    unanswered,
+    /// Answers to requests that are not outstanding.
+    stray_answers,
+    /// Requests refused because a polling channel was full.
+    polling_full,
+}

@@ -1,0 +1,589 @@
+//! Request and response primitives (TS-0004 §6.4), and their JSON and CBOR forms (§8).
+
+use crate::filter::Filter;
+use crate::kind::Kind;
+use crate::status::{Refusal, Status};
+use crate::time::{Timestamp, parse_duration};
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// A release of the specification (releaseVersionIndicator).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Release {
+    /// Release 3.
+    R3,
+    /// Release 4.
+    #[default]
+    R4,
+}
+
+impl Release {
+    /// The releases that are spoken here, as a CSE announces them in srv.
+    pub const SUPPORTED: [&'static str; 2] = ["3", "4"];
+
+    /// The indicator on the wire.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::R3 => "3",
+            Self::R4 => "4",
+        }
+    }
+
+    /// The release of an indicator.
+    ///
+    /// # Errors
+    ///
+    /// 4001 if it is not one of [`Self::SUPPORTED`].
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        match text {
+            "3" => Ok(Self::R3),
+            "4" => Ok(Self::R4),
+            _ => Err(Refusal::new(
+                Status::ReleaseVersionNotSupported,
+                format!("releases 3 and 4 are spoken here, not {text}"),
+            )),
+        }
+    }
+}
+
+/// What is to be done (m2m:operation).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Operation {
+    /// 1.
+    Create,
+    /// 2.
+    Retrieve,
+    /// 3.
+    Update,
+    /// 4.
+    Delete,
+    /// 5.
+    Notify,
+}
+
+impl Operation {
+    /// The number on the wire.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Create => 1,
+            Self::Retrieve => 2,
+            Self::Update => 3,
+            Self::Delete => 4,
+            Self::Notify => 5,
+        }
+    }
+
+    /// The operation of a number.
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            1 => Some(Self::Create),
+            2 => Some(Self::Retrieve),
+            3 => Some(Self::Update),
+            4 => Some(Self::Delete),
+            5 => Some(Self::Notify),
+            _ => None,
+        }
+    }
+}
+
+/// How the answer is wanted (m2m:responseType).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum ResponseType {
+    /// 1: accept, and keep the result in a request resource.
+    NonBlockingSynchronous,
+    /// 2: accept, and notify the result.
+    NonBlockingAsynchronous,
+    /// 3: answer when done.
+    #[default]
+    Blocking,
+    /// 4: whatever suits the CSE; here blocking.
+    Flexible,
+    /// 5: no answer wanted.
+    None,
+}
+
+/// A time limit: a point in time, or a span from now (m2m:absRelTimestamp).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Deadline {
+    /// At this time.
+    At(Timestamp),
+    /// So long after the request was received.
+    After(Duration),
+}
+
+impl Deadline {
+    /// Reads an absolute time, milliseconds or an ISO 8601 duration.
+    pub fn parse(text: &str) -> Option<Self> {
+        // A long run of digits without the `T` is milliseconds; negative ones lie in the past.
+        if let Some(past) = text.strip_prefix('-') {
+            return past.parse::<u64>().ok().map(|_| Self::After(Duration::ZERO));
+        }
+        Timestamp::parse(text).map(Self::At).or_else(|| parse_duration(text).map(Self::After))
+    }
+
+    /// The point in time, for a request received at `now`.
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::After(span) => now.plus(span),
+        }
+    }
+}
+
+/// A request, parsed once at the rim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// `op`.
+    pub operation: Operation,
+    /// `to`: the target, as the originator wrote it.
+    pub to: String,
+    /// `fr`: who asks; empty if absent.
+    pub from: String,
+    /// `rqi`: names the request among its originator's.
+    pub id: String,
+    /// `rvi`.
+    pub release: Release,
+    /// `ty`: the type of a resource to create.
+    pub kind: Option<Kind>,
+    /// `pc`: the content, as JSON text.
+    pub content: Option<Box<str>>,
+    /// `rcn`: what the response is to contain (m2m:resultContent, 0 to 12).
+    pub result_content: Option<u8>,
+    /// `fc`: filter criteria.
+    pub filter: Option<Box<Filter>>,
+    /// `rt`: how the answer is wanted.
+    pub response_type: ResponseType,
+    /// `rtu`: where a non-blocking answer is notified.
+    pub notify: Vec<String>,
+    /// `rp`: how long a non-blocking result is kept.
+    pub result_kept: Option<Deadline>,
+    /// `rqet`: until when the request is worth doing.
+    pub request_expires: Option<Deadline>,
+    /// `rset`: until when the result is worth having.
+    pub result_expires: Option<Deadline>,
+    /// `drt`: whether discovery answers unstructured identifiers (2) and not structured (1).
+    pub unstructured: bool,
+    /// `atrl`: the attributes wanted of a retrieval.
+    pub attributes: Vec<String>,
+    /// `gid`: the group request this is part of.
+    pub group_request: Option<String>,
+    /// `ec`: the event category.
+    pub event_category: Option<u32>,
+    /// `vsi`: vendor information, carried on.
+    pub vendor: Option<String>,
+}
+
+impl Request {
+    /// A request with nothing but the mandatory parameters.
+    pub fn new(
+        operation: Operation,
+        to: impl Into<String>,
+        from: impl Into<String>,
+        id: impl Into<String>,
+    ) -> Self {
+        Self {
+            operation,
+            to: to.into(),
+            from: from.into(),
+            id: id.into(),
+            release: Release::default(),
+            kind: None,
+            content: None,
+            result_content: None,
+            filter: None,
+            response_type: ResponseType::default(),
+            notify: Vec::new(),
+            result_kept: None,
+            request_expires: None,
+            result_expires: None,
+            unstructured: false,
+            attributes: Vec::new(),
+            group_request: None,
+            event_category: None,
+            vendor: None,
+        }
+    }
+
+    /// This request, to create a resource of `kind` from `content` (JSON text).
+    #[must_use]
+    pub fn creating(mut self, kind: Kind, content: impl Into<Box<str>>) -> Self {
+        self.kind = Some(kind);
+        self.content = Some(content.into());
+        self
+    }
+
+    /// This request with `content` (JSON text).
+    #[must_use]
+    pub fn with_content(mut self, content: impl Into<Box<str>>) -> Self {
+        self.content = Some(content.into());
+        self
+    }
+
+    /// Takes one parameter by its short name; what is no parameter is a filter criterion.
+    ///
+    /// # Errors
+    ///
+    /// 4000 if the value is none of its kind, 4001 for a release that is not spoken, 5001 for a
+    /// resource type that is not hosted.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        match name {
+            "op" => {
+                self.operation = value
+                    .parse()
+                    .ok()
+                    .and_then(Operation::from_number)
+                    .ok_or_else(|| unreadable(name, value))?;
+            }
+            "to" => value.clone_into(&mut self.to),
+            "fr" => value.clone_into(&mut self.from),
+            "rqi" => value.clone_into(&mut self.id),
+            "rvi" => self.release = Release::parse(value)?,
+            "rcn" => {
+                let number = value.parse().map_err(|_| unreadable(name, value))?;
+                if number > RESULT_CONTENT_MAX {
+                    return Err(unreadable(name, value));
+                }
+                self.result_content = Some(number);
+            }
+            "rt" => self.response_type = response_type(value)?,
+            "rtu" => self.notify = value.split('&').map(str::to_owned).collect(),
+            "rp" => self.result_kept = Some(deadline(name, value)?),
+            "rqet" => self.request_expires = Some(deadline(name, value)?),
+            "rset" => self.result_expires = Some(deadline(name, value)?),
+            "oet" => {
+                return Err(Refusal::new(
+                    Status::NotImplemented,
+                    "operation execution time is not offered",
+                ));
+            }
+            "drt" => self.unstructured = unstructured(value)?,
+            "atrl" => {
+                self.attributes = value.split(['+', ' ', ',']).map(str::to_owned).collect();
+            }
+            "gid" => self.group_request = Some(value.to_owned()),
+            "ec" => {
+                self.event_category = Some(value.parse().map_err(|_| unreadable(name, value))?);
+            }
+            "vsi" => self.vendor = Some(value.to_owned()),
+            _ => self.filter.get_or_insert_default().set(name, value)?,
+        }
+        Ok(())
+    }
+
+    /// Takes the resource type parameter, which only a creation has.
+    ///
+    /// # Errors
+    ///
+    /// 4000 if it is no number, 5001 if resources of this type are not hosted here.
+    pub fn set_kind(&mut self, value: &str) -> Result<(), Refusal> {
+        let number: u16 = value.parse().map_err(|_| unreadable("ty", value))?;
+        self.kind = Some(Kind::from_number(number).ok_or_else(|| {
+            Refusal::new(Status::NotImplemented, format!("type {number} is not hosted here"))
+        })?);
+        Ok(())
+    }
+
+    /// Reads a request primitive as MQTT and WebSocket carry it: a JSON object of short names.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the request identifier if it could be read.
+    pub fn from_json(text: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
+        let value: Value = serde_json::from_slice(text)
+            .map_err(|error| (None, Refusal::bad(format!("no JSON: {error}"))))?;
+        Self::from_value(&value)
+    }
+
+    /// Reads a request primitive in CBOR.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the request identifier if it could be read.
+    pub fn from_cbor(octets: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
+        let value: Value = ciborium::from_reader(octets)
+            .map_err(|error| (None, Refusal::bad(format!("no CBOR: {error}"))))?;
+        Self::from_value(&value)
+    }
+
+    fn from_value(value: &Value) -> Result<Self, (Option<String>, Refusal)> {
+        let value = value.get("m2m:rqp").unwrap_or(value);
+        let id = value.get("rqi").and_then(Value::as_str).map(str::to_owned);
+        let Some(object) = value.as_object() else {
+            return Err((id, Refusal::bad("a primitive is an object")));
+        };
+        Self::from_object(object).map_err(|refusal| (id, refusal))
+    }
+
+    fn from_object(object: &Map<String, Value>) -> Result<Self, Refusal> {
+        for name in ["op", "to", "rqi", "rvi"] {
+            if !object.contains_key(name) {
+                return Err(Refusal::bad(format!("mandatory parameter {name} is missing")));
+            }
+        }
+        let mut request = Self::new(Operation::Retrieve, "", "", "");
+        for (name, value) in object {
+            match (name.as_str(), value) {
+                ("pc", content) => request.content = Some(content.to_string().into()),
+                ("ty", kind) => request.set_kind(&scalar("ty", kind)?)?,
+                ("fc", Value::Object(criteria)) => request.set_criteria(criteria)?,
+                ("rt", Value::Object(response)) => request.set_response_type(response)?,
+                ("atrl", Value::Array(names)) => {
+                    request.attributes =
+                        names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+                }
+                // Carried for other parties (originating timestamp, tokens), not acted upon.
+                ("ot" | "tkns" | "tids" | "ltids" | "asi" | "rids" | "ma" | "pri", _) => {}
+                (name, value) => request.set(name, &scalar(name, value)?)?,
+            }
+        }
+        Ok(request)
+    }
+
+    fn set_response_type(&mut self, response: &Map<String, Value>) -> Result<(), Refusal> {
+        if let Some(value) = response.get("rtv") {
+            self.response_type = response_type(&scalar("rtv", value)?)?;
+        }
+        if let Some(Value::Array(targets)) = response.get("nu") {
+            self.notify = targets.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        }
+        Ok(())
+    }
+
+    fn set_criteria(&mut self, criteria: &Map<String, Value>) -> Result<(), Refusal> {
+        let filter = self.filter.get_or_insert_default();
+        for (name, value) in criteria {
+            match value {
+                Value::Array(list) => {
+                    for entry in list {
+                        match entry.as_object() {
+                            Some(pair) => filter.set(name, &named_pair(name, pair)?)?,
+                            None => filter.set(name, &scalar(name, entry)?)?,
+                        }
+                    }
+                }
+                Value::Object(pair) => filter.set(name, &named_pair(name, pair)?)?,
+                value => filter.set(name, &scalar(name, value)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the request as a JSON object of short names.
+    pub fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("op".into(), json!(self.operation.number()));
+        object.insert("to".into(), json!(self.to));
+        object.insert("rqi".into(), json!(self.id));
+        object.insert("rvi".into(), json!(self.release.text()));
+        if !self.from.is_empty() {
+            object.insert("fr".into(), json!(self.from));
+        }
+        if let Some(kind) = self.kind {
+            object.insert("ty".into(), json!(kind.number()));
+        }
+        if let Some(content) = &self.content {
+            object.insert("pc".into(), parse_or_text(content));
+        }
+        if let Some(rcn) = self.result_content {
+            object.insert("rcn".into(), json!(rcn));
+        }
+        if let Some(vendor) = &self.vendor {
+            object.insert("vsi".into(), json!(vendor));
+        }
+        if let Some(group) = &self.group_request {
+            object.insert("gid".into(), json!(group));
+        }
+        if self.unstructured {
+            object.insert("drt".into(), json!(2));
+        }
+        Value::Object(object)
+    }
+}
+
+/// The highest m2m:resultContent (12: permissions).
+const RESULT_CONTENT_MAX: u8 = 12;
+
+fn named_pair(name: &str, pair: &Map<String, Value>) -> Result<String, Refusal> {
+    let (Some(attribute), Some(wanted)) = (pair.get("nm"), pair.get("val")) else {
+        return Err(Refusal::bad(format!("{name} is an object of nm and val")));
+    };
+    Ok(format!("{},{}", scalar(name, attribute)?, scalar(name, wanted)?))
+}
+
+fn parse_or_text(content: &str) -> Value {
+    serde_json::from_str(content).unwrap_or_else(|_| Value::String(content.to_owned()))
+}
+
+fn scalar(name: &str, value: &Value) -> Result<String, Refusal> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(truth) => Ok(truth.to_string()),
+        _ => Err(Refusal::bad(format!("{name} is neither text nor number"))),
+    }
+}
+
+fn unreadable(name: &str, value: &str) -> Refusal {
+    Refusal::bad(format!("parameter {name} cannot be {value}"))
+}
+
+fn deadline(name: &str, value: &str) -> Result<Deadline, Refusal> {
+    Deadline::parse(value).ok_or_else(|| unreadable(name, value))
+}
+
+fn unstructured(value: &str) -> Result<bool, Refusal> {
+    match value {
+        "1" => Ok(false),
+        "2" => Ok(true),
+        _ => Err(unreadable("drt", value)),
+    }
+}
+
+fn response_type(value: &str) -> Result<ResponseType, Refusal> {
+    match value {
+        "1" => Ok(ResponseType::NonBlockingSynchronous),
+        "2" => Ok(ResponseType::NonBlockingAsynchronous),
+        "3" => Ok(ResponseType::Blocking),
+        "4" => Ok(ResponseType::Flexible),
+        "5" => Ok(ResponseType::None),
+        _ => Err(unreadable("rt", value)),
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// `rsc`.
+    pub status: Status,
+    /// `rqi`: of the request answered.
+    pub id: Arc<str>,
+    /// `rvi`.
+    pub release: Release,
+    /// `pc`: the content, as JSON text.
+    pub content: Option<Arc<str>>,
+    /// Where a created resource is found, relative to the CSE (HTTP Content-Location).
+    pub location: Option<Arc<str>>,
+    /// `cnot`: how many of the results this answer ends with, if it was cut.
+    pub cut_at: Option<usize>,
+}
+
+impl Response {
+    /// An answer without content.
+    pub fn new(status: Status, id: impl Into<Arc<str>>, release: Release) -> Self {
+        Self { status, id: id.into(), release, content: None, location: None, cut_at: None }
+    }
+
+    /// The answer that carries a refusal, its words in `m2m:dbg`.
+    pub fn refusing(refusal: &Refusal, id: impl Into<Arc<str>>, release: Release) -> Self {
+        let content = json!({ "m2m:dbg": refusal.debug }).to_string();
+        Self { content: Some(content.into()), ..Self::new(refusal.status, id, release) }
+    }
+
+    /// This answer with `content` (JSON text).
+    #[must_use]
+    pub fn with_content(mut self, content: impl Into<Arc<str>>) -> Self {
+        self.content = Some(content.into());
+        self
+    }
+
+    /// Writes the answer as a JSON object of short names.
+    pub fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("rsc".into(), json!(self.status.number()));
+        object.insert("rqi".into(), json!(&*self.id));
+        object.insert("rvi".into(), json!(self.release.text()));
+        if let Some(content) = &self.content {
+            object.insert("pc".into(), parse_or_text(content));
+        }
+        Value::Object(object)
+    }
+
+    /// Reads a response primitive: a JSON object of short names.
+    ///
+    /// # Errors
+    ///
+    /// 4000 if the code or the request identifier is missing or unknown.
+    pub fn from_value(value: &Value) -> Result<Self, Refusal> {
+        let value = value.get("m2m:rsp").unwrap_or(value);
+        let number = value.get("rsc").and_then(Value::as_u64);
+        let status = number
+            .and_then(|number| u16::try_from(number).ok())
+            .and_then(Status::from_number)
+            .ok_or_else(|| Refusal::bad("a response has a known rsc"))?;
+        let id = value.get("rqi").and_then(Value::as_str);
+        let id = id.ok_or_else(|| Refusal::bad("a response has an rqi"))?;
+        let mut response = Self::new(status, id, Release::default());
+        response.content = value.get("pc").map(|content| content.to_string().into());
+        Ok(response)
+    }
+}
+
+/// JSON text from CBOR octets: how a binding takes content in CBOR.
+///
+/// # Errors
+///
+/// 4000 if the octets are no CBOR, or CBOR that JSON cannot say.
+pub fn json_from_cbor(octets: &[u8]) -> Result<String, Refusal> {
+    let value: Value =
+        ciborium::from_reader(octets).map_err(|error| Refusal::bad(format!("no CBOR: {error}")))?;
+    Ok(value.to_string())
+}
+
+/// CBOR octets from JSON text: how a binding sends content in CBOR.
+///
+/// # Errors
+///
+/// 5000 if `text` is no JSON.
+pub fn cbor_from_json(text: &str) -> Result<Vec<u8>, Refusal> {
+    let fault = |words: String| Refusal::new(Status::InternalServerError, words);
+    let value: Value = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let mut octets = Vec::new();
+    ciborium::into_writer(&value, &mut octets).map_err(|error| fault(error.to_string()))?;
+    Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primitive_in_json_and_in_cbor_is_the_same() {
+        let text = r#"{"op":1,"to":"cse-in/ae","fr":"Cx","rqi":"1","rvi":"4","ty":3,
+            "pc":{"m2m:cnt":{"rn":"c"}},"rcn":0,"fc":{"lbl":["a","b"],"atr":[{"nm":"rn","val":"c"}]}}"#;
+        let json = Request::from_json(text.as_bytes()).unwrap();
+        let cbor = Request::from_cbor(&cbor_from_json(text).unwrap()).unwrap();
+        assert_eq!(json, cbor);
+        assert_eq!(json.kind, Some(Kind::Container));
+        let filter = json.filter.unwrap();
+        assert_eq!(filter.labels, ["a", "b"]);
+        assert_eq!(filter.attributes, [("rn".to_owned(), "c".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut request = Request::new(Operation::Create, "cse-in", "CA", "17")
+            .creating(Kind::Container, r#"{"m2m:cnt":{}}"#);
+        request.result_content = Some(0);
+        let text = request.to_value().to_string();
+        assert_eq!(Request::from_json(text.as_bytes()).unwrap(), request);
+    }
+
+    #[test]
+    fn each_wrong_parameter_has_its_code() {
+        let cases = [
+            (r#"{"to":"x","rqi":"1","rvi":"4"}"#, Status::BadRequest),
+            (r#"{"op":9,"to":"x","rqi":"1","rvi":"4"}"#, Status::BadRequest),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"9"}"#, Status::ReleaseVersionNotSupported),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","rcn":13}"#, Status::BadRequest),
+            (r#"{"op":1,"to":"x","rqi":"1","rvi":"4","ty":999}"#, Status::NotImplemented),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","oet":"P1D"}"#, Status::NotImplemented),
+            ("[]", Status::BadRequest),
+            ("{", Status::BadRequest),
+        ];
+        for (text, status) in cases {
+            let (_, refusal) = Request::from_json(text.as_bytes()).unwrap_err();
+            assert_eq!(refusal.status, status, "{text}");
+        }
+    }
+}

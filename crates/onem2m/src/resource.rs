@@ -1,0 +1,238 @@
+//! One resource: its header, its attributes, and how it is written.
+
+use crate::kind::Kind;
+use crate::time::Timestamp;
+use crate::tree::Slot;
+use core::fmt::Write;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A resource in the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    /// Numbers every resource ever made here; its row in the store.
+    pub(crate) seq: u64,
+    pub(crate) kind: Kind,
+    /// Short name with namespace; flexContainers and management objects bring their own.
+    pub(crate) tag: Cow<'static, str>,
+    /// `ri`.
+    pub(crate) id: Arc<str>,
+    /// `rn`.
+    pub(crate) name: Arc<str>,
+    pub(crate) parent: Option<Slot>,
+    /// `pi`; empty for the CSEBase.
+    pub(crate) parent_id: Arc<str>,
+    pub(crate) created: Timestamp,
+    pub(crate) modified: Timestamp,
+    /// `et`; [`Timestamp::MAX`] for the CSEBase.
+    pub(crate) expires: Timestamp,
+    /// `st`, of the types that have one.
+    pub(crate) state: u64,
+    /// Who created it: the default holder of every right.
+    pub(crate) owner: Arc<str>,
+    /// Everything else, of types that are not instances.
+    pub(crate) attributes: Map<String, Value>,
+    /// The whole JSON text with its tag, of instances: they never change.
+    pub(crate) representation: Option<Arc<str>>,
+    /// `cs`, of instances: octets of content.
+    pub(crate) size: u64,
+    pub(crate) family: Option<Box<Family>>,
+    /// The number of the batch that stores its present state.
+    pub(crate) stored_by: u64,
+}
+
+/// The children of a resource.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Family {
+    /// By sequence number, so oldest first: every child that is not an instance.
+    pub(crate) children: BTreeMap<u64, Slot>,
+    /// By sequence number, so oldest first.
+    pub(crate) instances: BTreeMap<u64, Slot>,
+    pub(crate) names: HashMap<Arc<str>, Slot>,
+    /// Those of the children that are subscriptions.
+    pub(crate) subscriptions: Vec<Slot>,
+    /// Octets of content in the instances: `cbs`.
+    pub(crate) octets: u64,
+}
+
+impl Resource {
+    /// An attribute that is not part of the header.
+    pub(crate) fn attribute(&self, name: &str) -> Option<&Value> {
+        self.attributes.get(name)
+    }
+
+    /// An attribute that is text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.attribute(name).and_then(Value::as_str)
+    }
+
+    /// An attribute that is a number.
+    pub(crate) fn uint(&self, name: &str) -> Option<u64> {
+        self.attribute(name).and_then(Value::as_u64)
+    }
+
+    /// An attribute that is a flag; absent is false.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.attribute(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The texts of a list attribute; none if it is absent.
+    pub(crate) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.attribute(name)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+    }
+
+    /// `cni`.
+    pub(crate) fn instance_count(&self) -> u64 {
+        let count = self.family.as_ref().map_or(0, |family| family.instances.len());
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
+    /// `cbs`.
+    pub(crate) fn instance_octets(&self) -> u64 {
+        self.family.as_ref().map_or(0, |family| family.octets)
+    }
+
+    /// Whether instances are counted below this one.
+    fn counts_instances(&self) -> bool {
+        match self.kind {
+            Kind::Container | Kind::TimeSeries => true,
+            Kind::FlexContainer => self.keeps_history(),
+            _ => false,
+        }
+    }
+
+    /// Whether a flexContainer keeps an instance of each of its states.
+    pub(crate) fn keeps_history(&self) -> bool {
+        let bounded = ["mni", "mbs", "mia"].iter().any(|name| self.attributes.contains_key(*name));
+        self.attribute("fcied").and_then(Value::as_bool).unwrap_or(bounded)
+    }
+
+    /// Every attribute, header and all, as one JSON object.
+    pub(crate) fn to_object(&self) -> Map<String, Value> {
+        if let Some(text) = &self.representation {
+            let inner: Option<Map<String, Value>> = serde_json::from_str(self.inner(text)).ok();
+            return inner.unwrap_or_default();
+        }
+        let mut object = self.attributes.clone();
+        object.insert("ri".into(), Value::from(&*self.id));
+        object.insert("rn".into(), Value::from(&*self.name));
+        object.insert("pi".into(), Value::from(&*self.parent_id));
+        object.insert("ty".into(), Value::from(self.kind.number()));
+        object.insert("ct".into(), Value::from(self.created.to_string()));
+        object.insert("lt".into(), Value::from(self.modified.to_string()));
+        if self.kind.expires() {
+            object.insert("et".into(), Value::from(self.expires.to_string()));
+        }
+        if self.kind.has_state_tag() {
+            object.insert("st".into(), Value::from(self.state));
+        }
+        if self.counts_instances() {
+            object.insert("cni".into(), Value::from(self.instance_count()));
+            object.insert("cbs".into(), Value::from(self.instance_octets()));
+        }
+        object
+    }
+
+    /// The JSON text with the tag: `{"m2m:cnt":{…}}`.
+    pub(crate) fn to_text(&self) -> Arc<str> {
+        if let Some(text) = &self.representation {
+            return Arc::clone(text);
+        }
+        wrap(&self.tag, &Value::Object(self.to_object())).into()
+    }
+
+    /// The JSON text without the tag.
+    pub(crate) fn inner<'text>(&self, text: &'text str) -> &'text str {
+        // `{"` tag `":` … `}`
+        text.get(self.tag.len() + 4..text.len().saturating_sub(1)).unwrap_or("{}")
+    }
+
+    /// What the store keeps: the text, and the owner where it matters.
+    pub(crate) fn to_record(&self) -> Arc<str> {
+        if let Some(text) = &self.representation {
+            return Arc::clone(text);
+        }
+        let mut text = String::with_capacity(512);
+        text.push_str("{\"");
+        text.push_str(&self.tag);
+        text.push_str("\":");
+        text.push_str(&Value::Object(self.to_object()).to_string());
+        text.push_str(",\"_o\":");
+        push_json_text(&mut text, &self.owner);
+        text.push('}');
+        text.into()
+    }
+
+    /// Reads what [`Self::to_record`] wrote; the parent's slot is still to be found.
+    pub(crate) fn from_record(seq: u64, body: &Arc<str>) -> Option<Self> {
+        let mut outer: Map<String, Value> = serde_json::from_str(body).ok()?;
+        let owner = outer.remove("_o").and_then(|owner| owner.as_str().map(Arc::from));
+        let (tag, inner) = outer.into_iter().next()?;
+        let Value::Object(mut attributes) = inner else {
+            return None;
+        };
+        let mut text = |name: &str| match attributes.remove(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (id, name, parent_id) = (text("ri")?, text("rn")?, text("pi")?);
+        let created = Timestamp::parse(&text("ct")?)?;
+        let modified = Timestamp::parse(&text("lt")?)?;
+        let expires = text("et").and_then(|time| Timestamp::parse(&time)).unwrap_or(Timestamp::MAX);
+        let mut uint = |name: &str| attributes.remove(name).and_then(|number| number.as_u64());
+        let kind = Kind::from_number(u16::try_from(uint("ty")?).ok()?)?;
+        let state = uint("st").unwrap_or(0);
+        uint("cni");
+        uint("cbs");
+        let size = attributes.get("cs").and_then(Value::as_u64).unwrap_or(0);
+        let representation = kind.is_instance().then(|| Arc::clone(body));
+        if representation.is_some() {
+            attributes = Map::new();
+        }
+        Some(Self {
+            seq,
+            kind,
+            tag: if kind.tag() == tag { Cow::Borrowed(kind.tag()) } else { Cow::Owned(tag) },
+            id: id.into(),
+            name: name.into(),
+            parent: None,
+            parent_id: parent_id.into(),
+            created,
+            modified,
+            expires,
+            state,
+            owner: owner.unwrap_or_default(),
+            attributes,
+            representation,
+            size,
+            family: None,
+            stored_by: 0,
+        })
+    }
+}
+
+/// `{"TAG":VALUE}` as text.
+pub(crate) fn wrap(tag: &str, value: &Value) -> String {
+    let mut text = String::with_capacity(256);
+    // Tags are names of the specification or were checked when they came in.
+    let _ = write!(text, "{{\"{tag}\":{value}}}");
+    text
+}
+
+/// Appends `value` to `text` as a JSON string.
+pub(crate) fn push_json_text(text: &mut String, value: &str) {
+    let plain = |octet: u8| octet >= 0x20 && octet != b'"' && octet != b'\\';
+    if value.bytes().all(plain) {
+        text.push('"');
+        text.push_str(value);
+        text.push('"');
+    } else {
+        text.push_str(&Value::from(value).to_string());
+    }
+}

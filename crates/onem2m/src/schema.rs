@@ -1,0 +1,423 @@
+//! Which attributes each resource type has, and when each may be given (TS-0001 §9.6,
+//! TS-0004 §7.4): short name, form, presence at creation, presence at update.
+
+use crate::kind::Kind;
+use crate::limits::Limits;
+use crate::status::Refusal;
+use crate::time::Timestamp;
+use serde_json::{Map, Value};
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Form {
+    Text,
+    Uint,
+    Flag,
+    Time,
+    Texts,
+    Uints,
+    Object,
+    Objects,
+    /// Left to the resource type's own rules.
+    Any,
+}
+
+/// Whether an attribute is given.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Presence {
+    Never,
+    May,
+    Must,
+}
+
+/// One attribute of a resource type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attribute {
+    pub(crate) name: &'static str,
+    form: Form,
+    create: Presence,
+    update: Presence,
+}
+
+/// May be given at both times.
+const fn free(name: &'static str, form: Form) -> Attribute {
+    Attribute { name, form, create: Presence::May, update: Presence::May }
+}
+
+/// Must be given at creation, may be changed.
+const fn must(name: &'static str, form: Form) -> Attribute {
+    Attribute { name, form, create: Presence::Must, update: Presence::May }
+}
+
+/// May be given at creation only.
+const fn once(name: &'static str, form: Form) -> Attribute {
+    Attribute { name, form, create: Presence::May, update: Presence::Never }
+}
+
+/// Must be given at creation, and stays.
+const fn fixed(name: &'static str, form: Form) -> Attribute {
+    Attribute { name, form, create: Presence::Must, update: Presence::Never }
+}
+
+/// Given by the CSE alone.
+const fn ours(name: &'static str, form: Form) -> Attribute {
+    Attribute { name, form, create: Presence::Never, update: Presence::Never }
+}
+
+use Form::{Any, Flag, Object, Objects, Text, Texts, Time, Uint, Uints};
+
+/// Of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never given.
+const UNIVERSAL: &[Attribute] = &[
+    ours("ri", Text),
+    ours("pi", Text),
+    ours("ct", Time),
+    ours("lt", Time),
+    ours("ty", Uint),
+    ours("st", Uint),
+    once("rn", Text),
+    free("et", Time),
+    free("lbl", Texts),
+    free("at", Texts),
+    free("aa", Texts),
+    free("ast", Uint),
+    free("daci", Texts),
+    free("cstn", Text),
+    once("cr", Any),
+    free("loc", Object),
+];
+
+/// Of the types that name their own access control policies; the others follow their parent.
+const POLICIES: Attribute = free("acpi", Texts);
+
+const ACCESS_CONTROL_POLICY: &[Attribute] = &[
+    must("pv", Object),
+    must("pvs", Object),
+    free("adri", Texts),
+    free("apri", Texts),
+    free("airi", Texts),
+];
+
+const APPLICATION_ENTITY: &[Attribute] = &[
+    fixed("api", Text),
+    must("rr", Flag),
+    must("srv", Texts),
+    ours("aei", Text),
+    free("apn", Text),
+    free("poa", Texts),
+    free("or", Text),
+    free("nl", Text),
+    free("csz", Texts),
+    free("scp", Texts),
+    free("ape", Objects),
+    free("tren", Flag),
+    free("trps", Flag),
+    free("regs", Text),
+];
+
+const CONTAINER: &[Attribute] = &[
+    free("mni", Uint),
+    free("mbs", Uint),
+    free("mia", Uint),
+    free("or", Text),
+    free("disr", Flag),
+    ours("cni", Uint),
+    ours("cbs", Uint),
+    ours("li", Text),
+];
+
+const CONTENT_INSTANCE: &[Attribute] = &[
+    once("con", Any),
+    once("cnf", Text),
+    once("or", Text),
+    once("conr", Objects),
+    once("dgt", Time),
+    once("dcnt", Uint),
+    ours("cs", Uint),
+];
+
+const CSE_BASE: &[Attribute] = &[ours("csi", Text), ours("cst", Uint), ours("srt", Uints)];
+
+const GROUP: &[Attribute] = &[
+    once("mt", Uint),
+    must("mnm", Uint),
+    must("mid", Texts),
+    once("csy", Uint),
+    once("spty", Any),
+    free("macp", Texts),
+    free("gn", Text),
+    free("nar", Object),
+    ours("cnm", Uint),
+    ours("mtv", Flag),
+    ours("ssi", Flag),
+];
+
+const MANAGEMENT_OBJECT: &[Attribute] = &[
+    fixed("mgd", Uint),
+    once("obis", Texts),
+    once("obps", Texts),
+    once("mgs", Text),
+    free("dc", Text),
+    free("cmlk", Objects),
+];
+
+const NODE: &[Attribute] = &[
+    must("ni", Text),
+    free("hcl", Text),
+    free("hael", Texts),
+    free("hsl", Texts),
+    free("nty", Uint),
+    free("mgca", Texts),
+    ours("nid", Text),
+];
+
+const POLLING_CHANNEL: &[Attribute] = &[free("rqag", Flag)];
+
+const REMOTE_CSE: &[Attribute] = &[
+    fixed("cb", Text),
+    must("rr", Flag),
+    must("srv", Texts),
+    once("csi", Text),
+    once("cst", Uint),
+    free("poa", Texts),
+    free("dcse", Texts),
+    free("nl", Text),
+    free("csz", Texts),
+    free("mei", Text),
+    free("tri", Text),
+    free("trn", Uint),
+    free("ape", Objects),
+    free("egid", Text),
+    free("ici", Text),
+    free("spi", Text),
+    free("tren", Flag),
+];
+
+const REQUEST: &[Attribute] = &[];
+
+const SUBSCRIPTION: &[Attribute] = &[
+    must("nu", Texts),
+    free("enc", Object),
+    free("nct", Uint),
+    free("exc", Uint),
+    free("bn", Object),
+    free("ln", Flag),
+    free("nec", Uint),
+    free("pn", Uint),
+    free("nse", Flag),
+    free("gpi", Text),
+    free("nfu", Text),
+    once("psn", Uint),
+    once("su", Text),
+    ours("nsi", Objects),
+];
+
+const FLEX_CONTAINER: &[Attribute] = &[
+    fixed("cnd", Text),
+    free("or", Text),
+    free("nl", Text),
+    free("mni", Uint),
+    free("mbs", Uint),
+    free("mia", Uint),
+    free("fcied", Flag),
+    free("dgt", Time),
+    ours("cs", Uint),
+    ours("cni", Uint),
+    ours("cbs", Uint),
+];
+
+const FLEX_CONTAINER_INSTANCE: &[Attribute] = &[ours("cs", Uint)];
+
+const TIME_SERIES: &[Attribute] = &[
+    free("mni", Uint),
+    free("mbs", Uint),
+    free("mia", Uint),
+    free("pei", Uint),
+    free("peid", Uint),
+    free("mdd", Flag),
+    free("mdn", Uint),
+    free("mdt", Uint),
+    once("cnf", Text),
+    free("or", Text),
+    ours("mdc", Uint),
+    ours("mdlt", Texts),
+    ours("cni", Uint),
+    ours("cbs", Uint),
+];
+
+const TIME_SERIES_INSTANCE: &[Attribute] =
+    &[fixed("con", Any), fixed("dgt", Time), once("snr", Uint), ours("cs", Uint)];
+
+const fn table(kind: Kind) -> &'static [Attribute] {
+    match kind {
+        Kind::AccessControlPolicy => ACCESS_CONTROL_POLICY,
+        Kind::ApplicationEntity => APPLICATION_ENTITY,
+        Kind::Container => CONTAINER,
+        Kind::ContentInstance => CONTENT_INSTANCE,
+        Kind::CseBase => CSE_BASE,
+        Kind::Group => GROUP,
+        Kind::ManagementObject => MANAGEMENT_OBJECT,
+        Kind::Node => NODE,
+        Kind::PollingChannel => POLLING_CHANNEL,
+        Kind::RemoteCse => REMOTE_CSE,
+        Kind::Request => REQUEST,
+        Kind::Subscription => SUBSCRIPTION,
+        Kind::FlexContainer => FLEX_CONTAINER,
+        Kind::FlexContainerInstance => FLEX_CONTAINER_INSTANCE,
+        Kind::TimeSeries => TIME_SERIES,
+        Kind::TimeSeriesInstance => TIME_SERIES_INSTANCE,
+    }
+}
+
+/// Whether resources of this type may name access control policies of their own.
+pub(crate) const fn has_policies(kind: Kind) -> bool {
+    !(kind.is_instance() || matches!(kind, Kind::AccessControlPolicy | Kind::PollingChannel))
+}
+
+fn attribute(kind: Kind, name: &str) -> Option<Attribute> {
+    if name == POLICIES.name && has_policies(kind) {
+        return Some(POLICIES);
+    }
+    table(kind).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name).copied()
+}
+
+/// Types whose attributes are named by a definition outside the core specification.
+const fn is_open(kind: Kind) -> bool {
+    matches!(kind, Kind::FlexContainer | Kind::ManagementObject)
+}
+
+/// Checks the attributes that a creation gives.
+///
+/// # Errors
+///
+/// 4000 for an attribute that the type does not have, that only the CSE gives, that is missing
+/// or that has the wrong form.
+pub(crate) fn check_create(
+    kind: Kind,
+    given: &Map<String, Value>,
+    limits: &Limits,
+) -> Result<(), Refusal> {
+    for (name, value) in given {
+        let Some(attribute) = attribute(kind, name) else {
+            if is_open(kind) {
+                continue;
+            }
+            return Err(Refusal::bad(format!("{} has no attribute {name}", label(kind))));
+        };
+        if attribute.create == Presence::Never {
+            return Err(Refusal::bad(format!("attribute {name} is not given at creation")));
+        }
+        check_form(attribute, value, limits)?;
+    }
+    for attribute in table(kind) {
+        if attribute.create == Presence::Must && !given.contains_key(attribute.name) {
+            return Err(Refusal::bad(format!("mandatory attribute {} is missing", attribute.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the attributes that an update gives; null removes one that is not mandatory.
+///
+/// # Errors
+///
+/// 4000 as for [`check_create`].
+pub(crate) fn check_update(
+    kind: Kind,
+    given: &Map<String, Value>,
+    limits: &Limits,
+) -> Result<(), Refusal> {
+    for (name, value) in given {
+        let Some(attribute) = attribute(kind, name) else {
+            if is_open(kind) {
+                continue;
+            }
+            return Err(Refusal::bad(format!("{} has no attribute {name}", label(kind))));
+        };
+        if attribute.update == Presence::Never {
+            return Err(Refusal::bad(format!("attribute {name} cannot be changed")));
+        }
+        if value.is_null() {
+            if attribute.create == Presence::Must || name == "et" {
+                return Err(Refusal::bad(format!("attribute {name} cannot be removed")));
+            }
+            continue;
+        }
+        check_form(attribute, value, limits)?;
+    }
+    Ok(())
+}
+
+const fn label(kind: Kind) -> &'static str {
+    if kind.tag().is_empty() { kind.prefix() } else { kind.tag() }
+}
+
+fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<(), Refusal> {
+    let fits = match attribute.form {
+        Any => true,
+        Text => value.is_string(),
+        Uint => value.is_u64(),
+        Flag => value.is_boolean(),
+        Time => value.as_str().and_then(Timestamp::parse).is_some(),
+        Object => value.is_object(),
+        Texts => all(value, limits, Value::is_string),
+        Uints => all(value, limits, Value::is_u64),
+        Objects => all(value, limits, Value::is_object),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal::bad(format!("attribute {} has the wrong form", attribute.name)))
+}
+
+fn all(value: &Value, limits: &Limits, fits: impl Fn(&Value) -> bool) -> bool {
+    value.as_array().is_some_and(|list| list.len() <= limits.list_entries && list.iter().all(fits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+    use serde_json::json;
+
+    fn create(kind: Kind, given: &Value) -> Result<(), Status> {
+        check_create(kind, given.as_object().unwrap(), &Limits::default())
+            .map_err(|refusal| refusal.status)
+    }
+
+    fn update(kind: Kind, given: &Value) -> Result<(), Status> {
+        check_update(kind, given.as_object().unwrap(), &Limits::default())
+            .map_err(|refusal| refusal.status)
+    }
+
+    #[test]
+    fn presence_and_form_are_checked_at_creation() {
+        let ae = Kind::ApplicationEntity;
+        assert_eq!(create(ae, &json!({"api": "Nx", "rr": true, "srv": ["4"]})), Ok(()));
+        for wrong in [
+            json!({"rr": true, "srv": ["4"]}),
+            json!({"api": "Nx", "rr": "yes", "srv": ["4"]}),
+            json!({"api": "Nx", "rr": true, "srv": "4"}),
+            json!({"api": "Nx", "rr": true, "srv": ["4"], "aei": "Cx"}),
+            json!({"api": "Nx", "rr": true, "srv": ["4"], "mni": 3}),
+            json!({"api": "Nx", "rr": true, "srv": ["4"], "ri": "x"}),
+            json!({"api": "Nx", "rr": true, "srv": ["4"], "et": "tomorrow"}),
+        ] {
+            assert_eq!(create(ae, &wrong), Err(Status::BadRequest), "{wrong}");
+        }
+        assert_eq!(create(Kind::Container, &json!({"mni": -1})), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn an_update_removes_with_null_what_is_not_mandatory() {
+        assert_eq!(update(Kind::Container, &json!({"mni": null, "lbl": ["x"]})), Ok(()));
+        assert_eq!(update(Kind::ApplicationEntity, &json!({"rr": null})), Err(Status::BadRequest));
+        assert_eq!(update(Kind::Container, &json!({"rn": "x"})), Err(Status::BadRequest));
+        assert_eq!(update(Kind::Container, &json!({"cni": 1})), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn open_types_take_any_name() {
+        assert_eq!(create(Kind::FlexContainer, &json!({"cnd": "x.y", "oxySn": 96})), Ok(()));
+        assert_eq!(create(Kind::FlexContainer, &json!({"oxySn": 96})), Err(Status::BadRequest));
+    }
+}

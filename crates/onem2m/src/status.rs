@@ -1,0 +1,161 @@
+//! Response status codes (TS-0004 §6.6) and refusals that carry one.
+
+use std::borrow::Cow;
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)+) => {
+        /// What became of a request: the oneM2M response status code (TS-0004 §6.6.3).
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[non_exhaustive]
+        pub enum Status {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Status {
+            /// Every code that this CSE can send or understand, in ascending order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The number on the wire.
+            pub const fn number(self) -> u16 {
+                match self {
+                    $(Self::$name => $number,)+
+                }
+            }
+
+            /// The code with this number, if it is one that is known here.
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Accepted, no more said.
+    Accepted = 1000,
+    /// Accepted; the answer is found in a request resource.
+    AcceptedSynchronously = 1001,
+    /// Accepted; the answer will be notified.
+    AcceptedAsynchronously = 1002,
+    /// Done.
+    Ok = 2000,
+    /// A resource was made.
+    Created = 2001,
+    /// A resource is gone.
+    Deleted = 2002,
+    /// A resource was changed.
+    Updated = 2004,
+    /// The request is malformed or breaks a rule of its resource type.
+    BadRequest = 4000,
+    /// The release version indicator is not one that is spoken here.
+    ReleaseVersionNotSupported = 4001,
+    /// No such resource.
+    NotFound = 4004,
+    /// The resource type does not take this operation.
+    OperationNotAllowed = 4005,
+    /// The request expired before it was answered.
+    RequestTimeout = 4008,
+    /// The serialisation is not one that is spoken here.
+    UnsupportedMediaType = 4015,
+    /// The subscriber may not retrieve what it wants to hear of.
+    SubscriptionCreatorHasNoPrivilege = 4101,
+    /// The content is understood and refused.
+    ContentsUnacceptable = 4102,
+    /// Access control says no.
+    OriginatorHasNoPrivilege = 4103,
+    /// The name or identifier is taken.
+    Conflict = 4105,
+    /// Only a secured originator may do this.
+    SecurityAssociationRequired = 4107,
+    /// The parent does not take children of this type.
+    InvalidChildResourceType = 4108,
+    /// A group member has another type than the group says.
+    GroupMemberTypeInconsistent = 4110,
+    /// The AE or CSE is registered already.
+    OriginatorHasAlreadyRegistered = 4117,
+    /// The registration is not among those allowed.
+    AppRuleValidationFailed = 4126,
+    /// A remote entity refused.
+    OperationDeniedByRemoteEntity = 4127,
+    /// No service subscription.
+    ServiceSubscriptionNotEstablished = 4128,
+    /// The fault is ours.
+    InternalServerError = 5000,
+    /// Understood, not offered.
+    NotImplemented = 5001,
+    /// The next hop cannot be reached.
+    TargetNotReachable = 5103,
+    /// The receiver may not do this.
+    ReceiverHasNoPrivilege = 5105,
+    /// The resource exists already.
+    AlreadyExists = 5106,
+    /// A remote entity cannot be reached.
+    RemoteEntityNotReachable = 5107,
+    /// The resource type cannot be subscribed to.
+    TargetNotSubscribable = 5203,
+    /// A notification target did not confirm that it wants notifications.
+    SubscriptionVerificationInitiationFailed = 5204,
+    /// This CSE may not notify the target.
+    SubscriptionHostHasNoPrivilege = 5205,
+    /// The content is larger than its container.
+    NotAcceptable = 5207,
+    /// More members than the group takes.
+    MaxNumberOfMemberExceeded = 6010,
+    /// An argument of a management command is wrong.
+    InvalidArguments = 6023,
+    /// An argument of a management command is missing.
+    InsufficientArguments = 6024,
+}
+
+impl Status {
+    /// Whether the request was done or accepted (1xxx and 2xxx).
+    pub const fn is_success(self) -> bool {
+        self.number() < 3000
+    }
+}
+
+/// Why a request is refused: the code, and a sentence for the m2m:dbg of the response.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{} ({debug})", status.number())]
+pub struct Refusal {
+    /// The response status code.
+    pub status: Status,
+    /// What is wrong, in words; never a value of a resource.
+    pub debug: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// A refusal with this code and these words.
+    pub fn new(status: Status, debug: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, debug: debug.into() }
+    }
+
+    /// A malformed request (4000).
+    pub fn bad(debug: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Status::BadRequest, debug)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Status;
+
+    #[test]
+    fn every_number_leads_back_to_its_status() {
+        for &status in Status::ALL {
+            assert_eq!(Status::from_number(status.number()), Some(status));
+        }
+        assert_eq!(Status::from_number(4104), None);
+    }
+
+    #[test]
+    fn only_1xxx_and_2xxx_are_success() {
+        assert!(Status::AcceptedSynchronously.is_success());
+        assert!(Status::Updated.is_success());
+        assert!(!Status::BadRequest.is_success());
+        assert!(!Status::MaxNumberOfMemberExceeded.is_success());
+    }
+}

@@ -1,0 +1,257 @@
+//! The resource tree in memory: a slab, an index by identifier, names below each parent, and
+//! instances oldest first.
+
+use crate::kind::Kind;
+use crate::resource::{Family, Resource};
+use crate::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// A place in the slab.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Slot(usize);
+
+/// What is to be stored: the rows of resources and of waiting notifications, by number.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Record {
+    /// This row now says this.
+    Put {
+        /// The row.
+        seq: u64,
+        /// A JSON object whose first member's name says what it is.
+        body: Arc<str>,
+    },
+    /// This row is gone.
+    Delete {
+        /// The row.
+        seq: u64,
+    },
+}
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    slots: Vec<Option<Resource>>,
+    free: Vec<Slot>,
+    by_id: HashMap<Arc<str>, Slot>,
+    by_seq: BTreeMap<u64, Slot>,
+    /// Resources other than the root by the time they expire.
+    expiry: BTreeSet<(Timestamp, u64)>,
+    /// remoteCSE resources by CSE-ID.
+    by_cse: HashMap<Box<str>, Slot>,
+    root: Option<Slot>,
+}
+
+impl Tree {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn root(&self) -> Option<Slot> {
+        self.root
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Resource> {
+        self.slots.get(slot.0).and_then(Option::as_ref)
+    }
+
+    /// A resource to be changed; not its identifiers, its time of expiry or its family.
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Resource> {
+        self.slots.get_mut(slot.0).and_then(Option::as_mut)
+    }
+
+    pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
+        self.by_id.get(id).copied()
+    }
+
+    /// The remoteCSE of this CSE-ID.
+    pub(crate) fn by_cse(&self, cse: &str) -> Option<Slot> {
+        self.by_cse.get(cse).copied()
+    }
+
+    pub(crate) fn by_seq(&self, seq: u64) -> Option<Slot> {
+        self.by_seq.get(&seq).copied()
+    }
+
+    /// Every resource, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
+        self.by_seq.values().filter_map(|&slot| self.get(slot).map(|found| (slot, found)))
+    }
+
+    /// The child of this name.
+    pub(crate) fn child(&self, parent: Slot, name: &str) -> Option<Slot> {
+        self.get(parent)?.family.as_ref()?.names.get(name).copied()
+    }
+
+    /// The children that are not instances, then the instances, each oldest first.
+    pub(crate) fn children(&self, parent: Slot) -> impl DoubleEndedIterator<Item = Slot> {
+        self.get(parent)
+            .and_then(|resource| resource.family.as_ref())
+            .into_iter()
+            .flat_map(|family| family.children.values().chain(family.instances.values()).copied())
+    }
+
+    /// The instance that was created last.
+    pub(crate) fn latest(&self, parent: Slot) -> Option<Slot> {
+        self.get(parent)?.family.as_ref()?.instances.last_key_value().map(|(_, &slot)| slot)
+    }
+
+    /// The instance that was created first.
+    pub(crate) fn oldest(&self, parent: Slot) -> Option<Slot> {
+        self.get(parent)?.family.as_ref()?.instances.first_key_value().map(|(_, &slot)| slot)
+    }
+
+    /// How many levels below the root a resource lies.
+    pub(crate) fn depth(&self, slot: Slot) -> usize {
+        let mut depth = 0;
+        let mut at = self.get(slot).and_then(|resource| resource.parent);
+        while let Some(parent) = at {
+            depth += 1;
+            at = self.get(parent).and_then(|resource| resource.parent);
+        }
+        depth
+    }
+
+    /// The structured identifier relative to the CSE: `cse-in/ae/cnt`.
+    pub(crate) fn path(&self, slot: Slot) -> String {
+        let mut names = Vec::new();
+        let mut at = Some(slot);
+        while let Some(resource) = at.and_then(|slot| self.get(slot)) {
+            names.push(&*resource.name);
+            at = resource.parent;
+        }
+        names.reverse();
+        names.join("/")
+    }
+
+    /// Puts a resource below its parent (or at the root, if it is a CSEBase without one).
+    pub(crate) fn insert(&mut self, resource: Resource) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(self.slots.len() - 1)
+        });
+        let (seq, parent) = (resource.seq, resource.parent);
+        self.by_id.insert(Arc::clone(&resource.id), slot);
+        self.by_seq.insert(seq, slot);
+        if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
+            self.by_cse.insert(cse.into(), slot);
+        }
+        if resource.kind.expires() {
+            self.expiry.insert((resource.expires, seq));
+        }
+        match parent.and_then(|parent| self.get_mut(parent)) {
+            Some(parent) => parent.adopt(&resource, slot),
+            None if resource.kind == Kind::CseBase => self.root = Some(slot),
+            None => {}
+        }
+        if let Some(place) = self.slots.get_mut(slot.0) {
+            *place = Some(resource);
+        }
+        slot
+    }
+
+    /// Takes one resource out. Its children must be gone before.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Resource> {
+        let resource = self.slots.get_mut(slot.0)?.take()?;
+        self.by_id.remove(&resource.id);
+        self.by_seq.remove(&resource.seq);
+        self.expiry.remove(&(resource.expires, resource.seq));
+        if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
+            self.by_cse.remove(cse);
+        }
+        if let Some(parent) = resource.parent.and_then(|parent| self.get_mut(parent)) {
+            parent.release(&resource, slot);
+        }
+        self.free.push(slot);
+        Some(resource)
+    }
+
+    /// Moves the time a resource expires.
+    pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Timestamp) {
+        let Some(resource) = self.slots.get_mut(slot.0).and_then(Option::as_mut) else {
+            return;
+        };
+        self.expiry.remove(&(resource.expires, resource.seq));
+        resource.expires = expires;
+        self.expiry.insert((expires, resource.seq));
+    }
+
+    /// The next resource to expire and when.
+    pub(crate) fn next_expiry(&self) -> Option<(Timestamp, Slot)> {
+        let &(time, seq) = self.expiry.first()?;
+        Some((time, self.by_seq(seq)?))
+    }
+
+    /// A resource and everything below it, parents before children.
+    pub(crate) fn subtree(&self, slot: Slot) -> Vec<Slot> {
+        let mut found = vec![slot];
+        let mut at = 0;
+        while let Some(&parent) = found.get(at) {
+            found.extend(self.children(parent));
+            at += 1;
+        }
+        found
+    }
+
+    /// Takes over a stored row: at start, or to take back what could not be stored. Whether the
+    /// row was a resource whose parent is known.
+    pub(crate) fn restore(&mut self, seq: u64, body: &Arc<str>) -> bool {
+        let Some(mut resource) = Resource::from_record(seq, body) else {
+            return false;
+        };
+        if let Some(slot) = self.by_seq(seq) {
+            self.set_expiry(slot, resource.expires);
+            if let Some(present) = self.get_mut(slot) {
+                present.attributes = resource.attributes;
+                present.modified = resource.modified;
+                present.state = resource.state;
+                present.owner = resource.owner;
+            }
+            return true;
+        }
+        resource.parent = self.by_id(&resource.parent_id);
+        if resource.parent.is_none() && resource.kind != Kind::CseBase {
+            return false;
+        }
+        self.insert(resource);
+        true
+    }
+}
+
+impl Resource {
+    fn adopt(&mut self, child: &Self, slot: Slot) {
+        // The stateTag of an instance is its container's at that moment, so that the container's
+        // own row need not be written for each instance.
+        if child.kind.is_instance() && self.kind.has_state_tag() {
+            self.state = self.state.max(child.state);
+            self.modified = self.modified.max(child.created);
+        }
+        let family = self.family.get_or_insert_with(|| Box::new(Family::default()));
+        family.names.insert(Arc::clone(&child.name), slot);
+        if child.kind.is_instance() {
+            family.instances.insert(child.seq, slot);
+            family.octets += child.size;
+        } else {
+            family.children.insert(child.seq, slot);
+        }
+        if child.kind == Kind::Subscription {
+            family.subscriptions.push(slot);
+        }
+    }
+
+    fn release(&mut self, child: &Self, slot: Slot) {
+        let Some(family) = self.family.as_mut() else {
+            return;
+        };
+        family.names.remove(&child.name);
+        if child.kind.is_instance() {
+            family.instances.remove(&child.seq);
+            family.octets = family.octets.saturating_sub(child.size);
+        } else {
+            family.children.remove(&child.seq);
+        }
+        if child.kind == Kind::Subscription {
+            family.subscriptions.retain(|&subscription| subscription != slot);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A CSE with a store made of a map, and short ways to ask it.
+
+use core::time::Duration;
+use gatewright_onem2m::{
+    Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Token,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// 2023-11-14 22:13:20.
+pub(crate) const START: Duration = Duration::from_secs(1_700_000_000);
+
+pub(crate) struct Bench {
+    pub(crate) cse: Cse,
+    pub(crate) rows: BTreeMap<u64, Arc<str>>,
+    pub(crate) next_seq: u64,
+    pub(crate) now: Duration,
+    pub(crate) asked: u64,
+}
+
+pub(crate) fn config() -> Config {
+    let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    config.admin = Some("CAdmin".to_owned());
+    config
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(config())
+    }
+
+    pub(crate) fn with(config: Config) -> Self {
+        let (cse, unreadable) = Cse::open(config, START, [], 1);
+        assert_eq!(unreadable, 0);
+        let mut bench = Self { cse, rows: BTreeMap::new(), next_seq: 1, now: START, asked: 0 };
+        assert!(bench.run().is_empty());
+        bench
+    }
+
+    /// A bench with an AE `Ca` below the CSEBase and a container `c` below that.
+    pub(crate) fn with_container() -> Self {
+        let mut bench = Self::new();
+        bench.register("Ca", "a");
+        let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        assert_eq!(made.status.number(), 2001);
+        bench
+    }
+
+    pub(crate) fn register(&mut self, from: &str, name: &str) -> Response {
+        let content =
+            format!(r#"{{"m2m:ae":{{"rn":"{name}","api":"Nx","rr":false,"srv":["4"]}}}}"#);
+        self.create(from, "cse-in", Kind::ApplicationEntity, &content)
+    }
+
+    /// Stores what is to be stored, says so, and collects the answers, until nothing is left.
+    pub(crate) fn run(&mut self) -> Vec<(Token, Response)> {
+        let mut answers = Vec::new();
+        while let Some(output) = self.cse.poll_output() {
+            match output {
+                Output::Store(batch) => {
+                    self.store(&batch.records);
+                    self.next_seq = batch.next_seq;
+                    self.cse.handle(self.now, Input::Committed(batch.number));
+                }
+                Output::Respond { token, response } => answers.push((token, response)),
+            }
+        }
+        answers
+    }
+
+    pub(crate) fn store(&mut self, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::Put { seq, body } => {
+                    self.rows.insert(*seq, Arc::clone(body));
+                }
+                Record::Delete { seq } => {
+                    self.rows.remove(seq);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: Request) -> Response {
+        self.asked += 1;
+        let token = Token(self.asked);
+        self.cse.handle(self.now, Input::Request { token, request });
+        let mut answers = self.run();
+        assert_eq!(answers.len(), 1, "one answer to one request");
+        let (answered, response) = answers.remove(0);
+        assert_eq!(answered, token);
+        response
+    }
+
+    pub(crate) fn request(&mut self, operation: Operation, from: &str, to: &str) -> Request {
+        Request::new(operation, to, from, format!("r{}", self.asked + 1))
+    }
+
+    pub(crate) fn create(&mut self, from: &str, to: &str, kind: Kind, content: &str) -> Response {
+        let request = self.request(Operation::Create, from, to).creating(kind, content);
+        self.ask(request)
+    }
+
+    /// Creates a contentInstance with this text as content, below `cse-in/a/c`.
+    pub(crate) fn reading(&mut self, name: &str, content: &str) -> Response {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{content}"}}}}"#);
+        self.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content)
+    }
+
+    /// Retrieves with parameters given as in a query string.
+    pub(crate) fn get(&mut self, from: &str, to: &str) -> Response {
+        let (to, query) = to.split_once('?').unwrap_or((to, ""));
+        let mut request = self.request(Operation::Retrieve, from, to);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap();
+            request.set(name, value).unwrap();
+        }
+        self.ask(request)
+    }
+
+    pub(crate) fn update(&mut self, from: &str, to: &str, content: &str) -> Response {
+        let request = self.request(Operation::Update, from, to).with_content(content);
+        self.ask(request)
+    }
+
+    pub(crate) fn delete(&mut self, from: &str, to: &str) -> Response {
+        let request = self.request(Operation::Delete, from, to);
+        self.ask(request)
+    }
+
+    /// A CSE made from what was stored.
+    pub(crate) fn reopened(&self) -> Cse {
+        let rows = self.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
+        let (cse, unreadable) = Cse::open(self.cse.config().clone(), self.now, rows, self.next_seq);
+        assert_eq!(unreadable, 0);
+        cse
+    }
+}
+
+pub(crate) fn json(response: &Response) -> Value {
+    serde_json::from_str(response.content.as_deref().unwrap_or("null")).unwrap()
+}
+
+/// The addresses of a discovery result.
+pub(crate) fn found(response: &Response) -> Vec<String> {
+    assert_eq!(response.status.number(), 2000, "{response:?}");
+    let list = json(response)["m2m:uril"].clone();
+    serde_json::from_value(list).unwrap()
+}

@@ -1,0 +1,14 @@
+//! The machine as its callers see it: requests in, answers out after their commit.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod access;
+mod bench;
+mod commit;
+mod results;
+mod statuses;

@@ -1,0 +1,231 @@
+//! What answers contain: result contents, discovery, latest and oldest, limits of containers.
+
+use crate::bench::{Bench, found, json};
+use core::time::Duration;
+use gatewright_onem2m::{Input, Kind, Operation};
+use serde_json::json;
+
+#[test]
+fn a_created_instance_is_what_is_retrieved() {
+    let mut bench = Bench::with_container();
+    let content = r#"{"m2m:cin":{"rn":"r","cnf":"application/json:0","con":{"a":[1.50,"é"]},
+        "lbl":["x\"y"],"cr":null}}"#;
+    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content);
+    let instance = json(&made)["m2m:cin"].clone();
+    assert_eq!(instance["con"], json!({"a": [1.50, "é"]}));
+    assert_eq!(instance["cs"], 17);
+    assert_eq!(instance["st"], 1);
+    assert_eq!(instance["cr"], "Ca");
+    assert_eq!(instance["lbl"], json!(["x\"y"]));
+    assert_eq!(instance["ct"], "20231114T221320,000000");
+    assert_eq!(made.location.as_deref(), Some("cse-in/a/c/r"));
+    assert!(made.content.as_deref().unwrap().contains("1.50"), "decimals stay as they came");
+    for address in
+        ["cse-in/a/c/r", "cse-in/a/c/la", "cse-in/a/c/ol", instance["ri"].as_str().unwrap()]
+    {
+        assert_eq!(bench.get("Ca", address).content, made.content, "{address}");
+    }
+}
+
+#[test]
+fn result_contents_of_a_creation() {
+    let mut bench = Bench::with_container();
+    for (rcn, kind, content) in [
+        (0, Kind::Container, r#"{"m2m:cnt":{"rn":"n0"}}"#),
+        (2, Kind::Container, r#"{"m2m:cnt":{"rn":"n2"}}"#),
+        (2, Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i2"}}"#),
+        (3, Kind::Container, r#"{"m2m:cnt":{"rn":"n3"}}"#),
+        (9, Kind::Container, r#"{"m2m:cnt":{"rn":"n9","lbl":["x"]}}"#),
+        (4, Kind::Container, r#"{"m2m:cnt":{"rn":"n4"}}"#),
+    ] {
+        let mut request =
+            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(kind, content);
+        request.result_content = Some(rcn);
+        let response = bench.ask(request);
+        let body = json(&response);
+        match rcn {
+            0 => assert!(body.is_null()),
+            2 => assert!(body["m2m:uri"].as_str().unwrap().starts_with("cse-in/a/c/")),
+            3 => {
+                assert_eq!(body["m2m:rce"]["uri"], "cse-in/a/c/n3");
+                assert_eq!(body["m2m:rce"]["m2m:cnt"]["rn"], "n3");
+            }
+            9 => {
+                assert!(body["m2m:cnt"]["ri"].is_string());
+                assert!(body["m2m:cnt"]["lbl"].is_null(), "given, not modified");
+            }
+            _ => {
+                assert_eq!(response.status.number(), 4000);
+                assert_eq!(bench.get("Ca", "cse-in/a/c/n4").status.number(), 4004);
+            }
+        }
+    }
+}
+
+#[test]
+fn result_contents_of_a_retrieval() {
+    let mut bench = Bench::with_container();
+    bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.reading("i", "1");
+    let get = |bench: &mut Bench, rcn: u8| json(&bench.get("Ca", &format!("cse-in/a?rcn={rcn}")));
+    let four = get(&mut bench, 4);
+    assert_eq!(four["m2m:ae"]["aei"], "Ca");
+    let container = &four["m2m:ae"]["m2m:cnt"][0];
+    assert_eq!(container["rn"], "c");
+    assert_eq!(container["cni"], 1);
+    assert_eq!(container["m2m:cnt"][0]["rn"], "d");
+    assert_eq!(container["m2m:cin"][0]["con"], "1");
+    let five = get(&mut bench, 5);
+    assert_eq!(five["m2m:ae"]["aei"], "Ca");
+    assert_eq!(five["m2m:ae"]["ch"].as_array().unwrap().len(), 3);
+    let six = get(&mut bench, 6);
+    let first = &six["m2m:rrl"]["rrf"][0];
+    assert_eq!(first, &json!({"nm": "c", "typ": 3, "val": "cse-in/a/c"}));
+    let eight = get(&mut bench, 8);
+    assert!(eight["m2m:ae"]["aei"].is_null());
+    assert_eq!(eight["m2m:ae"]["m2m:cnt"][0]["rn"], "c");
+    let level = json(&bench.get("Ca", "cse-in/a?rcn=4&lvl=1"));
+    assert!(level["m2m:ae"]["m2m:cnt"][0]["m2m:cnt"].is_null());
+    let some = json(&bench.get("Ca", "cse-in/a?atrl=aei+rn"));
+    assert_eq!(some, json!({"m2m:ae": {"aei": "Ca", "rn": "a"}}));
+}
+
+#[test]
+fn discovery_by_each_criterion() {
+    let mut bench = Bench::with_container();
+    bench.create(
+        "Ca",
+        "cse-in/a/c",
+        Kind::Container,
+        r#"{"m2m:cnt":{"rn":"d","lbl":["blue","big"],"mni":7}}"#,
+    );
+    bench.now += Duration::from_secs(10);
+    for (name, content, info) in [("i", "1", "text/plain:0"), ("j", "12345", "application/json:0")]
+    {
+        let body = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{content}","cnf":"{info}"}}}}"#);
+        bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &body);
+    }
+    bench.now += Duration::from_secs(10);
+    let (c, d, i, j) = ("cse-in/a/c", "cse-in/a/c/d", "cse-in/a/c/i", "cse-in/a/c/j");
+    let cases: &[(&str, &[&str])] = &[
+        ("fu=1", &[c, d, i, j]),
+        ("rcn=11", &[c, d, i, j]),
+        ("fu=1&ty=4", &[i, j]),
+        ("fu=1&ty=3+4", &[c, d, i, j]),
+        ("fu=1&ty=2", &[]),
+        ("fu=1&lbl=blue", &[d]),
+        ("fu=1&lbl=red+big", &[d]),
+        ("fu=1&clbl=blue", &[c]),
+        ("fu=1&crb=20231114T221325", &[c, d]),
+        ("fu=1&cra=20231114T221325", &[i, j]),
+        ("fu=1&ms=20231114T221325", &[c, i, j]),
+        ("fu=1&us=20231114T221325", &[d]),
+        ("fu=1&exb=20231114T221325", &[]),
+        ("fu=1&exa=20231114T221325", &[c, d, i, j]),
+        ("fu=1&sza=2", &[j]),
+        ("fu=1&szb=2", &[i]),
+        ("fu=1&stb=1", &[c, j]),
+        ("fu=1&sts=1", &[d]),
+        ("fu=1&cty=text/plain", &[i]),
+        ("fu=1&cty=text/plain:0", &[i]),
+        ("fu=1&chty=4", &[c]),
+        ("fu=1&pty=2", &[c]),
+        ("fu=1&mni=7", &[d]),
+        ("fu=1&rn=*", &[c, d, i, j]),
+        ("fu=1&atr=con,1*", &[i, j]),
+        ("fu=1&catr=con,12345", &[c]),
+        ("fu=1&patr=rn,a", &[c]),
+        ("fu=1&ty=4&lbl=blue&fo=2", &[d, i, j]),
+        ("fu=1&ty=3&lbl=blue&fo=3", &[c]),
+        ("fu=1&lvl=1", &[c]),
+        ("fu=1&ofst=2", &[d, i, j]),
+        ("fu=1&lim=2", &[c, d]),
+    ];
+    for (query, expected) in cases {
+        let response = bench.get("Ca", &format!("cse-in/a?{query}"));
+        assert_eq!(found(&response), *expected, "{query}");
+        assert_eq!(response.cut_at, query.contains("lim").then_some(2), "{query}");
+    }
+    assert_eq!(
+        found(&bench.get("Ca", "cse-in/a?fu=1&lbl=blue&arp=la")),
+        ["cse-in/a/c/d/la"],
+        "appended path"
+    );
+    let by_id = found(&bench.get("Ca", "cse-in/a?fu=1&lbl=blue&drt=2"));
+    assert_eq!(bench.get("Ca", &by_id[0]).content, bench.get("Ca", d).content);
+}
+
+#[test]
+fn discovery_cut_by_the_cse_is_told_and_counted() {
+    let mut config = crate::bench::config();
+    config.limits.results = 3;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    for _ in 0..5 {
+        bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    }
+    let response = bench.get("Ca", "cse-in/a?fu=1");
+    assert_eq!((found(&response).len(), response.cut_at), (3, Some(3)));
+    let rest = bench.get("Ca", "cse-in/a?fu=1&ofst=4");
+    assert_eq!((found(&rest).len(), rest.cut_at), (2, None));
+    assert_eq!(bench.cse.counters().results_cut, 1);
+}
+
+#[test]
+fn a_full_container_lets_the_oldest_go() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mni":3}}"#);
+    for number in 0..5 {
+        bench.reading(&format!("r{number}"), "0123456789");
+    }
+    let container = json(&bench.get("Ca", "cse-in/a/c"));
+    assert_eq!(container["m2m:cnt"]["cni"], 3);
+    assert_eq!(container["m2m:cnt"]["cbs"], 30);
+    assert_eq!(container["m2m:cnt"]["st"], 6, "one update, five instances");
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c/ol"))["m2m:cin"]["rn"], "r2");
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c/la"))["m2m:cin"]["rn"], "r4");
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mbs":15}}"#);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c/ol"))["m2m:cin"]["rn"], "r4");
+    assert_eq!(bench.cse.counters().trimmed, 4);
+}
+
+#[test]
+fn what_expires_is_gone() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mia":60}}"#);
+    bench.reading("one", "1");
+    bench.create(
+        "Ca",
+        "cse-in/a",
+        Kind::Container,
+        r#"{"m2m:cnt":{"rn":"e","et":"20231114T221330"}}"#,
+    );
+    assert_eq!(bench.cse.poll_timeout(), Some(Duration::from_secs(1_700_000_010)));
+    bench.now += Duration::from_secs(10);
+    bench.cse.handle(bench.now, Input::Tick);
+    bench.run();
+    assert_eq!(bench.get("Ca", "cse-in/a/e").status.number(), 4004);
+    bench.now += Duration::from_secs(50);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 2000, "expiry is a tick's work");
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 4004);
+    assert_eq!(bench.cse.counters().expired, 2);
+    assert_eq!(bench.rows.len(), 3, "base, AE and container are stored, nothing more");
+}
+
+#[test]
+fn updates_set_and_remove() {
+    let mut bench = Bench::with_container();
+    let set = bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"],"mni":5}}"#);
+    assert_eq!(json(&set)["m2m:cnt"]["mni"], 5);
+    assert_eq!(json(&set)["m2m:cnt"]["st"], 1);
+    bench.now += Duration::from_secs(1);
+    let mut request = bench
+        .request(Operation::Update, "Ca", "cse-in/a/c")
+        .with_content(r#"{"m2m:cnt":{"mni":null}}"#);
+    request.result_content = Some(9);
+    let removed = json(&bench.ask(request));
+    assert_eq!(removed, json!({"m2m:cnt": {"lt": "20231114T221321,000000", "st": 2}}));
+    let now = json(&bench.get("Ca", "cse-in/a/c"));
+    assert!(now["m2m:cnt"]["mni"].is_null());
+    assert_eq!(now["m2m:cnt"]["lbl"], json!(["x"]));
+}

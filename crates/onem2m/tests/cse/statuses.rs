@@ -1,0 +1,178 @@
+//! One request for each response status code that creation, retrieval, update and deletion of
+//! the basic resource types can give (TS-0004 §6.6.3 and §7).
+
+use crate::bench::{Bench, config};
+use core::time::Duration;
+use gatewright_onem2m::primitive::Deadline;
+use gatewright_onem2m::{CseType, Kind, Operation};
+
+#[test]
+fn registration_of_an_ae() {
+    let mut bench = Bench::new();
+    let made = bench.register("Cmine", "m");
+    assert_eq!(made.status.number(), 2001);
+    assert_eq!(made.location.as_deref(), Some("cse-in/m"));
+    assert_eq!(crate::bench::json(&made)["m2m:ae"]["aei"], "Cmine");
+    assert_eq!(crate::bench::json(&made)["m2m:ae"]["ri"], "Cmine");
+    let cases = [
+        ("again under another name", "Cmine", "other", 4117),
+        ("a name that is taken", "Cother", "m", 4105),
+        ("an originator that is no AE-ID", "Xyz", "x", 4126),
+        ("an originator with a slash", "C/yz", "x", 4126),
+        ("no originator: one is invented", "", "x1", 2001),
+        ("only the initial", "C", "x2", 2001),
+        ("of the service provider", "S", "x3", 2001),
+    ];
+    for (what, from, name, status) in cases {
+        assert_eq!(bench.register(from, name).status.number(), status, "{what}");
+    }
+    let sloppy = r#"{"m2m:ae":{"api":"x","rr":false,"srv":["4"]}}"#;
+    let refused = bench.create("Cq", "cse-in", Kind::ApplicationEntity, sloppy);
+    assert_eq!(refused.status.number(), 4000);
+    let below = bench.create("Cq", "cse-in/m", Kind::ApplicationEntity, sloppy);
+    assert_eq!(below.status.number(), 4103);
+}
+
+#[test]
+fn a_middle_node_gives_no_ids_of_the_service_provider() {
+    let mut config = config();
+    config.cse_type = CseType::Middle;
+    let mut bench = Bench::with(config);
+    assert_eq!(bench.register("S", "x").status.number(), 5001);
+}
+
+#[test]
+fn creation() {
+    let mut bench = Bench::with_container();
+    bench.reading("one", "1");
+    let cnt = Kind::Container;
+    let cin = Kind::ContentInstance;
+    let cases: &[(&str, &str, &str, Kind, &str, u16)] = &[
+        ("good", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"con":"1"}}"#, 2001),
+        ("unstructured", "Ca", "Ca", cnt, r#"{"m2m:cnt":{}}"#, 2001),
+        ("by the dash", "Ca", "-/a", cnt, r#"{"m2m:cnt":{}}"#, 2001),
+        ("SP-relative", "Ca", "/id-in/cse-in/a", cnt, r#"{"m2m:cnt":{}}"#, 2001),
+        ("SP-relative originator", "/id-in/Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{}}"#, 2001),
+        ("name taken", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"rn":"one","con":"1"}}"#, 4105),
+        ("name of a virtual child", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"rn":"la"}}"#, 4000),
+        ("no such parent", "Ca", "cse-in/a/x", cin, r#"{"m2m:cin":{"con":"1"}}"#, 4004),
+        ("no such CSE", "Ca", "/id-x/cse-in", cnt, r#"{"m2m:cnt":{}}"#, 4004),
+        ("wrong child type", "Ca", "cse-in/a", cin, r#"{"m2m:cin":{"con":"1"}}"#, 4108),
+        ("child of an instance", "Ca", "cse-in/a/c/one", cnt, r#"{"m2m:cnt":{}}"#, 4108),
+        ("stranger", "Cb", "cse-in/a/c", cin, r#"{"m2m:cin":{"con":"1"}}"#, 4103),
+        ("below the latest", "Ca", "cse-in/a/c/la", cin, r#"{"m2m:cin":{}}"#, 4005),
+        ("wrong tag", "Ca", "cse-in/a", cnt, r#"{"m2m:cin":{}}"#, 4000),
+        ("two tags", "Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{},"m2m:x":{}}"#, 4000),
+        ("no object", "Ca", "cse-in/a", cnt, "[]", 4000),
+        ("no JSON", "Ca", "cse-in/a/c", cin, "{", 4000),
+        ("unknown attribute", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"foo":1}}"#, 4000),
+        ("attribute of the CSE", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"cs":1}}"#, 4000),
+        ("bad content info", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"cnf":"x"}}"#, 4000),
+        ("creator not null", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"cr":"Ca"}}"#, 4000),
+        ("expired", "Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{"et":"20200101T000000"}}"#, 4000),
+        ("bad rn", "Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{"rn":"a b"}}"#, 4000),
+        ("a request by hand", "CAdmin", "cse-in", Kind::Request, r#"{"m2m:req":{}}"#, 4108),
+    ];
+    for (what, from, to, kind, content, status) in cases {
+        let response = bench.create(from, to, *kind, content);
+        assert_eq!(response.status.number(), *status, "{what}: {:?}", response.content);
+    }
+}
+
+#[test]
+fn parameters_of_any_request() {
+    let mut bench = Bench::with_container();
+    let base = bench.request(Operation::Retrieve, "Ca", "cse-in/a");
+    let mut no_id = base.clone();
+    no_id.id = String::new();
+    assert_eq!(bench.ask(no_id).status.number(), 4000);
+    let mut nobody = base.clone();
+    nobody.from = String::new();
+    assert_eq!(bench.ask(nobody).status.number(), 4000);
+    let mut nowhere = base.clone();
+    nowhere.to = String::new();
+    assert_eq!(bench.ask(nowhere).status.number(), 4000);
+    let mut typed = base.clone();
+    typed.kind = Some(Kind::Container);
+    assert_eq!(bench.ask(typed).status.number(), 4000);
+    let mut late = base.clone();
+    late.request_expires = Some(Deadline::After(Duration::ZERO));
+    assert_eq!(bench.ask(late).status.number(), 4008);
+    let mut wrong_result = base;
+    wrong_result.result_content = Some(2);
+    assert_eq!(bench.ask(wrong_result).status.number(), 4000);
+    let create = bench.request(Operation::Create, "Ca", "cse-in/a");
+    assert_eq!(bench.ask(create).status.number(), 4000, "no type");
+}
+
+#[test]
+fn too_much_of_anything_is_refused_and_counted() {
+    let mut config = config();
+    config.limits.content_octets = 100;
+    config.limits.resources = 5;
+    config.limits.depth = 3;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    let long = format!(r#"{{"m2m:cnt":{{"lbl":["{}"]}}}}"#, "x".repeat(100));
+    let made = bench.create("Ca", "cse-in/a", Kind::Container, &long);
+    assert_eq!(made.status.number(), 5207);
+    let mut at = "cse-in/a".to_owned();
+    for status in [2001, 2001, 5207] {
+        let made = bench.create("Ca", &at, Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        assert_eq!(made.status.number(), status);
+        at.push_str("/c");
+    }
+    for status in [2001, 5000] {
+        let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+        assert_eq!(made.status.number(), status);
+    }
+    let counters = bench.cse.counters();
+    assert_eq!((counters.content_too_large, counters.too_deep, counters.tree_full), (1, 1, 1));
+}
+
+#[test]
+fn retrieval_update_and_deletion() {
+    let mut bench = Bench::with_container();
+    assert_eq!(bench.get("Ca", "cse-in/a/c/la").status.number(), 4004, "empty");
+    bench.reading("one", "1");
+    bench.reading("two", "2");
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 2000);
+    assert_eq!(bench.get("Cb", "cse-in/a/c/one").status.number(), 4103);
+    assert_eq!(bench.get("Cb", "cse-in/a/c/la").status.number(), 4103);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/la?rcn=3").status.number(), 4000);
+    let update = |bench: &mut Bench, to: &str, content: &str| {
+        bench.update("Ca", to, content).status.number()
+    };
+    assert_eq!(update(&mut bench, "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#), 2004);
+    assert_eq!(update(&mut bench, "cse-in/a/c", r#"{"m2m:cnt":{"rn":"x"}}"#), 4000);
+    assert_eq!(update(&mut bench, "cse-in/a/c", r#"{"m2m:cnt":{"cni":1}}"#), 4000);
+    assert_eq!(update(&mut bench, "cse-in/a/c", r#"{"m2m:ae":{}}"#), 4000);
+    assert_eq!(update(&mut bench, "cse-in/a/c/one", r#"{"m2m:cin":{}}"#), 4005);
+    assert_eq!(update(&mut bench, "cse-in/a/c/la", r#"{"m2m:cin":{}}"#), 4005);
+    assert_eq!(update(&mut bench, "cse-in", r#"{"m2m:cb":{}}"#), 4103);
+    assert_eq!(bench.update("CAdmin", "cse-in", r#"{"m2m:cb":{}}"#).status.number(), 4005);
+    assert_eq!(bench.delete("Cb", "cse-in/a/c").status.number(), 4103);
+    assert_eq!(bench.delete("Ca", "cse-in/a/c/ol").status.number(), 2002);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 4004, "the oldest");
+    assert_eq!(bench.delete("CAdmin", "cse-in").status.number(), 4005);
+    assert_eq!(bench.delete("Ca", "cse-in/a").status.number(), 2002);
+    assert_eq!(bench.get("CAdmin", "cse-in/a/c/two").status.number(), 4004, "gone with it");
+    assert_eq!(bench.cse.resources(), 1);
+}
+
+#[test]
+fn a_container_that_shows_nothing() {
+    let mut bench = Bench::with_container();
+    bench.reading("one", "1");
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"disr":true}}"#);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 4005);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/la").status.number(), 4005);
+}
+
+#[test]
+fn more_octets_than_the_container_takes() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mbs":3}}"#);
+    assert_eq!(bench.reading("one", "1234").status.number(), 5207);
+    assert_eq!(bench.reading("one", "123").status.number(), 2001);
+}

@@ -1,0 +1,84 @@
+//! What the kernel says about an interface.
+
+use crate::{LinkState, socket};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// An interface of the namespace in which this was asked.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    name: String,
+    /// Any socket: requests go through it.
+    socket: OwnedFd,
+    /// Its index when it was found; another one later is another interface.
+    pub(crate) index: u32,
+}
+
+/// An interface that refuses or lacks something.
+type Answer<T> = io::Result<T>;
+
+impl Interface {
+    /// Finds the interface `name`.
+    pub(crate) fn find(name: &str) -> Answer<Self> {
+        let socket = socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let index = index_of(&socket, name)?;
+        Ok(Self { name: name.to_owned(), socket, index })
+    }
+
+    /// Octets of a packet without its link-layer header, at the most.
+    pub(crate) fn mtu(&self) -> Answer<usize> {
+        let octets = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFMTU)?;
+        Ok(usize::try_from(first_u32(octets)).unwrap_or(usize::MAX))
+    }
+
+    /// Its Ethernet address; `None` if its frames do not begin with an Ethernet header.
+    pub(crate) fn mac(&self) -> Answer<Option<[u8; 6]>> {
+        let octets = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFHWADDR)?;
+        let [family_1, family_2, address @ ..] = octets;
+        let ethernet = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+        let family = u16::from_ne_bytes([family_1, family_2]);
+        Ok(address.first_chunk().copied().filter(|_| ethernet.contains(&family)))
+    }
+
+    /// Whether it is still this interface, and can carry frames.
+    pub(crate) fn state(&self) -> LinkState {
+        if !index_of(&self.socket, &self.name).is_ok_and(|index| index == self.index) {
+            return LinkState::Gone;
+        }
+        let flags = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFFLAGS);
+        let needed = libc::IFF_UP.cast_unsigned() | libc::IFF_RUNNING.cast_unsigned();
+        match flags {
+            // The flags are the first 16 bits.
+            Ok([one, two, ..]) => {
+                let flags = u32::from(u16::from_ne_bytes([one, two]));
+                if flags & needed == needed { LinkState::Up } else { LinkState::Down }
+            }
+            Err(_) => LinkState::Gone,
+        }
+    }
+
+    /// The name of its driver, empty if it tells none.
+    pub(crate) fn driver(&self) -> String {
+        const GET_DRIVER_INFO: u32 = 3;
+        const DRIVER_LEN: usize = 32;
+        // struct ethtool_drvinfo: the command, five names of 32 octets, 12 octets and five words.
+        let mut info = [0_u8; 196];
+        let (command, rest) = info.split_at_mut(4);
+        command.copy_from_slice(&GET_DRIVER_INFO.to_ne_bytes());
+        rest.fill(0);
+        if socket::ethtool(self.socket.as_fd(), &self.name, &mut info).is_err() {
+            return String::new();
+        }
+        let name = info.iter().skip(4).take(DRIVER_LEN).take_while(|&&octet| octet != 0);
+        name.map(|&octet| char::from(octet)).collect()
+    }
+}
+
+fn index_of(socket: &OwnedFd, name: &str) -> Answer<u32> {
+    socket::request(socket.as_fd(), name, libc::SIOCGIFINDEX).map(first_u32)
+}
+
+fn first_u32(octets: [u8; 16]) -> u32 {
+    let [a, b, c, d, ..] = octets;
+    u32::from_ne_bytes([a, b, c, d])
+}

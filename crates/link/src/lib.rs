@@ -1,0 +1,189 @@
+//! Links: where frames come in and go out, in bursts.
+//!
+//! Every device is a [`Link`]: [`Link::receive`] fills a batch, [`Link::transmit`] empties one.
+//! Frames live in the slab of the worker that owns the link ([`gatewright_packet::Pool`]); for
+//! AF_XDP the same memory is what the kernel writes into. [`open`] chooses the device's mode and
+//! says why it got that one ([`LinkInfo::mode`], [`LinkInfo::why`]).
+//!
+//! | device | made by | frames are copied |
+//! |---|---|---|
+//! | packet socket | [`open`] | once each way |
+//! | port of a memory segment | [`MemoryLink`] | once each way |
+//!
+//! A frame may come with its transport checksum left undone ([`partial`]): virtual links promise
+//! their peer a device that fills it in. The link marks such a frame, and completes the checksum
+//! at the latest when the frame is transmitted. No peer is ever reconfigured.
+//!
+//! All calls of a link come from the thread that owns its pool. None of them blocks, allocates
+//! after start, or calls the kernel once per packet.
+
+mod bpf;
+mod exclusive;
+mod interface;
+mod memory;
+mod open;
+mod packet_socket;
+pub mod partial;
+mod ring;
+mod socket;
+mod super_frame;
+
+pub use memory::{MemoryLink, SharedSegment};
+pub use open::{Backend, LinkConfig, OpenError, open};
+
+use gatewright_packet::Batch;
+use std::{fmt, os::fd::BorrowedFd, time::Duration};
+
+/// A device that gives and takes frames in bursts.
+pub trait Link {
+    /// What it is.
+    fn info(&self) -> &LinkInfo;
+
+    /// Adds frames that have arrived to `batch`, as many as there is room for, each stamped with
+    /// `now`, the link's index and the state of its checksum; how many they were.
+    ///
+    /// `now` is the time since an epoch of the caller's choice.
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize;
+
+    /// Sends every frame of `batch`, which is empty afterwards. Partial checksums are completed.
+    ///
+    /// What the device cannot take is dropped and counted.
+    fn transmit(&mut self, now: Duration, batch: &mut Batch);
+
+    /// What has passed since the link was opened, including what the kernel has counted for it.
+    fn counters(&mut self) -> LinkCounters;
+
+    /// Whether the device is there, and can carry frames. Asks the kernel: meant to be called some
+    /// times a second, not per batch.
+    fn state(&mut self) -> LinkState;
+
+    /// The descriptor that is readable when frames have arrived, to sleep on.
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// When the next frame arrives by the link's own clock, if it knows; such a link is not slept
+    /// on by its descriptor.
+    fn poll_timeout(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// How frames are exchanged with a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// A packet socket with a receive ring that is shared with the kernel.
+    PacketSocket,
+    /// A port of a medium in memory.
+    Memory,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PacketSocket => "packet socket",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+/// What a frame of a link begins with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Framing {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IP header: a link without a link layer.
+    Ip,
+}
+
+/// What a link is, decided when it was opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LinkInfo {
+    /// The name of its interface or file.
+    pub name: String,
+    /// How frames are exchanged.
+    pub mode: Mode,
+    /// Why it is this mode, in words for the operator.
+    pub why: String,
+    /// What its frames begin with.
+    pub framing: Framing,
+    /// Its hardware address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// Octets of a packet without its link-layer header, at the most.
+    pub mtu: usize,
+    /// Whether frames may arrive with a partial checksum.
+    pub partial_checksums: bool,
+    /// Whether the kernel is kept from the frames of this link, and by what.
+    pub exclusive: Exclusive,
+    /// The driver of its interface, empty if there is none.
+    pub driver: String,
+    /// The index of its interface in the kernel, 0 if it is none of the kernel's.
+    pub kernel_index: u32,
+}
+
+/// Whether the kernel's own stack sees what arrives on a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Exclusive {
+    /// The kernel sees every frame, too.
+    Shared,
+    /// The kernel drops every frame behind our back, by a program that goes when we go.
+    Dropped,
+    /// The kernel never had a part in this link.
+    Ours,
+}
+
+impl fmt::Display for LinkInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({}), MTU {}", self.name, self.mode, self.why, self.mtu)
+    }
+}
+
+/// Whether a link can carry frames.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LinkState {
+    /// It can.
+    Up,
+    /// It is there but administratively down, or without a carrier.
+    Down,
+    /// Its device has gone. The link stays silent: drop it, and open it again when the device
+    /// is back.
+    Gone,
+}
+
+/// What has passed over a link since it was opened. Octets count whole frames.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LinkCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Their octets.
+    pub received_octets: u64,
+    /// Frames handed to the device.
+    pub sent: u64,
+    /// Their octets.
+    pub sent_octets: u64,
+    /// Frames that the kernel dropped because we did not take them in time.
+    pub receive_overrun: u64,
+    /// Frames dropped because the pool had no packet left.
+    pub receive_no_packet: u64,
+    /// Frames dropped because they do not fit into a packet.
+    pub receive_oversized: u64,
+    /// Frames dropped because what the kernel said about them makes no sense.
+    pub receive_malformed: u64,
+    /// Frames that arrived with a partial checksum.
+    pub partial: u64,
+    /// Checksums completed by this link.
+    pub completed: u64,
+    /// Frames larger than the MTU that arrived and were cut into segments.
+    pub super_frames: u64,
+    /// Frames dropped because the device's queue was full.
+    pub transmit_full: u64,
+    /// Frames dropped because they are longer than the device takes, or empty.
+    pub transmit_length: u64,
+    /// Frames dropped because the device was down or gone.
+    pub transmit_down: u64,
+}
+
+/// The clock of frames' stamps: whole nanoseconds.
+pub(crate) fn nanos(now: Duration) -> u64 {
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}

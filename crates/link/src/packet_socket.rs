@@ -1,0 +1,381 @@
+//! A packet socket with a receive ring.
+//!
+//! Frames arrive in a ring that is shared with the kernel and are copied into packets; they leave
+//! by one `sendmmsg` a batch, past the queueing discipline. The kernel says of each frame whether
+//! its checksum is partial, and how a super-frame is to be cut (`PACKET_VNET_HDR`). A VLAN tag,
+//! which the kernel takes out of every frame, is put back.
+
+use crate::exclusive::KernelSilenced;
+use crate::interface::Interface;
+use crate::ring::{Outside, Ring, Slot};
+use crate::socket::{self, Burst};
+use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio};
+use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, nanos, partial};
+use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+// linux/if_packet.h, linux/if_ether.h.
+const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
+const PACKET_STATISTICS: libc::c_int = 6;
+const PACKET_COPY_THRESH: libc::c_int = 7;
+const PACKET_VERSION: libc::c_int = 10;
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_QDISC_BYPASS: libc::c_int = 20;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const TPACKET_V2: i32 = 1;
+const ETH_P_ALL: u16 = 3;
+
+/// Octets of an Ethernet header, and of a tag in it.
+const ETHERNET_LEN: usize = 14;
+const TAG_LEN: usize = 4;
+
+/// Octets that super-frames may take in the socket's queue, and frames on their way out.
+const SOCKET_BUFFER: i32 = 8 << 20;
+
+/// The link over a packet socket.
+pub(crate) struct PacketSocket {
+    info: LinkInfo,
+    index: LinkIndex,
+    interface: Interface,
+    pool: Rc<Pool>,
+    ring: Ring,
+    receiver: OwnedFd,
+    sender: Sender,
+    /// The frame that is being cut into segments.
+    super_frame: SuperFrame,
+    /// Where a frame that fits into no slot is fetched to.
+    queued: Vec<u8>,
+    counters: LinkCounters,
+    _silenced: Option<KernelSilenced>,
+}
+
+/// What the ring had.
+enum Next {
+    /// A packet.
+    Packet(Packet),
+    /// A frame that was dropped with a count, or is to be cut first.
+    NoPacket,
+    /// Nothing more.
+    Nothing,
+}
+
+/// What a packet socket is opened with, beside what the interface itself says.
+pub(crate) struct Options {
+    pub(crate) index: LinkIndex,
+    pub(crate) promiscuous: bool,
+    /// Slots of the receive ring.
+    pub(crate) slots: usize,
+}
+
+impl PacketSocket {
+    pub(crate) fn open(
+        info: LinkInfo,
+        interface: Interface,
+        options: &Options,
+        silenced: Option<KernelSilenced>,
+        pool: Rc<Pool>,
+    ) -> io::Result<Self> {
+        let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        let fd = receiver.as_fd();
+        let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);
+        set(PACKET_VERSION, TPACKET_V2)?;
+        set(PACKET_VNET_HDR, 1)?;
+        // Any value but zero: a frame that fits into no slot waits in the socket's queue.
+        set(PACKET_COPY_THRESH, 1)?;
+        set(PACKET_IGNORE_OUTGOING, 1)?;
+        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &SOCKET_BUFFER)?;
+        let ring = Ring::new(fd, options.slots, info.mtu + ETHERNET_LEN)?;
+        if options.promiscuous {
+            join_promiscuous(fd, interface.index)?;
+        }
+        let sender = Sender::open(interface.index)?;
+        socket::bind_packet(fd, interface.index, ETH_P_ALL)?;
+        Ok(Self {
+            info,
+            index: options.index,
+            interface,
+            pool,
+            ring,
+            receiver,
+            sender,
+            super_frame: SuperFrame::new(),
+            queued: vec![0; VIRTIO_LEN + SUPER_FRAME_MAX],
+            counters: LinkCounters::default(),
+            _silenced: silenced,
+        })
+    }
+
+    /// Takes the next segment of the frame that is being cut.
+    fn next_segment(&mut self) -> Option<Packet> {
+        if self.super_frame.next_len() > self.pool.packet_len_max() {
+            self.counters.receive_oversized += 1;
+            self.super_frame.discard();
+            return None;
+        }
+        let Some(mut packet) = self.pool.packet() else {
+            self.counters.receive_no_packet += 1;
+            self.super_frame.discard();
+            return None;
+        };
+        if !self.super_frame.next(&mut packet) {
+            self.counters.receive_malformed += 1;
+            self.super_frame.discard();
+            return None;
+        }
+        packet.meta_mut().checksum = Checksum::Partial;
+        Some(packet)
+    }
+
+    /// Takes the next frame out of the ring.
+    fn next_frame(&mut self) -> Next {
+        let taken = match self.ring.peek() {
+            None => return Next::Nothing,
+            Some(Err(Outside)) => {
+                self.counters.receive_malformed += 1;
+                None
+            }
+            Some(Ok(slot)) => {
+                let mut taker = Taker {
+                    pool: &self.pool,
+                    counters: &mut self.counters,
+                    super_frame: &mut self.super_frame,
+                };
+                if slot.is_queued {
+                    taker.take_queued(self.receiver.as_fd(), &mut self.queued, &slot)
+                } else {
+                    taker.take_slot(&slot)
+                }
+            }
+        };
+        self.ring.release();
+        taken.map_or(Next::NoPacket, Next::Packet)
+    }
+}
+
+impl Link for PacketSocket {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        while batch.room() > 0 {
+            let next = if self.super_frame.is_left() {
+                self.next_segment().map_or(Next::NoPacket, Next::Packet)
+            } else {
+                self.next_frame()
+            };
+            let mut packet = match next {
+                Next::Packet(packet) => packet,
+                Next::NoPacket => continue,
+                Next::Nothing => break,
+            };
+            packet.set_received_ns(nanos(now));
+            packet.meta_mut().ingress = self.index;
+            self.counters.partial += u64::from(packet.meta().checksum == Checksum::Partial);
+            self.counters.received += 1;
+            self.counters.received_octets += packet.len() as u64;
+            // The loop's condition left room for it.
+            let _ = batch.push(packet);
+        }
+        batch.len() - before
+    }
+
+    fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
+        self.sender.send(batch, self.info.mtu, &mut self.counters);
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        // struct tpacket_stats: frames and drops since the last time this was asked.
+        let mut statistics = [0_u32; 2];
+        let fd = self.receiver.as_fd();
+        let asked = socket::get_option(fd, libc::SOL_PACKET, PACKET_STATISTICS, &mut statistics);
+        if let (Ok(_), [_, drops]) = (asked, statistics) {
+            self.counters.receive_overrun += u64::from(drops);
+        }
+        self.counters
+    }
+
+    fn state(&mut self) -> LinkState {
+        self.interface.state()
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.receiver.as_fd())
+    }
+}
+
+/// What is needed to make a packet of a slot.
+struct Taker<'a> {
+    pool: &'a Pool,
+    counters: &'a mut LinkCounters,
+    super_frame: &'a mut SuperFrame,
+}
+
+impl Taker<'_> {
+    fn take_slot(&mut self, slot: &Slot<'_>) -> Option<Packet> {
+        if slot.frame.len() < slot.len {
+            // It was too long for its slot, and the socket's queue had no room for it.
+            self.counters.receive_overrun += 1;
+            return None;
+        }
+        self.take(slot.frame, slot.virtio, slot.tag)
+    }
+
+    fn take_queued(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        queued: &mut [u8],
+        slot: &Slot<'_>,
+    ) -> Option<Packet> {
+        let message = match socket::receive(fd, queued) {
+            Ok(len) => queued.get(..len).unwrap_or_default(),
+            Err(_) => &[],
+        };
+        let Some((&virtio, frame)) = message.split_first_chunk() else {
+            self.counters.receive_malformed += 1;
+            return None;
+        };
+        self.take(frame, virtio, slot.tag)
+    }
+
+    /// Makes a packet of a frame, or begins to cut it.
+    fn take(
+        &mut self,
+        frame: &[u8],
+        virtio: [u8; VIRTIO_LEN],
+        tag: Option<[u8; TAG_LEN]>,
+    ) -> Option<Packet> {
+        const ADDRESSES_LEN: usize = 12;
+        let virtio = Virtio::parse(virtio, tag.map_or(0, |tag| tag.len()));
+        let tag = tag.as_ref().map_or(&[][..], |tag| tag);
+        let Some((addresses, rest)) = frame.split_at_checked(ADDRESSES_LEN) else {
+            self.counters.receive_malformed += 1;
+            return None;
+        };
+        if virtio.cut.is_some() {
+            if self.super_frame.begin(&[addresses, tag, rest], virtio) {
+                self.counters.super_frames += 1;
+            } else {
+                self.counters.receive_malformed += 1;
+                self.super_frame.discard();
+            }
+            return None;
+        }
+        if frame.len() + tag.len() > self.pool.packet_len_max() {
+            self.counters.receive_oversized += 1;
+            return None;
+        }
+        let Some(mut packet) = self.pool.packet() else {
+            self.counters.receive_no_packet += 1;
+            return None;
+        };
+        for piece in [addresses, tag, rest] {
+            // It fits: the length was compared above.
+            packet.append(piece).ok()?;
+        }
+        if let Some(checksum) = virtio.checksum {
+            self.note_checksum(&mut packet, checksum);
+        }
+        Some(packet)
+    }
+
+    /// Marks a partial checksum if it is one that layers understand (TCP or UDP), and completes it
+    /// now if not: the kernel says where it is, also inside a tunnel.
+    fn note_checksum(&mut self, packet: &mut Packet, (start, field): (usize, usize)) {
+        let known = partial::pseudo_header(packet.octets(), Framing::Ethernet);
+        if known.is_some_and(|(known_field, _)| known_field == field) {
+            packet.meta_mut().checksum = Checksum::Partial;
+        } else if partial::complete_at(packet.octets_mut(), start, field) {
+            self.counters.completed += 1;
+        } else {
+            self.counters.receive_malformed += 1;
+        }
+    }
+}
+
+/// The socket by which frames leave. It receives nothing.
+pub(crate) struct Sender {
+    socket: OwnedFd,
+    burst: Burst,
+}
+
+impl Sender {
+    pub(crate) fn open(interface_index: u32) -> io::Result<Self> {
+        let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        let fd = socket.as_fd();
+        socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
+        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SOCKET_BUFFER)?;
+        socket::bind_packet(fd, interface_index, 0)?;
+        Ok(Self { socket, burst: Burst::new(BATCH_MAX) })
+    }
+
+    /// Sends what the device takes, and drops the rest with a count.
+    pub(crate) fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
+        batch.retain(|packet| {
+            let fits = (ETHERNET_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
+            counters.transmit_length += u64::from(!fits);
+            fits
+        });
+        for packet in batch.iter_mut() {
+            if packet.meta().checksum == Checksum::Partial
+                && partial::complete(packet.octets_mut(), Framing::Ethernet)
+            {
+                counters.completed += 1;
+            }
+        }
+        let mut done = 0;
+        while done < batch.len() {
+            let left = batch.iter().skip(done);
+            match self.burst.send(self.socket.as_fd(), left.map(Packet::octets)) {
+                Ok(0) => break,
+                Ok(sent) => {
+                    let octets = batch.iter().skip(done).take(sent).map(Packet::len);
+                    counters.sent_octets += octets.sum::<usize>() as u64;
+                    counters.sent += sent as u64;
+                    done += sent;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // This one is refused for itself; the others may go.
+                    Some(libc::EMSGSIZE) => {
+                        counters.transmit_length += 1;
+                        done += 1;
+                    }
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        counters.transmit_down += (batch.len() - done) as u64;
+                        done = batch.len();
+                    }
+                    _ => {
+                        counters.transmit_full += (batch.len() - done) as u64;
+                        done = batch.len();
+                    }
+                },
+            }
+        }
+        batch.clear();
+    }
+}
+
+/// Octets of a frame at the most: a tag does not count against the MTU.
+fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
+    let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
+    mtu + ETHERNET_LEN + if is_tagged { TAG_LEN } else { 0 }
+}
+
+/// Has the interface take every frame, until the socket is closed.
+pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
+    const PACKET_MR_PROMISC: u32 = 1;
+    // struct packet_mreq: the index, type and length in 16 bits each, an address of 8 octets.
+    let [type_1, type_2, ..] = PACKET_MR_PROMISC.to_le_bytes();
+    let kind = u16::from_le_bytes([type_1, type_2]).to_ne_bytes();
+    let mut request = [0_u8; 16];
+    for (to, from) in request.iter_mut().zip(interface_index.to_ne_bytes().into_iter().chain(kind))
+    {
+        *to = from;
+    }
+    socket::set_option(fd, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+}

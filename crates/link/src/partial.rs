@@ -1,0 +1,208 @@
+//! Partial checksums: a TCP or UDP checksum that the sender left to its device.
+//!
+//! A kernel that sends over a link with checksum offload (veth, virtio, TAP) writes only the sum of
+//! the pseudo-header into the field, folded and *not* complemented, and trusts the device with the
+//! rest. Where we are the device, the rest is ours to do: [`complete`].
+//!
+//! AF_XDP does not say which frames these are. [`is_partial`] tells by the field itself. A frame
+//! whose complete checksum equals that sum by chance comes out of [`complete`] unchanged, if it is
+//! valid; one that was corrupted on its way passes as valid once in 2¹⁶ times. So it is asked only
+//! on links that can carry partial checksums.
+
+use crate::Framing;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Whether the frame is an unfragmented TCP or UDP packet whose checksum field holds the folded,
+/// uncomplemented sum of its pseudo-header.
+pub fn is_partial(octets: &[u8], framing: Framing) -> bool {
+    let Some(transport) = locate(octets, framing) else { return false };
+    let field = octets.get(transport.field..).and_then(|rest| rest.first_chunk());
+    field.is_some_and(|&field| u16::from_be_bytes(field) == transport.pseudo_header)
+}
+
+/// Computes the TCP or UDP checksum of the frame from all that it covers, and writes it; whether
+/// there was one to compute (an unfragmented TCP or UDP packet that is all there).
+pub fn complete(octets: &mut [u8], framing: Framing) -> bool {
+    let Some(transport) = locate(octets, framing) else { return false };
+    complete_from(
+        octets,
+        transport.start,
+        transport.field,
+        transport.end,
+        Some(transport.pseudo_header),
+        transport.protocol == UDP,
+    )
+}
+
+/// Computes the checksum over `start..end`, in which the field at `field` holds the folded sum of
+/// the pseudo-header already; whether the positions lie within the frame.
+///
+/// For packets whose kernel says where the field is (`csum_start`, `csum_offset` of virtio).
+pub(crate) fn complete_at(octets: &mut [u8], start: usize, field: usize) -> bool {
+    let end = octets.len();
+    complete_from(octets, start, field, end, None, true)
+}
+
+/// `pseudo_header` replaces what the field holds; `None` keeps it in the sum.
+fn complete_from(
+    octets: &mut [u8],
+    start: usize,
+    field: usize,
+    end: usize,
+    pseudo_header: Option<u16>,
+    zero_is_none: bool,
+) -> bool {
+    if let Some(sum) = pseudo_header {
+        let Some(place) = octets.get_mut(field..).and_then(|rest| rest.first_chunk_mut()) else {
+            return false;
+        };
+        *place = sum.to_be_bytes();
+    }
+    let Some(covered) = octets.get(start..end) else { return false };
+    let checksum = match !fold(sum(covered)) {
+        // RFC 768: "If the computed checksum is zero, it is transmitted as all ones."
+        0 if zero_is_none => u16::MAX,
+        checksum => checksum,
+    };
+    let Some(place) = octets.get_mut(field..).and_then(|rest| rest.first_chunk_mut()) else {
+        return false;
+    };
+    *place = checksum.to_be_bytes();
+    true
+}
+
+/// The folded, uncomplemented sum of the pseudo-header of an IP packet's transport, as a kernel
+/// leaves it in a partial checksum; and where the field is. `None` unless the packet is
+/// unfragmented TCP or UDP.
+pub(crate) fn pseudo_header(octets: &[u8], framing: Framing) -> Option<(usize, u16)> {
+    locate(octets, framing).map(|transport| (transport.field, transport.pseudo_header))
+}
+
+/// Where the transport of a packet is.
+struct Transport {
+    protocol: u8,
+    start: usize,
+    end: usize,
+    field: usize,
+    pseudo_header: u16,
+}
+
+fn locate(octets: &[u8], framing: Framing) -> Option<Transport> {
+    let start = match framing {
+        Framing::Ethernet => network_start(octets)?,
+        Framing::Ip => 0,
+    };
+    let packet = octets.get(start..)?;
+    match packet.first()? >> 4 {
+        4 => locate_ipv4(packet, start),
+        6 => locate_ipv6(packet, start),
+        _ => None,
+    }
+}
+
+/// Where the IP header of an Ethernet frame begins, behind at most two VLAN tags.
+pub(crate) fn network_start(frame: &[u8]) -> Option<usize> {
+    const TAGS_MAX: usize = 2;
+    let mut at = 12;
+    for _ in 0..=TAGS_MAX {
+        match u16::from_be_bytes(*frame.get(at..)?.first_chunk()?) {
+            0x0800 | 0x86dd => return Some(at + 2),
+            // 802.1Q and 802.1ad tags.
+            0x8100 | 0x88a8 => at += 4,
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn locate_ipv4(packet: &[u8], offset: usize) -> Option<Transport> {
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let [first, _, len_1, len_2, _, _, fragment_1, fragment_2, _, protocol, _, _, addresses @ ..] =
+        header;
+    let header_len = usize::from(first & 0x0f) * 4;
+    let len = usize::from(u16::from_be_bytes([*len_1, *len_2]));
+    // More fragments, or an offset: only the first fragment has the field, and none has all of
+    // what it covers.
+    let fragment = u16::from_be_bytes([*fragment_1, *fragment_2]) & 0x3fff;
+    if fragment != 0 || header_len < 20 {
+        return None;
+    }
+    transport(packet, offset, header_len, len, *protocol, addresses)
+}
+
+fn locate_ipv6(packet: &[u8], offset: usize) -> Option<Transport> {
+    const HEADERS_MAX: usize = 8;
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const DESTINATION: u8 = 60;
+    let header: &[u8; 40] = packet.first_chunk()?;
+    let [_, _, _, _, len_1, len_2, next, _, addresses @ ..] = header;
+    let end = 40 + usize::from(u16::from_be_bytes([*len_1, *len_2]));
+    let (mut next, mut start) = (*next, 40);
+    for _ in 0..HEADERS_MAX {
+        let extension: &[u8; 4] = match next {
+            TCP | UDP => return transport(packet, offset, start, end, next, addresses),
+            HOP_BY_HOP | ROUTING | DESTINATION => packet.get(start..)?.first_chunk()?,
+            _ => return None,
+        };
+        let [following, len, _, segments_left] = *extension;
+        // On its way the pseudo-header has the last address of the route, not this destination.
+        if next == ROUTING && segments_left != 0 {
+            return None;
+        }
+        (next, start) = (following, start + 8 + usize::from(len) * 8);
+    }
+    None
+}
+
+fn transport(
+    packet: &[u8],
+    offset: usize,
+    start: usize,
+    end: usize,
+    protocol: u8,
+    addresses: &[u8],
+) -> Option<Transport> {
+    let (header_len, field) = match protocol {
+        TCP => (20, 16),
+        UDP => (8, 6),
+        _ => return None,
+    };
+    let len = end.checked_sub(start).filter(|&len| len >= header_len)?;
+    if end > packet.len() {
+        return None;
+    }
+    let words = sum(addresses) + u64::from(protocol) + u64::try_from(len).ok()?;
+    Some(Transport {
+        protocol,
+        start: offset + start,
+        end: offset + end,
+        field: offset + start + field,
+        pseudo_header: fold(words),
+    })
+}
+
+/// The sum of the octets as big-endian 16-bit words (RFC 1071), not folded.
+pub(crate) fn sum(octets: &[u8]) -> u64 {
+    let (words, rest) = octets.as_chunks::<4>();
+    let mut sum = 0_u64;
+    for word in words {
+        sum += u64::from(u32::from_be_bytes(*word));
+    }
+    let mut last = [0; 4];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    sum + u64::from(u32::from_be_bytes(last))
+}
+
+/// Folds a sum to 16 bits with end-around carry.
+#[expect(clippy::cast_possible_truncation, reason = "the loop ends when it fits")]
+pub(crate) const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}

@@ -1,0 +1,155 @@
+//! The receive ring of a packet socket: slots in memory shared with the kernel.
+//!
+//! Version 2 of the ring, not 3: a slot of version 2 can be read as soon as its frame is there. In
+//! version 3 the kernel hands out blocks of slots, when they are full or after a timer of at least
+//! one millisecond; a gateway that forwards a single packet would wait for that timer.
+#![expect(unsafe_code, reason = "the kernel writes into the mapped ring")]
+
+use crate::socket;
+use crate::super_frame::VIRTIO_LEN;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+// linux/if_packet.h.
+const PACKET_RX_RING: libc::c_int = 5;
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1 << 0;
+const STATUS_COPY: u32 = 1 << 1;
+const STATUS_VLAN_VALID: u32 = 1 << 4;
+const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+/// 802.1Q.
+const TPID_DEFAULT: u16 = 0x8100;
+
+/// What the kernel takes in front of a frame: `tpacket2_hdr`, `sockaddr_ll`, alignment, the virtio
+/// header.
+const SLOT_OVERHEAD: usize = 96;
+
+/// Octets that the kernel allocates at once.
+const BLOCK_LEN: usize = 32_768;
+
+/// `struct tpacket2_hdr`.
+#[repr(C)]
+struct SlotHeader {
+    status: AtomicU32,
+    len: u32,
+    captured: u32,
+    mac: u16,
+    net: u16,
+    seconds: u32,
+    nanoseconds: u32,
+    vlan_tci: u16,
+    vlan_tpid: u16,
+    padding: [u8; 4],
+}
+
+/// A ring of equal slots.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    base: NonNull<u8>,
+    slots: usize,
+    slot_len: usize,
+    next: usize,
+}
+
+/// A frame that has arrived in a slot, or is to be fetched from the socket.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    /// Its octets, cut off at the slot's end.
+    pub(crate) frame: &'a [u8],
+    /// Octets of the whole frame.
+    pub(crate) len: usize,
+    /// The whole frame waits in the socket's queue, because it does not fit into a slot.
+    pub(crate) is_queued: bool,
+    /// What the kernel says about its checksum and size.
+    pub(crate) virtio: [u8; VIRTIO_LEN],
+    /// The tag that the kernel has taken out of it, as on the wire.
+    pub(crate) tag: Option<[u8; 4]>,
+}
+
+impl Ring {
+    /// Gives `fd` a ring of about `slots` slots, each for a frame of `frame_len` octets, and maps
+    /// it.
+    pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize, frame_len: usize) -> io::Result<Self> {
+        let slot_len = (frame_len + SLOT_OVERHEAD).next_power_of_two().max(2048);
+        let block_len = BLOCK_LEN.max(slot_len);
+        let blocks = (slots * slot_len).div_ceil(block_len).max(1);
+        let slots = blocks * (block_len / slot_len);
+        // struct tpacket_req: block size and number, frame size and number.
+        let request = [block_len, blocks, slot_len, slots];
+        let request = request.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
+        socket::set_option(fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        // SAFETY: a new mapping of the socket's ring touches no memory that exists.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                slots * slot_len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { base, slots, slot_len, next: 0 })
+    }
+
+    fn header(&self) -> &SlotHeader {
+        // SAFETY: `next` is below `slots`, so the slot is mapped; slots are aligned to 2048 octets;
+        // any bits are a header, and the kernel writes it only while the status is its own.
+        unsafe { self.base.add(self.next * self.slot_len).cast().as_ref() }
+    }
+
+    /// The oldest frame that has not been released, if there is one. `Err` if the kernel's
+    /// description of it points outside of its slot.
+    pub(crate) fn peek(&self) -> Option<Result<Slot<'_>, Outside>> {
+        let header = self.header();
+        // Acquire: what the kernel wrote before the status is to be seen after it.
+        let status = header.status.load(Ordering::Acquire);
+        (status & STATUS_USER != 0).then(|| self.slot(header, status))
+    }
+
+    fn slot(&self, header: &SlotHeader, status: u32) -> Result<Slot<'_>, Outside> {
+        let first = usize::from(header.mac);
+        let captured = usize::try_from(header.captured).map_err(|_| Outside)?;
+        // SAFETY: the slot is mapped, and ours until it is released.
+        let slot = unsafe {
+            let start = self.base.add(self.next * self.slot_len);
+            std::slice::from_raw_parts(start.as_ptr(), self.slot_len)
+        };
+        let frame = slot.get(first..).and_then(|rest| rest.get(..captured)).ok_or(Outside)?;
+        let virtio = slot.get(..first).and_then(<[u8]>::last_chunk).ok_or(Outside)?;
+        let tag = (status & STATUS_VLAN_VALID != 0).then(|| {
+            let has_tpid = status & STATUS_VLAN_TPID_VALID != 0;
+            let tpid = if has_tpid { header.vlan_tpid } else { TPID_DEFAULT };
+            let ([a, b], [c, d]) = (tpid.to_be_bytes(), header.vlan_tci.to_be_bytes());
+            [a, b, c, d]
+        });
+        let len = usize::try_from(header.len).map_err(|_| Outside)?;
+        Ok(Slot { frame, len, is_queued: status & STATUS_COPY != 0, virtio: *virtio, tag })
+    }
+
+    /// Gives the oldest slot back to the kernel.
+    pub(crate) fn release(&mut self) {
+        // Release: what we read of the slot was read before it is the kernel's again.
+        self.header().status.store(STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, unmapped only here.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.slots * self.slot_len) };
+    }
+}
+
+/// A frame's description points outside of its slot.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Outside;
+
+const _: () = assert!(size_of::<SlotHeader>() == 32);

@@ -1,0 +1,180 @@
+//! The calls of the kernel that have no safe wrapper: sockets' options, requests, bursts.
+#![expect(unsafe_code, reason = "packet and AF_XDP sockets have no safe wrapper in std")]
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Values that the kernel reads and writes as they lie in memory.
+///
+/// # Safety
+///
+/// Every pattern of bits is a value of the type, and it has no padding.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: integers, and arrays of them.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Plain for [u32; N] {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Plain for [u64; N] {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Plain for [u8; N] {}
+
+/// Opens a socket that neither blocks nor survives `exec`.
+pub(crate) fn open(family: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    let flags = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is passed.
+    let fd = unsafe { libc::socket(family, flags, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option of a socket.
+pub(crate) fn set_option<T: Plain>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` octets at `value`.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len_of::<T>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads an option of a socket into `value`; the octets that the kernel wrote.
+pub(crate) fn get_option<T: Plain>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &mut T,
+) -> io::Result<usize> {
+    let mut len = len_of::<T>();
+    // SAFETY: the kernel writes at most `len` octets at `value`, which takes any bits (`Plain`).
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut *value).cast(), &raw mut len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "options have a few octets")]
+const fn len_of<T>() -> libc::socklen_t {
+    size_of::<T>() as libc::socklen_t
+}
+
+/// Binds a packet socket to the interface with `index`, to receive `protocol` (0 for nothing).
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32, protocol: u16) -> io::Result<()> {
+    /// `AF_PACKET`, in the width of an address.
+    const FAMILY: u16 = 17;
+    // SAFETY: all zeros is a value of this plain struct.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = FAMILY;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = i32::try_from(index).unwrap_or(-1);
+    bind(fd, &address)
+}
+
+/// Binds a socket to an address of its family.
+fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` octets at `address`.
+    let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const *address).cast(), len_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Asks the kernel about the interface `name`; the front of the request's union, as octets.
+pub(crate) fn request(
+    fd: BorrowedFd<'_>,
+    name: &str,
+    request: libc::c_ulong,
+) -> io::Result<[u8; 16]> {
+    let mut asked = ifreq(name)?;
+    // SAFETY: these requests read and write one `ifreq`.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), request as _, &raw mut asked) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the union has at least 16 octets (24 where pointers have 8), all initialised.
+    Ok(unsafe { (&raw const asked.ifr_ifru).cast::<[u8; 16]>().read_unaligned() })
+}
+
+/// Asks an interface's driver by `ethtool`: the command is in `data`, which takes the answer.
+pub(crate) fn ethtool<T: Plain>(fd: BorrowedFd<'_>, name: &str, data: &mut T) -> io::Result<()> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let mut asked = ifreq(name)?;
+    asked.ifr_ifru.ifru_data = (&raw mut *data).cast();
+    // SAFETY: the commands used write no more than the struct that `T` is the size of.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, &raw mut asked) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn ifreq(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all zeros is a value of this plain struct.
+    let mut asked: libc::ifreq = unsafe { zeroed() };
+    if name.is_empty() || name.len() >= asked.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in asked.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed() as libc::c_char;
+    }
+    Ok(asked)
+}
+
+/// Receives one message into `buffer`, without waiting; its octets.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` octets into it.
+    let len = unsafe {
+        libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+    };
+    usize::try_from(len).map_err(|_| io::Error::last_os_error())
+}
+
+/// What a burst of messages is sent from: memory taken once, pointing nowhere between calls.
+pub(crate) struct Burst {
+    parts: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+}
+
+impl Burst {
+    pub(crate) fn new(messages: usize) -> Self {
+        Self { parts: Vec::with_capacity(messages), messages: Vec::with_capacity(messages) }
+    }
+
+    /// Sends `frames` one after the other, in one call of the kernel; how many it took. An error
+    /// is that of the first.
+    pub(crate) fn send<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        frames: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<usize> {
+        self.parts.clear();
+        self.messages.clear();
+        let capacity = self.parts.capacity();
+        self.parts.extend(frames.take(capacity).map(|frame| libc::iovec {
+            iov_base: frame.as_ptr().cast_mut().cast(),
+            iov_len: frame.len(),
+        }));
+        for part in &mut self.parts {
+            // SAFETY: all zeros is a value of this plain struct.
+            let mut message: libc::mmsghdr = unsafe { zeroed() };
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+            self.messages.push(message);
+        }
+        let count = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        // SAFETY: the messages point to parts, and the parts to frames that are borrowed for this
+        // call; the kernel only reads them.
+        let sent = unsafe {
+            libc::sendmmsg(fd.as_raw_fd(), self.messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,183 @@
+//! Two hosts and, between them, a forwarder that hands each frame on untouched.
+
+use gatewright_link::{Backend, Framing, Link, LinkConfig, LinkCounters, OpenError, open, partial};
+use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
+use gatewright_testbed::{Namespace, TestbedError, Veth};
+use libtest_mimic::Failed;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// `left` l0 – m0 `middle` m1 – r0 `right`, one subnet; the middle's interfaces have no address.
+pub(crate) struct Hosts {
+    pub(crate) left: Namespace,
+    pub(crate) middle: Namespace,
+    pub(crate) right: Namespace,
+    pub(crate) cables: [Veth; 2],
+}
+
+impl Hosts {
+    pub(crate) fn new() -> Result<Self, TestbedError> {
+        let [left, middle, right] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        let cables =
+            [Veth::pair(&left, "l0", &middle, "m0")?, Veth::pair(&right, "r0", &middle, "m1")?];
+        for (cable, host) in cables.iter().zip(1..) {
+            cable.b.disable_ipv6()?;
+            cable.a.set_mac(&format!("02:00:00:00:00:{host:02}"))?;
+            cable.a.add_address(&format!("192.0.2.{host}/24"))?;
+            cable.a.add_address(&format!("2001:db8::{host}/64"))?;
+            cable.up()?;
+        }
+        Ok(Self { left, middle, right, cables })
+    }
+
+    pub(crate) fn assert_no_checksum_errors(&self) -> Result<(), Failed> {
+        for host in [&self.left, &self.right] {
+            for name in ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors"] {
+                let errors = host.counter(name)?;
+                if errors != 0 {
+                    return Err(format!("{name} is {errors}").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends so many datagrams of each family from the left to `port` (IPv4) and the next one
+    /// (IPv6) of the right, past the left's UDP; every second one is corrupt.
+    pub(crate) fn send_raw_datagrams(&self, port: u16, count: u8) -> Result<(), Failed> {
+        // Any link will do to send frames.
+        let cable = &self.cables[0].a;
+        self.left.run(|| -> Result<(), Failed> {
+            let pool = Rc::new(Pool::new(256, CHUNK_SIZE)?);
+            let mut config = LinkConfig::new(LinkIndex(0), cable.name());
+            (config.backend, config.exclusive) = (Backend::PacketSocket, false);
+            let mut link = open(&config, &pool)?;
+            let mut batch = Batch::default();
+            for number in 0..count {
+                for mut frame in [datagram_ipv4(port), datagram_ipv6(port + 1)] {
+                    assert!(partial::complete(&mut frame, Framing::Ethernet));
+                    let last = frame.len() - 1;
+                    frame[last] ^= number % 2;
+                    batch.push(pool.packet_of(&frame).ok_or("no packet")?).map_err(|_| "full")?;
+                }
+            }
+            link.transmit(Duration::ZERO, &mut batch);
+            Ok(())
+        })?
+    }
+}
+
+fn ethernet(kind: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    frame.extend(kind.to_be_bytes());
+    frame
+}
+
+fn udp(port: u16) -> Vec<u8> {
+    let mut segment = Vec::new();
+    for word in [4444, port, 8 + 16, 0] {
+        segment.extend(word.to_be_bytes());
+    }
+    segment.extend(*b"sixteen octets !");
+    segment
+}
+
+fn datagram_ipv4(port: u16) -> Vec<u8> {
+    let mut frame = ethernet(0x0800);
+    // The header's checksum by hand: 4500 + 002c + 0000 + 4000 + 4011 + c000+0201 + c000+0202.
+    let sum: u32 = 0x4500 + 0x002c + 0x4000 + 0x4011 + 0xc000 + 0x0201 + 0xc000 + 0x0202;
+    let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    frame.extend([0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 17]);
+    frame.extend(checksum.to_be_bytes());
+    frame.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+    frame.extend(udp(port));
+    frame
+}
+
+fn datagram_ipv6(port: u16) -> Vec<u8> {
+    let mut frame = ethernet(0x86dd);
+    frame.extend([0x60, 0, 0, 0, 0, 24, 17, 64]);
+    for host in 1..=2 {
+        frame.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    }
+    frame.extend(udp(port));
+    frame
+}
+
+/// A forwarder on a thread of its own inside `middle`.
+pub(crate) struct Bridge {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<[LinkCounters; 2]>>,
+}
+
+impl Bridge {
+    pub(crate) fn start(hosts: &Hosts, backend: Backend) -> Result<Self, Failed> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, opened) = channel();
+        let stopped = Arc::clone(&stop);
+        // A thread started inside a namespace stays there.
+        let thread = hosts
+            .middle
+            .run(move || std::thread::spawn(move || forward(backend, &stopped, &ready)))?;
+        opened.recv()??;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    pub(crate) fn stop(mut self) -> [LinkCounters; 2] {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn forward(
+    backend: Backend,
+    stop: &AtomicBool,
+    ready: &Sender<Result<(), OpenError>>,
+) -> [LinkCounters; 2] {
+    let pool = Rc::new(Pool::new(8192, CHUNK_SIZE).unwrap());
+    let open_one = |number: u16| {
+        let mut config = LinkConfig::new(LinkIndex(number), &format!("m{number}"));
+        (config.backend, config.promiscuous) = (backend, true);
+        open(&config, &pool)
+    };
+    let (mut left, mut right) = match (open_one(0), open_one(1)) {
+        (Ok(left), Ok(right)) => (left, right),
+        (Err(error), _) | (_, Err(error)) => {
+            ready.send(Err(error)).unwrap();
+            return [LinkCounters::default(); 2];
+        }
+    };
+    ready.send(Ok(())).unwrap();
+    let start = Instant::now();
+    let mut batch = Batch::default();
+    while !stop.load(Ordering::Relaxed) {
+        let mut moved = 0;
+        for _ in 0..16 {
+            moved += pass(&mut *left, &mut *right, start.elapsed(), &mut batch);
+            moved += pass(&mut *right, &mut *left, start.elapsed(), &mut batch);
+        }
+        if moved == 0 {
+            // Leave the processor to the hosts, as a worker that sleeps on `poll_fd` would.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+    [left.counters(), right.counters()]
+}
+
+fn pass(from: &mut dyn Link, to: &mut dyn Link, now: Duration, batch: &mut Batch) -> usize {
+    let received = from.receive(now, batch);
+    if received > 0 {
+        to.transmit(now, batch);
+    }
+    received
+}

@@ -1,0 +1,178 @@
+//! Links against real kernels: two hosts that talk through a forwarder made of two links.
+//!
+//! Nothing is set on the hosts but addresses: what their devices promise them (checksums, cutting)
+//! is ours to keep. A test that lacks its rights or programs is shown as ignored, with what is
+//! missing.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
+
+mod bridge;
+
+use bridge::{Bridge, Hosts};
+use gatewright_link::Backend;
+use gatewright_testbed::{Needs, Transport};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(5);
+const ADDRESSES: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+
+type Test = fn(Backend) -> Result<(), Failed>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // The tests measure, and the machine is small: one after the other.
+    arguments.test_threads = Some(1);
+    let tests: [(&str, &[&str], Test); 5] = [
+        ("ping", &["ping"], ping),
+        ("tcp_reaches_the_peer_with_right_checksums", &["iperf3"], tcp),
+        ("udp_reaches_the_peer_with_right_checksums", &["iperf3"], udp),
+        ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
+        ("the_kernel_between_stays_silent", &["ping"], kernel_is_silent),
+    ];
+    let backends = [("packet_socket", Backend::PacketSocket)];
+    let trials = backends.iter().flat_map(|&(backend_name, backend)| {
+        tests.iter().map(move |&(name, programs, test)| {
+            let needs = programs
+                .iter()
+                .fold(Needs::new().namespaces(), |needs, program| needs.program(program));
+            let name = format!("{backend_name}::{name}");
+            match needs.missing() {
+                None => Trial::test(name, move || test(backend)),
+                Some(missing) => {
+                    let name = format!("{name} (needs {missing})");
+                    Trial::test(name, || Ok(())).with_ignored_flag(true)
+                }
+            }
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn ping(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    for address in ADDRESSES {
+        for size in ["0", "56", "1452", "4000"] {
+            let arguments = ["-c", "3", "-i", "0.01", "-W", "2", "-s", size, address];
+            let said = hosts.left.command("ping").args(arguments).run()?;
+            if size == "56" {
+                eprintln!("{backend:?}: {}", said.trim().lines().last().unwrap_or_default());
+            }
+        }
+    }
+    let counters = bridge.stop();
+    assert!(counters.iter().all(|link| link.received > 30 && link.sent > 30), "{counters:?}");
+    Ok(())
+}
+
+fn tcp(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    let _server = hosts.right.command("iperf3").arg("-s").stdout(Stdio::null()).spawn()?;
+    assert!(hosts.right.wait_listening(Transport::Tcp, 5201, LIMIT)?);
+    for address in ADDRESSES {
+        for direction in [&[][..], &["-R"][..]] {
+            let said = hosts
+                .left
+                .command("iperf3")
+                .args(["-c", address, "-t", "1", "-J"])
+                .args(direction)
+                .run()?;
+            let rate = bits_per_second(&said, "/end/sum_received/bits_per_second")?;
+            eprintln!("{backend:?}: TCP {address} {direction:?}: {:.2} Gbit/s", rate / 1e9);
+            assert!(rate > 50e6, "{rate} bit/s: retransmissions rule");
+        }
+    }
+    hosts.assert_no_checksum_errors()?;
+    let counters = bridge.stop();
+    assert!(counters.iter().all(|link| link.partial > 0), "the peers send partial: {counters:?}");
+    Ok(())
+}
+
+fn udp(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    let _server = hosts.right.command("iperf3").arg("-s").stdout(Stdio::null()).spawn()?;
+    assert!(hosts.right.wait_listening(Transport::Tcp, 5201, LIMIT)?);
+    for address in ADDRESSES {
+        let arguments = ["-c", address, "-u", "-b", "100M", "-l", "1400", "-t", "1", "-J"];
+        let said = hosts.left.command("iperf3").args(arguments).run()?;
+        let rate = bits_per_second(&said, "/end/sum/bits_per_second")?;
+        let lost = bits_per_second(&said, "/end/sum/lost_percent")?;
+        eprintln!("{backend:?}: UDP {address}: {:.0} Mbit/s, {lost:.1} % lost", rate / 1e6);
+        assert!(lost < 50.0, "{lost} % lost");
+    }
+    hosts.assert_no_checksum_errors()?;
+    let counters = bridge.stop();
+    assert!(counters[0].partial > 0, "{counters:?}");
+    Ok(())
+}
+
+fn bits_per_second(json: &str, pointer: &str) -> Result<f64, Failed> {
+    let value: serde_json::Value = serde_json::from_str(json)?;
+    value.pointer(pointer).and_then(serde_json::Value::as_f64).ok_or(Failed::from(json))
+}
+
+/// A datagram whose payload was changed on its way must not be made valid by us.
+fn flipped_bit(backend: Backend) -> Result<(), Failed> {
+    const PORT: u16 = 4000;
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    let sockets = hosts.right.run(|| {
+        let sockets = [("0.0.0.0", PORT), ("::", PORT + 1)].map(std::net::UdpSocket::bind);
+        sockets.into_iter().collect::<Result<Vec<_>, _>>()
+    })??;
+    let before = [hosts.right.counter("UdpInDatagrams")?, hosts.right.counter("Udp6InDatagrams")?];
+    // Frames as another host would send them: complete checksums, then one bit of the payload
+    // flipped in every second one.
+    hosts.send_raw_datagrams(PORT, 10)?;
+    let sum = |name: &str| hosts.right.counter(name);
+    let arrived = || -> Result<bool, Failed> {
+        let good = [sum("UdpInDatagrams")? - before[0], sum("Udp6InDatagrams")? - before[1]];
+        Ok(good == [5, 5] && sum("UdpInCsumErrors")? == 5 && sum("Udp6InCsumErrors")? == 5)
+    };
+    let all = gatewright_testbed::wait_until(LIMIT, || {
+        let mut buffer = [0; 100];
+        for socket in &sockets {
+            socket.set_nonblocking(true).unwrap();
+            while socket.recv(&mut buffer).is_ok() {}
+        }
+        arrived().unwrap_or(false)
+    });
+    let counters = bridge.stop();
+    assert!(
+        all,
+        "5 good and 5 corrupt of each family: UDP {} and {}, checksum errors {} and {}; {counters:?}",
+        sum("UdpInDatagrams")?,
+        sum("Udp6InDatagrams")?,
+        sum("UdpInCsumErrors")?,
+        sum("Udp6InCsumErrors")?,
+    );
+    Ok(())
+}
+
+/// The kernel in the middle forwards, and has the addresses that are asked for: only the link
+/// keeps it from answering.
+fn kernel_is_silent(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    hosts.middle.sysctl("net.ipv4.ip_forward", "1")?;
+    hosts.middle.ip(&["address", "add", "192.0.2.77/24", "dev", "m0"])?;
+    let ask = || -> Result<bool, Failed> {
+        let arguments = ["-c", "1", "-W", "1", "192.0.2.77"];
+        Ok(hosts.left.command("ping").args(arguments).output()?.status.success())
+    };
+    assert!(ask()?, "without a link the kernel answers");
+    let bridge = Bridge::start(&hosts, backend)?;
+    assert!(!ask()?, "with an exclusive link it does not");
+    bridge.stop();
+    assert!(ask()?, "and it does again when the link is closed");
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! One packet: the only handle of its chunk.
 #![expect(unsafe_code, reason = "a packet is a raw chunk of the slab; 8 octets instead of 40")]
 
-use crate::{Meta, pool::Home};
+use crate::{Meta, Pool, pool::Home};
 use std::{fmt, marker::PhantomData, ptr::NonNull};
 
 /// Octets that [`Head`] may take at the front of each chunk.
@@ -228,6 +228,12 @@ impl Packet {
         let before = self.len();
         self.head_mut().len += narrow(octets);
         Ok(self.octets_mut().split_at_mut(before).1)
+    }
+
+    /// Whether its chunk is one of `pool`: a link sends only what is in the slab it shares with the
+    /// kernel.
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        self.head().home == pool.home
     }
 
     /// Leaves for another worker.

@@ -58,6 +58,9 @@ pub enum NextHop {
     Neighbour(IpAddr),
     /// Everyone on the link.
     Broadcast,
+    /// The station with this 48-bit link-layer address: a layer that was asked by a station answers
+    /// it, whether or not its IP address is known.
+    Station([u8; 6]),
 }
 
 /// What a packet carries beside its octets; a new packet has the default.

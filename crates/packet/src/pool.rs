@@ -118,7 +118,7 @@ const CHUNKS_MAX: usize = 1 << 20;
 /// Neither `Send` nor `Sync`: it is made on the worker that uses it.
 #[derive(Debug)]
 pub struct Pool {
-    home: NonNull<Home>,
+    pub(crate) home: NonNull<Home>,
 }
 
 impl Pool {

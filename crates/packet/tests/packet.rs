@@ -150,3 +150,11 @@ fn shapes_that_make_no_slab_are_refused() {
     let pool = Pool::new(1, CHUNK_SIZE_DATAGRAM).unwrap();
     assert!(pool.packet_len_max() >= 65_535 + DATA_OFFSET, "the largest datagram and its headers");
 }
+
+#[test]
+fn a_packet_knows_its_pool() {
+    let [frames, datagrams] =
+        [CHUNK_SIZE, CHUNK_SIZE_DATAGRAM].map(|size| Pool::new(1, size).unwrap());
+    let packet = datagrams.packet().unwrap();
+    assert!(packet.is_of(&datagrams) && !packet.is_of(&frames));
+}

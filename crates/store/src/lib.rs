@@ -1,0 +1,19 @@
+//! The one database: what a CSE must not forget, and who did what.
+//!
+//! [`Database::open`] reads the stored rows back; [`Database::start`] gives a [`Writer`], whose
+//! thread commits whatever is queued as one transaction (SQLite, write-ahead log,
+//! `synchronous=FULL`) and reports the number of the last batch that is on disk. Nothing else
+//! here knows what the rows mean.
+//!
+//! A commit that fails (a full disk, a damaged file) changes nothing: it is reported as
+//! [`Report::Failed`], every batch made before the failure was heard of is refused, and what was
+//! stored stays.
+#![forbid(unsafe_code)]
+
+mod audit;
+mod database;
+mod writer;
+
+pub use audit::{Entry, Verified, verify};
+pub use database::{Database, Options, Restored, StoreError};
+pub use writer::{Counters, Report, Writer};

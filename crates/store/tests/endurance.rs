@@ -1,0 +1,258 @@
+//! kill -9 at ten points, and a disk that is really full.
+//!
+//! The child is this same program: it runs a CSE over a store, creates named contentInstances
+//! and says each name only when its answer came out. It is killed in the middle, started again,
+//! and asked to create everything that was not acknowledged; in the end the set of names
+//! acknowledged equals the set stored, each once.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_onem2m::{Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token};
+use gatewright_store::{Database, Options, Report};
+use libtest_mimic::{Arguments, Trial};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, SystemTime};
+
+/// Says to this program that it is the child, and where its database lies.
+const CHILD: &str = "GATEWRIGHT_STORE_CHILD";
+/// Names that each round creates.
+const NAMES: usize = 4_000;
+/// Times that the child is killed.
+const KILLS: usize = 10;
+/// Requests that the child keeps unanswered at once.
+const AT_ONCE: usize = 32;
+
+fn main() -> ExitCode {
+    if let Some(path) = std::env::var_os(CHILD) {
+        child(Path::new(&path));
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::from_args();
+    let small_disk = SmallDisk::mount();
+    let no_disk = small_disk.is_none();
+    let trials = vec![
+        Trial::test("acknowledged_equals_stored_over_kill_9", || {
+            kill_9();
+            Ok(())
+        }),
+        Trial::test("a_full_disk_refuses_and_keeps_what_it_has", move || {
+            full_disk(small_disk.as_ref().expect("mounted"));
+            Ok(())
+        })
+        .with_ignored_flag(no_disk),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A CSE, its store, and the names whose creation is not yet answered.
+struct Running {
+    cse: Cse,
+    writer: gatewright_store::Writer,
+    reports: std::sync::mpsc::Receiver<Report>,
+    asked: BTreeMap<Token, String>,
+    next: u64,
+}
+
+impl Running {
+    fn open(path: &Path, options: &Options) -> Self {
+        let (database, restored) = Database::open(path, options).unwrap();
+        let mut config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        config.admin = Some("CAdmin".to_owned());
+        let (cse, unreadable) = Cse::open(config, now(), restored.rows, restored.next_seq);
+        assert_eq!(unreadable, 0);
+        let (sender, reports) = channel();
+        let writer = database.start(move |report| drop(sender.send(report))).unwrap();
+        let mut running = Self { cse, writer, reports, asked: BTreeMap::new(), next: 0 };
+        running.ask("container", "cse-mn", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        while !running.asked.is_empty() {
+            running.wait();
+        }
+        running
+    }
+
+    fn ask(&mut self, name: &str, to: &str, kind: Kind, content: &str) {
+        self.next += 1;
+        let token = Token(self.next);
+        self.asked.insert(token, name.to_owned());
+        let request = Request::new(Operation::Create, to, "CAdmin", format!("{}", self.next))
+            .creating(kind, content);
+        self.cse.handle(now(), Input::Request { token, request });
+    }
+
+    fn create(&mut self, name: &str) {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{name}"}}}}"#);
+        self.ask(name, "cse-mn/c", Kind::ContentInstance, &content);
+    }
+
+    /// Hands on what the machine wants stored; the names answered, with their status.
+    fn drain(&mut self) -> Vec<(String, u16)> {
+        let mut answered = Vec::new();
+        while let Some(output) = self.cse.poll_output() {
+            match output {
+                Output::Store(batch) => self.writer.push(batch).unwrap(),
+                Output::Respond { token, response } => {
+                    let name = self.asked.remove(&token).unwrap();
+                    answered.push((name, response.status.number()));
+                }
+            }
+        }
+        answered
+    }
+
+    /// Waits for one report of the writer.
+    fn wait(&mut self) -> Vec<(String, u16)> {
+        let mut answered = self.drain();
+        if !answered.is_empty() {
+            return answered;
+        }
+        match self.reports.recv_timeout(Duration::from_secs(10)).unwrap() {
+            Report::Committed(number) => self.cse.handle(now(), Input::Committed(number)),
+            Report::Failed { number, .. } => self.cse.handle(now(), Input::Failed(number)),
+        }
+        answered.append(&mut self.drain());
+        answered
+    }
+}
+
+/// Creates the names that come in on standard input, and says those that are stored.
+fn child(path: &Path) {
+    let mut running = Running::open(path, &Options::default());
+    let names: Vec<String> = std::io::stdin().lock().lines().map(Result::unwrap).collect();
+    let mut names = names.iter();
+    let mut out = std::io::stdout().lock();
+    loop {
+        while running.asked.len() < AT_ONCE
+            && let Some(name) = names.next()
+        {
+            running.create(name);
+        }
+        if running.asked.is_empty() {
+            return;
+        }
+        for (name, status) in running.wait() {
+            assert!(matches!(status, 2001 | 4105), "{name}: {status}");
+            writeln!(out, "{name}").unwrap();
+        }
+        out.flush().unwrap();
+    }
+}
+
+fn spawn(path: &Path, names: &BTreeSet<String>) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .env(CHILD, path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let text: String = names.iter().flat_map(|name| [name, "\n"]).collect();
+    std::thread::spawn(move || input.write_all(text.as_bytes()));
+    child
+}
+
+fn kill_9() {
+    let place = scratch("kill-9");
+    let path = place.join("cse.db");
+    let mut wanted: BTreeSet<String> = (0..NAMES).map(|number| format!("n{number:05}")).collect();
+    let mut acknowledged = BTreeSet::new();
+    for round in 0..=KILLS {
+        let mut child = spawn(&path, &wanted);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // A different point each time: in the first commits, between, and in the middle.
+        let kill_after = if round < KILLS { 1 + round * 37 } else { usize::MAX };
+        for (count, name) in lines.map_while(Result::ok).enumerate() {
+            if count == kill_after {
+                child.kill().unwrap();
+            }
+            assert!(wanted.remove(&name), "{name} was acknowledged before");
+            acknowledged.insert(name);
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), round == KILLS, "round {round}: {status}");
+    }
+    assert!(wanted.is_empty(), "{} were never acknowledged", wanted.len());
+    let mut stored = Vec::new();
+    let (database, restored) = Database::open(&path, &Options::default()).unwrap();
+    for (_, body) in &restored.rows {
+        if body.starts_with(r#"{"m2m:cin""#) {
+            let name = body.split(r#""rn":""#).nth(1).unwrap().split('"').next().unwrap();
+            stored.push(name.to_owned());
+        }
+    }
+    drop(database);
+    let set: BTreeSet<String> = stored.iter().cloned().collect();
+    assert_eq!(stored.len(), set.len(), "each once");
+    assert_eq!(set, acknowledged);
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+/// A file system of two megabytes; mounting one needs root.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let path = scratch("small-disk");
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "gatewright-test"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success()).then_some(Self(path))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn full_disk(disk: &SmallDisk) {
+    let path = disk.0.join("cse.db");
+    let mut running = Running::open(&path, &Options::default());
+    let mut acknowledged = BTreeSet::new();
+    let mut refused = 0;
+    for number in 0..10_000 {
+        running.create(&format!("n{number}"));
+        while !running.asked.is_empty() {
+            for (name, status) in running.wait() {
+                match status {
+                    2001 => drop(acknowledged.insert(name)),
+                    5000 => refused += 1,
+                    other => panic!("{name}: {other}"),
+                }
+            }
+        }
+        if refused == 3 {
+            break;
+        }
+    }
+    assert_eq!(refused, 3, "the disk filled");
+    assert!(acknowledged.len() > 100);
+    assert_eq!(running.cse.resources(), acknowledged.len() + 2);
+    drop(running);
+    // What was acknowledged is there, and reading it back needs no room.
+    let reopened = Running::open(&path, &Options::default());
+    assert_eq!(reopened.cse.resources(), acknowledged.len() + 2);
+}

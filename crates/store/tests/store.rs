@@ -1,0 +1,238 @@
+//! What is committed comes back; what is refused changes nothing.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_onem2m::{Batch, Record};
+use gatewright_store::{Database, Entry, Options, Report, StoreError, Writer, verify};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("store-{name}"));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("cse.db")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(database: Database) -> (Writer, Receiver<Report>) {
+    let (sender, receiver) = channel();
+    let writer = database.start(move |report| drop(sender.send(report))).unwrap();
+    (writer, receiver)
+}
+
+fn put(number: u64, seq: u64, body: &str) -> Batch {
+    let records = vec![Record::Put { seq, body: body.into() }];
+    Batch { number, epoch: 0, next_seq: seq + 1, records }
+}
+
+fn wait(reports: &Receiver<Report>) -> Report {
+    reports.recv_timeout(Duration::from_secs(10)).unwrap()
+}
+
+/// Waits until the batch `number` is known to be stored.
+fn wait_for(reports: &Receiver<Report>, number: u64) {
+    loop {
+        match wait(reports) {
+            Report::Committed(reached) if reached >= number => return,
+            Report::Committed(_) => {}
+            Report::Failed { cause, .. } => panic!("{cause}"),
+        }
+    }
+}
+
+fn bodies(path: &Path) -> Vec<(u64, String)> {
+    let (_, restored) = Database::open(path, &Options::default()).unwrap();
+    restored.rows.into_iter().map(|(seq, body)| (seq, body.to_string())).collect()
+}
+
+#[test]
+fn what_is_committed_comes_back_in_order() {
+    let place = Place::new("order");
+    let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+    assert_eq!((restored.rows.len(), restored.next_seq), (0, 1));
+    let (writer, reports) = start(database);
+    for seq in [3, 1, 2] {
+        writer.push(put(seq, seq, &format!("body {seq}"))).unwrap();
+    }
+    let delete = vec![Record::Delete { seq: 2 }, Record::Put { seq: 1, body: "new".into() }];
+    writer.push(Batch { number: 4, epoch: 0, next_seq: 9, records: delete }).unwrap();
+    wait_for(&reports, 4);
+    drop(writer);
+    let (_, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+    let rows: Vec<(u64, &str)> = restored.rows.iter().map(|(seq, body)| (*seq, &**body)).collect();
+    assert_eq!(rows, [(1, "new"), (3, "body 3")]);
+    assert_eq!(restored.next_seq, 9, "a number is not given twice, even of a deleted row");
+}
+
+#[test]
+fn a_database_has_one_writer() {
+    let place = Place::new("lock");
+    let first = Database::open(&place.file(), &Options::default()).unwrap();
+    let second = Database::open(&place.file(), &Options::default());
+    assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
+    drop(first);
+    assert!(Database::open(&place.file(), &Options::default()).is_ok());
+}
+
+#[test]
+fn a_file_of_another_program_is_not_touched() {
+    let place = Place::new("foreign");
+    let other = rusqlite::Connection::open(place.file()).unwrap();
+    other.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    drop(other);
+    let before = std::fs::read(place.file()).unwrap();
+    let opened = Database::open(&place.file(), &Options::default());
+    assert!(matches!(opened, Err(StoreError::Foreign(_))), "{opened:?}");
+    assert_eq!(std::fs::read(place.file()).unwrap(), before);
+    std::fs::write(place.file(), [7; 4096]).unwrap();
+    let opened = Database::open(&place.file(), &Options::default());
+    assert!(matches!(opened, Err(StoreError::Database(_))), "{opened:?}");
+}
+
+#[test]
+fn a_full_store_refuses_and_keeps_what_it_has() {
+    let place = Place::new("full");
+    let mut options = Options::default();
+    options.octets_max = Some(64 * 1024);
+    let (database, _) = Database::open(&place.file(), &options).unwrap();
+    let (writer, reports) = start(database);
+    let mut stored = 0;
+    let refused = loop {
+        let number = stored + 1;
+        writer.push(put(number, number, &"x".repeat(4_000))).unwrap();
+        match wait(&reports) {
+            Report::Committed(number) => stored = number,
+            Report::Failed { number, .. } => break number,
+        }
+    };
+    assert!(stored > 3);
+    assert_eq!(refused, stored + 1);
+    // Made before its maker heard of the failure: refused without a word.
+    writer.push(put(refused + 1, 900, "stale")).unwrap();
+    // Made after: room is made first.
+    let records = vec![Record::Delete { seq: 1 }];
+    let number = refused + 2;
+    writer.push(Batch { number, epoch: 1, next_seq: 901, records }).unwrap();
+    assert_eq!(wait(&reports), Report::Committed(number));
+    assert_eq!((writer.counters().failures, writer.counters().stale), (1, 1));
+    drop(writer);
+    let rows = bodies(&place.file());
+    let kept: Vec<u64> = rows.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(kept, (2..=stored).collect::<Vec<u64>>());
+}
+
+#[test]
+fn too_many_waiting_batches_come_back() {
+    let (database, _) = {
+        let mut options = Options::default();
+        options.batches_max = 0;
+        Database::in_memory(&options).unwrap()
+    };
+    let (writer, _) = start(database);
+    let batch = put(1, 1, "x");
+    assert_eq!(writer.push(batch.clone()), Err(batch));
+}
+
+/// A log cut short anywhere, as a crash of the machine may leave it: what was committed before
+/// the cut is there, in order, and nothing else.
+#[test]
+fn a_truncated_log_gives_a_prefix() {
+    let place = Place::new("truncated");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    for number in 1..=20 {
+        writer.push(put(number, number, &format!("body {number}"))).unwrap();
+        wait_for(&reports, number);
+    }
+    let log = place.0.join("cse.db-wal");
+    let (file_octets, log_octets) =
+        (std::fs::read(place.file()).unwrap(), std::fs::read(&log).unwrap());
+    drop(writer);
+    let mut lengths = Vec::new();
+    for cut in (0..=log_octets.len()).step_by(1_500) {
+        let copy = Place::new("truncated-copy");
+        std::fs::write(copy.file(), &file_octets).unwrap();
+        std::fs::write(copy.0.join("cse.db-wal"), &log_octets[..cut]).unwrap();
+        match Database::open(&copy.file(), &Options::default()) {
+            Ok((_, restored)) => {
+                for (at, (seq, body)) in restored.rows.iter().enumerate() {
+                    assert_eq!((*seq, &**body), (at as u64 + 1, &*format!("body {}", at + 1)));
+                }
+                lengths.push(restored.rows.len());
+            }
+            Err(error) => panic!("cut at {cut}: {error}"),
+        }
+    }
+    assert!(lengths.is_sorted(), "{lengths:?}");
+    assert_eq!(lengths.first(), Some(&0));
+    assert!(lengths.last().is_some_and(|&length| length >= 19), "{lengths:?}");
+}
+
+#[test]
+fn a_truncated_file_is_refused_and_left_alone() {
+    let place = Place::new("damaged");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    for number in 1..=50 {
+        writer.push(put(number, number, &"x".repeat(1_000))).unwrap();
+    }
+    wait_for(&reports, 50);
+    drop(writer);
+    let octets = std::fs::read(place.file()).unwrap();
+    let half = &octets[..octets.len() / 2];
+    std::fs::write(place.file(), half).unwrap();
+    let opened = Database::open(&place.file(), &Options::default());
+    assert!(matches!(opened, Err(StoreError::Database(_))), "{opened:?}");
+    assert!(std::fs::read(place.file()).unwrap().len() >= half.len());
+}
+
+#[test]
+fn the_audit_chain_shows_any_change() {
+    let place = Place::new("audit");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    for number in 1..=5 {
+        writer.audit(Entry { at_micros: number, text: format!("Ca retrieves x{number}") });
+        writer.push(put(number, number, "x")).unwrap();
+        wait_for(&reports, number);
+    }
+    drop(writer);
+    let sound = verify(&place.file()).unwrap();
+    assert_eq!((sound.entries, sound.broken_at), (5, None));
+    // Goes on where it ended after a restart.
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, _) = start(database);
+    writer.audit(Entry { at_micros: 6, text: "Cb deletes x".to_owned() });
+    drop(writer);
+    assert_eq!(verify(&place.file()).unwrap().entries, 6);
+    for (change, at) in [
+        ("UPDATE audit SET entry = 'Cz retrieves x3' WHERE number = 3", 3),
+        ("UPDATE audit SET at = 9 WHERE number = 2", 2),
+        ("DELETE FROM audit WHERE number = 1", 2),
+    ] {
+        let tampered = rusqlite::Connection::open(place.file()).unwrap();
+        tampered.execute(change, []).unwrap();
+        drop(tampered);
+        assert_eq!(verify(&place.file()).unwrap().broken_at, Some(at), "{change}");
+    }
+}

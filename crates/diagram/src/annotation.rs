@@ -1,0 +1,287 @@
+//! What art cannot say, behind the word `where`: constants, types, lengths, other names.
+
+use crate::{
+    codes,
+    expression::{Expression, Operator},
+    names::number,
+};
+use gatewright_diagnostic::{Diagnostic, SourceId, Span};
+
+/// Nested brackets in a length, at most.
+const DEPTH_MAX: usize = 16;
+
+/// One item of the list.
+#[derive(Clone, Debug)]
+pub(crate) enum Annotation {
+    /// The header stands at the end of the packet.
+    Trailer,
+    /// Something about one field.
+    Field { target: Target, rename: Option<String>, says: Option<Says>, span: Span },
+}
+
+/// Which field is meant.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// By its `snake_case` name.
+    Name(String),
+    /// As drawn.
+    Written(String),
+}
+
+/// What is said about a field.
+#[derive(Clone, Debug)]
+pub(crate) enum Says {
+    /// `= 4`
+    Constant(u128),
+    /// `: reserved`
+    Reserved,
+    /// `: checksum`
+    Checksum,
+    /// `: octets`
+    Octets,
+    /// `: rest`
+    Rest,
+    /// `: [ihl * 4 - 20]`
+    Length(Expression),
+    /// `: Ipv4Addr`
+    Type(String),
+}
+
+/// Splits the drawing from its annotations: octet where `where` begins, if it is there.
+pub(crate) fn find(text: &str) -> Option<usize> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_start();
+        if trimmed.strip_prefix("where").is_some_and(|rest| rest.starts_with(char::is_whitespace)) {
+            return Some(at + line.len() - trimmed.len());
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// Reads the list; `base` is the octet of the user's file where `text` begins.
+pub(crate) fn read(text: &str, base: usize) -> Result<Vec<Annotation>, Diagnostic> {
+    let mut reader = Reader { tokens: tokens(text, base)?, at: 0 };
+    reader.expect_word("where")?;
+    let mut annotations = Vec::new();
+    while !reader.is_at_end() {
+        annotations.push(reader.annotation()?);
+        if !reader.is_at_end() {
+            reader.expect_sign(',')?;
+        }
+    }
+    Ok(annotations)
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Token {
+    Word(String),
+    Quoted(String),
+    Number(u128),
+    Sign(char),
+    End,
+}
+
+fn tokens(text: &str, base: usize) -> Result<Vec<(Token, Span)>, Diagnostic> {
+    let place = |from: usize, to: usize| Span::new(SourceId::default(), base + from, base + to);
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        let at = text.len() - rest.len();
+        let Some(first) = rest.chars().next() else { break };
+        let length = if first == '"' {
+            rest.get(1..).and_then(|rest| rest.find('"')).map_or(rest.len(), |length| length + 2)
+        } else {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '#';
+            rest.find(|c| !word(c)).unwrap_or(rest.len()).max(first.len_utf8())
+        };
+        let (taken, after) = rest.split_at(length);
+        let span = place(at, at + length);
+        let token = if first == '"' {
+            let words = taken.trim_matches('"').split_whitespace().collect::<Vec<_>>();
+            Token::Quoted(words.join(" "))
+        } else if first.is_ascii_digit() {
+            let Some(value) = number(taken) else {
+                return Err(bad(span, format!("`{taken}` is not a number")));
+            };
+            Token::Number(value)
+        } else if first.is_ascii_alphabetic() || first == '_' {
+            Token::Word(taken.trim_start_matches("r#").to_owned())
+        } else {
+            Token::Sign(first)
+        };
+        tokens.push((token, span));
+        rest = after;
+    }
+    tokens.push((Token::End, place(text.len(), text.len())));
+    Ok(tokens)
+}
+
+fn bad(span: Span, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(&codes::BAD_ANNOTATION, span, message)
+        .help("an example: `where version = 4, source: Ipv4Addr, options: [ihl * 4 - 20]`")
+}
+
+struct Reader {
+    tokens: Vec<(Token, Span)>,
+    at: usize,
+}
+
+impl Reader {
+    /// The token to read; the list always ends in [`Token::End`], where reading stays.
+    fn peek(&self) -> (&Token, Span) {
+        match self.tokens.get(self.at).or(self.tokens.last()) {
+            Some((token, span)) => (token, *span),
+            None => (&Token::End, Span::default()),
+        }
+    }
+
+    fn next(&mut self) -> (Token, Span) {
+        let (token, span) = self.peek();
+        let next = (token.clone(), span);
+        self.at += 1;
+        next
+    }
+
+    fn is_at_end(&self) -> bool {
+        *self.peek().0 == Token::End
+    }
+
+    fn takes(&mut self, sign: char) -> bool {
+        let takes = *self.peek().0 == Token::Sign(sign);
+        self.at += usize::from(takes);
+        takes
+    }
+
+    fn unexpected(&self, wanted: &str) -> Diagnostic {
+        let (token, span) = self.peek();
+        let found = match token {
+            Token::Word(word) => format!("`{word}`"),
+            Token::Quoted(text) => format!("\"{text}\""),
+            Token::Number(number) => format!("`{number}`"),
+            Token::Sign(sign) => format!("`{sign}`"),
+            Token::End => "the end".to_owned(),
+        };
+        bad(span, format!("expected {wanted}, found {found}"))
+    }
+
+    fn expect_sign(&mut self, sign: char) -> Result<(), Diagnostic> {
+        if self.takes(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
+    }
+
+    fn expect_word(&mut self, wanted: &str) -> Result<(), Diagnostic> {
+        if self.word("a word")? == wanted {
+            return Ok(());
+        }
+        self.at -= 1;
+        Err(self.unexpected(&format!("`{wanted}`")))
+    }
+
+    fn word(&mut self, wanted: &str) -> Result<String, Diagnostic> {
+        match self.peek().0.clone() {
+            Token::Word(word) => {
+                self.at += 1;
+                Ok(word)
+            }
+            _ => Err(self.unexpected(wanted)),
+        }
+    }
+
+    fn annotation(&mut self) -> Result<Annotation, Diagnostic> {
+        let (_, start) = self.peek();
+        let target = match self.peek().0.clone() {
+            Token::Quoted(written) => {
+                self.at += 1;
+                Target::Written(written)
+            }
+            _ => Target::Name(self.word("the name of a field")?),
+        };
+        if matches!(&target, Target::Name(name) if name == "trailer")
+            && matches!(self.peek().0, Token::End | Token::Sign(','))
+        {
+            return Ok(Annotation::Trailer);
+        }
+        let rename = if *self.peek().0 == Token::Word("as".to_owned()) {
+            self.at += 1;
+            Some(self.word("the new name")?)
+        } else {
+            None
+        };
+        let says = self.says()?;
+        if rename.is_none() && says.is_none() {
+            return Err(self.unexpected("`as`, `=` or `:`"));
+        }
+        Ok(Annotation::Field { target, rename, says, span: start })
+    }
+
+    fn says(&mut self) -> Result<Option<Says>, Diagnostic> {
+        if self.takes('=') {
+            return if let (Token::Number(value), _) = self.next() {
+                Ok(Some(Says::Constant(value)))
+            } else {
+                self.at -= 1;
+                Err(self.unexpected("a number"))
+            };
+        }
+        if !self.takes(':') {
+            return Ok(None);
+        }
+        if self.takes('[') {
+            let length = self.sum(0)?;
+            self.expect_sign(']')?;
+            return Ok(Some(Says::Length(length)));
+        }
+        Ok(Some(match self.word("a type or `[length]`")?.as_str() {
+            "reserved" => Says::Reserved,
+            "checksum" => Says::Checksum,
+            "octets" => Says::Octets,
+            "rest" => Says::Rest,
+            name => Says::Type(name.to_owned()),
+        }))
+    }
+
+    fn sum(&mut self, depth: usize) -> Result<Expression, Diagnostic> {
+        let mut left = self.product(depth)?;
+        loop {
+            let operator = match self.peek().0 {
+                Token::Sign('+') => Operator::Add,
+                Token::Sign('-') => Operator::Subtract,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.product(depth)?;
+            left = Expression::Binary(Box::new(left), operator, Box::new(right));
+        }
+    }
+
+    fn product(&mut self, depth: usize) -> Result<Expression, Diagnostic> {
+        let mut left = self.operand(depth)?;
+        while self.takes('*') {
+            let right = self.operand(depth)?;
+            left = Expression::Binary(Box::new(left), Operator::Multiply, Box::new(right));
+        }
+        Ok(left)
+    }
+
+    fn operand(&mut self, depth: usize) -> Result<Expression, Diagnostic> {
+        if depth > DEPTH_MAX {
+            return Err(self.unexpected(&format!("at most {DEPTH_MAX} nested brackets")));
+        }
+        match self.next() {
+            (Token::Word(name), _) => Ok(Expression::Field(name)),
+            (Token::Number(value), span) => (u32::try_from(value).map(Expression::Number))
+                .map_err(|_| bad(span, format!("`{value}` is more octets than any packet has"))),
+            (Token::Sign('('), _) => {
+                let inner = self.sum(depth + 1)?;
+                self.expect_sign(')')?;
+                Ok(inner)
+            }
+            _ => {
+                self.at -= 1;
+                Err(self.unexpected("a number or the name of a field"))
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Drawn fields and annotations to a [`Layout`] that cannot be wrong.
+
+use crate::{
+    annotation::{Annotation, Says, Target},
+    art::Drawn,
+    codes,
+    layout::{Field, Kind, Layout, NUMBER_BITS_MAX, Role, Variable},
+    names::{self, Naming},
+};
+use gatewright_diagnostic::{Diagnostic, Span, nearest};
+use std::collections::HashSet;
+
+/// Fields of one header, at most.
+const FIELDS_MAX: usize = 512;
+
+/// Octets of the fixed part, at most: an IP packet holds no more.
+const OCTETS_MAX: u32 = 65_535;
+
+/// A length is computed from fields of at most this many bits.
+const LENGTH_BITS_MAX: u32 = 32;
+
+/// A field between being drawn and being placed.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) naming: Naming,
+    pub(crate) width: u32,
+    pub(crate) says: Option<Says>,
+    pub(crate) span: Span,
+}
+
+/// The parts of a drawing: continued ones joined, constant bits next to each other merged.
+pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
+    let mut parts: Vec<Part> = Vec::new();
+    for drawn in drawn {
+        let mut naming = names::read(drawn);
+        naming.variable |= drawn.variable;
+        let mut width = drawn.width;
+        if let Some(octets) = naming.bracketed.filter(|_| !naming.variable) {
+            let bits = octets.saturating_mul(8);
+            if drawn.full_row {
+                width = bits;
+            } else if bits != width && octets != width {
+                let message = format!("`({octets})` stands in a field of {width} bits");
+                return Err(Diagnostic::error(&codes::WRONG_WIDTH, drawn.span, message)
+                    .help("a number in brackets is the width in octets"));
+            }
+        }
+        let constant_only = |naming: &Naming| naming.name.is_empty() && !naming.variable;
+        match parts.last_mut() {
+            Some(last) if naming.continued => last.width += width,
+            // `...` in one row and in the next: the same open part.
+            Some(last) if last.naming.variable && naming.variable && naming.name.is_empty() => {}
+            Some(Part { naming: last, width: bits, .. })
+                if constant_only(&naming) && constant_only(last) && *bits + width <= 128 =>
+            {
+                let (high, low) = (last.constant.unwrap_or(0), naming.constant.unwrap_or(0));
+                if last.constant.is_none() || naming.constant.is_none() {
+                    return Err(no_name(drawn.span));
+                }
+                last.constant = Some(high.checked_shl(width).unwrap_or(0) | low);
+                *bits += width;
+            }
+            _ => parts.push(Part { naming, width, says: None, span: drawn.span }),
+        }
+    }
+    name_patterns(&mut parts)?;
+    Ok(parts)
+}
+
+fn no_name(span: Span) -> Diagnostic {
+    Diagnostic::error(&codes::NO_NAME, span, "nothing names this field")
+        .help("write its name, `Reserved`, or its constant bits into it")
+}
+
+/// Constant bits without a name are called `pattern`, open text without one `data`.
+fn name_patterns(parts: &mut [Part]) -> Result<(), Diagnostic> {
+    let mut patterns = 0;
+    for part in parts {
+        if !part.naming.name.is_empty() {
+            continue;
+        }
+        part.naming.name = if part.naming.variable {
+            "data".to_owned()
+        } else if part.naming.constant.is_some() {
+            patterns += 1;
+            if patterns == 1 { "pattern".to_owned() } else { format!("pattern_{patterns}") }
+        } else {
+            return Err(no_name(part.span));
+        };
+    }
+    Ok(())
+}
+
+/// Places the parts as the annotations say.
+pub(crate) fn layout(
+    name: &str,
+    mut parts: Vec<Part>,
+    annotations: Vec<Annotation>,
+) -> Result<Layout, Vec<Diagnostic>> {
+    let mut findings = Vec::new();
+    let mut layout =
+        Layout { name: name.to_owned(), trailer: false, fields: Vec::new(), variable: Vec::new() };
+    for annotation in annotations {
+        match annotation {
+            Annotation::Trailer => layout.trailer = true,
+            Annotation::Field { target, rename, says, span } => {
+                if let Err(finding) = annotate(&mut parts, &target, rename, says, span) {
+                    findings.push(finding);
+                }
+            }
+        }
+    }
+    for part in &parts {
+        findings.extend(place(&mut layout, part));
+    }
+    if findings.is_empty() {
+        findings.extend(whole(&layout, &parts));
+    }
+    if findings.is_empty() { Ok(layout) } else { Err(findings) }
+}
+
+fn annotate(
+    parts: &mut [Part],
+    target: &Target,
+    rename: Option<String>,
+    says: Option<Says>,
+    span: Span,
+) -> Result<(), Diagnostic> {
+    let names: Vec<String> = parts.iter().map(|part| part.naming.name.clone()).collect();
+    let part = parts.iter_mut().find(|part| match target {
+        Target::Name(name) => part.naming.name == *name,
+        Target::Written(written) => part.naming.written == *written,
+    });
+    let Some(part) = part else {
+        let (Target::Name(name) | Target::Written(name)) = target;
+        let message = format!("the diagram has no field `{name}`");
+        let unknown = Diagnostic::error(&codes::UNKNOWN_FIELD, span, message);
+        let near = nearest(&names::identifier(name), names.iter().map(String::as_str));
+        return Err(match near {
+            Some(near) => unknown.help(format!("did you mean `{near}`?")),
+            None => unknown.help(format!("its fields are {}", names.join(", "))),
+        });
+    };
+    if let Some(name) = rename {
+        part.naming.name = name;
+    }
+    if says.is_some() {
+        part.says = says;
+    }
+    Ok(())
+}
+
+/// Puts one part behind the others; the finding if it cannot stand there.
+fn place(layout: &mut Layout, part: &Part) -> Option<Diagnostic> {
+    let name = part.naming.name.clone();
+    let behind_rest = layout.variable.last().is_some_and(|last| last.length.is_none());
+    match &part.says {
+        Some(Says::Length(length)) => {
+            layout.variable.push(Variable { name, length: Some(length.clone()) });
+            return None;
+        }
+        Some(Says::Rest) => {
+            layout.variable.push(Variable { name, length: None });
+            return None;
+        }
+        _ if part.naming.variable => {
+            layout.variable.push(Variable { name, length: None });
+            return None;
+        }
+        // `|   Options   |  Padding  |` (RFC 791): the length counts the padding in.
+        _ if !layout.variable.is_empty() && name == "padding" => return None,
+        _ if !layout.variable.is_empty() => {
+            let before = layout.variable.last().map_or("", |last| last.name.as_str());
+            let message = format!("`{name}` stands behind `{before}`, whose length varies");
+            let help =
+                if behind_rest { "give the part before it a length" } else { "add it to the rest" };
+            return Some(
+                Diagnostic::error(&codes::AFTER_VARIABLE, part.span, message)
+                    .help(format!("{help}, or write `{name}: rest`")),
+            );
+        }
+        _ => {}
+    }
+    let field = field(part, name, layout.bits());
+    let misfit = misfit(&field);
+    let clash = (layout.fields.iter()).any(|other| {
+        other.name == field.name && field.role != Role::Reserved && other.role != Role::Reserved
+    });
+    layout.fields.push(field);
+    let finding = if let Some(message) = misfit {
+        Diagnostic::error(&codes::WRONG_WIDTH, part.span, message)
+    } else if clash {
+        let message = format!("a second field called `{}`", part.naming.name);
+        Diagnostic::error(&codes::SAME_NAME, part.span, message)
+            .help("rename one by `where \"NAME AS DRAWN\" as other_name`")
+    } else {
+        return None;
+    };
+    Some(finding)
+}
+
+fn field(part: &Part, name: String, offset: u32) -> Field {
+    let role = match (&part.says, part.naming.constant) {
+        (Some(Says::Constant(value)), _) => Role::Constant(*value),
+        (Some(Says::Reserved), _) => Role::Reserved,
+        (Some(Says::Checksum), _) => Role::Checksum,
+        (None, Some(value)) => Role::Constant(value),
+        (None, None) if names::is_reserved(&name) => Role::Reserved,
+        _ => Role::Value,
+    };
+    let kind = match &part.says {
+        Some(Says::Octets) => Kind::Octets,
+        Some(Says::Type(name)) => match name.as_str() {
+            "Ipv4Addr" => Kind::Ipv4,
+            "Ipv6Addr" => Kind::Ipv6,
+            "MacAddress" => Kind::Mac,
+            "number" => Kind::Number,
+            _ => Kind::Newtype(name.clone()),
+        },
+        _ => natural_kind(offset, part.width, role),
+    };
+    Field { name, offset, width: part.width, role, kind }
+}
+
+/// Numbers as far as machines have them; odd widths on octets are octets.
+pub(crate) fn natural_kind(offset: u32, width: u32, role: Role) -> Kind {
+    let number = width <= 32 || width == 64 || width == 128 || matches!(role, Role::Constant(_));
+    let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
+    if !number && octets { Kind::Octets } else { Kind::Number }
+}
+
+/// What is wrong with width, place or constant of a field.
+fn misfit(field: &Field) -> Option<String> {
+    let Field { name, offset, width, role, kind } = field;
+    let octets = offset % 8 == 0 && width % 8 == 0;
+    let needs = |bits: u32, what: &str| {
+        (*width != bits || !octets).then(|| {
+            format!("`{name}` has {width} bits at bit {offset}; {what} has {bits} on whole octets")
+        })
+    };
+    if *width == 0 {
+        return Some(format!("`{name}` has no bits"));
+    }
+    if let Role::Constant(value) = role
+        && *width < NUMBER_BITS_MAX
+        && value >> width != 0
+    {
+        return Some(format!("the constant {value} does not fit the {width} bits of `{name}`"));
+    }
+    if *role == Role::Checksum && (*width != 16 || offset % 16 != 0) {
+        return Some(format!(
+            "`{name}` has {width} bits; the Internet checksum has 16 on whole words"
+        ));
+    }
+    match kind {
+        Kind::Ipv4 => needs(32, "an IPv4 address"),
+        Kind::Ipv6 => needs(128, "an IPv6 address"),
+        Kind::Mac => needs(48, "a MAC address"),
+        Kind::Octets => (!octets).then(|| format!("`{name}` does not begin and end at octets")),
+        Kind::Number | Kind::Newtype(_) if *role == Role::Reserved => None,
+        Kind::Number | Kind::Newtype(_) => {
+            let touched = (offset % 8 + width).div_ceil(8) * 8;
+            (touched > NUMBER_BITS_MAX)
+                .then(|| format!("`{name}` of {width} bits is more than one number holds"))
+        }
+    }
+}
+
+/// What is wrong with the header as a whole.
+fn whole(layout: &Layout, parts: &[Part]) -> Option<Diagnostic> {
+    let span = match (parts.first(), parts.last()) {
+        (Some(first), Some(last)) => first.span.to(last.span),
+        _ => Span::default(),
+    };
+    let last_fixed =
+        parts.get(layout.fields.len().saturating_sub(1)).map_or(span, |part| part.span);
+    if layout.fields.len() > FIELDS_MAX || layout.octets() > OCTETS_MAX {
+        let message = format!("{} fields, {} octets", layout.fields.len(), layout.octets());
+        return Some(Diagnostic::error(&codes::TOO_LARGE, span, message));
+    }
+    if layout.fields.is_empty() {
+        let message = "the header has no fixed fields";
+        return Some(Diagnostic::error(&codes::NO_DIAGRAM, span, message));
+    }
+    if !layout.bits().is_multiple_of(8) {
+        let bits = layout.bits();
+        let message =
+            format!("the fixed fields have {bits} bits, {} short of an octet", 8 - bits % 8);
+        return Some(Diagnostic::error(&codes::NOT_OCTETS, last_fixed, message));
+    }
+    let mut seen = HashSet::new();
+    for variable in &layout.variable {
+        let span = (parts.iter().find(|part| part.naming.name == variable.name))
+            .map_or(span, |part| part.span);
+        let taken =
+            layout.fields.iter().any(|f| f.name == variable.name && f.role != Role::Reserved);
+        if taken || !seen.insert(&variable.name) {
+            let message = format!("a second field called `{}`", variable.name);
+            return Some(Diagnostic::error(&codes::SAME_NAME, span, message));
+        }
+        for name in variable.length.iter().flat_map(|length| length.fields()) {
+            let field = layout.fields.iter().find(|field| field.name == name);
+            let Some(field) = field.filter(|field| field.role != Role::Reserved) else {
+                let message = format!("the length of `{}` needs a field `{name}`", variable.name);
+                return Some(Diagnostic::error(&codes::UNKNOWN_FIELD, span, message));
+            };
+            let number = matches!(field.kind, Kind::Number | Kind::Newtype(_));
+            if !number || field.width > LENGTH_BITS_MAX || field.width == 1 {
+                let message = format!("`{name}` is not a number of 2 to 32 bits: no length");
+                return Some(Diagnostic::error(&codes::WRONG_WIDTH, span, message));
+            }
+        }
+    }
+    None
+}

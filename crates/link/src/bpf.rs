@@ -9,6 +9,8 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 // linux/bpf.h.
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
@@ -17,7 +19,10 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction(pub(crate) u8, pub(crate) u8, pub(crate) i16, pub(crate) i32);
 
+const LOAD_WORD: u8 = 0x61;
+const LOAD_IMMEDIATE_64: u8 = 0x18;
 const MOVE_IMMEDIATE: u8 = 0xb7;
+const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
 /// What a program is for.
@@ -25,6 +30,8 @@ const EXIT: u8 = 0x95;
 pub(crate) enum Kind {
     /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's ingress.
     Ingress,
+    /// `BPF_PROG_TYPE_XDP`, in an interface's driver.
+    Xdp,
 }
 
 /// Where a program is attached.
@@ -32,11 +39,102 @@ pub(crate) enum Kind {
 pub(crate) enum Hook {
     /// `BPF_TCX_INGRESS`: behind packet sockets, in front of the kernel's stack.
     Ingress,
+    /// `BPF_XDP` in the driver's own receive function (`XDP_FLAGS_DRV_MODE`).
+    XdpNative,
+    /// `BPF_XDP` behind the driver, for any of them (`XDP_FLAGS_SKB_MODE`).
+    XdpGeneric,
+}
+
+impl Hook {
+    /// `BPF_TCX_INGRESS`, `BPF_XDP`.
+    const fn attach_type(self) -> u32 {
+        match self {
+            Self::Ingress => 46,
+            Self::XdpNative | Self::XdpGeneric => 37,
+        }
+    }
+
+    const fn flags(self) -> u32 {
+        match self {
+            Self::Ingress => 0,
+            Self::XdpGeneric => 1 << 1,
+            Self::XdpNative => 1 << 2,
+        }
+    }
 }
 
 /// A program that drops everything (`TCX_DROP`, 2).
 pub(crate) const DROP_ALL: [Instruction; 2] =
     [Instruction(MOVE_IMMEDIATE, 0, 0, 2), Instruction(EXIT, 0, 0, 0)];
+
+/// A program that hands every frame to the AF_XDP socket of its receive queue in `sockets`, and
+/// drops it where there is none: an exclusive link never lets the kernel's stack have it.
+pub(crate) fn redirect_all(sockets: BorrowedFd<'_>) -> [Instruction; 6] {
+    // struct xdp_md: the fifth word is the index of the receive queue.
+    const RECEIVE_QUEUE: i16 = 16;
+    const MAP_BY_DESCRIPTOR: u8 = 1 << 4;
+    const XDP_DROP: i32 = 1;
+    const REDIRECT_MAP: i32 = 51;
+    [
+        Instruction(LOAD_WORD, 2 | (1 << 4), RECEIVE_QUEUE, 0),
+        Instruction(LOAD_IMMEDIATE_64, 1 | MAP_BY_DESCRIPTOR, 0, sockets.as_raw_fd()),
+        Instruction(0, 0, 0, 0),
+        Instruction(MOVE_IMMEDIATE, 3, 0, XDP_DROP),
+        Instruction(CALL, 0, 0, REDIRECT_MAP),
+        Instruction(EXIT, 0, 0, 0),
+    ]
+}
+
+/// The front of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// The front of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+#[derive(Default)]
+struct MapUpdate {
+    map_fd: u32,
+    _alignment: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Makes a map from receive queues to AF_XDP sockets (`BPF_MAP_TYPE_XSKMAP`).
+pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
+    const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+    let mut attributes = MapCreate {
+        map_type: BPF_MAP_TYPE_XSKMAP,
+        key_size: 4,
+        value_size: 4,
+        max_entries: queues,
+        map_flags: 0,
+    };
+    call(BPF_MAP_CREATE, &mut attributes)
+}
+
+/// Sets the socket of a receive queue.
+pub(crate) fn set_socket(
+    sockets: BorrowedFd<'_>,
+    queue: u32,
+    socket: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let value = socket.as_raw_fd();
+    let mut attributes = MapUpdate {
+        map_fd: sockets.as_raw_fd().cast_unsigned(),
+        key: (&raw const queue) as u64,
+        value: (&raw const value) as u64,
+        ..MapUpdate::default()
+    };
+    command(BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
+}
 
 /// The front of `union bpf_attr` for `BPF_PROG_LOAD`.
 #[repr(C)]
@@ -78,6 +176,7 @@ pub(crate) fn load(kind: Kind, name: &str, program: &[Instruction]) -> io::Resul
     let mut attributes = ProgLoad {
         prog_type: match kind {
             Kind::Ingress => 3,
+            Kind::Xdp => 6,
         },
         insn_cnt: u32::try_from(program.len()).unwrap_or(u32::MAX),
         insns: program.as_ptr() as u64,
@@ -89,34 +188,33 @@ pub(crate) fn load(kind: Kind, name: &str, program: &[Instruction]) -> io::Resul
 }
 
 /// Attaches a program to the interface with `index` for as long as the descriptor is open.
-pub(crate) fn attach(
-    program: BorrowedFd<'_>,
-    index: u32,
-    hook: Hook,
-    flags: u32,
-) -> io::Result<OwnedFd> {
+pub(crate) fn attach(program: BorrowedFd<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = LinkCreate {
         prog_fd: program.as_raw_fd().cast_unsigned(),
         target_ifindex: index,
-        attach_type: match hook {
-            Hook::Ingress => 46,
-        },
-        flags,
+        attach_type: hook.attach_type(),
+        flags: hook.flags(),
         ..LinkCreate::default()
     };
     call(BPF_LINK_CREATE, &mut attributes)
 }
 
 /// Calls `bpf(2)` with a command that makes a descriptor.
-fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+fn call<T>(name: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    let fd = command(name, attributes)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Calls `bpf(2)`; its result is not negative.
+fn command<T>(name: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: `T` is one of the structs above: plain, as large as said, and what its fields point
     // to is borrowed by the caller during the call; the kernel only reads it.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, command, (&raw mut *attributes).cast::<u8>(), size_of::<T>())
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, name, (&raw mut *attributes).cast::<u8>(), size_of::<T>())
     };
-    match libc::c_int::try_from(fd) {
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    match libc::c_int::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
         _ => Err(io::Error::last_os_error()),
     }
 }

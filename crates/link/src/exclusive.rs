@@ -17,7 +17,7 @@ impl KernelSilenced {
     /// Needs Linux 6.6 (`tcx`) and `CAP_BPF` with `CAP_NET_ADMIN`.
     pub(crate) fn new(interface_index: u32) -> io::Result<Self> {
         let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL)?;
-        let attached = bpf::attach(program.as_fd(), interface_index, Hook::Ingress, 0)?;
+        let attached = bpf::attach(program.as_fd(), interface_index, Hook::Ingress)?;
         Ok(Self { _attached: attached })
     }
 }

@@ -72,6 +72,37 @@ impl Interface {
         let name = info.iter().skip(4).take(DRIVER_LEN).take_while(|&&octet| octet != 0);
         name.map(|&octet| char::from(octet)).collect()
     }
+
+    /// Receive queues in use.
+    pub(crate) fn receive_queues(&self) -> u32 {
+        const GET_CHANNELS: u32 = 0x3c;
+        // struct ethtool_channels: the command, four limits, then receive, transmit, other and
+        // combined channels.
+        let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+        match socket::ethtool(self.socket.as_fd(), &self.name, &mut channels) {
+            Ok(()) => {
+                let [_, _, _, _, _, receive, _, _, combined] = channels;
+                (receive + combined).max(1)
+            }
+            // A driver that has no such command has one queue.
+            Err(_) => 1,
+        }
+    }
+
+    /// Whether the kernel glues received segments together before a generic program sees them.
+    pub(crate) fn receives_super_frames(&self) -> bool {
+        const GET_GRO: u32 = 0x2b;
+        const GET_FLAGS: u32 = 0x25;
+        const LRO: u32 = 1 << 15;
+        // struct ethtool_value: the command and the value.
+        let asked = |command, bits: u32| {
+            let mut value = [command, 0];
+            let answer = socket::ethtool(self.socket.as_fd(), &self.name, &mut value);
+            let [_, value] = value;
+            answer.is_ok() && value & bits != 0
+        };
+        asked(GET_GRO, u32::MAX) || asked(GET_FLAGS, LRO)
+    }
 }
 
 fn index_of(socket: &OwnedFd, name: &str) -> Answer<u32> {

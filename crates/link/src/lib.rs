@@ -2,12 +2,13 @@
 //!
 //! Every device is a [`Link`]: [`Link::receive`] fills a batch, [`Link::transmit`] empties one.
 //! Frames live in the slab of the worker that owns the link ([`gatewright_packet::Pool`]); for
-//! AF_XDP the same memory is what the kernel writes into. [`open`] chooses the device's mode and
+//! AF_XDP the same memory is what the kernel writes into. [`Opener::open`] chooses the device's mode and
 //! says why it got that one ([`LinkInfo::mode`], [`LinkInfo::why`]).
 //!
 //! | device | made by | frames are copied |
 //! |---|---|---|
-//! | packet socket | [`open`] | once each way |
+//! | AF_XDP | [`Opener`] | once each way, or never (zero-copy drivers) |
+//! | packet socket | [`Opener`] | once each way |
 //! | port of a memory segment | [`MemoryLink`] | once each way |
 //!
 //! A frame may come with its transport checksum left undone ([`partial`]): virtual links promise
@@ -27,9 +28,10 @@ pub mod partial;
 mod ring;
 mod socket;
 mod super_frame;
+mod xdp;
 
 pub use memory::{MemoryLink, SharedSegment};
-pub use open::{Backend, LinkConfig, OpenError, open};
+pub use open::{Backend, LinkConfig, OpenError, Opener};
 
 use gatewright_packet::Batch;
 use std::{fmt, os::fd::BorrowedFd, time::Duration};
@@ -71,6 +73,12 @@ pub trait Link {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Mode {
+    /// AF_XDP in the driver, which writes into our slab itself.
+    XdpZeroCopy,
+    /// AF_XDP in the driver; the kernel copies between the driver's memory and our slab.
+    XdpCopy,
+    /// AF_XDP behind the driver, with a copy.
+    XdpGeneric,
     /// A packet socket with a receive ring that is shared with the kernel.
     PacketSocket,
     /// A port of a medium in memory.
@@ -80,6 +88,9 @@ pub enum Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::XdpZeroCopy => "AF_XDP native, zero-copy",
+            Self::XdpCopy => "AF_XDP native, copy",
+            Self::XdpGeneric => "AF_XDP generic",
             Self::PacketSocket => "packet socket",
             Self::Memory => "memory",
         })
@@ -128,6 +139,9 @@ pub enum Exclusive {
     Shared,
     /// The kernel drops every frame behind our back, by a program that goes when we go.
     Dropped,
+    /// The kernel's driver hands every frame to us and none to its stack, by a program that goes when
+    /// we go.
+    Redirected,
     /// The kernel never had a part in this link.
     Ours,
 }

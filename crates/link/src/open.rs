@@ -3,13 +3,18 @@
 use crate::exclusive::KernelSilenced;
 use crate::interface::Interface;
 use crate::packet_socket::{Options, PacketSocket};
+use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
 use gatewright_packet::{LinkIndex, Pool};
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
 /// Slots of a packet socket's receive ring, unless configured: 2 MiB of the smallest.
 const RING_SLOTS: usize = 1024;
+
+/// Entries of an AF_XDP ring at the most.
+const RING_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Octets of an Ethernet header with two tags.
 const HEADER_LEN_MAX: usize = 22;
@@ -21,6 +26,10 @@ pub enum Backend {
     /// The fastest that works; the link says which one that is, and why.
     #[default]
     Auto,
+    /// AF_XDP in the driver.
+    Xdp,
+    /// AF_XDP behind the driver: for drivers that have no native mode.
+    XdpGeneric,
     /// A packet socket.
     PacketSocket,
 }
@@ -97,6 +106,14 @@ pub enum OpenError {
         /// Octets of a packet at the most.
         found: usize,
     },
+    /// What was asked for cannot serve this link.
+    #[error("{name}: {reason}")]
+    Unsupported {
+        /// The interface.
+        name: String,
+        /// Why it cannot, in words for the operator.
+        reason: String,
+    },
     /// The kernel refused.
     #[error("cannot {action} on {name}: {source}")]
     System {
@@ -135,59 +152,193 @@ impl OpenError {
     }
 }
 
-/// Opens an interface as a link whose packets are those of `pool`.
+/// Opens interfaces as links of one worker, whose packets are those of one pool.
 ///
-/// # Errors
-///
-/// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive one that
-/// could not keep the kernel away is not opened.
-pub fn open(config: &LinkConfig, pool: &Rc<Pool>) -> Result<Box<dyn Link>, OpenError> {
-    let name = config.interface.as_str();
-    let ask = |source| OpenError::system(name, "ask", "CAP_NET_ADMIN", source);
-    let interface = Interface::find(name).map_err(ask)?;
-    let mtu = interface.mtu().map_err(ask)?;
-    let Some(mac) = interface.mac().map_err(ask)? else {
-        return Err(OpenError::NotEthernet { name: name.to_owned() });
-    };
-    let (needed, found) = (mtu + HEADER_LEN_MAX, pool.packet_len_max());
-    if needed > found {
-        return Err(OpenError::Chunk { name: name.to_owned(), mtu, needed, found });
-    }
-    let info = LinkInfo {
-        name: name.to_owned(),
-        mode: Mode::PacketSocket,
-        why: "as configured".to_owned(),
-        framing: Framing::Ethernet,
-        mac: Some(mac),
-        mtu,
-        partial_checksums: true,
-        exclusive: Exclusive::Shared,
-        driver: interface.driver(),
-        kernel_index: interface.index,
-    };
-    open_packet_socket(config, info, interface, pool)
+/// AF_XDP links of one opener register the pool's memory with the kernel once.
+pub struct Opener {
+    pool: Rc<Pool>,
+    registered: RefCell<Registered>,
 }
 
-fn open_packet_socket(
-    config: &LinkConfig,
-    info: LinkInfo,
-    interface: Interface,
-    pool: &Rc<Pool>,
-) -> Result<Box<dyn Link>, OpenError> {
-    let name = config.interface.as_str();
-    let (silenced, exclusive) = if config.exclusive {
-        let silenced = KernelSilenced::new(interface.index).map_err(|source| {
-            OpenError::system(name, "keep the kernel's stack away", "CAP_BPF", source)
+impl Opener {
+    /// For links whose packets are those of `pool`.
+    pub fn new(pool: Rc<Pool>) -> Self {
+        Self { pool, registered: RefCell::default() }
+    }
+
+    /// The packets' pool.
+    pub fn pool(&self) -> &Rc<Pool> {
+        &self.pool
+    }
+
+    /// Opens an interface as a link.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive one that
+    /// could not keep the kernel away is not opened.
+    pub fn open(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
+        let name = config.interface.as_str();
+        let (info, interface) = self.look(name)?;
+        let is_generic = config.backend == Backend::XdpGeneric;
+        match config.backend {
+            Backend::PacketSocket => {
+                let info = LinkInfo { why: "as configured".to_owned(), ..info };
+                self.open_packet_socket(config, info, interface)
+            }
+            Backend::Xdp | Backend::XdpGeneric => {
+                self.xdp_fits(config, &info, &interface)
+                    .map_err(|reason| OpenError::Unsupported { name: name.to_owned(), reason })?;
+                let info = LinkInfo { why: "as configured".to_owned(), ..info };
+                let link = self.open_xdp(config, info, interface, is_generic);
+                Ok(Box::new(link.map_err(|(_, failed)| {
+                    OpenError::system(
+                        name,
+                        failed.action,
+                        "CAP_BPF and CAP_NET_ADMIN",
+                        failed.source,
+                    )
+                })?))
+            }
+            Backend::Auto => self.open_best(config, info, interface),
+        }
+    }
+
+    /// AF_XDP in the driver if that works, otherwise a packet socket that says why.
+    fn open_best(
+        &self,
+        config: &LinkConfig,
+        info: LinkInfo,
+        interface: Interface,
+    ) -> Result<Box<dyn Link>, OpenError> {
+        let fits = self.xdp_fits(config, &info, &interface);
+        let (interface, reason) = if let Err(reason) = fits {
+            (interface, reason)
+        } else {
+            let why = format!("the fastest that {} offers", driver_of(&info));
+            let xdp = LinkInfo { why, ..info.clone() };
+            match self.open_xdp(config, xdp, interface, false) {
+                Ok(link) => return Ok(Box::new(link)),
+                Err((interface, failed)) => {
+                    (interface, format!("cannot {}: {}", failed.action, failed.source))
+                }
+            }
+        };
+        let info = LinkInfo { why: format!("not AF_XDP: {reason}"), ..info };
+        self.open_packet_socket(config, info, interface)
+    }
+
+    /// What the interface says about itself.
+    fn look(&self, name: &str) -> Result<(LinkInfo, Interface), OpenError> {
+        let ask = |source| OpenError::system(name, "ask", "CAP_NET_ADMIN", source);
+        let interface = Interface::find(name).map_err(ask)?;
+        let mtu = interface.mtu().map_err(ask)?;
+        let Some(mac) = interface.mac().map_err(ask)? else {
+            return Err(OpenError::NotEthernet { name: name.to_owned() });
+        };
+        let (needed, found) = (mtu + HEADER_LEN_MAX, self.pool.packet_len_max());
+        if needed > found {
+            return Err(OpenError::Chunk { name: name.to_owned(), mtu, needed, found });
+        }
+        let info = LinkInfo {
+            name: name.to_owned(),
+            mode: Mode::PacketSocket,
+            why: String::new(),
+            framing: Framing::Ethernet,
+            mac: Some(mac),
+            mtu,
+            partial_checksums: true,
+            exclusive: Exclusive::Shared,
+            driver: interface.driver(),
+            kernel_index: interface.index,
+        };
+        Ok((info, interface))
+    }
+
+    /// Whether AF_XDP can serve this link, as far as can be told before trying; if not, why.
+    fn xdp_fits(
+        &self,
+        config: &LinkConfig,
+        info: &LinkInfo,
+        interface: &Interface,
+    ) -> Result<(), String> {
+        // The kernel's own limit for a program without fragments; measured on Linux 6.18.
+        const VETH_MTU_MAX: usize = 3498;
+        const CHUNK_SIZES: [usize; 2] = [2048, 4096];
+        if !config.exclusive {
+            return Err("the link is shared with the kernel, and every frame would be taken \
+                        from it"
+                .to_owned());
+        }
+        let chunk_size = self.pool.chunk_size();
+        if !CHUNK_SIZES.contains(&chunk_size) {
+            return Err(format!("the slab's chunks have {chunk_size} octets, not 2048 or 4096"));
+        }
+        if info.driver == "veth" && info.mtu > VETH_MTU_MAX {
+            return Err(format!("an MTU of {} is above the {VETH_MTU_MAX} of veth", info.mtu));
+        }
+        let queues = interface.receive_queues();
+        if queues > 1 {
+            return Err(format!("{queues} receive queues, of which it would serve the first only"));
+        }
+        if config.backend == Backend::XdpGeneric && interface.receives_super_frames() {
+            return Err("generic receive offload (GRO or LRO) is on, and frames would be lost; \
+                        switch it off or use the native mode"
+                .to_owned());
+        }
+        Ok(())
+    }
+
+    fn open_xdp(
+        &self,
+        config: &LinkConfig,
+        info: LinkInfo,
+        interface: Interface,
+        is_generic: bool,
+    ) -> Result<Xdp, (Interface, xdp::Failed)> {
+        // Drivers whose peer is a kernel that leaves checksums to them.
+        const VIRTUAL: [&str; 3] = ["veth", "virtio_net", "tun"];
+        let options = xdp::Options {
+            index: config.index,
+            promiscuous: config.promiscuous,
+            entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
+            is_generic,
+        };
+        let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
+        let info = LinkInfo { partial_checksums, exclusive: Exclusive::Redirected, ..info };
+        let mut registered = self.registered.borrow_mut();
+        Xdp::open(info, interface, &options, Rc::clone(&self.pool), &mut registered)
+    }
+
+    fn open_packet_socket(
+        &self,
+        config: &LinkConfig,
+        info: LinkInfo,
+        interface: Interface,
+    ) -> Result<Box<dyn Link>, OpenError> {
+        let name = config.interface.as_str();
+        let (silenced, exclusive) = if config.exclusive {
+            let silenced = KernelSilenced::new(interface.index).map_err(|source| {
+                OpenError::system(name, "keep the kernel's stack away", "CAP_BPF", source)
+            })?;
+            (Some(silenced), Exclusive::Dropped)
+        } else {
+            (None, Exclusive::Shared)
+        };
+        let options = Options {
+            index: config.index,
+            promiscuous: config.promiscuous,
+            slots: config.ring_slots,
+        };
+        let info = LinkInfo { mode: Mode::PacketSocket, exclusive, ..info };
+        let link = PacketSocket::open(info, interface, &options, silenced, Rc::clone(&self.pool));
+        let link = link.map_err(|source| {
+            OpenError::system(name, "open a packet socket", "CAP_NET_RAW", source)
         })?;
-        (Some(silenced), Exclusive::Dropped)
-    } else {
-        (None, Exclusive::Shared)
-    };
-    let options =
-        Options { index: config.index, promiscuous: config.promiscuous, slots: config.ring_slots };
-    let info = LinkInfo { mode: Mode::PacketSocket, exclusive, ..info };
-    let link = PacketSocket::open(info, interface, &options, silenced, Rc::clone(pool));
-    let link = link
-        .map_err(|source| OpenError::system(name, "open a packet socket", "CAP_NET_RAW", source))?;
-    Ok(Box::new(link))
+        Ok(Box::new(link))
+    }
+}
+
+fn driver_of(info: &LinkInfo) -> &str {
+    if info.driver.is_empty() { "the driver" } else { &info.driver }
 }

@@ -82,6 +82,36 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32, protocol: u16) -> io::
     bind(fd, &address)
 }
 
+/// Binds an AF_XDP socket to a receive queue of the interface with `index`; `owner` is the socket
+/// whose registered memory it shares, 0 for its own.
+pub(crate) fn bind_xdp(
+    fd: BorrowedFd<'_>,
+    flags: u16,
+    index: u32,
+    queue: u32,
+    owner: u32,
+) -> io::Result<()> {
+    /// `AF_XDP`, in the width of an address.
+    const FAMILY: u16 = 44;
+    let address = libc::sockaddr_xdp {
+        sxdp_family: FAMILY,
+        sxdp_flags: flags,
+        sxdp_ifindex: index,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: owner,
+    };
+    bind(fd, &address)
+}
+
+/// Has the kernel look at an AF_XDP socket's transmit ring.
+pub(crate) fn send_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let result = unsafe {
+        libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Binds a socket to an address of its family.
 fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<T>()` octets at `address`.

@@ -1,6 +1,8 @@
 //! Two hosts and, between them, a forwarder that hands each frame on untouched.
 
-use gatewright_link::{Backend, Framing, Link, LinkConfig, LinkCounters, OpenError, open, partial};
+use gatewright_link::{
+    Backend, Framing, Link, LinkConfig, LinkCounters, OpenError, Opener, partial,
+};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, TestbedError, Veth};
 use libtest_mimic::Failed;
@@ -55,7 +57,7 @@ impl Hosts {
             let pool = Rc::new(Pool::new(256, CHUNK_SIZE)?);
             let mut config = LinkConfig::new(LinkIndex(0), cable.name());
             (config.backend, config.exclusive) = (Backend::PacketSocket, false);
-            let mut link = open(&config, &pool)?;
+            let mut link = Opener::new(Rc::clone(&pool)).open(&config)?;
             let mut batch = Batch::default();
             for number in 0..count {
                 for mut frame in [datagram_ipv4(port), datagram_ipv6(port + 1)] {
@@ -145,10 +147,11 @@ fn forward(
     ready: &Sender<Result<(), OpenError>>,
 ) -> [LinkCounters; 2] {
     let pool = Rc::new(Pool::new(8192, CHUNK_SIZE).unwrap());
+    let opener = Opener::new(pool);
     let open_one = |number: u16| {
         let mut config = LinkConfig::new(LinkIndex(number), &format!("m{number}"));
         (config.backend, config.promiscuous) = (backend, true);
-        open(&config, &pool)
+        opener.open(&config)
     };
     let (mut left, mut right) = match (open_one(0), open_one(1)) {
         (Ok(left), Ok(right)) => (left, right),

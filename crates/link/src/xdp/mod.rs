@@ -1,0 +1,195 @@
+//! AF_XDP: frames go from the driver into our slab and back, past the kernel's stack.
+//!
+//! A program of six instructions, attached in the driver (native) or behind it (generic), hands
+//! every frame to a socket whose memory is the slab. The attachment is a descriptor of ours, so it
+//! ends with us, also by `kill -9`.
+
+mod lent;
+mod ring;
+mod socket;
+
+pub(crate) use socket::Registered;
+
+use crate::bpf::{self, Hook, Kind};
+use crate::interface::Interface;
+use crate::packet_socket::join_promiscuous;
+use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
+use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use socket::{Place, Refused, Socket};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Octets of an Ethernet header, and of a tag in it.
+const ETHERNET_LEN: usize = 14;
+const TAG_LEN: usize = 4;
+
+/// The link over an AF_XDP socket.
+pub(crate) struct Xdp {
+    info: LinkInfo,
+    index: LinkIndex,
+    interface: Interface,
+    /// Detaches the program; dropped before the socket it fills.
+    attached: Option<OwnedFd>,
+    socket: Socket,
+    /// Keeps the interface promiscuous.
+    _promiscuous: Option<OwnedFd>,
+    counters: LinkCounters,
+}
+
+/// What an AF_XDP link is opened with, beside what the interface itself says.
+pub(crate) struct Options {
+    pub(crate) index: LinkIndex,
+    pub(crate) promiscuous: bool,
+    /// Entries of each ring, and chunks lent to the kernel.
+    pub(crate) entries: u32,
+    pub(crate) is_generic: bool,
+}
+
+/// What failed, for the operator.
+pub(crate) struct Failed {
+    pub(crate) action: &'static str,
+    pub(crate) source: io::Error,
+}
+
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
+    move |source| Failed { action, source }
+}
+
+impl Xdp {
+    pub(crate) fn open(
+        mut info: LinkInfo,
+        interface: Interface,
+        options: &Options,
+        pool: Rc<Pool>,
+        registered: &mut Registered,
+    ) -> Result<Self, (Interface, Failed)> {
+        let parts = open_parts(&interface, options, pool, registered);
+        let (attached, socket, promiscuous) = match parts {
+            Ok(parts) => parts,
+            Err(failed) => return Err((interface, failed)),
+        };
+        info.mode = match (options.is_generic, socket.is_zero_copy) {
+            (true, _) => Mode::XdpGeneric,
+            (false, true) => Mode::XdpZeroCopy,
+            (false, false) => Mode::XdpCopy,
+        };
+        Ok(Self {
+            info,
+            index: options.index,
+            interface,
+            attached: Some(attached),
+            socket,
+            _promiscuous: promiscuous,
+            counters: LinkCounters::default(),
+        })
+    }
+}
+
+type Parts = (OwnedFd, Socket, Option<OwnedFd>);
+
+fn open_parts(
+    interface: &Interface,
+    options: &Options,
+    pool: Rc<Pool>,
+    registered: &mut Registered,
+) -> Result<Parts, Failed> {
+    const QUEUE: u32 = 0;
+    let place = Place {
+        interface_index: interface.index,
+        queue: QUEUE,
+        entries: options.entries,
+        copy: options.is_generic,
+    };
+    let sockets = bpf::socket_map(QUEUE + 1).map_err(failed("make a map of sockets"))?;
+    let program = bpf::redirect_all(sockets.as_fd());
+    let program = bpf::load(Kind::Xdp, "gw_redirect", &program);
+    let program = program.map_err(failed("load the program that redirects"))?;
+    let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
+    // Before the socket: a driver may rebuild its queues when a program comes.
+    let attached = bpf::attach(program.as_fd(), interface.index, hook);
+    let attached = attached.map_err(failed("attach the program that redirects"))?;
+    let socket = Socket::open(place, pool, registered).map_err(failed("open an AF_XDP socket"))?;
+    let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
+    let promiscuous = promiscuous.map_err(failed("make it promiscuous"))?;
+    if let Some(fd) = socket.fd() {
+        bpf::set_socket(sockets.as_fd(), QUEUE, fd).map_err(failed("redirect to the socket"))?;
+    }
+    Ok((attached, socket, promiscuous))
+}
+
+/// A packet socket that receives nothing, but keeps the interface promiscuous while it is open.
+fn promiscuous(interface_index: u32) -> io::Result<OwnedFd> {
+    let socket = crate::socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    join_promiscuous(socket.as_fd(), interface_index)?;
+    Ok(socket)
+}
+
+impl Drop for Xdp {
+    fn drop(&mut self) {
+        // No frame may be on its way into a socket that is being closed.
+        self.attached = None;
+    }
+}
+
+impl Link for Xdp {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        self.socket.receive(batch, &mut self.counters);
+        for packet in batch.iter_mut().skip(before) {
+            packet.set_received_ns(nanos(now));
+            packet.meta_mut().ingress = self.index;
+            self.counters.received += 1;
+            self.counters.received_octets += packet.len() as u64;
+            if self.info.partial_checksums
+                && partial::is_partial(packet.octets(), self.info.framing)
+            {
+                packet.meta_mut().checksum = Checksum::Partial;
+                self.counters.partial += 1;
+            }
+        }
+        batch.len() - before
+    }
+
+    fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
+        let len_max = self.info.mtu + ETHERNET_LEN + TAG_LEN;
+        for mut packet in batch.drain() {
+            if !(ETHERNET_LEN..=len_max).contains(&packet.len()) {
+                self.counters.transmit_length += 1;
+                continue;
+            }
+            if packet.meta().checksum == Checksum::Partial
+                && partial::complete(packet.octets_mut(), self.info.framing)
+            {
+                self.counters.completed += 1;
+            }
+            let octets = packet.len() as u64;
+            match self.socket.push(packet) {
+                Ok(()) => {
+                    self.counters.sent += 1;
+                    self.counters.sent_octets += octets;
+                }
+                Err(Refused::Full | Refused::NoPacket) => self.counters.transmit_full += 1,
+            }
+        }
+        self.socket.flush();
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        self.counters.receive_overrun += self.socket.dropped();
+        self.counters
+    }
+
+    fn state(&mut self) -> LinkState {
+        self.interface.state()
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.fd()
+    }
+}

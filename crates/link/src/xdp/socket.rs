@@ -1,0 +1,333 @@
+//! An AF_XDP socket on one receive queue: its four rings, and the chunks in them.
+
+use super::lent::Lent;
+use super::ring::{Consumer, Descriptor, Offsets, Producer};
+use crate::{LinkCounters, socket};
+use gatewright_packet::{Batch, Packet, Pool};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+// linux/if_xdp.h.
+const SOL_XDP: libc::c_int = 283;
+const XDP_MMAP_OFFSETS: libc::c_int = 1;
+const XDP_RX_RING: libc::c_int = 2;
+const XDP_TX_RING: libc::c_int = 3;
+const XDP_UMEM_REG: libc::c_int = 4;
+const XDP_UMEM_FILL_RING: libc::c_int = 5;
+const XDP_UMEM_COMPLETION_RING: libc::c_int = 6;
+const XDP_STATISTICS: libc::c_int = 7;
+const XDP_OPTIONS: libc::c_int = 8;
+/// Since Linux 6.18: frames that one call of the kernel sends, at the most.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+const RECEIVE_OFFSET: i64 = 0;
+const TRANSMIT_OFFSET: i64 = 0x8000_0000;
+const FILL_OFFSET: i64 = 0x1_0000_0000;
+const COMPLETION_OFFSET: i64 = 0x1_8000_0000;
+const BIND_SHARED: u16 = 1 << 0;
+const BIND_COPY: u16 = 1 << 1;
+const BIND_NEED_WAKEUP: u16 = 1 << 3;
+
+/// Octets that may wait on their way out. The default throttles a veth to a tenth.
+const SEND_BUFFER: i32 = 16 << 20;
+
+/// How long a queue may be busy: a socket that was closed just now lets go of it a little later.
+const BUSY_LIMIT: Duration = Duration::from_secs(1);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Calls of the kernel that one burst makes to be sent, at the most.
+const KICKS_MAX: u32 = 8;
+
+/// Sockets of one pool register its memory once: the first does, and the others refer to it.
+pub(crate) type Registered = Weak<OwnedFd>;
+
+/// An AF_XDP socket.
+pub(super) struct Socket {
+    fd: Option<Rc<OwnedFd>>,
+    lent: Lent,
+    fill: Producer<u64>,
+    completion: Consumer<u64>,
+    receive: Consumer<Descriptor>,
+    transmit: Producer<Descriptor>,
+    /// Chunks that the fill ring is to have.
+    fill_target: u32,
+    /// Chunks that the receive side of the kernel holds.
+    filled: u32,
+    pub(super) is_zero_copy: bool,
+    statistics: u64,
+}
+
+/// Which queue of which interface, with rings of how many entries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) interface_index: u32,
+    pub(super) queue: u32,
+    pub(super) entries: u32,
+    /// The driver's own memory must not be used: what generic attachment needs.
+    pub(super) copy: bool,
+}
+
+impl Socket {
+    pub(super) fn open(
+        place: Place,
+        pool: Rc<Pool>,
+        registered: &mut Registered,
+    ) -> io::Result<Self> {
+        if let Some(owner) = registered.upgrade()
+            && let Ok(socket) = Self::open_with(place, Rc::clone(&pool), Some(&owner))
+        {
+            return Ok(socket);
+        }
+        // The first of its pool, or one whose driver cannot share with it.
+        let socket = Self::open_with(place, pool, None)?;
+        *registered = socket.fd.as_ref().map(Rc::downgrade).unwrap_or_default();
+        Ok(socket)
+    }
+
+    fn open_with(place: Place, pool: Rc<Pool>, owner: Option<&OwnedFd>) -> io::Result<Self> {
+        let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+        let at = fd.as_fd();
+        socket::set_option(at, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+        if owner.is_none() {
+            register(at, &pool)?;
+        }
+        let entries = place.entries.next_power_of_two();
+        for ring in [XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING] {
+            socket::set_option(at, SOL_XDP, ring, &entries)?;
+        }
+        let [receive, transmit, fill, completion] = offsets(at)?;
+        let fill = Producer::new(at, FILL_OFFSET, fill, entries)?;
+        let completion = Consumer::new(at, COMPLETION_OFFSET, completion, entries)?;
+        let receive = Consumer::new(at, RECEIVE_OFFSET, receive, entries)?;
+        let transmit = Producer::new(at, TRANSMIT_OFFSET, transmit, entries)?;
+        bind(at, place, owner.map(AsFd::as_fd))?;
+        // An older kernel sends 32 a call; the burst is then sent in more calls.
+        let _ = socket::set_option(at, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &entries.min(BURST));
+        let is_zero_copy = is_zero_copy(at);
+        let mut socket = Self {
+            fd: Some(Rc::new(fd)),
+            lent: Lent::new(pool),
+            fill,
+            completion,
+            receive,
+            transmit,
+            fill_target: place.entries,
+            filled: 0,
+            is_zero_copy,
+            statistics: 0,
+        };
+        socket.refill();
+        Ok(socket)
+    }
+
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Lends the kernel as many chunks as it is to have.
+    fn refill(&mut self) {
+        let mut pushed = false;
+        while self.filled < self.fill_target && self.fill.room() > 0 {
+            let Some(packet) = self.lent.pool().packet() else { break };
+            // A packet of the pool is never refused, and there is room for it.
+            let Ok((address, _)) = self.lent.lend(packet) else { break };
+            self.fill.push(address);
+            self.filled += 1;
+            pushed = true;
+        }
+        if pushed {
+            self.fill.submit();
+        }
+    }
+
+    /// Takes received frames into `batch`.
+    pub(super) fn receive(&mut self, batch: &mut Batch, counters: &mut LinkCounters) {
+        let before = batch.len();
+        self.complete();
+        while batch.room() > 0 {
+            let Some(descriptor) = self.receive.pop() else { break };
+            self.filled = self.filled.saturating_sub(1);
+            let Some(packet) = self.lent.take(descriptor.address, descriptor.len) else {
+                counters.receive_malformed += 1;
+                continue;
+            };
+            // The loop's condition left room for it.
+            let _ = batch.push(packet);
+        }
+        if batch.len() > before || self.filled < self.fill_target {
+            self.receive.release();
+            self.refill();
+        }
+        if batch.len() == before && self.fill.needs_wakeup() {
+            self.wake_receive();
+        }
+        // A burst that the device could not take at once.
+        if self.transmit.waiting() > 0 {
+            self.kick();
+        }
+    }
+
+    /// Puts a frame into the transmit ring, copied if it is not of our pool; whether there was
+    /// room. It leaves with the next [`Self::flush`].
+    pub(super) fn push(&mut self, packet: Packet) -> Result<(), Refused> {
+        if self.transmit.room() == 0 {
+            return Err(Refused::Full);
+        }
+        let (address, len) = match self.lent.lend(packet) {
+            Ok(lent) => lent,
+            Err(foreign) => {
+                let copy = self.lent.pool().packet_of(foreign.octets());
+                let copy = copy.ok_or(Refused::NoPacket)?;
+                self.lent.lend(copy).map_err(|_| Refused::NoPacket)?
+            }
+        };
+        // There was room above.
+        self.transmit.push(Descriptor { address, len, options: 0 });
+        Ok(())
+    }
+
+    /// Has the kernel send what was pushed.
+    pub(super) fn flush(&mut self) {
+        self.transmit.submit();
+        self.kick();
+        self.complete();
+    }
+
+    /// Takes the chunks back whose frames have left.
+    fn complete(&mut self) {
+        let mut any = false;
+        while let Some(address) = self.completion.pop() {
+            drop(self.lent.take(address, 0));
+            any = true;
+        }
+        if any {
+            self.completion.release();
+        }
+    }
+
+    fn kick(&mut self) {
+        let Some(fd) = self.fd.clone() else { return };
+        if !self.transmit.needs_wakeup() {
+            return;
+        }
+        for _ in 0..KICKS_MAX {
+            match socket::send_nothing(fd.as_fd()) {
+                Ok(()) if self.transmit.waiting() == 0 => return,
+                Ok(()) => {}
+                Err(error) => match error.raw_os_error() {
+                    // It sends a limited number of frames a call and says so.
+                    Some(libc::EAGAIN | libc::EINTR) if self.transmit.waiting() > 0 => {}
+                    _ => return,
+                },
+            }
+            self.complete();
+        }
+    }
+
+    fn wake_receive(&self) {
+        if let Some(fd) = &self.fd {
+            // Only to have the driver look at the fill ring; it has nothing to say.
+            let _ = socket::receive(fd.as_fd(), &mut []);
+        }
+    }
+
+    /// Frames that the kernel has dropped since the last time this was asked.
+    pub(super) fn dropped(&mut self) -> u64 {
+        // struct xdp_statistics: dropped, two kinds of invalid descriptors, ring full, and how
+        // often the fill and the transmit ring were found empty.
+        let mut statistics = [0_u64; 6];
+        let Some(fd) = &self.fd else { return 0 };
+        if socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).is_err() {
+            return 0;
+        }
+        let [dropped, _, _, receive_full, fill_empty, _] = statistics;
+        let now = dropped + receive_full + fill_empty;
+        let since = now.saturating_sub(self.statistics);
+        self.statistics = now;
+        since
+    }
+}
+
+/// Frames of a burst.
+const BURST: u32 = 64;
+
+/// Why a frame was not put into the transmit ring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refused {
+    /// The ring is full.
+    Full,
+    /// It would have to be copied, and the pool is empty.
+    NoPacket,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let fd = self.fd.take();
+        let was_last = fd.is_none_or(|fd| Rc::into_inner(fd).is_some());
+        // With the socket closed the kernel copies into no chunk any more. A driver that writes
+        // into them itself stops a moment later: then they stay lent for as long as the pool lives.
+        if was_last && !self.is_zero_copy {
+            self.lent.take_all();
+        }
+    }
+}
+
+fn register(fd: BorrowedFd<'_>, pool: &Pool) -> io::Result<()> {
+    let (base, len) = pool.region();
+    let chunk = pool.chunk_size() as u64;
+    // struct xdp_umem_reg: address and length in 64 bits each, then chunk size, headroom, flags and
+    // metadata in 32 bits each; only the first of the four is not zero.
+    let chunk = if cfg!(target_endian = "little") { chunk } else { chunk << 32 };
+    let request = [base.as_ptr() as u64, len as u64, chunk, 0];
+    socket::set_option(fd, SOL_XDP, XDP_UMEM_REG, &request)
+}
+
+/// Where the parts of the receive, transmit, fill and completion rings are.
+fn offsets(fd: BorrowedFd<'_>) -> io::Result<[Offsets; 4]> {
+    let mut words = [0_u64; 16];
+    let len = socket::get_option(fd, SOL_XDP, XDP_MMAP_OFFSETS, &mut words)?;
+    if len != size_of_val(&words) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    let (rings, _) = words.as_chunks::<4>();
+    let [receive, transmit, fill, completion] = rings else {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    };
+    Ok([receive, transmit, fill, completion].map(|&[producer, consumer, entries, flags]| Offsets {
+        producer,
+        consumer,
+        entries,
+        flags,
+    }))
+}
+
+/// Binds the socket to its queue, as soon as that is free.
+fn bind(fd: BorrowedFd<'_>, place: Place, owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let flags = match owner {
+        // Copy mode and wake-ups are the owner's.
+        Some(_) => BIND_SHARED,
+        None if place.copy => BIND_COPY | BIND_NEED_WAKEUP,
+        None => BIND_NEED_WAKEUP,
+    };
+    let owner = owner.map_or(0, |owner| owner.as_raw_fd().cast_unsigned());
+    let start = Instant::now();
+    loop {
+        match socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn is_zero_copy(fd: BorrowedFd<'_>) -> bool {
+    const XDP_OPTIONS_ZEROCOPY: u32 = 1;
+    let mut options = 0_u32;
+    let asked = socket::get_option(fd, SOL_XDP, XDP_OPTIONS, &mut options);
+    // What cannot be asked is taken for the more careful answer.
+    asked.is_err() || options & XDP_OPTIONS_ZEROCOPY != 0
+}

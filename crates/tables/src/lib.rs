@@ -4,11 +4,47 @@
 //! (interfaces, neighbours, routes, attachments) is a record of 32-bit words at an offset, never a
 //! pointer, so both may be threads or processes, of different word sizes.
 //!
+//! - [`Layout`] says which tables a region has; [`RegionOwner`] makes one and hands each table to
+//!   its one writer; [`Region`] attaches to one, read-only.
+//! - [`Table`]: an array of records, found by place. [`Map`]: records found by a key.
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
+//! - [`Tables`] and [`TablesWriter`]: the tables that every gateway has, with the kinds of their
+//!   [records].
+//!
+//! # What a reader can rely on
+//!
+//! A record is read whole, from one write, or not at all: [`ReadError::Unsettled`] after a bounded
+//! number of tries. A writer that dies at any instant leaves every other record readable and the
+//! last linked routes in force; the next one mends what it left ([`RegionOwner::adopt`]). Whatever
+//! the words say, a reader neither panics nor reads outside of the region.
+//!
+//! # Tests with every interleaving
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p gatewright-tables --release --lib` goes through all
+//! orders in which a reader can see what the writer does, by loom.
+mod map;
+#[cfg(not(loom))]
+mod mapping;
 mod memory;
+mod pack;
+mod record;
+pub mod records;
+#[cfg(not(loom))]
+mod region;
 mod routes;
+#[cfg(not(loom))]
+mod set;
 mod sync;
+mod table;
 
+pub use map::{Map, MapFull, MapWriter};
+pub use pack::{Packer, Unpacker};
+pub use record::{ReadError, Record, RecordWords};
+#[cfg(not(loom))]
+pub use region::{Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
 pub use routes::{
     Family, HopIndex, Key, Miss, Prefix, PrefixError, Routes, RoutesFull, RoutesStats, RoutesWriter,
 };
+#[cfg(not(loom))]
+pub use set::{Capacities, Tables, TablesWriter};
+pub use table::{Entry, Table, TableFull, TableWriter};

@@ -17,6 +17,9 @@ const LARGE_PAGE_OCTETS: usize = 2 << 20;
 enum Backing {
     /// Memory of this process alone.
     Boxed(#[expect(dead_code, reason = "kept for its drop")] Box<[AtomicU32]>),
+    /// A mapping of a descriptor, shared with whoever holds it.
+    #[cfg(not(loom))]
+    Mapped(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
 }
 
 /// A run of words that many threads, and perhaps processes, see at once.
@@ -24,7 +27,7 @@ enum Backing {
 pub(crate) struct Words {
     first: NonNull<AtomicU32>,
     len: usize,
-    #[expect(dead_code, reason = "keeps `first..first + len` alive")]
+    /// Keeps `first..first + len` alive.
     backing: Arc<Backing>,
 }
 
@@ -41,6 +44,19 @@ impl Words {
         // A slice's pointer is never null, so the dangling one stands for nothing but a formality.
         let first = NonNull::new(boxed.as_ptr().cast_mut()).unwrap_or(NonNull::dangling());
         Self { first, len, backing: Arc::new(Backing::Boxed(boxed)) }
+    }
+
+    /// The words of a mapping.
+    #[cfg(not(loom))]
+    pub(crate) fn mapped(mapping: crate::mapping::Mapping) -> Self {
+        let (first, len) = (mapping.words(), mapping.len());
+        Self { first, len, backing: Arc::new(Backing::Mapped(mapping)) }
+    }
+
+    /// `len` of these words from `start` on, or nothing if they reach past the end.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Option<Self> {
+        let first = NonNull::from(self.all().get(start..start.checked_add(len)?)?).cast();
+        Some(Self { first, len, backing: Arc::clone(&self.backing) })
     }
 
     /// Asks for large pages behind `len` words from `start` on, where the system has them to give:
@@ -98,4 +114,10 @@ fn zeroed_box(len: usize) -> Box<[AtomicU32]> {
 #[cfg(loom)]
 fn zeroed_box(len: usize) -> Box<[AtomicU32]> {
     (0..len).map(|_| AtomicU32::new(0)).collect()
+}
+
+/// A number of 64 bits as two words, the higher first.
+pub(crate) fn halves(value: u64) -> [u32; 2] {
+    const LOW: u64 = u32::MAX as u64;
+    [value >> u32::BITS, value & LOW].map(|half| u32::try_from(half).unwrap_or(0))
 }

@@ -17,6 +17,7 @@
 //! The same set of prefixes always makes the same cells, in whatever order it came about.
 
 use super::prefix::Key;
+use crate::memory::halves;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Words of a cell.
@@ -210,9 +211,9 @@ impl<K: Key> Cell<K> {
             Self::Tail(tail) => leaf(TAIL, tail.len, tail.hop, tail.key),
             Self::Skip(skip) => leaf(SKIP, skip.len, skip.next, skip.key),
             Self::Branch(branch) => {
-                let [short, short_low] = split(branch.short);
-                let [exact, exact_low] = split(branch.exact);
-                let [external, external_low] = split(branch.external);
+                let [short, short_low] = halves(branch.short);
+                let [exact, exact_low] = halves(branch.exact);
+                let [external, external_low] = halves(branch.external);
                 let Branch { children, results, .. } = branch;
                 [short, short_low, exact, exact_low, external, external_low, children, results]
             }
@@ -224,9 +225,4 @@ impl<K: Key> Cell<K> {
 fn join([high, low]: &[AtomicU32; 2]) -> u64 {
     let [high, low] = [high, low].map(|word| u64::from(word.load(Ordering::Relaxed)));
     high << u32::BITS | low
-}
-
-fn split(value: u64) -> [u32; 2] {
-    const LOW: u64 = u32::MAX as u64;
-    [value >> u32::BITS, value & LOW].map(|half| u32::try_from(half).unwrap_or(0))
 }

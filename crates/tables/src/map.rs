@@ -1,0 +1,359 @@
+//! Records found by a key: a bounded hash table that is read without a lock.
+//!
+//! Linear probing over at least twice as many slots as records. A record never moves while it is
+//! there, so a reader cannot miss it; a removed one leaves a *tombstone*, and tombstones before an
+//! empty slot become empty with it.
+//!
+//! ```text
+//! word 0      changes   moves with every write
+//!      1      records   how many there are
+//!      2..6   seed      of the hash
+//! then, for each slot:
+//!             version   odd while it is written
+//!             tag       0 empty, 1 tombstone, else 31 bits of the key's hash
+//!             the key's words, the record's words
+//! ```
+
+use crate::memory::{Words, halves};
+use crate::record::{self, ReadError, Record, RecordWords};
+use crate::routes::index;
+use crate::sync::{AtomicU32, Ordering};
+use std::marker::PhantomData;
+
+const MAP_HEADER: usize = 16;
+const CHANGES: usize = 0;
+const RECORDS: usize = 1;
+const SEED: usize = 2;
+/// Words before a key: version and tag.
+const SLOT_HEADER: usize = 2;
+
+const EMPTY: u32 = 0;
+const TOMBSTONE: u32 = 1;
+
+/// Slots that a search looks at. With at most half of them taken, a run of so many has a
+/// probability below 10⁻⁹; the seed keeps an attacker from choosing keys that make one.
+const PROBES: usize = 128;
+
+/// Words of a whole map, or nothing beyond 2³⁰ slots.
+pub(crate) fn map_words<K: Record, R: Record>(capacity: u32) -> Option<usize> {
+    stride::<K, R>().checked_mul(index(slots(capacity)?))?.checked_add(MAP_HEADER)
+}
+
+fn slots(capacity: u32) -> Option<u32> {
+    capacity.checked_mul(2)?.max(2).checked_next_power_of_two()
+}
+
+fn stride<K: Record, R: Record>() -> usize {
+    SLOT_HEADER + K::Words::LEN + R::Words::LEN
+}
+
+/// A reader of a map; clones read the same map.
+#[derive(Debug)]
+pub struct Map<K, R> {
+    words: Words,
+    seed: [u64; 2],
+    /// One less than the number of slots, which is a power of two.
+    mask: usize,
+    kinds: PhantomData<fn() -> (K, R)>,
+}
+
+impl<K, R> Clone for Map<K, R> {
+    fn clone(&self) -> Self {
+        Self { words: self.words.clone(), ..*self }
+    }
+}
+
+impl<K: Record + PartialEq, R: Record> Map<K, R> {
+    /// Reads the map in `words`, whose seed is set.
+    pub(crate) fn new(words: Words) -> Self {
+        let slots = words.all().len().saturating_sub(MAP_HEADER) / stride::<K, R>();
+        let half = |at: usize| {
+            let word =
+                |at: usize| words.all().get(at).map_or(0, |word| word.load(Ordering::Acquire));
+            u64::from(word(at)) << u32::BITS | u64::from(word(at + 1))
+        };
+        let seed = [half(SEED), half(SEED + 2)];
+        Self { words, seed, mask: slots.saturating_sub(1), kinds: PhantomData }
+    }
+
+    /// A number that moves with every write.
+    #[inline]
+    pub fn changes(&self) -> u32 {
+        self.header(CHANGES)
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> u32 {
+        self.header(RECORDS)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The record of `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the writer is inside of it, or wrote something else.
+    #[inline]
+    pub fn get(&self, key: &K) -> Result<Option<R>, ReadError> {
+        let (first, tag) = self.hash(key);
+        for slot in self.probes(first) {
+            let Some(cell) = self.cell(slot) else { return Ok(None) };
+            match tag_of(cell) {
+                EMPTY => return Ok(None),
+                found if found == tag => match Self::read(cell)? {
+                    Some((other, record)) if other == *key => return Ok(Some(record)),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Every record with its key, in no order; each is read when it is its turn.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(K, R), ReadError>> + '_ {
+        (0..=self.mask).filter_map(|slot| {
+            let cell = self.cell(slot)?;
+            if tag_of(cell) <= TOMBSTONE { None } else { Self::read(cell).transpose() }
+        })
+    }
+
+    /// Key and record of a slot, or nothing if it was freed meanwhile.
+    #[inline]
+    fn read(cell: &[AtomicU32]) -> Result<Option<(K, R)>, ReadError> {
+        let (mut tag, mut key, mut record) = ([EMPTY], K::Words::ZERO, R::Words::ZERO);
+        record::read(cell, &mut [&mut tag, key.as_mut(), record.as_mut()])?;
+        let [tag] = tag;
+        if tag <= TOMBSTONE {
+            return Ok(None);
+        }
+        let key = K::from_words(key).ok_or(ReadError::Malformed { record: K::NAME })?;
+        let record = R::from_words(record).ok_or(ReadError::Malformed { record: R::NAME })?;
+        Ok(Some((key, record)))
+    }
+
+    /// The slots to look at for a key, in order.
+    #[inline]
+    fn probes(&self, first: usize) -> impl Iterator<Item = usize> + use<K, R> {
+        let mask = self.mask;
+        (0..PROBES.min(mask + 1)).map(move |step| first.wrapping_add(step) & mask)
+    }
+
+    #[inline]
+    fn cell(&self, slot: usize) -> Option<&[AtomicU32]> {
+        let start = MAP_HEADER + slot.checked_mul(stride::<K, R>())?;
+        self.words.all().get(start..start + stride::<K, R>())
+    }
+
+    /// The first slot for `key`, and its tag.
+    #[inline]
+    fn hash(&self, key: &K) -> (usize, u32) {
+        let [mut state, multiplier] = self.seed;
+        for pair in key.to_words().as_ref().chunks(2) {
+            let both = pair.iter().fold(0, |both, &word| both << u32::BITS | u64::from(word));
+            state = fold(state ^ both, multiplier);
+        }
+        let [first, tag] = halves(fold(state, MULTIPLIER));
+        (index(first), tag | (TOMBSTONE + 1))
+    }
+
+    #[inline]
+    fn header(&self, word: usize) -> u32 {
+        self.words.all().get(word).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+}
+
+/// Sets the seed of the empty map in `words`, before it has readers. Draw it at random, so that
+/// nobody outside knows which keys collide.
+pub(crate) fn set_seed(words: &[AtomicU32], seed: [u64; 2]) {
+    for (word, half) in words.iter().skip(SEED).zip(seed.into_iter().flat_map(halves)) {
+        word.store(half, Ordering::Release);
+    }
+}
+
+/// An odd number without a pattern: the fraction of the golden ratio.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Multiplies and folds the upper half onto the lower, so that each bit of the state depends on
+/// each of both factors.
+#[inline]
+fn fold(state: u64, multiplier: u64) -> u64 {
+    let product = u128::from(state) * u128::from(multiplier | 1);
+    let low = product & u128::from(u64::MAX);
+    u64::try_from(low ^ product >> u64::BITS).unwrap_or(0)
+}
+
+#[inline]
+fn tag_of(cell: &[AtomicU32]) -> u32 {
+    cell.get(1).map_or(EMPTY, |tag| tag.load(Ordering::Acquire))
+}
+
+/// The map holds as many records as it was made for, or one run of slots is full.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the map is full: {records} of {capacity} records")]
+pub struct MapFull {
+    /// Records that there are.
+    pub records: u32,
+    /// Records that it was made for.
+    pub capacity: u32,
+}
+
+/// The one writer of a map.
+#[derive(Debug)]
+pub struct MapWriter<K, R> {
+    reader: Map<K, R>,
+    capacity: u32,
+    torn: u32,
+    refused: u64,
+}
+
+impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
+    /// Takes the map in `words` over; its seed is set.
+    pub(crate) fn new(words: Words, capacity: u32) -> Self {
+        let reader = Map::new(words);
+        let mut writer = Self { reader, capacity, torn: 0, refused: 0 };
+        writer.mend();
+        writer
+    }
+
+    /// Frees the slots inside of which the last writer died, and counts the records anew.
+    fn mend(&mut self) {
+        let mut records = 0;
+        for slot in 0..=self.reader.mask {
+            let Some(cell) = self.reader.cell(slot) else { continue };
+            if record::is_torn(cell) {
+                // It may stand between a key and its home, so it is not simply empty.
+                record::write(cell, std::iter::once(TOMBSTONE));
+                self.torn += 1;
+            }
+            records += u32::from(tag_of(cell) > TOMBSTONE);
+        }
+        self.store_header(RECORDS, records);
+    }
+
+    /// A reader of this map, for any thread.
+    pub fn reader(&self) -> Map<K, R> {
+        self.reader.clone()
+    }
+
+    /// Records inside of which the last writer died, freed when this one took over.
+    pub fn torn(&self) -> u32 {
+        self.torn
+    }
+
+    /// Records that were refused because the map was full.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> u32 {
+        self.reader.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The record of `key`.
+    pub fn get(&self, key: &K) -> Option<R> {
+        self.reader.get(key).ok().flatten()
+    }
+
+    /// Every record with its key, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (K, R)> + '_ {
+        self.reader.iter().filter_map(Result::ok)
+    }
+
+    /// Sets the record of `key` and says whether it had one.
+    ///
+    /// # Errors
+    ///
+    /// [`MapFull`] if the key is new and there is no slot for it; nothing has changed then.
+    pub fn set(&mut self, key: &K, record: &R) -> Result<bool, MapFull> {
+        let (found, free) = self.find(key);
+        let full = self.len() >= self.capacity;
+        let slot = match (found, free) {
+            (Some(slot), _) => slot,
+            (None, Some(slot)) if !full => slot,
+            _ => {
+                self.refused += 1;
+                return Err(MapFull { records: self.len(), capacity: self.capacity });
+            }
+        };
+        let (_, tag) = self.reader.hash(key);
+        let (key, record) = (key.to_words(), record.to_words());
+        let words = key.as_ref().iter().chain(record.as_ref()).copied();
+        if let Some(cell) = self.reader.cell(slot) {
+            record::write(cell, std::iter::once(tag).chain(words));
+        }
+        self.changed(self.len() + u32::from(found.is_none()));
+        Ok(found.is_some())
+    }
+
+    /// Takes `key` away and says whether it had a record.
+    pub fn remove(&mut self, key: &K) -> bool {
+        let (Some(slot), _) = self.find(key) else { return false };
+        if self.tag(slot.wrapping_add(1)) == EMPTY {
+            // The run ends here, so nobody looks past these slots for anything.
+            let mut last = slot;
+            self.clear(last, EMPTY);
+            for _ in 0..self.reader.mask {
+                last = last.wrapping_sub(1) & self.reader.mask;
+                if self.tag(last) != TOMBSTONE {
+                    break;
+                }
+                self.clear(last, EMPTY);
+            }
+        } else {
+            self.clear(slot, TOMBSTONE);
+        }
+        self.changed(self.len().saturating_sub(1));
+        true
+    }
+
+    /// The slot of `key`, and the first one that it could take.
+    fn find(&self, key: &K) -> (Option<usize>, Option<usize>) {
+        let (first, tag) = self.reader.hash(key);
+        let mut free = None;
+        for slot in self.reader.probes(first) {
+            let Some(cell) = self.reader.cell(slot) else { break };
+            match tag_of(cell) {
+                EMPTY => return (None, free.or(Some(slot))),
+                TOMBSTONE => free = free.or(Some(slot)),
+                found if found == tag => match Map::<K, R>::read(cell) {
+                    Ok(Some((other, _))) if other == *key => return (Some(slot), free),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        (None, free)
+    }
+
+    fn tag(&self, slot: usize) -> u32 {
+        self.reader.cell(slot & self.reader.mask).map_or(EMPTY, tag_of)
+    }
+
+    fn clear(&self, slot: usize, tag: u32) {
+        if let Some(cell) = self.reader.cell(slot) {
+            record::write(cell, std::iter::once(tag));
+        }
+    }
+
+    fn changed(&self, records: u32) {
+        self.store_header(RECORDS, records);
+        self.store_header(CHANGES, self.reader.header(CHANGES).wrapping_add(1));
+    }
+
+    fn store_header(&self, word: usize, value: u32) {
+        if let Some(word) = self.reader.words.all().get(word) {
+            word.store(value, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A record and how it is read while it may be written.
+//!
+//! Each record has a version word before it: odd while the writer is inside. A reader copies the
+//! words and looks at the version before and after. It tries a bounded number of times: a writer
+//! that died inside leaves the version odd for good, until the next writer mends it.
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// How often a reader tries to catch a record between two writes.
+#[cfg(not(loom))]
+const TRIES: u32 = 256;
+/// Few are enough for loom to go through, and more only repeat them.
+#[cfg(loom)]
+const TRIES: u32 = 2;
+
+/// A plain value of a fixed number of 32-bit words, the same on every machine.
+///
+/// Words hold numbers, so the octet order of the machine plays no part in one region; two machines
+/// never share one.
+pub trait Record: Copy {
+    /// Name and layout version, as in `"neighbour/1"`: part of what a reader checks on attaching,
+    /// so it changes whenever the words do.
+    const NAME: &'static str;
+    /// `[u32; N]`.
+    type Words: RecordWords;
+    /// The value as words.
+    fn to_words(&self) -> Self::Words;
+    /// The value in words; nothing if they are no value of this kind.
+    fn from_words(words: Self::Words) -> Option<Self>;
+}
+
+/// An array of words; implemented for every `[u32; N]`.
+pub trait RecordWords: AsRef<[u32]> + AsMut<[u32]> + Copy {
+    /// How many there are.
+    const LEN: usize;
+    /// All zero.
+    const ZERO: Self;
+}
+
+impl<const N: usize> RecordWords for [u32; N] {
+    const LEN: usize = N;
+    const ZERO: Self = [0; N];
+}
+
+/// Why a record that should be there cannot be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The writer is inside of the record, or died there: try later.
+    #[error("the record was being written during {TRIES} reads in a row")]
+    Unsettled,
+    /// The words are no value of this kind: the writer has another idea of it.
+    #[error("the words are not a {record}")]
+    Malformed {
+        /// Name of the kind.
+        record: &'static str,
+    },
+}
+
+/// Copies the words behind the version in `cell` to `copies`, all from one write.
+#[inline]
+pub(crate) fn read(cell: &[AtomicU32], copies: &mut [&mut [u32]]) -> Result<(), ReadError> {
+    let Some((version, words)) = cell.split_first() else { return Err(ReadError::Unsettled) };
+    for _ in 0..TRIES {
+        let before = version.load(Ordering::Acquire);
+        if before % 2 == 0 {
+            let places = copies.iter_mut().flat_map(|copy| copy.iter_mut());
+            for (place, word) in places.zip(words) {
+                *place = word.load(Ordering::Relaxed);
+            }
+            fence(Ordering::Acquire);
+            if version.load(Ordering::Relaxed) == before {
+                return Ok(());
+            }
+        }
+        wait_a_moment();
+    }
+    Err(ReadError::Unsettled)
+}
+
+/// Writes the words behind the version in `cell`; only the one writer calls this.
+pub(crate) fn write(cell: &[AtomicU32], values: impl Iterator<Item = u32>) {
+    let Some((version, words)) = cell.split_first() else { return };
+    // A writer that died inside has left an odd version, which serves as well as a new one.
+    let odd = version.load(Ordering::Relaxed) | 1;
+    version.store(odd, Ordering::Relaxed);
+    // No word is stored before the version is odd.
+    fence(Ordering::Release);
+    for (word, value) in words.iter().zip(values) {
+        word.store(value, Ordering::Relaxed);
+    }
+    version.store(odd.wrapping_add(1), Ordering::Release);
+}
+
+/// Whether a writer died inside of `cell`; only a new writer asks, and no other writes.
+pub(crate) fn is_torn(cell: &[AtomicU32]) -> bool {
+    cell.first().is_some_and(|version| version.load(Ordering::Relaxed) % 2 == 1)
+}
+
+#[cfg(not(loom))]
+fn wait_a_moment() {
+    std::hint::spin_loop();
+}
+
+#[cfg(loom)]
+fn wait_a_moment() {
+    loom::thread::yield_now();
+}

@@ -1,0 +1,416 @@
+//! The kinds of record that control and data plane share.
+//!
+//! A `link` is a link's index, as the frames' metadata has it. Each kind is a handful of words,
+//! described where it is encoded; none holds a pointer or anything of a machine's word size.
+
+use crate::pack::{Packer, Unpacker};
+use crate::record::Record;
+use crate::routes::HopIndex;
+use std::fmt;
+use std::net::IpAddr;
+
+/// A short name of at most 15 octets, as the kernel's names of interfaces.
+#[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
+pub struct Name([u8; NAME_OCTETS]);
+
+const NAME_OCTETS: usize = 16;
+
+impl Name {
+    /// The name, or nothing if it is longer than 15 octets or has a zero in it.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut octets = [0; NAME_OCTETS];
+        let [place @ .., _end] = &mut octets;
+        if text.bytes().any(|octet| octet == 0) {
+            return None;
+        }
+        place.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self(octets))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|&octet| octet == 0).unwrap_or(NAME_OCTETS);
+        self.0.get(..end).and_then(|octets| str::from_utf8(octets).ok()).unwrap_or("")
+    }
+
+    fn from_octets(octets: [u8; NAME_OCTETS]) -> Option<Self> {
+        let end = octets.iter().position(|&octet| octet == 0)?;
+        str::from_utf8(octets.get(..end)?).ok()?;
+        Some(Self(octets))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A link-layer address: 6 octets of Ethernet, 8 or 2 of IEEE 802.15.4.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct LinkAddress {
+    octets: [u8; 8],
+    len: u8,
+}
+
+impl LinkAddress {
+    /// The address, or nothing if it is longer than 8 octets.
+    pub fn new(octets: &[u8]) -> Option<Self> {
+        let mut address = Self { len: u8::try_from(octets.len()).ok()?, ..Self::default() };
+        address.octets.get_mut(..octets.len())?.copy_from_slice(octets);
+        Some(address)
+    }
+
+    /// An Ethernet address.
+    pub fn ethernet(octets: [u8; 6]) -> Self {
+        let mut address = Self { len: 6, ..Self::default() };
+        let [place @ .., _, _] = &mut address.octets;
+        *place = octets;
+        address
+    }
+
+    /// The octets, as many as there are.
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+
+    /// The address as Ethernet has it, if it is six octets long.
+    pub fn to_ethernet(self) -> Option<[u8; 6]> {
+        let [octets @ .., _, _] = self.octets;
+        (self.len == 6).then_some(octets)
+    }
+
+    fn pack<const N: usize>(self, packer: Packer<N>) -> Packer<N> {
+        packer.word(self.len.into()).octets(&self.octets)
+    }
+
+    fn unpack<const N: usize>(words: &mut Unpacker<N>) -> Option<Self> {
+        let len = words.small().filter(|&len| len <= 8)?;
+        Some(Self { len, octets: words.octets()? })
+    }
+}
+
+/// A link as both planes see it; its place in the table is its index.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Interface {
+    /// Its name in the gateway's description.
+    pub name: Name,
+    /// Its own link-layer address; empty where the link has none.
+    pub address: LinkAddress,
+    /// Octets of the largest network-layer packet.
+    pub mtu: u32,
+    /// The kernel's index of the device behind it, 0 for none.
+    pub device: u32,
+    /// What it is and how it stands: an or of the constants of [`Interface`].
+    pub flags: u32,
+}
+
+impl Interface {
+    /// The link is up: frames may be sent.
+    pub const UP: u32 = 1 << 0;
+    /// Its other end answers (carrier).
+    pub const RUNNING: u32 = 1 << 1;
+    /// Our own stack is the host; otherwise the kernel shares the link.
+    pub const EXCLUSIVE: u32 = 1 << 2;
+    /// Frames can arrive with a checksum that is only a pseudo-header sum.
+    pub const PARTIAL_CHECKSUMS: u32 = 1 << 3;
+    /// Every frame reaches everyone: no neighbour has to be asked for.
+    pub const POINT_TO_POINT: u32 = 1 << 4;
+    /// Packets that arrive here may leave by another link.
+    pub const FORWARDING: u32 = 1 << 5;
+}
+
+impl Record for Interface {
+    const NAME: &'static str = "interface/1";
+    type Words = [u32; 10];
+
+    fn to_words(&self) -> [u32; 10] {
+        let packer = self.address.pack(Packer::default().octets(&self.name.0));
+        packer.word(self.mtu).word(self.device).word(self.flags).finish()
+    }
+
+    fn from_words(words: [u32; 10]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        Some(Self {
+            name: Name::from_octets(words.octets()?)?,
+            address: LinkAddress::unpack(&mut words)?,
+            mtu: words.word()?,
+            device: words.word()?,
+            flags: words.word()?,
+        })
+    }
+}
+
+/// An address of our own on a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Address {
+    /// The link.
+    pub link: u16,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix that is on the link.
+    pub prefix_len: u8,
+    /// How it stands: an or of the constants of [`Address`].
+    pub flags: u32,
+}
+
+impl Address {
+    /// Not yet known to be ours alone (RFC 4862 §5.4): not to be used as a source.
+    pub const TENTATIVE: u32 = 1 << 0;
+    /// Another host has it: not to be used at all.
+    pub const DUPLICATE: u32 = 1 << 1;
+    /// Made or leased, not configured: it can run out.
+    pub const DYNAMIC: u32 = 1 << 2;
+    /// Still valid, but no longer for new connections.
+    pub const DEPRECATED: u32 = 1 << 3;
+}
+
+impl Record for Address {
+    const NAME: &'static str = "address/1";
+    type Words = [u32; 8];
+
+    fn to_words(&self) -> [u32; 8] {
+        let packer = Packer::default().word(self.link.into()).word(self.prefix_len.into());
+        packer.word(self.flags).address(Some(self.address)).finish()
+    }
+
+    fn from_words(words: [u32; 8]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        Some(Self {
+            link: words.small()?,
+            prefix_len: words.small().filter(|&len| len <= 128)?,
+            flags: words.word()?,
+            address: words.address()??,
+        })
+    }
+}
+
+/// What a route leads to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum HopKind {
+    /// A network on the link itself: the destination is the neighbour.
+    #[default]
+    Connected,
+    /// A router on the link: [`NextHop::gateway`] is the neighbour.
+    Gateway,
+    /// One of our own addresses: deliver here.
+    Local,
+    /// Drop without a word.
+    Blackhole,
+    /// Drop and say that the destination is unreachable.
+    Unreachable,
+    /// Drop and say that it is forbidden.
+    Prohibited,
+}
+
+/// Where packets of a route go; its place in the table is the route's [`HopIndex`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct NextHop {
+    /// What is there.
+    pub kind: HopKind,
+    /// The link they leave by; of no meaning where they do not leave.
+    pub link: u16,
+    /// The router's address, for [`HopKind::Gateway`].
+    pub gateway: Option<IpAddr>,
+    /// Octets that the way beyond is known to take, 0 for the link's.
+    pub mtu: u32,
+}
+
+impl NextHop {
+    /// A network on the link itself.
+    pub fn connected(link: u16) -> Self {
+        Self { kind: HopKind::Connected, link, gateway: None, mtu: 0 }
+    }
+
+    /// A router on the link.
+    pub fn via(link: u16, gateway: IpAddr) -> Self {
+        Self { kind: HopKind::Gateway, link, gateway: Some(gateway), mtu: 0 }
+    }
+}
+
+impl Record for NextHop {
+    const NAME: &'static str = "next-hop/1";
+    type Words = [u32; 8];
+
+    fn to_words(&self) -> [u32; 8] {
+        let kind = match self.kind {
+            HopKind::Connected => 0,
+            HopKind::Gateway => 1,
+            HopKind::Local => 2,
+            HopKind::Blackhole => 3,
+            HopKind::Unreachable => 4,
+            HopKind::Prohibited => 5,
+        };
+        let packer = Packer::default().word(kind).word(self.link.into());
+        packer.word(self.mtu).address(self.gateway).finish()
+    }
+
+    fn from_words(words: [u32; 8]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        let kind = match words.word()? {
+            0 => HopKind::Connected,
+            1 => HopKind::Gateway,
+            2 => HopKind::Local,
+            3 => HopKind::Blackhole,
+            4 => HopKind::Unreachable,
+            5 => HopKind::Prohibited,
+            _ => return None,
+        };
+        Some(Self { kind, link: words.small()?, mtu: words.word()?, gateway: words.address()? })
+    }
+}
+
+/// Whom a neighbour record is about.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct NeighbourKey {
+    /// The link.
+    pub link: u16,
+    /// The address on it.
+    pub address: IpAddr,
+}
+
+impl Record for NeighbourKey {
+    const NAME: &'static str = "neighbour-key/1";
+    type Words = [u32; 6];
+
+    fn to_words(&self) -> [u32; 6] {
+        Packer::default().word(self.link.into()).address(Some(self.address)).finish()
+    }
+
+    fn from_words(words: [u32; 6]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        Some(Self { link: words.small()?, address: words.address()?? })
+    }
+}
+
+/// How sure it is that the neighbour is there (RFC 4861 §7.3.2, for both families).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum NeighbourState {
+    /// Asked, not answered: its address is not known.
+    #[default]
+    Incomplete,
+    /// Known to be there a moment ago.
+    Reachable,
+    /// Known, but not lately.
+    Stale,
+    /// Used while stale: a confirmation is awaited before it is asked.
+    Delay,
+    /// Asked again.
+    Probe,
+    /// Did not answer.
+    Failed,
+    /// Configured: never asked.
+    Permanent,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Neighbour {
+    /// Its link-layer address; empty while it is not known.
+    pub address: LinkAddress,
+    /// How sure that is.
+    pub state: NeighbourState,
+    /// Whether it is a router (RFC 4861 §4.4).
+    pub router: bool,
+}
+
+impl Record for Neighbour {
+    const NAME: &'static str = "neighbour/1";
+    type Words = [u32; 5];
+
+    fn to_words(&self) -> [u32; 5] {
+        let state = match self.state {
+            NeighbourState::Incomplete => 0,
+            NeighbourState::Reachable => 1,
+            NeighbourState::Stale => 2,
+            NeighbourState::Delay => 3,
+            NeighbourState::Probe => 4,
+            NeighbourState::Failed => 5,
+            NeighbourState::Permanent => 6,
+        };
+        self.address.pack(Packer::default().word(state).word(self.router.into())).finish()
+    }
+
+    fn from_words(words: [u32; 5]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        let state = match words.word()? {
+            0 => NeighbourState::Incomplete,
+            1 => NeighbourState::Reachable,
+            2 => NeighbourState::Stale,
+            3 => NeighbourState::Delay,
+            4 => NeighbourState::Probe,
+            5 => NeighbourState::Failed,
+            6 => NeighbourState::Permanent,
+            _ => return None,
+        };
+        let router = words.word()? != 0;
+        Some(Self { state, router, address: LinkAddress::unpack(&mut words)? })
+    }
+}
+
+/// A handler at a point of the graph, as the user asked for it.
+///
+/// What the numbers of a point mean is the graph's affair; here they are carried.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Attachment {
+    /// The handler's name.
+    pub handler: Name,
+    /// The layer, as in `ipv4`.
+    pub layer: Name,
+    /// The one link, or nothing for all.
+    pub link: Option<u16>,
+    /// The layer's own number for the position (EtherType, protocol, port), or 0.
+    pub position: u32,
+    /// Receive or transmit side, as the graph numbers them.
+    pub side: u16,
+    /// Before, instead, after or beside, as the graph numbers them.
+    pub place: u16,
+}
+
+/// Stands for every link where one could be named.
+const ALL_LINKS: u32 = u32::MAX;
+
+impl Record for Attachment {
+    const NAME: &'static str = "attachment/1";
+    type Words = [u32; 12];
+
+    fn to_words(&self) -> [u32; 12] {
+        let on = self.link.map_or(ALL_LINKS, u32::from);
+        let packer = Packer::default().octets(&self.handler.0).octets(&self.layer.0).word(on);
+        packer.word(self.position).word(self.side.into()).word(self.place.into()).finish()
+    }
+
+    fn from_words(words: [u32; 12]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        Some(Self {
+            handler: Name::from_octets(words.octets()?)?,
+            layer: Name::from_octets(words.octets()?)?,
+            link: match words.word()? {
+                ALL_LINKS => None,
+                link => Some(u16::try_from(link).ok()?),
+            },
+            position: words.word()?,
+            side: words.small()?,
+            place: words.small()?,
+        })
+    }
+}
+
+impl Record for HopIndex {
+    const NAME: &'static str = "hop-index/1";
+    type Words = [u32; 1];
+
+    fn to_words(&self) -> [u32; 1] {
+        [self.0]
+    }
+
+    fn from_words([index]: [u32; 1]) -> Option<Self> {
+        Some(Self(index))
+    }
+}

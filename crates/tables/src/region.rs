@@ -1,0 +1,420 @@
+//! One region with several tables in it, described by a [`Layout`] that both sides state.
+//!
+//! ```text
+//! word 0..2   magic "GWTABLES"
+//!      2      version of this format
+//!      3..5   hash of the layout: kinds, names and capacities of the tables, in order
+//!      5..7   words of the whole region
+//!      7..16  zero
+//! then the tables, each on a cache line of its own
+//! ```
+
+use crate::map::{Map, MapWriter, map_words};
+use crate::mapping::{Access, Mapping, cannot_shrink, reopen, sealed_memory};
+use crate::memory::{Words, halves};
+use crate::record::Record;
+use crate::routes::{Family, Routes, RoutesWriter, Shape, index};
+use crate::sync::{AtomicU32, Ordering};
+use crate::table::{Table, TableWriter, table_words};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const MAGIC: [u32; 2] = [0x4757_5441, 0x424c_4553];
+/// Moves whenever the meaning of any word outside of the records changes.
+const VERSION: u32 = 1;
+const HEADER: usize = 16;
+/// Words of a cache line, to which tables are aligned.
+const LINE: usize = 16;
+
+/// Why a region cannot be made, adopted or attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The system refuses the memory.
+    #[error("cannot have {octets} octets of shared memory")]
+    Memory {
+        /// Octets asked for.
+        octets: u64,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The capacities asked for are beyond what offsets reach.
+    #[error("the table `{table}` is too large: {capacity} records")]
+    TooLarge {
+        /// Name of the table.
+        table: &'static str,
+        /// Records asked for.
+        capacity: u32,
+    },
+    /// Another process, or this one, is the writer of this region.
+    #[error("the region has a writer already")]
+    HasWriter,
+    /// The table was handed to a writer before.
+    #[error("the table `{table}` has a writer already")]
+    Taken {
+        /// Name of the table.
+        table: &'static str,
+    },
+    /// The descriptor is not a region that this program can trust to stay as large as it is.
+    #[error("the descriptor is no region of tables: {why}")]
+    NotARegion {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The region was made by a program with another idea of the tables.
+    #[error(
+        "the region has version {found} and another layout; this program has version {VERSION}"
+    )]
+    OtherLayout {
+        /// The version of its format.
+        found: u32,
+    },
+}
+
+/// Where a table is, and how it is made.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    name: &'static str,
+    number: usize,
+    start: usize,
+    len: usize,
+    capacity: u32,
+}
+
+/// A place for a [`Table`] in every region of one layout.
+#[derive(Debug)]
+pub struct TableAt<R>(Section, PhantomData<fn() -> R>);
+
+/// A place for a [`Map`] in every region of one layout.
+#[derive(Debug)]
+pub struct MapAt<K, R>(Section, PhantomData<fn() -> (K, R)>);
+
+/// A place for [`Routes`] in every region of one layout.
+#[derive(Debug)]
+pub struct RoutesAt<A>(Section, PhantomData<fn() -> A>);
+
+/// The tables of a region, in order; the writer and every reader state the same.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    words: usize,
+    hash: u64,
+    sections: usize,
+    /// Where the maps are, whose hash wants a seed.
+    maps: Vec<usize>,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layout {
+    /// No tables yet.
+    pub fn new() -> Self {
+        // The offset basis of FNV-1a.
+        Self { words: HEADER, hash: 0xcbf2_9ce4_8422_2325, sections: 0, maps: Vec::new() }
+    }
+
+    /// Adds a table of `capacity` records.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn table<R: Record>(
+        &mut self,
+        name: &'static str,
+        capacity: u32,
+    ) -> Result<TableAt<R>, RegionError> {
+        let section =
+            self.section(name, capacity, table_words::<R>(capacity), &["table", R::NAME])?;
+        Ok(TableAt(section, PhantomData))
+    }
+
+    /// Adds a map of `capacity` records.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn map<K: Record + PartialEq, R: Record>(
+        &mut self,
+        name: &'static str,
+        capacity: u32,
+    ) -> Result<MapAt<K, R>, RegionError> {
+        let kinds = ["map", K::NAME, R::NAME];
+        let section = self.section(name, capacity, map_words::<K, R>(capacity), &kinds)?;
+        self.maps.push(section.start);
+        Ok(MapAt(section, PhantomData))
+    }
+
+    /// Adds routes, `capacity` of them.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn routes<A: Family>(
+        &mut self,
+        name: &'static str,
+        capacity: u32,
+    ) -> Result<RoutesAt<A>, RegionError> {
+        let bits = <A::Key as crate::routes::Key>::BITS.to_string();
+        let words = Shape::of::<A>(capacity).words().map(index);
+        let section = self.section(name, capacity, words, &["routes", &bits])?;
+        Ok(RoutesAt(section, PhantomData))
+    }
+
+    /// Octets of a region, most of which cost nothing until they are used.
+    pub fn octets(&self) -> u64 {
+        u64::try_from(self.words).unwrap_or(u64::MAX).saturating_mul(4)
+    }
+
+    fn section(
+        &mut self,
+        name: &'static str,
+        capacity: u32,
+        len: Option<usize>,
+        kinds: &[&str],
+    ) -> Result<Section, RegionError> {
+        let too_large = RegionError::TooLarge { table: name, capacity };
+        let end = len.and_then(|len| self.words.checked_add(len)?.checked_next_multiple_of(LINE));
+        let (Some(len), Some(end)) = (len, end) else { return Err(too_large) };
+        if end > usize::MAX / 4 {
+            return Err(too_large);
+        }
+        let section = Section { name, number: self.sections, start: self.words, len, capacity };
+        (self.words, self.sections) = (end, self.sections + 1);
+        for text in [name].iter().chain(kinds) {
+            self.mix(text.as_bytes());
+            self.mix(&[0xff]);
+        }
+        self.mix(&capacity.to_be_bytes());
+        Ok(section)
+    }
+
+    /// FNV-1a, which is plenty to tell two versions of one program apart.
+    fn mix(&mut self, octets: &[u8]) {
+        for &octet in octets {
+            self.hash = (self.hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// What the header of a region of this layout says.
+    fn header(&self) -> [u32; 7] {
+        let [high, low] = MAGIC;
+        let [hash, hash_low] = halves(self.hash);
+        let [words, words_low] = halves(u64::try_from(self.words).unwrap_or(u64::MAX));
+        [high, low, VERSION, hash, hash_low, words, words_low]
+    }
+
+    fn check(&self, words: &[AtomicU32]) -> Result<(), RegionError> {
+        let expected = self.header();
+        let mut found = [0; 7];
+        for (found, word) in found.iter_mut().zip(words) {
+            *found = word.load(Ordering::Acquire);
+        }
+        let [magic @ .., version, _, _, _, _] = found;
+        if magic != MAGIC {
+            return Err(RegionError::NotARegion { why: "no such magic number" });
+        }
+        if found == expected { Ok(()) } else { Err(RegionError::OtherLayout { found: version }) }
+    }
+}
+
+/// A region, to read; clones are the same region.
+#[derive(Clone, Debug)]
+pub struct Region {
+    words: Words,
+}
+
+impl Region {
+    /// Maps the region behind `descriptor`, read-only, after its header says that it has this
+    /// layout.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if it is no such region, or cannot be mapped.
+    pub fn attach(descriptor: impl AsFd, layout: &Layout) -> Result<Self, RegionError> {
+        let file = reopen(descriptor, Access::Read).map_err(|source| memory(layout, source))?;
+        Ok(Self { words: map(&file, layout, Access::Read)? })
+    }
+
+    /// A reader of a table.
+    pub fn table<R: Record>(&self, at: &TableAt<R>) -> Table<R> {
+        Table::new(self.part(&at.0))
+    }
+
+    /// A reader of a map.
+    pub fn map<K: Record + PartialEq, R: Record>(&self, at: &MapAt<K, R>) -> Map<K, R> {
+        Map::new(self.part(&at.0))
+    }
+
+    /// A reader of routes.
+    pub fn routes<A: Family>(&self, at: &RoutesAt<A>) -> Routes<A> {
+        Routes::new(self.part(&at.0))
+    }
+
+    /// The words of a section; none if it is of another layout, which reads as an empty table.
+    fn part(&self, section: &Section) -> Words {
+        self.words.part(section.start, section.len).unwrap_or_else(|| Words::zeroed(0))
+    }
+}
+
+/// The writer's hold on a region: hands each table to one writer, once.
+///
+/// With a descriptor behind it the region has one owner among all processes, by a lock that ends
+/// with the owner however it ends.
+#[derive(Debug)]
+pub struct RegionOwner {
+    region: Region,
+    taken: Vec<bool>,
+    shared: Option<Shared>,
+}
+
+/// What makes a region one for several processes.
+#[derive(Debug)]
+struct Shared {
+    /// To be given away. Not the locked one: a lock lasts as long as any copy of its descriptor.
+    descriptor: OwnedFd,
+    /// Locked, and opened for this alone, so the lock ends with this process.
+    _lock: File,
+}
+
+impl RegionOwner {
+    /// A region in this process's own memory. `seed` keeps outsiders from choosing keys that
+    /// collide; draw it at random.
+    pub fn in_memory(layout: &Layout, seed: [u64; 2]) -> Self {
+        let owner = Self::new(Words::zeroed(layout.words), layout, None);
+        owner.begin(layout, seed);
+        owner
+    }
+
+    /// A region behind a descriptor, to be attached by other processes. It is sealed against
+    /// resizing only, so that a restarted writer can [`Self::adopt`] it.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Memory`] if the system refuses it.
+    pub fn create(layout: &Layout, seed: [u64; 2]) -> Result<Self, RegionError> {
+        let made = sealed_memory(layout.words).map_err(|source| memory(layout, source))?;
+        let lock = lock(&made, layout)?;
+        let mapping = Mapping::new(&made, layout.words, Access::Write);
+        let mapping = mapping.map_err(|source| memory(layout, source))?;
+        let shared = Shared { descriptor: made.into(), _lock: lock };
+        let owner = Self::new(Words::mapped(mapping), layout, Some(shared));
+        owner.begin(layout, seed);
+        Ok(owner)
+    }
+
+    /// Becomes the writer of the region behind `descriptor`, whose last one is gone. Readers do
+    /// not notice.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if it is no such region, or has a writer.
+    pub fn adopt(descriptor: impl AsFd, layout: &Layout) -> Result<Self, RegionError> {
+        let copy = descriptor.as_fd().try_clone_to_owned();
+        let copy = copy.map_err(|source| memory(layout, source))?;
+        let lock = lock(descriptor, layout)?;
+        let words = map(&lock, layout, Access::Write)?;
+        Ok(Self::new(words, layout, Some(Shared { descriptor: copy, _lock: lock })))
+    }
+
+    fn new(words: Words, layout: &Layout, shared: Option<Shared>) -> Self {
+        Self { region: Region { words }, taken: vec![false; layout.sections], shared }
+    }
+
+    /// Writes the header, last its magic number, by which a reader knows it is complete.
+    fn begin(&self, layout: &Layout, seed: [u64; 2]) {
+        let words = self.region.words.all();
+        for &map in &layout.maps {
+            crate::map::set_seed(words.get(map..).unwrap_or(&[]), seed);
+        }
+        for (word, value) in words.iter().zip(layout.header()).rev() {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// The region as readers have it.
+    pub fn region(&self) -> Region {
+        self.region.clone()
+    }
+
+    /// The descriptor to give to other processes; none for a region in this process's memory.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.as_ref().map(|shared| shared.descriptor.as_fd())
+    }
+
+    /// The writer of a table; records that the last writer left half-written are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Taken`] the second time.
+    pub fn table<R: Record>(&mut self, at: &TableAt<R>) -> Result<TableWriter<R>, RegionError> {
+        Ok(TableWriter::new(self.take(&at.0)?))
+    }
+
+    /// The writer of a map; records that the last writer left half-written are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Taken`] the second time.
+    pub fn map<K: Record + PartialEq, R: Record>(
+        &mut self,
+        at: &MapAt<K, R>,
+    ) -> Result<MapWriter<K, R>, RegionError> {
+        Ok(MapWriter::new(self.take(&at.0)?, at.0.capacity))
+    }
+
+    /// The writer of routes; the linked ones stay in force until its first change.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Taken`] the second time.
+    pub fn routes<A: Family>(&mut self, at: &RoutesAt<A>) -> Result<RoutesWriter<A>, RegionError> {
+        Ok(RoutesWriter::new(self.take(&at.0)?, Shape::of::<A>(at.0.capacity)))
+    }
+
+    fn take(&mut self, section: &Section) -> Result<Words, RegionError> {
+        match self.taken.get_mut(section.number) {
+            Some(taken) if !*taken => *taken = true,
+            _ => return Err(RegionError::Taken { table: section.name }),
+        }
+        Ok(self.region.part(section))
+    }
+}
+
+/// Opens the region anew and locks it for its one writer.
+fn lock(descriptor: impl AsFd, layout: &Layout) -> Result<File, RegionError> {
+    let file = reopen(descriptor, Access::Write).map_err(|source| memory(layout, source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RegionError::HasWriter),
+        Err(TryLockError::Error(source)) => Err(memory(layout, source)),
+    }
+}
+
+/// Maps a region whose header says that it has this layout.
+fn map(file: &File, layout: &Layout, access: Access) -> Result<Words, RegionError> {
+    if !cannot_shrink(file) {
+        return Err(RegionError::NotARegion { why: "it could be made shorter" });
+    }
+    let octets = file.metadata().map_err(|source| memory(layout, source))?.len();
+    if octets != layout.octets() {
+        // Its header still tells a wrong layout from something else altogether.
+        let whole = Mapping::new(file, usize::try_from(octets / 4).unwrap_or(0), Access::Read);
+        let words = Words::mapped(whole.map_err(|source| memory(layout, source))?);
+        layout.check(words.all())?;
+        return Err(RegionError::NotARegion { why: "its size is not what its header says" });
+    }
+    let mapping = Mapping::new(file, layout.words, access);
+    let words = Words::mapped(mapping.map_err(|source| memory(layout, source))?);
+    layout.check(words.all())?;
+    Ok(words)
+}
+
+fn memory(layout: &Layout, source: io::Error) -> RegionError {
+    RegionError::Memory { octets: layout.octets(), source }
+}

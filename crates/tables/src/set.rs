@@ -1,0 +1,194 @@
+//! The tables that every gateway has, in one region.
+
+use crate::map::{Map, MapWriter};
+use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop};
+use crate::region::{Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
+use crate::routes::{Routes, RoutesWriter};
+use crate::table::{Table, TableWriter};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// How many records each table has room for. The room costs address space, not memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Capacities {
+    /// Links.
+    pub interfaces: u32,
+    /// Own addresses, over all links.
+    pub addresses: u32,
+    /// Next hops.
+    pub hops: u32,
+    /// Neighbours, over all links; must outlast a scan of a network.
+    pub neighbours: u32,
+    /// Handlers attached.
+    pub attachments: u32,
+    /// IPv4 routes.
+    pub routes4: u32,
+    /// IPv6 routes.
+    pub routes6: u32,
+}
+
+impl Default for Capacities {
+    /// A site's gateway: 64 links, 64 Ki routes of each family.
+    fn default() -> Self {
+        Self {
+            interfaces: 64,
+            addresses: 1024,
+            hops: 4096,
+            neighbours: 8192,
+            attachments: 256,
+            routes4: 65_536,
+            routes6: 65_536,
+        }
+    }
+}
+
+/// Where each table is.
+struct Places {
+    layout: Layout,
+    interfaces: TableAt<Interface>,
+    addresses: TableAt<Address>,
+    hops: TableAt<NextHop>,
+    neighbours: MapAt<NeighbourKey, Neighbour>,
+    attachments: TableAt<Attachment>,
+    routes4: RoutesAt<Ipv4Addr>,
+    routes6: RoutesAt<Ipv6Addr>,
+}
+
+impl Places {
+    fn new(capacities: &Capacities) -> Result<Self, RegionError> {
+        let mut layout = Layout::new();
+        Ok(Self {
+            interfaces: layout.table("interfaces", capacities.interfaces)?,
+            addresses: layout.table("addresses", capacities.addresses)?,
+            hops: layout.table("hops", capacities.hops)?,
+            neighbours: layout.map("neighbours", capacities.neighbours)?,
+            attachments: layout.table("attachments", capacities.attachments)?,
+            routes4: layout.routes("routes4", capacities.routes4)?,
+            routes6: layout.routes("routes6", capacities.routes6)?,
+            layout,
+        })
+    }
+}
+
+/// The gateway's tables, to read, from any thread or process.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// The links, by index.
+    pub interfaces: Table<Interface>,
+    /// Our own addresses.
+    pub addresses: Table<Address>,
+    /// The next hops, by [`HopIndex`](crate::HopIndex).
+    pub hops: Table<NextHop>,
+    /// The neighbours on all links.
+    pub neighbours: Map<NeighbourKey, Neighbour>,
+    /// The handlers that are to be attached.
+    pub attachments: Table<Attachment>,
+    /// The IPv4 routes.
+    pub routes4: Routes<Ipv4Addr>,
+    /// The IPv6 routes.
+    pub routes6: Routes<Ipv6Addr>,
+}
+
+impl Tables {
+    /// Attaches to the tables behind `descriptor`, read-only.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if they are not such tables with these capacities.
+    pub fn attach(descriptor: impl AsFd, capacities: &Capacities) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        Ok(Self::new(&Region::attach(descriptor, &places.layout)?, &places))
+    }
+
+    fn new(region: &Region, places: &Places) -> Self {
+        Self {
+            interfaces: region.table(&places.interfaces),
+            addresses: region.table(&places.addresses),
+            hops: region.table(&places.hops),
+            neighbours: region.map(&places.neighbours),
+            attachments: region.table(&places.attachments),
+            routes4: region.routes(&places.routes4),
+            routes6: region.routes(&places.routes6),
+        }
+    }
+}
+
+/// The gateway's tables, to write: there is one of these.
+#[derive(Debug)]
+pub struct TablesWriter {
+    /// The links, by index.
+    pub interfaces: TableWriter<Interface>,
+    /// Our own addresses.
+    pub addresses: TableWriter<Address>,
+    /// The next hops, by [`HopIndex`](crate::HopIndex).
+    pub hops: TableWriter<NextHop>,
+    /// The neighbours on all links.
+    pub neighbours: MapWriter<NeighbourKey, Neighbour>,
+    /// The handlers that are to be attached.
+    pub attachments: TableWriter<Attachment>,
+    /// The IPv4 routes.
+    pub routes4: RoutesWriter<Ipv4Addr>,
+    /// The IPv6 routes.
+    pub routes6: RoutesWriter<Ipv6Addr>,
+    readers: Tables,
+    owner: RegionOwner,
+}
+
+impl TablesWriter {
+    /// Empty tables in this process's own memory. `seed` is drawn at random: it keeps outsiders
+    /// from choosing neighbours that collide.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn in_memory(capacities: &Capacities, seed: [u64; 2]) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        Self::new(RegionOwner::in_memory(&places.layout, seed), &places)
+    }
+
+    /// Empty tables behind a descriptor, for other processes to attach to.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if the system refuses the memory.
+    pub fn create(capacities: &Capacities, seed: [u64; 2]) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        Self::new(RegionOwner::create(&places.layout, seed)?, &places)
+    }
+
+    /// Takes over the tables behind `descriptor`, whose writer is gone. Records stay; routes stay
+    /// in force for readers until the first change, and begin empty here, so follow with
+    /// [`RoutesWriter::replace`].
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if they are not such tables, or have a writer.
+    pub fn adopt(descriptor: impl AsFd, capacities: &Capacities) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        Self::new(RegionOwner::adopt(descriptor, &places.layout)?, &places)
+    }
+
+    fn new(mut owner: RegionOwner, places: &Places) -> Result<Self, RegionError> {
+        Ok(Self {
+            readers: Tables::new(&owner.region(), places),
+            interfaces: owner.table(&places.interfaces)?,
+            addresses: owner.table(&places.addresses)?,
+            hops: owner.table(&places.hops)?,
+            neighbours: owner.map(&places.neighbours)?,
+            attachments: owner.table(&places.attachments)?,
+            routes4: owner.routes(&places.routes4)?,
+            routes6: owner.routes(&places.routes6)?,
+            owner,
+        })
+    }
+
+    /// The same tables, to read, for any thread.
+    pub fn readers(&self) -> Tables {
+        self.readers.clone()
+    }
+
+    /// The descriptor to give to other processes; none for tables in this process's memory.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.owner.descriptor()
+    }
+}

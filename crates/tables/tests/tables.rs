@@ -1,0 +1,272 @@
+//! Tables and maps: kinds of record there and back, oracles, full tables, readers beside a writer.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_tables::records::{
+    Address, Attachment, HopKind, Interface, LinkAddress, Name, Neighbour, NeighbourKey,
+    NeighbourState, NextHop,
+};
+use gatewright_tables::{
+    Capacities, Layout, Packer, ReadError, Record, RecordWords, Region, RegionError, RegionOwner,
+    Tables, TablesWriter, Unpacker,
+};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SEED: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+
+/// A record of which every word says the same, so that a torn one shows.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Same(u32);
+
+impl Record for Same {
+    const NAME: &'static str = "same/1";
+    type Words = [u32; 12];
+
+    fn to_words(&self) -> [u32; 12] {
+        [self.0; 12]
+    }
+
+    fn from_words(words: [u32; 12]) -> Option<Self> {
+        words.iter().all(|&word| word == words[0]).then_some(Self(words[0]))
+    }
+}
+
+fn there_and_back<R: Record + Debug + PartialEq>(record: R) {
+    let words = record.to_words();
+    assert_eq!(R::from_words(words), Some(record));
+    // A record in another's place, or in memory gone wrong, must not panic.
+    for at in 0..R::Words::LEN {
+        for value in [0, 1, 9, u32::MAX] {
+            let mut wrong = words;
+            wrong.as_mut()[at] = value;
+            let _either = R::from_words(wrong);
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_record_comes_back() {
+    let v4: IpAddr = "192.0.2.1".parse().unwrap();
+    let v6: IpAddr = "2001:db8::1:2:3".parse().unwrap();
+    there_and_back(Interface {
+        name: Name::new("fifteen-octets-").unwrap(),
+        address: LinkAddress::ethernet([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+        device: 7,
+        flags: Interface::UP | Interface::EXCLUSIVE,
+    });
+    for address in [v4, v6] {
+        there_and_back(Address { link: 3, address, prefix_len: 24, flags: Address::TENTATIVE });
+        there_and_back(NextHop::via(u16::MAX, address));
+        there_and_back(NeighbourKey { link: 1, address });
+    }
+    for kind in [HopKind::Connected, HopKind::Local, HopKind::Blackhole, HopKind::Prohibited] {
+        there_and_back(NextHop { kind, mtu: 1280, ..NextHop::default() });
+    }
+    for octets in [&[][..], &[1, 2], &[1, 2, 3, 4, 5, 6], &[1, 2, 3, 4, 5, 6, 7, 8]] {
+        let address = LinkAddress::new(octets).unwrap();
+        assert_eq!(address.octets(), octets);
+        there_and_back(Neighbour { address, state: NeighbourState::Probe, router: true });
+    }
+    let handler = Name::new("count").unwrap();
+    for link in [None, Some(0), Some(u16::MAX)] {
+        there_and_back(Attachment { handler, link, position: 0x0800, ..Attachment::default() });
+    }
+}
+
+#[test]
+fn names_are_refused_that_would_not_come_back() {
+    assert_eq!(Name::new("sixteen-octets--"), None);
+    assert_eq!(Name::new("a\0b"), None);
+    assert_eq!(Name::new("").unwrap().as_str(), "");
+    assert_eq!(LinkAddress::new(&[0; 9]), None);
+    assert_eq!(LinkAddress::new(&[0; 8]).unwrap().to_ethernet(), None);
+}
+
+#[test]
+fn a_place_has_another_generation_for_each_record() {
+    let mut layout = Layout::new();
+    let at = layout.table::<Same>("same", 3).unwrap();
+    let mut writer = RegionOwner::in_memory(&layout, SEED).table(&at).unwrap();
+    let table = writer.reader();
+    assert_eq!(table.get(0), Ok(None));
+    let before = table.changes();
+    for number in 0..3 {
+        assert_eq!(writer.insert(&Same(number)), Ok(number));
+    }
+    assert_ne!(table.changes(), before);
+    let first = table.entry(1).unwrap().unwrap();
+    assert_eq!(writer.insert(&Same(9)).unwrap_err().capacity, 3);
+    assert_eq!(writer.set(1, &Same(7)), Ok(true));
+    assert_eq!(table.entry(1).unwrap().unwrap().generation, first.generation);
+    assert!(writer.remove(1) && !writer.remove(1));
+    assert_eq!(table.get(1), Ok(None));
+    assert_eq!(writer.insert(&Same(8)), Ok(1));
+    assert_ne!(table.entry(1).unwrap().unwrap().generation, first.generation);
+    assert_eq!(table.get(99), Ok(None));
+    assert!(writer.set(99, &Same(0)).is_err());
+    assert_eq!(writer.refused(), 2);
+    let all: Vec<_> = table.iter().map(|(place, record)| (place, record.unwrap().0)).collect();
+    assert_eq!(all, [(0, 0), (1, 8), (2, 2)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    /// Few keys, so that slots are taken, freed and taken again; a small map, so that it is full.
+    #[test]
+    fn a_map_answers_as_the_standard_one(steps in prop::collection::vec((0_u32..24, any::<bool>()), 1..400)) {
+        const CAPACITY: u32 = 12;
+        let mut layout = Layout::new();
+        let at = layout.map::<Same, Same>("map", CAPACITY).unwrap();
+        let mut writer = RegionOwner::in_memory(&layout, SEED).map(&at).unwrap();
+        let map = writer.reader();
+        let mut oracle = HashMap::new();
+        for (number, (key, set)) in (0..).zip(steps) {
+            let key = Same(key);
+            if !set {
+                prop_assert_eq!(writer.remove(&key), oracle.remove(&key).is_some());
+            } else if oracle.len() < 12 || oracle.contains_key(&key) {
+                let known = oracle.insert(key, Same(number)).is_some();
+                prop_assert_eq!(writer.set(&key, &Same(number)), Ok(known));
+            } else {
+                prop_assert_eq!(writer.set(&key, &Same(number)).unwrap_err().capacity, CAPACITY);
+            }
+            for key in (0..24).map(Same) {
+                prop_assert_eq!(map.get(&key), Ok(oracle.get(&key).copied()));
+            }
+            prop_assert_eq!(map.len() as usize, oracle.len());
+            prop_assert_eq!(map.iter().map(Result::unwrap).collect::<HashMap<_, _>>(), oracle.clone());
+        }
+    }
+
+    #[test]
+    fn words_pack_and_unpack(octets in any::<[u8; 7]>(), word: u32, address: Option<IpAddr>) {
+        let words: [u32; 8] =
+            Packer::default().octets(&octets).word(word).address(address).finish();
+        let mut unpacker = Unpacker::new(words);
+        prop_assert_eq!(unpacker.octets(), Some(octets));
+        prop_assert_eq!(unpacker.word(), Some(word));
+        prop_assert_eq!(unpacker.address(), Some(address));
+        prop_assert_eq!(unpacker.word(), None);
+    }
+}
+
+/// The number of AEs that the data plane must admit: each is found, none is refused.
+#[test]
+fn a_map_of_a_hundred_thousand_holds_as_many() {
+    const COUNT: u32 = 100_000;
+    let mut layout = Layout::new();
+    let at = layout.map::<NeighbourKey, Neighbour>("neighbours", COUNT).unwrap();
+    let mut writer = RegionOwner::in_memory(&layout, SEED).map(&at).unwrap();
+    let key = |number: u32| NeighbourKey { link: 0, address: Ipv4Addr::from(number).into() };
+    for number in 0..COUNT {
+        assert_eq!(writer.set(&key(number), &Neighbour::default()), Ok(false), "{number}");
+    }
+    assert!(writer.set(&key(COUNT), &Neighbour::default()).is_err());
+    let map = writer.reader();
+    assert!((0..COUNT).all(|number| map.get(&key(number)).unwrap().is_some()));
+    assert_eq!(map.get(&key(COUNT)), Ok(None));
+}
+
+/// Records of twelve equal words, written without a pause: a reader never sees two writes in one.
+#[test]
+fn a_reader_never_sees_half_a_record() {
+    let mut layout = Layout::new();
+    let table_at = layout.table::<Same>("same", 4).unwrap();
+    let map_at = layout.map::<Same, Same>("map", 8).unwrap();
+    let mut owner = RegionOwner::in_memory(&layout, SEED);
+    let mut table = owner.table(&table_at).unwrap();
+    let mut map = owner.map(&map_at).unwrap();
+    let (done, started) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (tables, maps, done, started) = (table.reader(), map.reader(), &done, &started);
+        scope.spawn(move || {
+            let mut seen = 0_u64;
+            while !done.load(Ordering::Relaxed) {
+                for place in 0..4 {
+                    match tables.get(place) {
+                        Ok(record) => seen += u64::from(record.is_some()),
+                        Err(error) => assert_eq!(error, ReadError::Unsettled),
+                    }
+                    match maps.get(&Same(place)) {
+                        Ok(record) => assert!(record.is_none_or(|Same(at)| at % 4 == place)),
+                        Err(error) => assert_eq!(error, ReadError::Unsettled),
+                    }
+                }
+                started.store(true, Ordering::Relaxed);
+            }
+            assert!(seen > 0);
+        });
+        let mut number = 0_u32;
+        while number < 200_000 || !started.load(Ordering::Relaxed) {
+            number = number.wrapping_add(1);
+            let place = number % 4;
+            table.set(place, &Same(number)).unwrap();
+            map.set(&Same(place), &Same(number)).unwrap();
+            if number.is_multiple_of(7) {
+                table.remove(place);
+                map.remove(&Same(place));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_region_behind_a_descriptor_is_attached_and_has_one_writer() {
+    let capacities = Capacities::default();
+    let mut writer = TablesWriter::create(&capacities, SEED).unwrap();
+    let readers = Tables::attach(writer.descriptor().unwrap(), &capacities).unwrap();
+    let hop = NextHop::via(0, Ipv4Addr::LOCALHOST.into());
+    let place = writer.hops.insert(&hop).unwrap();
+    let prefix = "10.0.0.0/8".parse().unwrap();
+    writer.routes4.insert(prefix, gatewright_tables::HopIndex(place)).unwrap();
+    let found = readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).unwrap();
+    assert_eq!(readers.hops.get(found.0), Ok(Some(hop)));
+    let key = NeighbourKey { link: 0, address: Ipv4Addr::LOCALHOST.into() };
+    writer.neighbours.set(&key, &Neighbour::default()).unwrap();
+    assert_eq!(readers.neighbours.get(&key), Ok(Some(Neighbour::default())));
+
+    let second = TablesWriter::adopt(writer.descriptor().unwrap(), &capacities);
+    assert!(matches!(second, Err(RegionError::HasWriter)), "{second:?}");
+    let descriptor = writer.descriptor().unwrap().try_clone_to_owned().unwrap();
+    // A copy of the descriptor, as the data plane holds one, does not hold the lock.
+    drop(writer);
+    let second = TablesWriter::adopt(&descriptor, &capacities).unwrap();
+    assert_eq!(second.neighbours.get(&key), Some(Neighbour::default()));
+    assert_eq!(second.hops.get(place), Some(hop));
+    assert!(readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).is_ok());
+}
+
+#[test]
+fn what_is_no_region_of_this_layout_is_refused() {
+    let capacities = Capacities::default();
+    let writer = TablesWriter::create(&capacities, SEED).unwrap();
+    let other = Capacities { routes4: 1000, ..capacities };
+    let refused = Tables::attach(writer.descriptor().unwrap(), &other);
+    assert!(matches!(refused, Err(RegionError::OtherLayout { found: 1 })), "{refused:?}");
+
+    let mut layout = Layout::new();
+    layout.table::<Same>("same", 4).unwrap();
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    assert!(matches!(Region::attach(zero, &layout), Err(RegionError::NotARegion { .. })));
+    let mut huge = Layout::new();
+    let refused = huge.routes::<Ipv4Addr>("routes", u32::MAX);
+    assert!(matches!(refused, Err(RegionError::TooLarge { .. })));
+
+    let mut owner = RegionOwner::in_memory(&layout, SEED);
+    let mut again = Layout::new();
+    let at = again.table::<Same>("same", 4).unwrap();
+    assert!(owner.table(&at).is_ok());
+    assert!(matches!(owner.table(&at), Err(RegionError::Taken { table: "same" })));
+}

@@ -74,11 +74,6 @@ impl Packet {
         unsafe { self.head().home.as_ref() }
     }
 
-    /// Whether its chunk belongs to the pool with this home.
-    pub(crate) fn is_of(&self, home: NonNull<Home>) -> bool {
-        self.head().home == home
-    }
-
     fn chunk_size(&self) -> usize {
         self.home().chunk_size
     }

@@ -236,11 +236,6 @@ impl Pool {
         self.home().exhausted.get()
     }
 
-    /// Whether the packet's chunk is one of this pool.
-    pub fn owns(&self, packet: &Packet) -> bool {
-        packet.is_of(self.home)
-    }
-
     /// Where the region begins and how long it is, to register with the kernel.
     pub fn region(&self) -> (NonNull<u8>, usize) {
         let region = &self.home().region;

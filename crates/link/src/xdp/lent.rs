@@ -24,7 +24,7 @@ impl Lent {
     /// Lends a packet's chunk; where its octets begin, and how many they are. The packet must be
     /// one of the pool: another comes back.
     pub(super) fn lend(&mut self, packet: Packet) -> Result<(u64, u32), Packet> {
-        if !self.pool.owns(&packet) {
+        if !packet.is_of(&self.pool) {
             return Err(packet);
         }
         let (address, len) = packet.into_raw();

@@ -12,17 +12,24 @@
 //! | [`apdu`], [`data`], [`report`] | Every APDU, read in place. |
 //! | [`configuration`], [`specialisation`] | What an agent is made of; the kinds known by name. |
 //! | [`convert`], [`store`] | From octets to observations, live and from a device's store. |
+//! | [`association`] | The association machine as two tables, numbered as in the standard. |
+//! | [`manager`], [`agent`] | The two sides of an association, sans-IO. |
+//! | [`operation`] | What a manager asks of a device. |
 //! | [`frame`] | Where an APDU ends in a TCP stream. |
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod apdu;
+pub mod association;
 pub mod code;
 pub mod configuration;
 pub mod convert;
 pub mod data;
 pub mod decimal;
 pub mod frame;
+pub mod manager;
 pub mod mder;
+pub mod operation;
 pub mod report;
 pub mod specialisation;
 pub mod store;

@@ -1,0 +1,686 @@
+//! An agent's side of one association: the device. It associates, offers its configurations,
+//! reports and keeps each confirmed report until it is answered, and serves its manager.
+//!
+//! Used as [`manager`](crate::manager) is: [`handle`](Agent::handle),
+//! [`poll_output`](Agent::poll_output), [`poll_timeout`](Agent::poll_timeout).
+
+use crate::apdu::{
+    ASSOCIATION_VERSION, Aare, Aarq, AbortReason, Apdu, AssociateResult, AssociationInformation,
+    Attribute, PROTOCOL_20601, Protocol, ReleaseReason,
+};
+use crate::association::{
+    AGENT, ASSOCIATE_ATTEMPTS, Action as Do, Event, State, TO_REPORT, patience, step,
+};
+use crate::code::{
+    AttributeId, ConfigId, DataRequestId, EventType, Handle, InvokeId, SystemId, action, attribute,
+    event,
+};
+use crate::data::{
+    Action, Attributes, DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem,
+};
+use crate::mder::{Reader, Writer};
+use crate::report::{ConfigAnswer, ConfigResult, SegmentData, SegmentStatus};
+use crate::store::{SegmentInfo, Selection, Transfer};
+use crate::time::{AbsoluteTime, NO_RELATIVE_TIME};
+use core::time::Duration;
+use std::collections::VecDeque;
+
+/// Reports that wait in an agent; more are refused.
+pub const REPORTS_MAX: usize = 64;
+/// Octets of a segment's entries in one report.
+const SEGMENT_OCTETS_MAX: usize = 1_024;
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who it is.
+    pub system_id: SystemId,
+    /// The configurations it offers, best first: numbers and the octets of their reports.
+    pub configurations: Vec<(ConfigId, Vec<u8>)>,
+    /// What it tells of itself beside system-id and configuration.
+    pub attributes: Vec<(AttributeId, Vec<u8>)>,
+    /// What it has stored.
+    pub segments: Vec<Segment>,
+    /// Its scanners.
+    pub scanners: Vec<Handle>,
+}
+
+/// A segment of a store.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The store.
+    pub store: Handle,
+    /// The segment's number.
+    pub instance: u16,
+    /// What it tells of itself; its map among others.
+    pub attributes: Vec<(AttributeId, Vec<u8>)>,
+    /// Octets of one entry; 0 means that the segment has none.
+    pub entry_len: usize,
+    /// The entries.
+    pub entries: Vec<u8>,
+}
+
+/// Ties an outcome to the caller's report.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ReportId(pub u64);
+
+/// Something to report.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outgoing {
+    /// The caller's number.
+    pub id: ReportId,
+    /// The object that reports.
+    pub handle: Handle,
+    /// What is reported.
+    pub event: EventType,
+    /// The report.
+    pub info: Vec<u8>,
+    /// Whether to keep it until it is answered.
+    pub confirmed: bool,
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// The transport is there.
+    Connected,
+    /// The transport is gone.
+    Disconnected,
+    /// One APDU has arrived, whole.
+    Apdu(&'a [u8]),
+    /// The stream is out of step, or an APDU too long.
+    Unreadable,
+    /// Time has passed; see [`Agent::poll_timeout`].
+    Tick,
+    /// Associate.
+    Associate,
+    /// Report this.
+    Report(Outgoing),
+    /// End the association in good order.
+    Release,
+    /// End it at once.
+    Abort,
+}
+
+/// What is to be done, or has come about.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Output {
+    /// Send these octets, one APDU.
+    Send(Vec<u8>),
+    /// The manager has the configuration: report.
+    Operating,
+    /// The association has ended, or was never made.
+    Unassociated(Ending),
+    /// This report has arrived (confirmed) or left (unconfirmed).
+    Reported(ReportId),
+    /// This report has not arrived, or it is not known whether it has.
+    NotReported(ReportId),
+    /// The manager has set the clock.
+    ClockSet(AbsoluteTime),
+    /// The manager asks for measurements.
+    DataRequested(DataRequestId),
+    /// The manager has started or stopped a scanner.
+    ScannerSet(Handle, bool),
+    /// The manager has emptied segments of a store.
+    Cleared(Handle),
+}
+
+/// How an association ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// In good order.
+    Released,
+    /// The manager has rejected it.
+    Rejected(AssociateResult),
+    /// The manager has aborted.
+    AbortedByManager(AbortReason),
+    /// This agent has aborted, or has got no answer.
+    Aborted,
+    /// The transport went.
+    Disconnected,
+}
+
+/// How often what has happened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// APDUs that were none, or badly built.
+    pub malformed: u64,
+    /// Reports refused because [`REPORTS_MAX`] waited already.
+    pub queue_full: u64,
+    /// Answers to no report under way.
+    pub unasked_answers: u64,
+    /// Waits that ended without what was waited for.
+    pub timeouts: u64,
+    /// Reports answered.
+    pub answered: u64,
+    /// Operations served.
+    pub served: u64,
+}
+
+/// An agent's side of one association.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    settings: Settings,
+    state: State,
+    /// Since when the state is what it is, or the request was repeated.
+    since: Duration,
+    attempts: u8,
+    /// Which configuration is offered.
+    offer: usize,
+    invoke_id: u16,
+    /// The invoke-id of the configuration report under way.
+    config_invoke_id: InvokeId,
+    reports: VecDeque<Outgoing>,
+    /// The confirmed report under way, and until when it waits.
+    under_way: Option<(InvokeId, Duration)>,
+    ending: Ending,
+    outputs: VecDeque<Output>,
+    counters: Counters,
+}
+
+/// Reports of an agent's own, which no caller waits for.
+const OWN: ReportId = ReportId(u64::MAX);
+
+impl Agent {
+    /// A device without transport.
+    pub const fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            state: State::Disconnected,
+            since: Duration::ZERO,
+            attempts: 0,
+            offer: 0,
+            invoke_id: 0,
+            config_invoke_id: InvokeId(0),
+            reports: VecDeque::new(),
+            under_way: None,
+            ending: Ending::Aborted,
+            outputs: VecDeque::new(),
+            counters: Counters {
+                malformed: 0,
+                queue_full: 0,
+                unasked_answers: 0,
+                timeouts: 0,
+                answered: 0,
+                served: 0,
+            },
+        }
+    }
+
+    /// Where the association stands.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// How often what has happened.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The next thing to be done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Tick`] is wanted, at the latest.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let state = patience(self.state).map(|wait| self.since + wait);
+        state.into_iter().chain(self.under_way.map(|(_, until)| until)).min()
+    }
+
+    /// Takes one step for what happened at `now`.
+    pub fn handle(&mut self, now: Duration, input: Input<'_>) {
+        match input {
+            Input::Connected => self.turn(now, Event::TransportUp, None),
+            Input::Disconnected => {
+                self.ending = Ending::Disconnected;
+                self.turn(now, Event::TransportDown, None);
+            }
+            Input::Apdu(octets) => self.apdu(now, octets),
+            Input::Unreadable => {
+                self.counters.malformed += 1;
+                self.turn(now, Event::AskAbort, None);
+            }
+            Input::Tick => self.tick(now),
+            Input::Associate => {
+                self.attempts = 0;
+                self.offer = 0;
+                self.turn(now, Event::AskAssociate, None);
+            }
+            Input::Report(report) => self.report(now, report),
+            Input::Release => self.turn(now, Event::AskRelease, None),
+            Input::Abort => self.turn(now, Event::AskAbort, None),
+        }
+    }
+
+    /// Goes where the table says, and does what the rule says.
+    fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
+        let Some(rule) = step(AGENT, self.state, event) else { return };
+        let before = self.state;
+        self.state = rule.to;
+        if before != rule.to {
+            self.since = now;
+        }
+        match rule.action {
+            Do::SendAarq => self.send_aarq(now),
+            Do::Reject => self.send_rejection(),
+            Do::Abort => self.send(&Apdu::Abrt(AbortReason::UNDEFINED)),
+            Do::AbortResponse => self.send(&Apdu::Abrt(AbortReason::RESPONSE_TIMEOUT)),
+            Do::AbortConfig => self.send(&Apdu::Abrt(AbortReason::CONFIGURATION_TIMEOUT)),
+            Do::SendRlrq => self.send(&Apdu::Rlrq(ReleaseReason::NORMAL)),
+            Do::SendRlre => self.send(&Apdu::Rlre(ReleaseReason::NORMAL)),
+            Do::SendConfig => self.send_configuration(),
+            Do::OfferNext => self.offer_next(now),
+            Do::Serve => self.serve(now, data),
+            Do::Refuse => self.refuse(data, ErrorCode::NOT_ALLOWED),
+            Do::Match => self.answered(now, data),
+            _ => {}
+        }
+        if before != self.state {
+            self.arrived(now, before);
+        }
+    }
+
+    /// Does what a state begins with.
+    fn arrived(&mut self, now: Duration, before: State) {
+        match self.state {
+            State::ConfigSending if before == State::Associating => {
+                self.turn(now, Event::SendConfig, None);
+            }
+            State::Operating => {
+                self.outputs.push_back(Output::Operating);
+                self.send_reports(now);
+            }
+            State::Unassociated | State::Disconnected if before > State::Unassociated => {
+                self.under_way = None;
+                for report in self.reports.drain(..).filter(|report| report.id != OWN) {
+                    self.outputs.push_back(Output::NotReported(report.id));
+                }
+                self.outputs.push_back(Output::Unassociated(self.ending));
+                self.ending = Ending::Aborted;
+            }
+            _ => {}
+        }
+    }
+
+    fn apdu(&mut self, now: Duration, octets: &[u8]) {
+        let Ok(apdu) = Apdu::decode(octets) else {
+            self.counters.malformed += 1;
+            return self.turn(now, Event::AskAbort, None);
+        };
+        match apdu {
+            Apdu::Aarq(_) => self.turn(now, Event::AarqKnown, None),
+            Apdu::Aare(aare) => {
+                let event = match aare.result {
+                    AssociateResult::ACCEPTED => Event::AareKnown,
+                    AssociateResult::ACCEPTED_UNKNOWN_CONFIG => Event::AareUnknown,
+                    _ => Event::AareRejected,
+                };
+                self.ending = match event {
+                    Event::AareRejected => Ending::Rejected(aare.result),
+                    _ => Ending::Aborted,
+                };
+                self.turn(now, event, None);
+            }
+            Apdu::Rlrq(_) | Apdu::Rlre(_) => {
+                let is_request = matches!(apdu, Apdu::Rlrq(_));
+                self.ending = Ending::Released;
+                self.turn(now, if is_request { Event::Rlrq } else { Event::Rlre }, None);
+            }
+            Apdu::Abrt(reason) => {
+                self.ending = Ending::AbortedByManager(reason);
+                self.turn(now, Event::Abrt, None);
+            }
+            Apdu::Prst(data) => {
+                let event = self.presentation(&data);
+                self.turn(now, event, Some(&data));
+            }
+        }
+    }
+
+    /// What a presentation APDU means here.
+    fn presentation(&self, data: &DataApdu<'_>) -> Event {
+        match data.message {
+            Message::Get(get) if get.handle == Handle::MDS => Event::Get,
+            Message::Get(_)
+            | Message::Set(_)
+            | Message::ConfirmedSet(_)
+            | Message::Action(_)
+            | Message::ConfirmedAction(_)
+            | Message::EventReport(_)
+            | Message::ConfirmedEventReport(_) => Event::Invoke,
+            Message::EventReportResult(result)
+                if result.event == event::CONFIG && data.invoke_id == self.config_invoke_id =>
+            {
+                match ConfigAnswer::decode(result.info) {
+                    Ok(ConfigAnswer { result: ConfigResult::ACCEPTED, .. }) => {
+                        Event::ConfigAccepted
+                    }
+                    Ok(_) => Event::ConfigRefused,
+                    Err(_) => Event::Response,
+                }
+            }
+            _ => Event::Response,
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.counters.timeouts += 1;
+        let again = self.state == State::Associating && self.attempts < ASSOCIATE_ATTEMPTS;
+        self.turn(now, if again { Event::TimeoutRetry } else { Event::Timeout }, None);
+    }
+
+    fn send_aarq(&mut self, now: Duration) {
+        self.attempts += 1;
+        self.since = now;
+        let offered = self.settings.configurations.get(self.offer);
+        let config_id = offered.map(|(id, _)| *id).unwrap_or_default();
+        let information = AssociationInformation::agent(self.settings.system_id, config_id);
+        let info = information.encode().unwrap_or_default();
+        let mut writer = Writer::new();
+        writer.list(&[Protocol { id: PROTOCOL_20601, info: &info }]);
+        let octets = writer.finish().unwrap_or_default();
+        if let Ok(protocols) = Reader::new(&octets).list() {
+            self.send(&Apdu::Aarq(Aarq { version: ASSOCIATION_VERSION, protocols }));
+        }
+    }
+
+    fn send_rejection(&mut self) {
+        let protocol = Protocol { id: 0, info: &[] };
+        self.send(&Apdu::Aare(Aare { result: AssociateResult::REJECTED_PERMANENT, protocol }));
+    }
+
+    fn send_configuration(&mut self) {
+        let Some((_, info)) = self.settings.configurations.get(self.offer).cloned() else { return };
+        let invoke_id = self.next_invoke_id();
+        self.config_invoke_id = invoke_id;
+        let report = EventReport {
+            handle: Handle::MDS,
+            time: NO_RELATIVE_TIME,
+            event: event::CONFIG,
+            info: &info,
+        };
+        self.reply(invoke_id, Message::ConfirmedEventReport(report));
+    }
+
+    /// Offers the next configuration, or takes leave.
+    fn offer_next(&mut self, now: Duration) {
+        self.offer += 1;
+        if self.offer < self.settings.configurations.len() {
+            return self.turn(now, Event::SendConfig, None);
+        }
+        self.turn(now, Event::AskRelease, None);
+    }
+
+    fn report(&mut self, now: Duration, report: Outgoing) {
+        if self.reports.len() >= REPORTS_MAX {
+            self.counters.queue_full += 1;
+            return self.outputs.push_back(Output::NotReported(report.id));
+        }
+        self.reports.push_back(report);
+        self.send_reports(now);
+    }
+
+    /// Sends what waits, up to the next confirmed report: one at a time is under way.
+    fn send_reports(&mut self, now: Duration) {
+        while self.state == State::Operating && self.under_way.is_none() {
+            let Some(next) = self.reports.pop_front() else { return };
+            let invoke_id = self.next_invoke_id();
+            let Outgoing { id, handle, event, confirmed, ref info } = next;
+            let report = EventReport { handle, time: NO_RELATIVE_TIME, event, info };
+            if confirmed {
+                self.reply(invoke_id, Message::ConfirmedEventReport(report));
+                self.under_way = Some((invoke_id, now + TO_REPORT));
+                self.reports.push_front(next);
+            } else {
+                self.reply(invoke_id, Message::EventReport(report));
+                self.outputs.push_back(Output::Reported(id));
+            }
+        }
+    }
+
+    /// Takes the answer to the report under way.
+    fn answered(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
+        let expected = self.under_way.map(|(invoke_id, _)| invoke_id);
+        let Some(data) = data.filter(|data| Some(data.invoke_id) == expected) else {
+            self.counters.unasked_answers += 1;
+            return;
+        };
+        self.under_way = None;
+        if let Some(report) = self.reports.pop_front()
+            && report.id != OWN
+        {
+            let arrived = matches!(data.message, Message::EventReportResult(_));
+            self.counters.answered += u64::from(arrived);
+            let outcome = if arrived { Output::Reported } else { Output::NotReported };
+            self.outputs.push_back(outcome(report.id));
+        }
+        self.send_reports(now);
+    }
+
+    /// Does what the manager asks.
+    fn serve(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
+        let Some(data) = data else { return };
+        self.counters.served += 1;
+        match data.message {
+            Message::Get(get) if get.handle == Handle::MDS => {
+                let wanted: Vec<_> = get.attributes.iter().collect();
+                self.serve_attributes(data.invoke_id, &wanted);
+            }
+            Message::ConfirmedSet(set) | Message::Set(set) => {
+                let state = set
+                    .changes
+                    .iter()
+                    .find(|change| change.attribute.id == attribute::OPERATIONAL_STATE)
+                    .and_then(|change| Reader::new(change.attribute.value).u16().ok());
+                let Some(state) = state.filter(|_| self.settings.scanners.contains(&set.handle))
+                else {
+                    return self.refuse(Some(data), ErrorCode::NO_SUCH_OBJECT);
+                };
+                self.outputs.push_back(Output::ScannerSet(set.handle, state == 1));
+                if matches!(data.message, Message::ConfirmedSet(_)) {
+                    let value = state.to_be_bytes();
+                    let changed = [Attribute { id: attribute::OPERATIONAL_STATE, value: &value }];
+                    self.reply_attributes(data.invoke_id, set.handle, &changed, true);
+                }
+            }
+            Message::ConfirmedAction(action) | Message::Action(action) => {
+                self.serve_action(now, data, action);
+            }
+            Message::ConfirmedEventReport(_) | Message::EventReport(_) => {
+                let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
+                self.reply(data.invoke_id, unknown);
+            }
+            _ => self.refuse(Some(data), ErrorCode::NO_SUCH_OBJECT),
+        }
+    }
+
+    fn serve_attributes(&mut self, invoke_id: InvokeId, wanted: &[AttributeId]) {
+        let offered = self.settings.configurations.get(self.offer);
+        let config_id = offered.map(|(id, _)| *id).unwrap_or_default().0.to_be_bytes();
+        let mut writer = Writer::new();
+        writer.octet_string(&self.settings.system_id.0);
+        let system_id = writer.finish().unwrap_or_default();
+        let more = self.settings.attributes.clone();
+        let own = [
+            Attribute { id: attribute::SYSTEM_ID, value: &system_id },
+            Attribute { id: attribute::CONFIG_ID, value: &config_id },
+        ];
+        let more = more.iter().map(|(id, value)| Attribute { id: *id, value });
+        let found: Vec<_> = own
+            .into_iter()
+            .chain(more)
+            .filter(|one| wanted.is_empty() || wanted.contains(&one.id))
+            .collect();
+        self.reply_attributes(invoke_id, Handle::MDS, &found, false);
+    }
+
+    fn reply_attributes(
+        &mut self,
+        invoke_id: InvokeId,
+        handle: Handle,
+        attributes: &[Attribute<'_>],
+        changed: bool,
+    ) {
+        let mut writer = Writer::new();
+        writer.list(attributes);
+        let octets = writer.finish().unwrap_or_default();
+        let Ok(attributes) = Reader::new(&octets).list() else { return };
+        let found = Attributes { handle, attributes };
+        let message = if changed { Message::SetResult(found) } else { Message::GetResult(found) };
+        self.reply(invoke_id, message);
+    }
+
+    fn serve_action(&mut self, now: Duration, data: &DataApdu<'_>, asked: Action<'_>) {
+        let result = match asked.action {
+            action::SET_TIME if asked.handle == Handle::MDS => {
+                Reader::new(asked.info).array().map_err(|_| ErrorCode::NOT_ALLOWED).map(|time| {
+                    self.outputs.push_back(Output::ClockSet(AbsoluteTime(time)));
+                    Vec::new()
+                })
+            }
+            action::DATA_REQUEST if asked.handle == Handle::MDS => {
+                Reader::new(asked.info).u16().map_err(|_| ErrorCode::NOT_ALLOWED).map(|request| {
+                    self.outputs.push_back(Output::DataRequested(DataRequestId(request)));
+                    // DataResponse: no time, no error, no report in the answer itself.
+                    let mut writer = Writer::new();
+                    writer.u32(NO_RELATIVE_TIME);
+                    writer.u16(0);
+                    writer.u16(event::SCAN_FIXED.0);
+                    writer.u16(0);
+                    writer.finish().unwrap_or_default()
+                })
+            }
+            action::SEGMENT_INFO | action::SEGMENT_TRANSFER | action::SEGMENT_CLEAR => {
+                self.serve_store(asked)
+            }
+            _ => Err(ErrorCode::NO_SUCH_ACTION),
+        };
+        match result {
+            Ok(_) if matches!(data.message, Message::Action(_)) => {}
+            Ok(info) => {
+                let done = Action { info: &info, ..asked };
+                self.reply(data.invoke_id, Message::ActionResult(done));
+            }
+            Err(code) => self.refuse(Some(data), code),
+        }
+        self.send_reports(now);
+    }
+
+    /// Describes, sends or empties segments.
+    fn serve_store(&mut self, asked: Action<'_>) -> Result<Vec<u8>, ErrorCode> {
+        let store = asked.handle;
+        if self.settings.segments.iter().all(|segment| segment.store != store) {
+            return Err(ErrorCode::NO_SUCH_OBJECT);
+        }
+        if asked.action == action::SEGMENT_TRANSFER {
+            let instance = Reader::new(asked.info).u16().map_err(|_| ErrorCode::NOT_ALLOWED)?;
+            let mut result = Transfer::NO_SUCH_SEGMENT;
+            let mine = |one: &&Segment| one.store == store && one.instance == instance;
+            if let Some(segment) = self.settings.segments.iter().find(mine) {
+                self.reports.extend(segment.reports());
+                result = 0;
+            }
+            let [a, b] = instance.to_be_bytes();
+            let [c, d] = result.to_be_bytes();
+            return Ok(vec![a, b, c, d]);
+        }
+        let selection = Selection::decode(asked.info).map_err(|_| ErrorCode::NOT_ALLOWED)?;
+        let is_meant = |one: &Segment| {
+            one.store == store
+                && match &selection {
+                    Selection::All => true,
+                    Selection::Instances(some) => some.contains(&one.instance),
+                    Selection::Between(..) => false,
+                }
+        };
+        if asked.action == action::SEGMENT_CLEAR {
+            self.settings.segments.iter_mut().filter(|one| is_meant(one)).for_each(|one| {
+                one.entries.clear();
+            });
+            self.outputs.push_back(Output::Cleared(store));
+            return Ok(Vec::new());
+        }
+        let mut writer = Writer::new();
+        let described: Vec<_> = self.settings.segments.iter().filter(|one| is_meant(one)).collect();
+        let lists: Vec<Vec<u8>> = described.iter().map(|one| one.attribute_list()).collect();
+        let infos: Vec<SegmentInfo<'_>> = described
+            .iter()
+            .zip(&lists)
+            .filter_map(|(one, octets)| {
+                let attributes = Reader::new(octets).list().ok()?;
+                Some(SegmentInfo { instance: one.instance, attributes })
+            })
+            .collect();
+        writer.list(&infos);
+        writer.finish().map_err(|_| ErrorCode::NOT_ALLOWED)
+    }
+
+    fn refuse(&mut self, data: Option<&DataApdu<'_>>, code: ErrorCode) {
+        let Some(data) = data else { return };
+        if !matches!(data.message, Message::EventReport(_) | Message::Set(_) | Message::Action(_)) {
+            let error = OperationError { code, parameter: &[] };
+            self.reply(data.invoke_id, Message::Error(error));
+        }
+    }
+
+    const fn next_invoke_id(&mut self) -> InvokeId {
+        self.invoke_id = self.invoke_id.wrapping_add(1);
+        InvokeId(self.invoke_id)
+    }
+
+    fn reply(&mut self, invoke_id: InvokeId, message: Message<'_>) {
+        self.send(&Apdu::Prst(DataApdu { invoke_id, message }));
+    }
+
+    fn send(&mut self, apdu: &Apdu<'_>) {
+        if let Ok(octets) = apdu.encode() {
+            self.outputs.push_back(Output::Send(octets));
+        }
+    }
+}
+
+impl Segment {
+    /// What it tells of itself, as a list.
+    fn attribute_list(&self) -> Vec<u8> {
+        let attributes: Vec<_> =
+            self.attributes.iter().map(|(id, value)| Attribute { id: *id, value }).collect();
+        let mut writer = Writer::new();
+        writer.list(&attributes);
+        writer.finish().unwrap_or_default()
+    }
+
+    /// Its entries, in reports of at most [`SEGMENT_OCTETS_MAX`] octets.
+    fn reports(&self) -> Vec<Outgoing> {
+        let per_report = SEGMENT_OCTETS_MAX.checked_div(self.entry_len).unwrap_or(0).max(1);
+        let octets = (per_report * self.entry_len).max(1);
+        let total = self.entries.chunks(octets).count();
+        let mut first = 0;
+        let mut reports = Vec::with_capacity(total);
+        for (place, entries) in self.entries.chunks(octets).enumerate() {
+            let count = entries.len().checked_div(self.entry_len).unwrap_or(0);
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let mut status = 0;
+            if place == 0 {
+                status |= SegmentStatus::FIRST.0;
+            }
+            if place + 1 == total {
+                status |= SegmentStatus::LAST.0;
+            }
+            let status = SegmentStatus(status);
+            let data = SegmentData { instance: self.instance, first, count, status, entries };
+            reports.push(Outgoing {
+                id: OWN,
+                handle: self.store,
+                event: event::SEGMENT_DATA,
+                info: data.encode().unwrap_or_default(),
+                confirmed: true,
+            });
+            first += count;
+        }
+        reports
+    }
+}

@@ -1,0 +1,495 @@
+//! The association machine of ISO/IEEE 11073-20601 as two tables: manager and agent.
+//!
+//! States and rules bear the standard's numbers: state 6 is *waiting for config*, rule 6.24 takes
+//! the configuration report there. The tables are total: every state and every event of a role
+//! has exactly one rule, and a test says so. A rule whose second number is 0 is ours, with its
+//! reason beside it.
+//!
+//! Timeouts: the text of the standard was not at hand; the values below are those on which two
+//! independent public stacks agree, and are *unverified* against it.
+
+use core::time::Duration;
+
+/// How long an agent waits for the answer to its association request (TO-assoc, *unverified*).
+pub const TO_ASSOCIATE: Duration = Duration::from_secs(10);
+/// How often an agent asks in all (RC-assoc, *unverified*).
+pub const ASSOCIATE_ATTEMPTS: u8 = 3;
+/// How long either side waits for the other's part of the configuration (TO-config, *unverified*).
+pub const TO_CONFIG: Duration = Duration::from_secs(10);
+/// How long either side waits for the answer to a release (TO-release, *unverified*).
+pub const TO_RELEASE: Duration = Duration::from_secs(3);
+/// How long an agent waits for the answer to a confirmed report (TO-cer, *unverified*).
+pub const TO_REPORT: Duration = Duration::from_secs(3);
+/// How long a manager waits for the answer to GET, SET or ACTION (TO-get, TO-cs, TO-ca,
+/// *unverified*).
+pub const TO_OPERATION: Duration = Duration::from_secs(3);
+/// How long a manager waits while a store is cleared: devices say 0 for "at once" or up to a
+/// minute; ours.
+pub const TO_CLEAR: Duration = Duration::from_mins(1);
+
+/// Where an association stands; the numbers are the standard's.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum State {
+    /// No transport.
+    Disconnected = 1,
+    /// Transport, but no association.
+    Unassociated = 2,
+    /// Agent: has asked.
+    Associating = 3,
+    /// Agent: is about to send a configuration.
+    ConfigSending = 4,
+    /// Agent: has sent it.
+    WaitingApproval = 5,
+    /// Manager: has accepted an agent whose configuration it does not know.
+    WaitingForConfig = 6,
+    /// Manager: looks at it.
+    CheckingConfig = 7,
+    /// Measurements flow.
+    Operating = 8,
+    /// Has asked for the end.
+    Disassociating = 9,
+}
+
+/// What happens to an association.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Event {
+    /// The transport is there.
+    TransportUp,
+    /// The transport is gone.
+    TransportDown,
+    /// What was waited for did not come.
+    Timeout,
+    /// Agent: the association request got no answer, and may be repeated.
+    TimeoutRetry,
+    /// Agent: shall associate.
+    AskAssociate,
+    /// Shall release.
+    AskRelease,
+    /// Shall abort.
+    AskAbort,
+    /// Agent: has the configuration ready.
+    SendConfig,
+    /// Manager: an acceptable request with a known configuration. Agent: any request.
+    AarqKnown,
+    /// Manager: an acceptable request with an unknown configuration.
+    AarqUnknown,
+    /// Manager: a request that is not acceptable.
+    AarqRefused,
+    /// An acceptance with the configuration known. Manager: any answer.
+    AareKnown,
+    /// An acceptance that asks for the configuration.
+    AareUnknown,
+    /// A rejection.
+    AareRejected,
+    /// The other side asks for the end.
+    Rlrq,
+    /// The other side agrees to the end.
+    Rlre,
+    /// The other side has ended it.
+    Abrt,
+    /// Manager: a configuration report.
+    ConfigReport,
+    /// Manager: a report of measurements.
+    Report,
+    /// Agent: a GET of the device's attributes.
+    Get,
+    /// Any other operation.
+    Invoke,
+    /// Agent: the configuration is accepted.
+    ConfigAccepted,
+    /// Agent: the configuration is not accepted.
+    ConfigRefused,
+    /// Manager: the configuration is taken.
+    ConfigTaken,
+    /// Manager: the configuration cannot be taken.
+    ConfigUnusable,
+    /// Any other answer: result, error or rejection.
+    Response,
+}
+
+/// What is done on the way to the next state.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// Send an association request.
+    SendAarq,
+    /// Accept, configuration known.
+    Accept,
+    /// Accept, configuration asked for.
+    AcceptUnknown,
+    /// Reject.
+    Reject,
+    /// Send an abort, reason undefined.
+    Abort,
+    /// Send an abort: an answer did not come.
+    AbortResponse,
+    /// Send an abort: the configuration or its answer did not come.
+    AbortConfig,
+    /// Send a release request.
+    SendRlrq,
+    /// Send a release answer.
+    SendRlre,
+    /// Send the configuration report.
+    SendConfig,
+    /// Offer the next configuration, or release if there is none.
+    OfferNext,
+    /// Look at the configuration report.
+    CheckConfig,
+    /// Say that the configuration is accepted.
+    ApproveConfig,
+    /// Say that the configuration is not supported.
+    RefuseConfig,
+    /// Take a configuration report that comes although the configuration is known.
+    LateConfig,
+    /// Record the measurements.
+    TakeReport,
+    /// Say that the operation is not possible now.
+    Refuse,
+    /// Serve the operation.
+    Serve,
+    /// Find the request that this answers.
+    Match,
+}
+
+/// One line of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The standard's number of the rule in its state; 0 where it is ours.
+    pub number: u8,
+    /// Here
+    pub from: State,
+    /// when one of these happens
+    pub on: &'static [Event],
+    /// go there
+    pub to: State,
+    /// and do this.
+    pub action: Action,
+}
+
+const fn rule(from: State, number: u8, on: &'static [Event], to: State, action: Action) -> Rule {
+    Rule { number, from, on, to, action }
+}
+
+use Event as E;
+use State::{
+    Associating, CheckingConfig, ConfigSending, Disassociating, Disconnected, Operating,
+    Unassociated, WaitingApproval, WaitingForConfig,
+};
+
+/// The states that a manager can be in.
+pub const MANAGER_STATES: [State; 6] =
+    [Disconnected, Unassociated, WaitingForConfig, CheckingConfig, Operating, Disassociating];
+
+/// The events that can happen to a manager.
+pub const MANAGER_EVENTS: [Event; 18] = [
+    E::TransportUp,
+    E::TransportDown,
+    E::Timeout,
+    E::AskRelease,
+    E::AskAbort,
+    E::AarqKnown,
+    E::AarqUnknown,
+    E::AarqRefused,
+    E::AareKnown,
+    E::Rlrq,
+    E::Rlre,
+    E::Abrt,
+    E::ConfigReport,
+    E::Report,
+    E::Invoke,
+    E::Response,
+    E::ConfigTaken,
+    E::ConfigUnusable,
+];
+
+/// The states that an agent can be in.
+pub const AGENT_STATES: [State; 7] = [
+    Disconnected,
+    Unassociated,
+    Associating,
+    ConfigSending,
+    WaitingApproval,
+    Operating,
+    Disassociating,
+];
+
+/// The events that can happen to an agent.
+pub const AGENT_EVENTS: [Event; 20] = [
+    E::TransportUp,
+    E::TransportDown,
+    E::Timeout,
+    E::TimeoutRetry,
+    E::AskAssociate,
+    E::AskRelease,
+    E::AskAbort,
+    E::SendConfig,
+    E::AarqKnown,
+    E::AareKnown,
+    E::AareUnknown,
+    E::AareRejected,
+    E::Rlrq,
+    E::Rlre,
+    E::Abrt,
+    E::Get,
+    E::Invoke,
+    E::ConfigAccepted,
+    E::ConfigRefused,
+    E::Response,
+];
+
+const AARQ: &[Event] = &[E::AarqKnown, E::AarqUnknown, E::AarqRefused];
+const AARE: &[Event] = &[E::AareKnown, E::AareUnknown, E::AareRejected];
+const VERDICT: &[Event] = &[E::ConfigTaken, E::ConfigUnusable];
+/// Everything that a presentation APDU can be, as a manager sees it.
+const PRST: &[Event] = &[E::ConfigReport, E::Report, E::Invoke, E::Response];
+/// Everything that a presentation APDU can be, as an agent sees it.
+const PRST_TO_AGENT: &[Event] =
+    &[E::Get, E::Invoke, E::ConfigAccepted, E::ConfigRefused, E::Response];
+/// Answers that an agent does not wait for.
+const ANSWERS: &[Event] = &[E::ConfigAccepted, E::ConfigRefused, E::Response];
+/// What an agent is never told where it stands.
+const NOT_HERE: &[Event] = &[E::TransportUp, E::AskAssociate, E::SendConfig, E::TimeoutRetry];
+
+/// What can come before there is a transport, and means nothing.
+const DISCONNECTED_MANAGER: &[Event] = &[
+    E::TransportDown,
+    E::Timeout,
+    E::AskRelease,
+    E::AskAbort,
+    E::AarqKnown,
+    E::AarqUnknown,
+    E::AarqRefused,
+    E::AareKnown,
+    E::Rlrq,
+    E::Rlre,
+    E::Abrt,
+    E::ConfigReport,
+    E::Report,
+    E::Invoke,
+    E::Response,
+    E::ConfigTaken,
+    E::ConfigUnusable,
+];
+const DISCONNECTED_AGENT: &[Event] = &[
+    E::TransportDown,
+    E::Timeout,
+    E::TimeoutRetry,
+    E::AskAssociate,
+    E::AskRelease,
+    E::AskAbort,
+    E::SendConfig,
+    E::AarqKnown,
+    E::AareKnown,
+    E::AareUnknown,
+    E::AareRejected,
+    E::Rlrq,
+    E::Rlre,
+    E::Abrt,
+    E::Get,
+    E::Invoke,
+    E::ConfigAccepted,
+    E::ConfigRefused,
+    E::Response,
+];
+
+/// The manager's table.
+pub const MANAGER: &[Rule] = &[
+    rule(Disconnected, 1, &[E::TransportUp], Unassociated, Action::None),
+    rule(Disconnected, 0, DISCONNECTED_MANAGER, Disconnected, Action::None),
+    rule(Unassociated, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Unassociated, 6, &[E::AskRelease], Unassociated, Action::None),
+    rule(Unassociated, 7, &[E::AskAbort], Unassociated, Action::None),
+    rule(Unassociated, 9, &[E::AarqKnown], Operating, Action::Accept),
+    rule(Unassociated, 10, &[E::AarqUnknown], WaitingForConfig, Action::AcceptUnknown),
+    rule(Unassociated, 11, &[E::AarqRefused], Unassociated, Action::Reject),
+    rule(Unassociated, 12, &[E::AareKnown], Unassociated, Action::Abort),
+    rule(Unassociated, 16, &[E::Rlrq], Unassociated, Action::Abort),
+    rule(Unassociated, 17, &[E::Rlre], Unassociated, Action::None),
+    rule(Unassociated, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Unassociated, 19, PRST, Unassociated, Action::Abort),
+    rule(Unassociated, 0, &[E::TransportUp, E::Timeout], Unassociated, Action::None),
+    rule(Unassociated, 0, VERDICT, Unassociated, Action::None),
+    rule(WaitingForConfig, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(WaitingForConfig, 4, &[E::Timeout], Unassociated, Action::AbortConfig),
+    rule(WaitingForConfig, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(WaitingForConfig, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(WaitingForConfig, 8, AARQ, Unassociated, Action::Abort),
+    rule(WaitingForConfig, 12, &[E::AareKnown], Unassociated, Action::Abort),
+    rule(WaitingForConfig, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(WaitingForConfig, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(WaitingForConfig, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(WaitingForConfig, 24, &[E::ConfigReport], CheckingConfig, Action::CheckConfig),
+    rule(WaitingForConfig, 25, &[E::Report, E::Invoke], WaitingForConfig, Action::Refuse),
+    rule(WaitingForConfig, 26, &[E::Response], WaitingForConfig, Action::Match),
+    rule(WaitingForConfig, 0, &[E::TransportUp], WaitingForConfig, Action::None),
+    rule(WaitingForConfig, 0, VERDICT, WaitingForConfig, Action::None),
+    rule(CheckingConfig, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(CheckingConfig, 4, &[E::Timeout], Unassociated, Action::AbortConfig),
+    rule(CheckingConfig, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(CheckingConfig, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(CheckingConfig, 8, AARQ, Unassociated, Action::Abort),
+    rule(CheckingConfig, 12, &[E::AareKnown], Unassociated, Action::Abort),
+    rule(CheckingConfig, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(CheckingConfig, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(CheckingConfig, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(CheckingConfig, 24, &[E::ConfigReport, E::Report], CheckingConfig, Action::Refuse),
+    rule(CheckingConfig, 25, &[E::Invoke], Unassociated, Action::Abort),
+    rule(CheckingConfig, 26, &[E::Response], CheckingConfig, Action::Match),
+    rule(CheckingConfig, 31, &[E::ConfigUnusable], WaitingForConfig, Action::RefuseConfig),
+    rule(CheckingConfig, 32, &[E::ConfigTaken], Operating, Action::ApproveConfig),
+    rule(CheckingConfig, 0, &[E::TransportUp], CheckingConfig, Action::None),
+    rule(Operating, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Operating, 4, &[E::Timeout], Unassociated, Action::AbortResponse),
+    rule(Operating, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(Operating, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Operating, 8, AARQ, Unassociated, Action::Abort),
+    rule(Operating, 12, &[E::AareKnown], Unassociated, Action::Abort),
+    rule(Operating, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(Operating, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(Operating, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Operating, 21, &[E::Report], Operating, Action::TakeReport),
+    // A published model of the 2008 machine dead-locks where a configuration report meets a
+    // manager that is operating already: it is taken.
+    rule(Operating, 21, &[E::ConfigReport], Operating, Action::LateConfig),
+    rule(Operating, 21, &[E::Invoke], Operating, Action::Refuse),
+    rule(Operating, 26, &[E::Response], Operating, Action::Match),
+    rule(Operating, 0, &[E::TransportUp], Operating, Action::None),
+    rule(Operating, 0, VERDICT, Operating, Action::None),
+    rule(Disassociating, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Disassociating, 4, &[E::Timeout], Unassociated, Action::Abort),
+    rule(Disassociating, 6, &[E::AskRelease], Disassociating, Action::None),
+    rule(Disassociating, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Disassociating, 8, AARQ, Unassociated, Action::Abort),
+    rule(Disassociating, 12, &[E::AareKnown], Unassociated, Action::Abort),
+    rule(Disassociating, 16, &[E::Rlrq], Disassociating, Action::SendRlre),
+    rule(Disassociating, 17, &[E::Rlre], Unassociated, Action::None),
+    rule(Disassociating, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(
+        Disassociating,
+        21,
+        &[E::ConfigReport, E::Report, E::Invoke],
+        Disassociating,
+        Action::None,
+    ),
+    // A public table aborts here; but an answer that crossed the release request does no harm.
+    rule(Disassociating, 26, &[E::Response], Disassociating, Action::None),
+    rule(Disassociating, 0, &[E::TransportUp], Disassociating, Action::None),
+    rule(Disassociating, 0, VERDICT, Disassociating, Action::None),
+];
+
+/// The agent's table.
+pub const AGENT: &[Rule] = &[
+    rule(Disconnected, 1, &[E::TransportUp], Unassociated, Action::None),
+    rule(Disconnected, 0, DISCONNECTED_AGENT, Disconnected, Action::None),
+    rule(Unassociated, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Unassociated, 5, &[E::AskAssociate], Associating, Action::SendAarq),
+    rule(Unassociated, 6, &[E::AskRelease], Unassociated, Action::None),
+    rule(Unassociated, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Unassociated, 8, &[E::AarqKnown], Unassociated, Action::Reject),
+    rule(Unassociated, 12, AARE, Unassociated, Action::Abort),
+    rule(Unassociated, 16, &[E::Rlrq], Unassociated, Action::Abort),
+    rule(Unassociated, 17, &[E::Rlre], Unassociated, Action::None),
+    rule(Unassociated, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Unassociated, 19, PRST_TO_AGENT, Unassociated, Action::Abort),
+    rule(Unassociated, 0, &[E::TransportUp, E::SendConfig], Unassociated, Action::None),
+    rule(Unassociated, 0, &[E::Timeout, E::TimeoutRetry], Unassociated, Action::None),
+    rule(Associating, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Associating, 3, &[E::TimeoutRetry], Associating, Action::SendAarq),
+    rule(Associating, 4, &[E::Timeout], Unassociated, Action::AbortResponse),
+    rule(Associating, 6, &[E::AskRelease], Unassociated, Action::Abort),
+    rule(Associating, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Associating, 8, &[E::AarqKnown], Unassociated, Action::Reject),
+    rule(Associating, 13, &[E::AareKnown], Operating, Action::None),
+    rule(Associating, 14, &[E::AareUnknown], ConfigSending, Action::None),
+    rule(Associating, 15, &[E::AareRejected], Unassociated, Action::None),
+    rule(Associating, 16, &[E::Rlrq], Unassociated, Action::Abort),
+    rule(Associating, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(Associating, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Associating, 19, PRST_TO_AGENT, Unassociated, Action::Abort),
+    rule(
+        Associating,
+        0,
+        &[E::TransportUp, E::AskAssociate, E::SendConfig],
+        Associating,
+        Action::None,
+    ),
+    rule(ConfigSending, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(ConfigSending, 4, &[E::Timeout], Unassociated, Action::AbortConfig),
+    rule(ConfigSending, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(ConfigSending, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(ConfigSending, 8, &[E::AarqKnown], Unassociated, Action::Abort),
+    rule(ConfigSending, 12, AARE, Unassociated, Action::Abort),
+    rule(ConfigSending, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(ConfigSending, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(ConfigSending, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(ConfigSending, 22, &[E::Get], ConfigSending, Action::Serve),
+    rule(ConfigSending, 23, &[E::Invoke], ConfigSending, Action::Refuse),
+    rule(ConfigSending, 26, ANSWERS, Unassociated, Action::Abort),
+    rule(ConfigSending, 32, &[E::SendConfig], WaitingApproval, Action::SendConfig),
+    rule(
+        ConfigSending,
+        0,
+        &[E::TransportUp, E::AskAssociate, E::TimeoutRetry],
+        ConfigSending,
+        Action::None,
+    ),
+    rule(WaitingApproval, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(WaitingApproval, 4, &[E::Timeout], Unassociated, Action::AbortConfig),
+    rule(WaitingApproval, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(WaitingApproval, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(WaitingApproval, 8, &[E::AarqKnown], Unassociated, Action::Abort),
+    rule(WaitingApproval, 12, AARE, Unassociated, Action::Abort),
+    rule(WaitingApproval, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(WaitingApproval, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(WaitingApproval, 18, &[E::Abrt], Unassociated, Action::None),
+    // Managers in the field GET before they answer the configuration.
+    rule(WaitingApproval, 22, &[E::Get], WaitingApproval, Action::Serve),
+    rule(WaitingApproval, 23, &[E::Invoke], WaitingApproval, Action::Refuse),
+    rule(WaitingApproval, 27, &[E::ConfigRefused], ConfigSending, Action::OfferNext),
+    rule(WaitingApproval, 29, &[E::ConfigAccepted], Operating, Action::None),
+    rule(WaitingApproval, 30, &[E::Response], Unassociated, Action::Abort),
+    rule(WaitingApproval, 0, NOT_HERE, WaitingApproval, Action::None),
+    rule(Operating, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Operating, 4, &[E::Timeout], Unassociated, Action::AbortResponse),
+    rule(Operating, 6, &[E::AskRelease], Disassociating, Action::SendRlrq),
+    rule(Operating, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Operating, 8, &[E::AarqKnown], Unassociated, Action::Abort),
+    rule(Operating, 12, AARE, Unassociated, Action::Abort),
+    rule(Operating, 16, &[E::Rlrq], Unassociated, Action::SendRlre),
+    rule(Operating, 17, &[E::Rlre], Unassociated, Action::Abort),
+    rule(Operating, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Operating, 21, &[E::Get, E::Invoke], Operating, Action::Serve),
+    rule(Operating, 26, ANSWERS, Operating, Action::Match),
+    rule(Operating, 0, NOT_HERE, Operating, Action::None),
+    rule(Disassociating, 2, &[E::TransportDown], Disconnected, Action::None),
+    rule(Disassociating, 4, &[E::Timeout], Unassociated, Action::Abort),
+    rule(Disassociating, 6, &[E::AskRelease], Disassociating, Action::None),
+    rule(Disassociating, 7, &[E::AskAbort], Unassociated, Action::Abort),
+    rule(Disassociating, 8, &[E::AarqKnown], Unassociated, Action::Abort),
+    rule(Disassociating, 12, AARE, Unassociated, Action::Abort),
+    rule(Disassociating, 16, &[E::Rlrq], Disassociating, Action::SendRlre),
+    rule(Disassociating, 17, &[E::Rlre], Unassociated, Action::None),
+    rule(Disassociating, 18, &[E::Abrt], Unassociated, Action::None),
+    rule(Disassociating, 21, &[E::Get, E::Invoke], Disassociating, Action::None),
+    // As for the manager: an answer that crossed the release request does no harm.
+    rule(Disassociating, 26, ANSWERS, Disassociating, Action::None),
+    rule(Disassociating, 0, NOT_HERE, Disassociating, Action::None),
+];
+
+/// The rule of `table` for `event` in `state`; `None` only for what the role does not have.
+pub fn step(table: &'static [Rule], state: State, event: Event) -> Option<&'static Rule> {
+    table.iter().find(|rule| rule.from == state && rule.on.contains(&event))
+}
+
+/// How long a role may stay in `state`; `None` where nothing is waited for.
+///
+/// In [`State::Operating`] the waits are those for single answers, which the machines keep.
+pub const fn patience(state: State) -> Option<Duration> {
+    match state {
+        Associating => Some(TO_ASSOCIATE),
+        ConfigSending | WaitingApproval | WaitingForConfig | CheckingConfig => Some(TO_CONFIG),
+        Disassociating => Some(TO_RELEASE),
+        Disconnected | Unassociated | Operating => None,
+    }
+}

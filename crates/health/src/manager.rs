@@ -1,0 +1,673 @@
+//! A manager's side of one association: it accepts an agent, learns its configuration, records
+//! its reports and asks it what the user wants to know.
+//!
+//! Getters tell where the association stands; [`handle`](Manager::handle) takes what happened;
+//! then [`poll_output`](Manager::poll_output) until it has no more, and wake it again at
+//! [`poll_timeout`](Manager::poll_timeout) with [`Input::Tick`].
+//!
+//! A report becomes an [`Output::Report`] with a number. A confirmed one is answered only when
+//! the caller says that this number is committed: the agent keeps its data until then.
+
+mod edge;
+
+pub use edge::{Counters, Ending, Input, Output, Record, RecordId, RequestId, Settings};
+
+use crate::apdu::{
+    Aare, Aarq, AbortReason, Apdu, AssociateResult, AssociationInformation, ENCODING_MDER,
+    NOMENCLATURE_VERSION, PROTOCOL_20601, Protocol, ReleaseReason, SYSTEM_AGENT,
+};
+use crate::association::{
+    Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, patience, step,
+};
+use crate::code::{ConfigId, EventType, Handle, InvokeId, SystemId, action, event};
+use crate::configuration::{Configuration, Library, Remembered};
+use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
+use crate::operation::{Answer, Operation, OperationFailure};
+use crate::report::{ConfigAnswer, ConfigReport, ConfigResult, Report, ScanForm, SegmentStatus};
+use crate::time::NO_RELATIVE_TIME;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Confirmed reports of one agent that wait for their commit; more are rejected, and the agent
+/// keeps them.
+pub const WAITING_MAX: usize = 64;
+/// Requests that wait for one agent, the one under way included.
+pub const ASKED_MAX: usize = 16;
+/// Association versions (bit 0: version 1).
+const ASSOCIATION_VERSION: u32 = crate::apdu::ASSOCIATION_VERSION;
+/// Versions of 20601 whose octets this crate reads: 1, 2 and 3.
+const PROTOCOL_VERSIONS: u32 = 0xE000_0000;
+
+/// One agent, as its manager sees it.
+#[derive(Clone, Debug)]
+struct Peer {
+    system_id: SystemId,
+    config_id: ConfigId,
+    configuration: Option<Arc<Configuration>>,
+    records: u64,
+    /// The last report's unwrapped number.
+    number: Option<u64>,
+    /// The last confirmed report that was answered, to know a repetition by.
+    answered: Option<(InvokeId, Vec<u8>)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A confirmed report that waits for its commit.
+#[derive(Clone, Debug)]
+struct Waiting {
+    record: RecordId,
+    invoke_id: InvokeId,
+    handle: Handle,
+    event: EventType,
+    /// What the answer says beyond "arrived".
+    info: Vec<u8>,
+    /// The report's octets, where the transport may repeat them.
+    apdu: Vec<u8>,
+}
+
+/// A request for the device.
+#[derive(Clone, Debug)]
+struct Asked {
+    request: RequestId,
+    operation: Operation,
+    /// Set when it is under way.
+    sent: Option<(InvokeId, Duration)>,
+}
+
+/// A manager's side of one association.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    settings: Settings,
+    state: State,
+    /// Since when the state is what it is.
+    since: Duration,
+    /// When the agent was last heard.
+    heard: Duration,
+    peer: Option<Peer>,
+    asked: VecDeque<Asked>,
+    invoke_id: u16,
+    /// Why this side aborts, or the other did.
+    abort_reason: AbortReason,
+    outputs: VecDeque<Output>,
+    counters: Counters,
+}
+
+impl Manager {
+    /// A manager without transport.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            state: State::Disconnected,
+            since: Duration::ZERO,
+            heard: Duration::ZERO,
+            peer: None,
+            asked: VecDeque::new(),
+            invoke_id: 0,
+            abort_reason: AbortReason::UNDEFINED,
+            outputs: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Where the association stands.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The agent, while it is associated.
+    pub fn system_id(&self) -> Option<SystemId> {
+        self.peer.as_ref().map(|peer| peer.system_id)
+    }
+
+    /// The agent's configuration, once it is known.
+    pub fn configuration(&self) -> Option<&Arc<Configuration>> {
+        self.peer.as_ref().and_then(|peer| peer.configuration.as_ref())
+    }
+
+    /// How often what has happened.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The next thing to be done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Tick`] is wanted, at the latest.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let state = match self.state {
+            State::Disconnected => None,
+            State::Unassociated => Some(self.since + self.settings.idle),
+            State::Operating => Some(self.heard + self.settings.silence),
+            state => patience(state).map(|wait| self.since + wait),
+        };
+        let answer = self.asked.iter().find_map(|asked| asked.sent).map(|(_, until)| until);
+        state.into_iter().chain(answer).min()
+    }
+
+    /// Takes one step for what happened at `now`.
+    pub fn handle(&mut self, now: Duration, input: Input<'_>, library: &mut Library) {
+        match input {
+            Input::Connected => self.turn(now, Event::TransportUp, None),
+            Input::Disconnected => self.turn(now, Event::TransportDown, None),
+            Input::Apdu(octets) => self.apdu(now, octets, library),
+            Input::Unreadable => {
+                self.counters.malformed += 1;
+                self.abort_reason = AbortReason::BUFFER_OVERFLOW;
+                self.turn(now, Event::AskAbort, None);
+                self.abort_reason = AbortReason::UNDEFINED;
+                self.outputs.push_back(Output::Close);
+            }
+            Input::Tick => self.tick(now),
+            Input::Committed(record) => self.committed(record),
+            Input::NotCommitted(record) => self.not_committed(record),
+            Input::Ask(request, operation) => self.ask(now, request, operation),
+            Input::Release => self.turn(now, Event::AskRelease, None),
+            Input::Abort => self.turn(now, Event::AskAbort, None),
+        }
+    }
+
+    /// Goes where the table says, and does what needs nothing but the rule.
+    fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
+        let Some(rule) = step(MANAGER, self.state, event) else { return };
+        let before = self.state;
+        self.state = rule.to;
+        if before != rule.to {
+            self.since = now;
+        }
+        match rule.action {
+            Do::Abort => self.abort(self.abort_reason),
+            Do::AbortResponse => self.abort(AbortReason::RESPONSE_TIMEOUT),
+            Do::AbortConfig => self.abort(AbortReason::CONFIGURATION_TIMEOUT),
+            Do::SendRlrq => self.send(&Apdu::Rlrq(ReleaseReason::NORMAL)),
+            Do::SendRlre => self.send(&Apdu::Rlre(ReleaseReason::NORMAL)),
+            Do::Refuse => self.refuse(data),
+            Do::Match => self.answered(now, data),
+            // The rest belongs to `apdu`, which knows the message, or to the agent.
+            _ => {}
+        }
+        if matches!(rule.to, State::Unassociated | State::Disconnected) && before != rule.to {
+            self.ended(event);
+        }
+    }
+
+    /// Forgets the agent, and says how it ended.
+    fn ended(&mut self, event: Event) {
+        let gone = match event {
+            Event::Timeout => OperationFailure::TimedOut,
+            _ => OperationFailure::WentAway,
+        };
+        for asked in self.asked.drain(..) {
+            self.outputs.push_back(Output::Answer(asked.request, Err(gone)));
+        }
+        let Some(peer) = self.peer.take() else { return };
+        let ending = match event {
+            Event::Rlrq | Event::Rlre => Ending::Released,
+            Event::TransportDown => Ending::Disconnected,
+            Event::Abrt => Ending::AbortedByAgent(self.abort_reason),
+            _ => Ending::Aborted,
+        };
+        self.outputs.push_back(Output::Disassociated { system_id: peer.system_id, ending });
+    }
+
+    fn apdu(&mut self, now: Duration, octets: &[u8], library: &mut Library) {
+        self.heard = now;
+        self.counters.apdus += 1;
+        match Apdu::decode(octets) {
+            Ok(Apdu::Aarq(aarq)) => self.associate(now, &aarq, library),
+            Ok(Apdu::Aare(_)) => self.turn(now, Event::AareKnown, None),
+            Ok(Apdu::Rlrq(_)) => self.turn(now, Event::Rlrq, None),
+            Ok(Apdu::Rlre(_)) => self.turn(now, Event::Rlre, None),
+            Ok(Apdu::Abrt(reason)) => {
+                self.abort_reason = reason;
+                self.turn(now, Event::Abrt, None);
+                self.abort_reason = AbortReason::UNDEFINED;
+            }
+            Ok(Apdu::Prst(data)) => self.presentation(now, &data, octets, library),
+            Err(_) => self.malformed(now, octets),
+        }
+    }
+
+    /// Answers what cannot be read: with a rejection if it says which operation it was.
+    fn malformed(&mut self, now: Duration, octets: &[u8]) {
+        /// Choice and length of the APDU, length of the DATA-APDU.
+        const BEFORE_INVOKE_ID: usize = 6;
+        self.counters.malformed += 1;
+        let invoke_id = octets.get(BEFORE_INVOKE_ID..).and_then(<[u8]>::first_chunk::<2>);
+        match (self.state, octets, invoke_id) {
+            (State::Operating, [0xE7, 0x00, ..], Some(id)) => {
+                let invoke_id = InvokeId(u16::from_be_bytes(*id));
+                self.reply(invoke_id, Message::Reject(RejectProblem::BADLY_STRUCTURED));
+            }
+            _ => self.turn(now, Event::AskAbort, None),
+        }
+    }
+
+    fn associate(&mut self, now: Duration, aarq: &Aarq<'_>, library: &mut Library) {
+        if self.state != State::Unassociated {
+            return self.turn(now, Event::AarqRefused, None);
+        }
+        let information = match acceptable(aarq) {
+            Ok(information) => information,
+            Err(result) => {
+                self.counters.refused += 1;
+                self.send_aare(result, None);
+                return self.turn(now, Event::AarqRefused, None);
+            }
+        };
+        let AssociationInformation { system_id, config_id, .. } = information;
+        let configuration = library.find(system_id, config_id);
+        let (event, result) = match configuration {
+            Some(_) => (Event::AarqKnown, AssociateResult::ACCEPTED),
+            None => (Event::AarqUnknown, AssociateResult::ACCEPTED_UNKNOWN_CONFIG),
+        };
+        self.send_aare(result, Some(&information));
+        self.peer = Some(Peer {
+            system_id,
+            config_id,
+            configuration: None,
+            records: 0,
+            number: None,
+            answered: None,
+            waiting: VecDeque::new(),
+        });
+        self.outputs.push_back(Output::Associated { system_id, config_id });
+        self.turn(now, event, None);
+        if let Some(configuration) = configuration {
+            self.configured(configuration, Remembered::Same);
+        }
+    }
+
+    fn configured(&mut self, configuration: Arc<Configuration>, remembered: Remembered) {
+        if let Some(peer) = &mut self.peer {
+            peer.configuration = Some(Arc::clone(&configuration));
+        }
+        self.outputs.push_back(Output::Configured { configuration, remembered });
+    }
+
+    fn presentation(
+        &mut self,
+        now: Duration,
+        data: &DataApdu<'_>,
+        octets: &[u8],
+        library: &mut Library,
+    ) {
+        match &data.message {
+            Message::ConfirmedEventReport(report) if report.event == event::CONFIG => {
+                self.config_report(now, data, report, library);
+            }
+            Message::ConfirmedEventReport(report) => {
+                self.report(now, data, report, true, octets);
+            }
+            Message::EventReport(report) => self.report(now, data, report, false, octets),
+            Message::Get(_)
+            | Message::Set(_)
+            | Message::ConfirmedSet(_)
+            | Message::Action(_)
+            | Message::ConfirmedAction(_) => self.turn(now, Event::Invoke, Some(data)),
+            _ => self.turn(now, Event::Response, Some(data)),
+        }
+    }
+
+    fn config_report(
+        &mut self,
+        now: Duration,
+        data: &DataApdu<'_>,
+        report: &EventReport<'_>,
+        library: &mut Library,
+    ) {
+        let was_operating = self.state == State::Operating;
+        self.turn(now, Event::ConfigReport, Some(data));
+        let Some(peer) = &mut self.peer else { return };
+        let system_id = peer.system_id;
+        if !matches!(self.state, State::CheckingConfig | State::Operating) {
+            return;
+        }
+        self.counters.late_configurations += u64::from(was_operating);
+        let Ok(reported) = ConfigReport::decode(report.info) else {
+            self.counters.unusable_configurations += 1;
+            self.answer_config(data, report, ConfigId(0), ConfigResult::UNSUPPORTED);
+            return self.turn(now, Event::ConfigUnusable, None);
+        };
+        let result = if let Ok(configuration) = Configuration::new(&reported) {
+            let configuration = Arc::new(configuration);
+            let remembered = library.remember(system_id, Arc::clone(&configuration));
+            if !was_operating || remembered != Remembered::Same {
+                peer.config_id = reported.id;
+                self.configured(configuration, remembered);
+            }
+            ConfigResult::ACCEPTED
+        } else {
+            self.counters.unusable_configurations += 1;
+            ConfigResult::UNSUPPORTED
+        };
+        self.answer_config(data, report, reported.id, result);
+        let accepted = result == ConfigResult::ACCEPTED;
+        let event = if accepted { Event::ConfigTaken } else { Event::ConfigUnusable };
+        self.turn(now, event, None);
+    }
+
+    fn answer_config(
+        &mut self,
+        data: &DataApdu<'_>,
+        report: &EventReport<'_>,
+        id: ConfigId,
+        result: ConfigResult,
+    ) {
+        let info = ConfigAnswer { id, result }.encode();
+        let EventReport { handle, event, .. } = *report;
+        let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info: &info };
+        self.reply(data.invoke_id, Message::EventReportResult(result));
+    }
+
+    fn report(
+        &mut self,
+        now: Duration,
+        data: &DataApdu<'_>,
+        report: &EventReport<'_>,
+        confirmed: bool,
+        octets: &[u8],
+    ) {
+        self.turn(now, Event::Report, Some(data));
+        if self.state != State::Operating {
+            self.counters.early_reports += 1;
+            return;
+        }
+        let (number, info) = match report.report() {
+            Ok(Report::Scan(scan)) => (Some(scan.number), Vec::new()),
+            Ok(Report::Segment(segment)) => {
+                let answer = segment.encode_answer(SegmentStatus::MANAGER_CONFIRM);
+                (None, answer.unwrap_or_default())
+            }
+            Ok(_) => {
+                let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
+                return self.reply(data.invoke_id, unknown);
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                if confirmed {
+                    let badly = Message::Reject(RejectProblem::BADLY_STRUCTURED);
+                    self.reply(data.invoke_id, badly);
+                }
+                return;
+            }
+        };
+        let datagrams = self.settings.datagrams;
+        let Some(peer) = &mut self.peer else { return };
+        if confirmed {
+            match peer.repetition(data.invoke_id, octets, datagrams) {
+                Repetition::None => {}
+                Repetition::Waiting => {
+                    self.counters.repeated += 1;
+                    return;
+                }
+                Repetition::Answered => {
+                    self.counters.repeated += 1;
+                    return self.answer_report(data.invoke_id, report.handle, report.event, &info);
+                }
+            }
+            if peer.waiting.len() >= WAITING_MAX {
+                self.counters.waiting_full += 1;
+                let full = Message::Reject(RejectProblem::RESOURCE_LIMITATION);
+                return self.reply(data.invoke_id, full);
+            }
+        }
+        let (number, grows) = peer.unwrap(number);
+        peer.records += 1;
+        let record = RecordId(peer.records);
+        if confirmed {
+            peer.waiting.push_back(Waiting {
+                record,
+                invoke_id: data.invoke_id,
+                handle: report.handle,
+                event: report.event,
+                info,
+                apdu: if datagrams { octets.to_vec() } else { Vec::new() },
+            });
+        }
+        self.counters.reports += 1;
+        self.counters.numbers_not_growing += u64::from(!grows);
+        let record = Record { id: record, number, confirmed, apdu: octets.to_vec() };
+        self.outputs.push_back(Output::Report(record));
+    }
+
+    /// Answers every waiting report up to `record`.
+    fn committed(&mut self, record: RecordId) {
+        while let Some(peer) = &mut self.peer
+            && peer.waiting.front().is_some_and(|waiting| waiting.record <= record)
+            && let Some(waiting) = peer.waiting.pop_front()
+        {
+            let Waiting { invoke_id, handle, event, info, apdu, .. } = waiting;
+            if self.settings.datagrams {
+                peer.answered = Some((invoke_id, apdu));
+            }
+            self.answer_report(invoke_id, handle, event, &info);
+        }
+    }
+
+    /// Rejects one waiting report for lack of room.
+    fn not_committed(&mut self, record: RecordId) {
+        let Some(peer) = &mut self.peer else { return };
+        let place = peer.waiting.iter().position(|waiting| waiting.record == record);
+        if let Some(waiting) = place.and_then(|place| peer.waiting.remove(place)) {
+            self.reply(waiting.invoke_id, Message::Reject(RejectProblem::RESOURCE_LIMITATION));
+        }
+    }
+
+    fn answer_report(
+        &mut self,
+        invoke_id: InvokeId,
+        handle: Handle,
+        event: EventType,
+        info: &[u8],
+    ) {
+        let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info };
+        self.reply(invoke_id, Message::EventReportResult(result));
+    }
+
+    /// Says that an operation is not possible, if the agent waits for an answer.
+    fn refuse(&mut self, data: Option<&DataApdu<'_>>) {
+        let Some(data) = data else { return };
+        if matches!(data.message, Message::EventReport(_) | Message::Set(_) | Message::Action(_)) {
+            return;
+        }
+        let error = OperationError { code: ErrorCode::NOT_ALLOWED, parameter: &[] };
+        self.reply(data.invoke_id, Message::Error(error));
+    }
+
+    fn ask(&mut self, now: Duration, request: RequestId, operation: Operation) {
+        let refusal = if self.state != State::Operating {
+            Some(OperationFailure::Away)
+        } else if self.asked.len() >= ASKED_MAX {
+            self.counters.asked_full += 1;
+            Some(OperationFailure::Busy(ASKED_MAX))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.outputs.push_back(Output::Answer(request, Err(refusal)));
+        }
+        self.asked.push_back(Asked { request, operation, sent: None });
+        self.send_asked(now);
+    }
+
+    /// Sends the next request unless one is under way: one confirmed operation at a time.
+    fn send_asked(&mut self, now: Duration) {
+        while let Some(asked) = self.asked.front_mut() {
+            if asked.sent.is_some() {
+                return;
+            }
+            self.invoke_id = self.invoke_id.wrapping_add(1);
+            let invoke_id = InvokeId(self.invoke_id);
+            let wait = match &asked.operation {
+                Operation::Action { action: action::SEGMENT_CLEAR, .. } => TO_CLEAR,
+                _ => TO_OPERATION,
+            };
+            asked.sent = Some((invoke_id, now + wait));
+            if let Ok(octets) = asked.operation.encode(invoke_id) {
+                return self.outputs.push_back(Output::Send(octets));
+            }
+            let too_long = Output::Answer(asked.request, Err(OperationFailure::TooLong));
+            self.outputs.push_back(too_long);
+            self.asked.pop_front();
+        }
+    }
+
+    /// Gives an answer to the request it belongs to.
+    fn answered(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
+        let Some(data) = data else { return };
+        let belongs = |asked: &Asked| {
+            asked.sent.is_some_and(|(invoke_id, _)| invoke_id == data.invoke_id)
+                && asked.operation.is_answered_by(&data.message)
+        };
+        let Some(asked) = self.asked.pop_front_if(|asked| belongs(asked)) else {
+            self.counters.unasked_answers += 1;
+            return;
+        };
+        let result = match data.message {
+            Message::GetResult(found) | Message::SetResult(found) => {
+                let values = found.attributes.iter();
+                let values = values.map(|one| (one.id, one.value.to_vec())).collect();
+                Ok(Answer::Attributes { handle: found.handle, values })
+            }
+            Message::ActionResult(done) => Ok(Answer::Action {
+                handle: done.handle,
+                action: done.action,
+                info: done.info.to_vec(),
+            }),
+            Message::Error(error) => Err(OperationFailure::Failed(error.code)),
+            Message::Reject(problem) => Err(OperationFailure::Rejected(problem)),
+            _ => Err(OperationFailure::Rejected(RejectProblem::UNEXPECTED_ERROR)),
+        };
+        self.outputs.push_back(Output::Answer(asked.request, result));
+        self.send_asked(now);
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.counters.timeouts += 1;
+        if self.state == State::Unassociated {
+            self.since = now;
+            return self.outputs.push_back(Output::Close);
+        }
+        self.turn(now, Event::Timeout, None);
+    }
+
+    fn send_aare(&mut self, result: AssociateResult, agent: Option<&AssociationInformation<'_>>) {
+        let mut ours = AssociationInformation::manager(self.settings.system_id);
+        if let Some(agent) = agent {
+            ours.protocol_version = newest(agent.protocol_version);
+        }
+        let info = ours.encode().unwrap_or_default();
+        let protocol = match result {
+            AssociateResult::NO_COMMON_PROTOCOL => Protocol { id: 0, info: &[] },
+            _ => Protocol { id: PROTOCOL_20601, info: &info },
+        };
+        self.send(&Apdu::Aare(Aare { result, protocol }));
+    }
+
+    fn abort(&mut self, reason: AbortReason) {
+        self.send(&Apdu::Abrt(reason));
+    }
+
+    fn reply(&mut self, invoke_id: InvokeId, message: Message<'_>) {
+        self.send(&Apdu::Prst(DataApdu { invoke_id, message }));
+    }
+
+    fn send(&mut self, apdu: &Apdu<'_>) {
+        // What a manager says by itself is short: only a request can be too long, and that is
+        // told to the one who asked.
+        if let Ok(octets) = apdu.encode() {
+            self.outputs.push_back(Output::Send(octets));
+        }
+    }
+}
+
+/// Whether a report has been here before.
+enum Repetition {
+    None,
+    Waiting,
+    Answered,
+}
+
+impl Peer {
+    /// An agent has one confirmed report under way at a time: the same invoke-id again, while the
+    /// report waits, is the same report.
+    fn repetition(&self, invoke_id: InvokeId, octets: &[u8], datagrams: bool) -> Repetition {
+        if !datagrams {
+            return Repetition::None;
+        }
+        let same = |waiting: &Waiting| waiting.invoke_id == invoke_id && waiting.apdu == octets;
+        if self.waiting.iter().any(same) {
+            return Repetition::Waiting;
+        }
+        let answered = self.answered.as_ref();
+        if answered.is_some_and(|(id, apdu)| *id == invoke_id && apdu == octets) {
+            Repetition::Answered
+        } else {
+            Repetition::None
+        }
+    }
+
+    /// Makes a number that grows of one that wraps or stands still.
+    fn unwrap(&mut self, number: Option<u16>) -> (u64, bool) {
+        const TURN: u64 = 1 << 16;
+        let Some(last) = self.number else {
+            let first = u64::from(number.unwrap_or_default());
+            self.number = Some(first);
+            return (first, true);
+        };
+        let (next, grows) = match number {
+            Some(number) => {
+                let same_turn = last - last % TURN + u64::from(number);
+                if same_turn > last {
+                    (same_turn, true)
+                } else {
+                    // From 65535 to 0 is growth; anything else back is a device that does not
+                    // count. Both begin a new turn.
+                    let wraps = last % TURN == TURN - 1 && number == 0;
+                    (same_turn + TURN, wraps)
+                }
+            }
+            None => (last + 1, true),
+        };
+        self.number = Some(next);
+        (next, grows)
+    }
+}
+
+/// The newest version of 20601 that both speak.
+const fn newest(offered: u32) -> u32 {
+    let common = offered & PROTOCOL_VERSIONS;
+    common & common.wrapping_neg()
+}
+
+/// What an agent says of itself, if this manager can work with it.
+fn acceptable<'a>(aarq: &Aarq<'a>) -> Result<AssociationInformation<'a>, AssociateResult> {
+    if aarq.version & ASSOCIATION_VERSION == 0 {
+        return Err(AssociateResult::UNSUPPORTED_VERSION);
+    }
+    let offer = aarq.offer().ok_or(AssociateResult::NO_COMMON_PROTOCOL)?;
+    let information =
+        AssociationInformation::decode(offer).map_err(|_| AssociateResult::REJECTED_PERMANENT)?;
+    let common = information.protocol_version & PROTOCOL_VERSIONS != 0
+        && information.encoding_rules & ENCODING_MDER != 0
+        && information.nomenclature_version & NOMENCLATURE_VERSION != 0;
+    if !common {
+        return Err(AssociateResult::NO_COMMON_PARAMETER);
+    }
+    let config_id = information.config_id;
+    let is_agent = information.system_type & SYSTEM_AGENT != 0
+        && (config_id.is_standard() || config_id.is_extended());
+    is_agent.then_some(information).ok_or(AssociateResult::REJECTED_PERMANENT)
+}
+
+/// Whether a report of this kind carries measurements: the set that the paper calls
+/// `MDC_NOTI_SCAN_REPORT`.
+pub const fn is_measurement(event: EventType) -> bool {
+    ScanForm::of(event).is_some()
+}

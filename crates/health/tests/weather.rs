@@ -60,7 +60,7 @@ struct World {
     numbers: BTreeSet<u64>,
 }
 
-const READINGS: u32 = 30;
+const READINGS: u32 = 200;
 
 impl World {
     fn new(seed: u64) -> Self {
@@ -99,7 +99,7 @@ impl World {
             _ => 1,
         };
         for _ in 0..copies {
-            let delay = if self.stormy { self.random.next() % 3_000 } else { 5 };
+            let delay = if self.stormy { self.random.next() % 1_500 } else { 5 };
             let at = self.now + Duration::from_millis(delay);
             self.on_the_way.push(Datagram { at, to_manager, octets: octets.to_vec() });
         }
@@ -199,7 +199,7 @@ fn after_the_storm_everything_has_arrived() {
     let mut timeouts = 0;
     for seed in 0..60 {
         let mut world = World::new(seed);
-        for _ in 0..300 {
+        for _ in 0..2_000 {
             world.step();
         }
         world.stormy = false;

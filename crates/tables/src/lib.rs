@@ -22,6 +22,10 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p gatewright-tables --release --lib` goes through all
 //! orders in which a reader can see what the writer does, by loom.
+#![cfg_attr(loom, allow(dead_code, reason = "loom goes through the parts that wait for nobody"))]
+
+#[cfg(all(test, loom))]
+mod interleavings;
 mod map;
 #[cfg(not(loom))]
 mod mapping;

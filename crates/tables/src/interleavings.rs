@@ -1,0 +1,97 @@
+//! Every order in which a reader can see what the writer does, by loom.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p gatewright-tables --release --lib`
+
+use crate::memory::Words;
+use crate::record::{self, ReadError};
+use crate::routes::{HopIndex, Miss, Prefix, RoutesWriter, Shape, index};
+use loom::model::Builder;
+use loom::thread;
+use std::net::Ipv4Addr;
+
+/// Orders with more switches between threads than this are left out: nearly all bugs of this kind
+/// show with two, and the number of orders grows with each by an order of magnitude.
+const SWITCHES: usize = 3;
+
+fn every_order(test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(SWITCHES);
+    builder.max_branches = 100_000;
+    builder.check(test);
+}
+
+#[test]
+fn a_record_is_read_whole_or_not_at_all() {
+    every_order(|| {
+        let words = Words::zeroed(4);
+        let shared = words.clone();
+        let writer = thread::spawn(move || {
+            for number in 1..=2 {
+                record::write(shared.all(), [number; 3].into_iter());
+            }
+        });
+        let mut copy = [0; 3];
+        match record::read(words.all(), &mut [&mut copy]) {
+            Ok(()) => assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}"),
+            Err(error) => assert_eq!(error, ReadError::Unsettled),
+        }
+        writer.join().unwrap();
+        record::read(words.all(), &mut [&mut copy]).unwrap();
+        assert_eq!(copy, [2; 3]);
+    });
+}
+
+/// A table so small that loom can go through it: four direct entries, cells for two routes.
+fn few_routes() -> RoutesWriter<Ipv4Addr> {
+    let shape = Shape { routes_max: 2, direct_bits: [2, 2], few: 2 };
+    RoutesWriter::new(Words::zeroed(index(shape.words().unwrap())), shape)
+}
+
+fn network(len: u8) -> Prefix<Ipv4Addr> {
+    Prefix::new(Ipv4Addr::new(10, 0, 0, 0), len).unwrap()
+}
+
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// Two replacements, of which the second builds where the reader may still be.
+#[test]
+fn a_lookup_beside_replacements_finds_a_set_that_was_linked() {
+    every_order(|| {
+        let mut writer = few_routes();
+        writer.replace([(network(8), HopIndex(1))]).unwrap();
+        let routes = writer.reader();
+        let other = thread::spawn(move || {
+            writer.replace([(network(9), HopIndex(2))]).unwrap();
+            writer.replace([(network(10), HopIndex(3))]).unwrap();
+        });
+        match routes.lookup(HOST) {
+            Ok(HopIndex(hop)) => assert!((1..=3).contains(&hop), "{hop}"),
+            Err(miss) => assert_eq!(miss, Miss::Unsettled),
+        }
+        other.join().unwrap();
+        assert_eq!(routes.lookup(HOST), Ok(HopIndex(3)));
+    });
+}
+
+/// Changes in place: the second, somewhere else, uses the cell that the first has freed.
+#[test]
+fn a_lookup_beside_changes_finds_a_route_that_was_linked() {
+    every_order(|| {
+        let mut writer = few_routes();
+        writer.replace([(network(8), HopIndex(1))]).unwrap();
+        let routes = writer.reader();
+        let other = thread::spawn(move || {
+            let elsewhere = Prefix::new(Ipv4Addr::new(64, 0, 0, 0), 8).unwrap();
+            writer.insert(network(8), HopIndex(2)).unwrap();
+            writer.insert(elsewhere, HopIndex(9)).unwrap();
+            writer.insert(network(8), HopIndex(3)).unwrap();
+            assert!(writer.stats().reclaims > 0);
+        });
+        match routes.lookup(HOST) {
+            Ok(HopIndex(hop)) => assert!((1..=3).contains(&hop), "{hop}"),
+            Err(miss) => assert_eq!(miss, Miss::Unsettled),
+        }
+        other.join().unwrap();
+        assert_eq!(routes.lookup(HOST), Ok(HopIndex(3)));
+    });
+}

@@ -1,2 +1,70 @@
-//! The project's automation, behind the `Makefile`: `cargo xtask VERB`.
-fn main() {}
+//! `cargo xtask VERB`: see [`HELP`].
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for a terminal: its progress is its output"
+)]
+
+use std::process::ExitCode;
+use xtask::{checks, setup, step::Step};
+
+const HELP: &str = "\
+The project's automation.
+
+Usage: cargo xtask VERB [ARGUMENTS]
+
+Verbs:
+  setup                    install the Debian packages that tests and the demo use
+                           (xtask/packages.txt); says first what it installs
+  test                     set up, check format and lints, run every test, and list what was
+                           skipped; at most 25 minutes from a fresh clone on two cores
+  lint                     format, lints, and cargo-deny's bans, licences and sources
+  demo [ARGUMENTS]         set up, build, and run `gatewright demo ARGUMENTS`
+  bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
+  fuzz [NAME…] [--seconds N]
+                           fuzz each decoder and machine, or those named, N seconds each (60)
+  help                     this text
+
+Exit codes: 0 passed, 1 failed, 2 wrong usage.";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next().unwrap_or_else(|| "help".to_owned());
+    let rest: Vec<String> = arguments.collect();
+    let passed = match verb.as_str() {
+        "setup" if rest.is_empty() => setup::setup(),
+        "test" if rest.is_empty() => checks::test(),
+        "lint" if rest.is_empty() => checks::lint(),
+        "demo" => {
+            setup::setup();
+            demo(&rest)
+        }
+        "bench" => bench(&rest),
+        "fuzz" => match checks::FuzzPlan::parse(&rest) {
+            Ok(plan) => checks::fuzz(&plan),
+            Err(problem) => return usage(&problem),
+        },
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            true
+        }
+        "setup" | "test" | "lint" => return usage(&format!("`{verb}` takes no arguments")),
+        other => return usage(&format!("there is no verb `{other}`")),
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("cargo xtask: {problem}\n\n{HELP}");
+    ExitCode::from(2)
+}
+
+fn demo(arguments: &[String]) -> bool {
+    let run = ["run", "--release", "--package", "gatewright", "--", "demo"];
+    Step::cargo("demo", &run).arguments(arguments).run()
+}
+
+fn bench(arguments: &[String]) -> bool {
+    let run = ["run", "--release", "--package", "bench", "--"];
+    Step::cargo("bench", &run).arguments(arguments).run()
+}

@@ -1,0 +1,145 @@
+//! The verbs that judge the code: `test`, `lint`, `fuzz`.
+
+use crate::{root, setup, step::Step, summary::Summary};
+use std::time::Instant;
+
+/// Sets up, checks format and lints, runs every test, and closes with a summary.
+pub fn test() -> bool {
+    let start = Instant::now();
+    let mut summary = Summary::default();
+    if !setup::setup() {
+        summary.skip("setup", "not everything could be installed, see its words above");
+    }
+    let style = style(&mut summary);
+    let tests = Step::cargo("tests", &["test", "--workspace", "--no-fail-fast", "--locked"])
+        .run_tests(&mut summary);
+    summary.took(start.elapsed());
+    println!("== summary\n{summary}");
+    let passed = style && tests;
+    println!("== test: {}", if passed { "passed" } else { "FAILED" });
+    passed
+}
+
+/// Checks format, lints, and the dependencies' bans, licences and sources.
+pub fn lint() -> bool {
+    let mut summary = Summary::default();
+    let passed = style(&mut summary) & dependencies(&mut summary);
+    println!("== summary\n{summary}");
+    passed
+}
+
+fn style(summary: &mut Summary) -> bool {
+    let has = |verb| Step::cargo("style", &[verb, "--version"]).works();
+    let mut passed = true;
+    if has("fmt") {
+        passed &= Step::cargo("format", &["fmt", "--all", "--check"]).run();
+    } else {
+        summary.skip("format", "rustfmt is not installed");
+    }
+    if has("clippy") {
+        let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        passed &= Step::cargo("lints", &clippy).run();
+    } else {
+        summary.skip("lints", "clippy is not installed");
+    }
+    passed
+}
+
+fn dependencies(summary: &mut Summary) -> bool {
+    if Step::cargo("dependencies", &["deny", "--version"]).works() {
+        let deny = ["deny", "check", "bans", "licenses", "sources"];
+        return Step::cargo("dependencies", &deny).run();
+    }
+    summary.skip("dependencies", "cargo-deny is not installed (cargo install cargo-deny)");
+    true
+}
+
+/// What `fuzz` is to do.
+#[derive(Debug, Eq, PartialEq)]
+pub struct FuzzPlan {
+    /// The targets; none means all.
+    pub targets: Vec<String>,
+    /// How long each is fuzzed.
+    pub seconds: u32,
+}
+
+impl FuzzPlan {
+    /// Reads `[NAME…] [--seconds N]`.
+    ///
+    /// # Errors
+    ///
+    /// Says which argument is wrong.
+    pub fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut plan = Self { targets: Vec::new(), seconds: 60 };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            if argument == "--seconds" {
+                let value = arguments.next().map(String::as_str).unwrap_or_default();
+                plan.seconds =
+                    value.parse().map_err(|_| format!("`--seconds {value}` is not a number"))?;
+            } else if argument.starts_with('-') {
+                return Err(format!("`fuzz` has no option `{argument}`"));
+            } else {
+                plan.targets.push(argument.clone());
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Fuzzes each target of `fuzz/`, beginning from its committed corpus.
+pub fn fuzz(plan: &FuzzPlan) -> bool {
+    let all = targets();
+    if all.is_empty() {
+        eprintln!("fuzz: there is no target in fuzz/fuzz_targets");
+        return false;
+    }
+    if let Some(unknown) = plan.targets.iter().find(|&target| !all.contains(target)) {
+        eprintln!("fuzz: there is no target `{unknown}`; there are: {}", all.join(", "));
+        return false;
+    }
+    if !Step::program("fuzz", "cargo", &["+nightly", "fuzz", "--version"]).works() {
+        eprintln!("fuzz: needs nightly Rust and cargo-fuzz (cargo install cargo-fuzz)");
+        return false;
+    }
+    let targets = if plan.targets.is_empty() { &all } else { &plan.targets };
+    let limit = format!("-max_total_time={}", plan.seconds);
+    let fuzz = |target: &String| {
+        let run = ["+nightly", "fuzz", "run", target.as_str(), "--", limit.as_str()];
+        Step::program("fuzz", "cargo", &run).run()
+    };
+    targets.iter().fold(true, |passed, target| passed & fuzz(target))
+}
+
+/// The names of the files in `fuzz/fuzz_targets`.
+fn targets() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("fuzz/fuzz_targets"));
+    let names = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut targets: Vec<String> =
+        names.filter_map(|name| Some(name.strip_suffix(".rs")?.to_owned())).collect();
+    targets.sort();
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_reads_its_arguments() {
+        let parse = |text: &str| {
+            FuzzPlan::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let plan = parse("arp --seconds 5 ipv4").unwrap();
+        assert_eq!(
+            plan,
+            FuzzPlan { targets: vec!["arp".to_owned(), "ipv4".to_owned()], seconds: 5 }
+        );
+        assert_eq!(parse("").unwrap().seconds, 60);
+        assert_eq!(parse("--seconds x").unwrap_err(), "`--seconds x` is not a number");
+        assert!(parse("--fast").is_err());
+    }
+}

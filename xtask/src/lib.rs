@@ -1,0 +1,24 @@
+//! The project's automation, behind the `Makefile`: `cargo xtask VERB`.
+//!
+//! [`tidy`] is what `cargo test` asks about the repository itself; the other modules are the verbs.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for a terminal: its progress is its output"
+)]
+
+pub mod checks;
+pub mod packages;
+pub mod setup;
+pub mod step;
+pub mod summary;
+pub mod tidy;
+
+use std::path::{Path, PathBuf};
+
+/// The repository's root: the folder above this package.
+pub fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
+}

@@ -1,0 +1,79 @@
+//! The one list of what set-up installs, `packages.txt`.
+
+/// The list's text.
+pub const LIST: &str = include_str!("../packages.txt");
+
+/// Programs of Debian's essential packages, which every machine has.
+const ESSENTIAL: [&str; 9] =
+    ["sh", "bash", "cat", "sleep", "setsid", "unshare", "nsenter", "grep", "true"];
+
+/// A Debian package of the list.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Package<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The programs that tests or the demo start from it.
+    pub programs: Vec<&'a str>,
+    /// The daemon that it would start at the next boot.
+    pub service: Option<&'a str>,
+    /// Why it is needed.
+    pub reason: &'a str,
+}
+
+/// Reads a list: a line a package, `name | programs | reason`; `#` begins a comment line.
+///
+/// # Errors
+///
+/// The line that does not have its three columns, a name, or a reason.
+pub fn parse(list: &str) -> Result<Vec<Package<'_>>, String> {
+    let lines = list.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    lines.map(|line| package(line).ok_or_else(|| format!("not a package: {line}"))).collect()
+}
+
+fn package(line: &str) -> Option<Package<'_>> {
+    let mut columns = line.split('|').map(str::trim);
+    let (name, words, reason) = (columns.next()?, columns.next()?, columns.next()?);
+    if name.is_empty() || reason.is_empty() || columns.next().is_some() {
+        return None;
+    }
+    let (mut programs, mut service) = (Vec::new(), None);
+    let mut words = words.split_whitespace();
+    while let Some(word) = words.next() {
+        if word == "service" {
+            service = Some(words.next()?);
+        } else {
+            programs.push(word);
+        }
+    }
+    Some(Package { name, programs, service, reason })
+}
+
+/// Whether set-up provides `program`, or every Debian has it.
+pub fn provides(packages: &[Package<'_>], program: &str) -> bool {
+    ESSENTIAL.contains(&program)
+        || packages.iter().any(|package| package.programs.contains(&program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_package() {
+        let list =
+            "# comment\n\nnginx-light | nginx service nginx | a peer\nlibc6-dev | | headers\n";
+        let packages = parse(list).unwrap();
+        let [nginx, libc] = packages.as_slice() else { panic!("{packages:?}") };
+        assert_eq!((nginx.name, nginx.service), ("nginx-light", Some("nginx")));
+        assert_eq!((nginx.programs.as_slice(), nginx.reason), (&["nginx"][..], "a peer"));
+        assert!(libc.programs.is_empty());
+        assert!(provides(&packages, "nginx") && provides(&packages, "sh"));
+        assert!(!provides(&packages, "service"));
+    }
+
+    #[test]
+    fn a_line_without_reason_is_refused() {
+        assert_eq!(parse("tshark | tshark |"), Err("not a package: tshark | tshark |".to_owned()));
+        assert!(parse("tshark").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! One command of a verb, announced before it runs and timed.
+
+use crate::{root, summary::Summary};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// A command that runs at the repository's root.
+#[derive(Debug)]
+pub struct Step {
+    name: String,
+    command: Command,
+}
+
+impl Step {
+    /// The program `program`.
+    pub fn program(name: &str, program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.current_dir(root()).args(arguments);
+        Self { name: name.to_owned(), command }
+    }
+
+    /// The cargo that started this process.
+    pub fn cargo(name: &str, arguments: &[&str]) -> Self {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        Self::program(name, &cargo, arguments)
+    }
+
+    /// Adds what the user wrote behind the verb.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[String]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets a variable of the command's environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it with our own output and says whether it passed.
+    pub fn run(mut self) -> bool {
+        let start = self.announce();
+        let result = self.command.status();
+        let passed = result.as_ref().is_ok_and(std::process::ExitStatus::success);
+        if let Err(error) = &result {
+            eprintln!("{}: {error}", self.command.get_program().display());
+        }
+        self.close(start, passed)
+    }
+
+    /// Runs a test command, shows its output as it comes, and notes each test in `summary`.
+    pub fn run_tests(mut self, summary: &mut Summary) -> bool {
+        let start = self.announce();
+        let mut child = match self.command.stdout(Stdio::piped()).spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("{}: {error}", self.command.get_program().display());
+                return self.close(start, false);
+            }
+        };
+        if let Some(output) = child.stdout.take() {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
+                println!("{line}");
+                summary.note(&line);
+            }
+        }
+        let passed = child.wait().is_ok_and(|status| status.success());
+        self.close(start, passed)
+    }
+
+    /// Whether it runs at all and says yes; its output is thrown away.
+    pub fn works(mut self) -> bool {
+        let command = self.command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    fn announce(&self) -> Instant {
+        let words = self.command.get_args().map(|word| word.to_string_lossy().into_owned());
+        let program = self.command.get_program().to_string_lossy().into_owned();
+        let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+        let line: Vec<String> = std::iter::once(program).chain(words).collect();
+        println!("== {}: {}", self.name, line.join(" "));
+        Instant::now()
+    }
+
+    fn close(&self, start: Instant, passed: bool) -> bool {
+        let word = if passed { "passed" } else { "FAILED" };
+        println!("== {}: {word} in {:.0} s", self.name, start.elapsed().as_secs_f64());
+        passed
+    }
+}

@@ -187,11 +187,15 @@ impl Opener {
                 self.open_packet_socket(config, info, interface)
             }
             Backend::Xdp | Backend::XdpGeneric => {
-                self.xdp_fits(config, &info, &interface)
+                self.xdp_fits(config, &interface)
                     .map_err(|reason| OpenError::Unsupported { name: name.to_owned(), reason })?;
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
                 let link = self.open_xdp(config, info, interface, is_generic);
-                Ok(Box::new(link.map_err(|(_, failed)| {
+                Ok(Box::new(link.map_err(|(interface, failed)| {
+                    if failed.is_mtu(&interface.driver()) {
+                        let reason = failed.explain(&interface.driver());
+                        return OpenError::Unsupported { name: name.to_owned(), reason };
+                    }
                     OpenError::system(
                         name,
                         failed.action,
@@ -211,7 +215,7 @@ impl Opener {
         info: LinkInfo,
         interface: Interface,
     ) -> Result<Box<dyn Link>, OpenError> {
-        let fits = self.xdp_fits(config, &info, &interface);
+        let fits = self.xdp_fits(config, &interface);
         let (interface, reason) = if let Err(reason) = fits {
             (interface, reason)
         } else {
@@ -219,9 +223,7 @@ impl Opener {
             let xdp = LinkInfo { why, ..info.clone() };
             match self.open_xdp(config, xdp, interface, false) {
                 Ok(link) => return Ok(Box::new(link)),
-                Err((interface, failed)) => {
-                    (interface, format!("cannot {}: {}", failed.action, failed.source))
-                }
+                Err((interface, failed)) => (interface, failed.explain(&info.driver)),
             }
         };
         let info = LinkInfo { why: format!("not AF_XDP: {reason}"), ..info };
@@ -256,14 +258,7 @@ impl Opener {
     }
 
     /// Whether AF_XDP can serve this link, as far as can be told before trying; if not, why.
-    fn xdp_fits(
-        &self,
-        config: &LinkConfig,
-        info: &LinkInfo,
-        interface: &Interface,
-    ) -> Result<(), String> {
-        // The kernel's own limit for a program without fragments; measured on Linux 6.18.
-        const VETH_MTU_MAX: usize = 3498;
+    fn xdp_fits(&self, config: &LinkConfig, interface: &Interface) -> Result<(), String> {
         const CHUNK_SIZES: [usize; 2] = [2048, 4096];
         if !config.exclusive {
             return Err("the link is shared with the kernel, and every frame would be taken \
@@ -273,9 +268,6 @@ impl Opener {
         let chunk_size = self.pool.chunk_size();
         if !CHUNK_SIZES.contains(&chunk_size) {
             return Err(format!("the slab's chunks have {chunk_size} octets, not 2048 or 4096"));
-        }
-        if info.driver == "veth" && info.mtu > VETH_MTU_MAX {
-            return Err(format!("an MTU of {} is above the {VETH_MTU_MAX} of veth", info.mtu));
         }
         let queues = interface.receive_queues();
         if queues > 1 {

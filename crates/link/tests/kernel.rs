@@ -30,11 +30,12 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The tests measure, and the machine is small: one after the other.
     arguments.test_threads = Some(1);
-    let tests: [(&str, &[&str], Test); 5] = [
+    let tests: [(&str, &[&str], Test); 6] = [
         ("ping", &["ping"], ping),
         ("tcp_reaches_the_peer_with_right_checksums", &["iperf3"], tcp),
         ("udp_reaches_the_peer_with_right_checksums", &["iperf3"], udp),
         ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
+        ("a_frame_leaves_as_it_came", &[], untouched),
         ("the_kernel_between_stays_silent", &["ping"], kernel_is_silent),
     ];
     let backends = [("packet_socket", Backend::PacketSocket), ("xdp_native", Backend::Xdp)];
@@ -159,6 +160,31 @@ fn flipped_bit(backend: Backend) -> Result<(), Failed> {
         sum("UdpInCsumErrors")?,
         sum("Udp6InCsumErrors")?,
     );
+    Ok(())
+}
+
+/// Frames of every kind leave as they came: tagged once and twice, of an unknown kind, short, long.
+fn untouched(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    let frame = |kind: &[u8], len: usize| {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        frame.extend(kind);
+        frame.extend((frame.len()..len).map(|at| u8::try_from(at % 251).unwrap()));
+        frame
+    };
+    let sent = vec![
+        frame(&[0x88, 0xb5], 14),
+        frame(&[0x88, 0xb5], 60),
+        frame(&[0x88, 0xb5], 1514),
+        frame(&[0x81, 0x00, 0x60, 42, 0x88, 0xb5], 64),
+        frame(&[0x81, 0x00, 0x60, 42, 0x88, 0xb5], 1518),
+        frame(&[0x88, 0xa8, 0, 7, 0x81, 0x00, 0x60, 42, 0x88, 0xb5], 68),
+        frame(&[0, 38, 0xaa, 0xaa, 3], 52),
+    ];
+    let received = hosts.pass_raw(&sent)?;
+    let counters = bridge.stop();
+    assert_eq!(received, sent, "{counters:?}");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::interface::Interface;
 use crate::packet_socket::join_promiscuous;
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
-use socket::{Place, Refused, Socket};
+use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -51,6 +51,23 @@ pub(crate) struct Options {
 pub(crate) struct Failed {
     pub(crate) action: &'static str,
     pub(crate) source: io::Error,
+}
+
+impl Failed {
+    /// Whether the driver refused the program because frames may be longer than it can show it.
+    pub(crate) fn is_mtu(&self, driver: &str) -> bool {
+        driver == "veth" && self.source.raw_os_error() == Some(libc::ERANGE)
+    }
+
+    /// The reason in words.
+    pub(crate) fn explain(&self, driver: &str) -> String {
+        let Self { action, source } = self;
+        if self.is_mtu(driver) {
+            // Measured on Linux 6.18, with pages of 4 KiB.
+            return "the MTU of the cable's other end is too large: veth allows 3498".to_owned();
+        }
+        format!("cannot {action}: {source}")
+    }
 }
 
 fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
@@ -108,7 +125,7 @@ fn open_parts(
     let program = program.map_err(failed("load the program that redirects"))?;
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     // Before the socket: a driver may rebuild its queues when a program comes.
-    let attached = bpf::attach(program.as_fd(), interface.index, hook);
+    let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
     let attached = attached.map_err(failed("attach the program that redirects"))?;
     let socket = Socket::open(place, pool, registered).map_err(failed("open an AF_XDP socket"))?;
     let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();

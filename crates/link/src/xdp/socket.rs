@@ -32,7 +32,8 @@ const BIND_NEED_WAKEUP: u16 = 1 << 3;
 /// Octets that may wait on their way out. The default throttles a veth to a tenth.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// How long a queue may be busy: a socket that was closed just now lets go of it a little later.
+/// How long an interface or a queue may be busy: what held it and was closed just now lets go of it
+/// a little later.
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -311,9 +312,14 @@ fn bind(fd: BorrowedFd<'_>, place: Place, owner: Option<BorrowedFd<'_>>) -> io::
         None => BIND_NEED_WAKEUP,
     };
     let owner = owner.map_or(0, |owner| owner.as_raw_fd().cast_unsigned());
+    while_busy(|| socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner))
+}
+
+/// Tries until what is asked for is no longer busy, at most a second.
+pub(super) fn while_busy<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
-        match socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner) {
+        match ask() {
             Err(error)
                 if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
             {

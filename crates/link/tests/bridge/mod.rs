@@ -4,7 +4,7 @@ use gatewright_link::{
     Backend, Framing, Link, LinkConfig, LinkCounters, OpenError, Opener, partial,
 };
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
-use gatewright_testbed::{Namespace, TestbedError, Veth};
+use gatewright_testbed::{Namespace, TestbedError, Veth, wait_until};
 use libtest_mimic::Failed;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ pub(crate) struct Hosts {
     pub(crate) left: Namespace,
     pub(crate) middle: Namespace,
     pub(crate) right: Namespace,
-    pub(crate) cables: [Veth; 2],
 }
 
 impl Hosts {
@@ -33,7 +32,7 @@ impl Hosts {
             cable.a.add_address(&format!("2001:db8::{host}/64"))?;
             cable.up()?;
         }
-        Ok(Self { left, middle, right, cables })
+        Ok(Self { left, middle, right })
     }
 
     pub(crate) fn assert_no_checksum_errors(&self) -> Result<(), Failed> {
@@ -51,25 +50,67 @@ impl Hosts {
     /// Sends so many datagrams of each family from the left to `port` (IPv4) and the next one
     /// (IPv6) of the right, past the left's UDP; every second one is corrupt.
     pub(crate) fn send_raw_datagrams(&self, port: u16, count: u8) -> Result<(), Failed> {
-        // Any link will do to send frames.
-        let cable = &self.cables[0].a;
-        self.left.run(|| -> Result<(), Failed> {
-            let pool = Rc::new(Pool::new(256, CHUNK_SIZE)?);
-            let mut config = LinkConfig::new(LinkIndex(0), cable.name());
-            (config.backend, config.exclusive) = (Backend::PacketSocket, false);
-            let mut link = Opener::new(Rc::clone(&pool)).open(&config)?;
-            let mut batch = Batch::default();
-            for number in 0..count {
-                for mut frame in [datagram_ipv4(port), datagram_ipv6(port + 1)] {
-                    assert!(partial::complete(&mut frame, Framing::Ethernet));
-                    let last = frame.len() - 1;
-                    frame[last] ^= number % 2;
-                    batch.push(pool.packet_of(&frame).ok_or("no packet")?).map_err(|_| "full")?;
-                }
+        let mut frames = Vec::new();
+        for number in 0..count {
+            for mut frame in [datagram_ipv4(port), datagram_ipv6(port + 1)] {
+                assert!(partial::complete(&mut frame, Framing::Ethernet));
+                let last = frame.len() - 1;
+                frame[last] ^= number % 2;
+                frames.push(frame);
             }
-            link.transmit(Duration::ZERO, &mut batch);
-            Ok(())
+        }
+        self.left.run(|| Tap::open("l0")?.send(&frames))?
+    }
+
+    /// Sends `frames` from the left as they are, and gives those of them that reach the right.
+    pub(crate) fn pass_raw(&self, frames: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failed> {
+        let sender_mac = &frames[0][6..12];
+        self.right.run(|| -> Result<_, Failed> {
+            let mut right = Tap::open("r0")?;
+            self.left.run(|| Tap::open("l0")?.send(frames))??;
+            let mut received = Vec::new();
+            wait_until(Duration::from_secs(2), || {
+                right.link.receive(Duration::ZERO, &mut right.batch);
+                let frames_now = right.batch.drain().map(|packet| packet.octets().to_vec());
+                // The kernels talk, too: neighbour discovery and the like is of no interest.
+                received.extend(frames_now.filter(|frame| {
+                    let is_ip = matches!(frame[12..14], [0x86, 0xdd] | [0x08, _]);
+                    &frame[6..12] == sender_mac && !is_ip
+                }));
+                received.len() >= frames.len()
+            });
+            Ok(received)
         })?
+    }
+}
+
+/// A packet socket beside a host's own stack.
+struct Tap {
+    pool: Rc<Pool>,
+    link: Box<dyn Link>,
+    batch: Batch,
+}
+
+impl Tap {
+    fn open(interface: &str) -> Result<Self, Failed> {
+        let pool = Rc::new(Pool::new(256, CHUNK_SIZE)?);
+        let mut config = LinkConfig::new(LinkIndex(0), interface);
+        (config.backend, config.exclusive) = (Backend::PacketSocket, false);
+        let link = Opener::new(Rc::clone(&pool)).open(&config)?;
+        Ok(Self { pool, link, batch: Batch::default() })
+    }
+
+    fn send(&mut self, frames: &[Vec<u8>]) -> Result<(), Failed> {
+        for frame in frames {
+            let packet = self.pool.packet_of(frame).ok_or("no packet")?;
+            self.batch.push(packet).map_err(|_| "full")?;
+        }
+        self.link.transmit(Duration::ZERO, &mut self.batch);
+        let counters = self.link.counters();
+        if counters.sent != frames.len() as u64 {
+            return Err(format!("{counters:?}").into());
+        }
+        Ok(())
     }
 }
 

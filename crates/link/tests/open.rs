@@ -1,0 +1,355 @@
+//! How links are opened, refused, lost and closed.
+//!
+//! A test that lacks its rights or programs is shown as ignored, with what is missing.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_link::{Backend, Exclusive, Link, LinkConfig, LinkState, Mode, OpenError, Opener};
+use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::io::{BufRead, BufReader};
+use std::process::{ExitCode, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+use std::{env, fs};
+
+const LIMIT: Duration = Duration::from_secs(5);
+/// Set for the copies of this program that tests start: what the copy is to do.
+const ROLE: &str = "GATEWRIGHT_LINK_ROLE";
+
+fn main() -> ExitCode {
+    if let Ok(role) = env::var(ROLE) {
+        return play(&role);
+    }
+    let trials = vec![
+        trial("automatic_mode_says_why", automatic),
+        trial("what_af_xdp_cannot_do_is_said", fallbacks),
+        trial("a_missing_device_and_a_missing_right_are_named", refused),
+        trial("every_packet_comes_home_when_a_link_closes", comes_home),
+        trial("a_link_opens_again_at_once", opens_again),
+        trial("kill_9_detaches_the_program", kill_9),
+        trial("a_link_that_goes_is_told_and_taken_back", goes_and_returns),
+        trial("frames_of_another_pool_are_copied", foreign_packets),
+        trial("a_full_pool_is_counted_and_recovers", empty_pool),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(name: &str, test: fn() -> Result<(), Failed>) -> Trial {
+    match Needs::new().namespaces().program("setpriv").missing() {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), test).with_ignored_flag(true)
+        }
+    }
+}
+
+/// A copy of this program: opens g0 and tells about it on one line, then waits to be killed.
+fn play(role: &str) -> ExitCode {
+    let backend = if role == "xdp" { Backend::Xdp } else { Backend::PacketSocket };
+    match Opener::new(pool(512, CHUNK_SIZE)).open(&config("g0", backend)) {
+        Ok(_link) => {
+            println!("opened");
+            std::thread::sleep(Duration::from_secs(1000));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// A cable with the gateway's end g0 and the host's end h0, both up, in one namespace: its kernel
+/// has no address and says nothing.
+fn cable(mtu: u32) -> Result<(Namespace, Veth), Failed> {
+    let namespace = Namespace::new()?;
+    let cable = Veth::pair(&namespace, "g0", &namespace, "h0")?;
+    for end in [&cable.a, &cable.b] {
+        end.set_mtu(mtu)?;
+        end.disable_ipv6()?;
+    }
+    cable.up()?;
+    Ok((namespace, cable))
+}
+
+/// The host's end, and the pool of its packets.
+fn far_end() -> Result<(Box<dyn Link>, Rc<Pool>), Failed> {
+    let pool = pool(512, CHUNK_SIZE);
+    let far = LinkConfig { exclusive: false, ..config("h0", Backend::PacketSocket) };
+    Ok((Opener::new(Rc::clone(&pool)).open(&far)?, pool))
+}
+
+fn pool(chunks: usize, chunk_size: usize) -> Rc<Pool> {
+    Rc::new(Pool::new(chunks, chunk_size).unwrap())
+}
+
+fn config(name: &str, backend: Backend) -> LinkConfig {
+    LinkConfig { backend, ring_slots: 128, ..LinkConfig::new(LinkIndex(3), name) }
+}
+
+fn automatic() -> Result<(), Failed> {
+    let (gateway, cable) = cable(1500)?;
+    let link = |config: LinkConfig| -> Result<_, Failed> {
+        gateway.run(|| -> Result<_, Failed> {
+            Ok(Opener::new(pool(512, CHUNK_SIZE)).open(&config)?.info().clone())
+        })?
+    };
+    let info = link(config("g0", Backend::Auto))?;
+    assert_eq!((info.mode, info.exclusive), (Mode::XdpCopy, Exclusive::Redirected));
+    assert_eq!(
+        info.to_string(),
+        "g0: AF_XDP native, copy (the fastest that veth offers), MTU 1500"
+    );
+    assert_eq!((info.mtu, info.driver.as_str(), info.partial_checksums), (1500, "veth", true));
+    let mac = info.mac.unwrap().map(|octet| format!("{octet:02x}")).join(":");
+    assert_eq!(mac, cable.a.mac()?);
+    assert_eq!(info.kernel_index, cable.a.index()?);
+    let shared = LinkConfig { exclusive: false, ..config("g0", Backend::Auto) };
+    let info = link(shared)?;
+    assert_eq!((info.mode, info.exclusive), (Mode::PacketSocket, Exclusive::Shared));
+    assert!(info.why.starts_with("not AF_XDP: the link is shared"), "{}", info.why);
+    Ok(())
+}
+
+fn fallbacks() -> Result<(), Failed> {
+    let (gateway, cable) = cable(3600)?;
+    let open = |backend, chunk_size| -> Result<_, Failed> {
+        Ok(gateway.run(|| {
+            let opener = Opener::new(pool(512, chunk_size));
+            opener.open(&config("g0", backend)).map(|link| link.info().clone())
+        })?)
+    };
+    let info = open(Backend::Auto, 4096)??;
+    assert_eq!(info.mode, Mode::PacketSocket);
+    assert_eq!(
+        info.why,
+        "not AF_XDP: the MTU of the cable's other end is too large: veth allows 3498"
+    );
+    let info = open(Backend::Auto, 6144)??;
+    assert_eq!(info.why, "not AF_XDP: the slab's chunks have 6144 octets, not 2048 or 4096");
+    let error = open(Backend::Xdp, 4096)?.unwrap_err();
+    assert!(matches!(error, OpenError::Unsupported { .. }) && error.exit_code() == 69, "{error}");
+    let error = open(Backend::Auto, 2048)?.unwrap_err();
+    let said = "g0 has frames of 3622 octets (MTU 3600), but a packet of the slab holds 1760";
+    assert_eq!((error.to_string().as_str(), error.exit_code()), (said, 69));
+    for end in [&cable.a, &cable.b] {
+        end.set_mtu(3498)?;
+    }
+    assert_eq!(open(Backend::Auto, 4096)??.mode, Mode::XdpCopy);
+    Ok(())
+}
+
+fn refused() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    let missing = gateway.run(|| {
+        let opener = Opener::new(pool(512, CHUNK_SIZE));
+        let configs =
+            ["nothing0", "a-name-that-is-too-long", ""].map(|name| config(name, Backend::Auto));
+        configs.map(|config| opener.open(&config).map(drop).unwrap_err())
+    })?;
+    for error in missing {
+        assert!(matches!(error, OpenError::NoDevice { .. }) && error.exit_code() == 69, "{error}");
+    }
+    let own = env::current_exe()?;
+    for (role, said) in [
+        (
+            "xdp",
+            "no permission to make a map of sockets on g0: CAP_BPF and CAP_NET_ADMIN is needed",
+        ),
+        ("packet", "no permission to keep the kernel's stack away on g0: CAP_BPF is needed"),
+    ] {
+        let output = gateway
+            .command("setpriv")
+            .args(["--bounding-set", "-all", "--inh-caps", "-all"])
+            .arg(&own)
+            .env(ROLE, role)
+            .output()?;
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), said);
+        assert_eq!(output.status.code(), Some(77));
+    }
+    Ok(())
+}
+
+/// Has the gateway's link send `count` frames of broadcast to the host.
+fn send(link: &mut dyn Link, pool: &Pool, count: usize) {
+    let mut batch = Batch::default();
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    frame.resize(60, 0);
+    for _ in 0..count {
+        batch.push(pool.packet_of(&frame).unwrap()).unwrap();
+    }
+    link.transmit(Duration::ZERO, &mut batch);
+}
+
+/// Takes what arrives until it is `count` frames or nothing more comes; how many they were.
+fn take(link: &mut dyn Link, count: usize, limit: Duration) -> usize {
+    let (mut batch, mut taken) = (Batch::default(), 0);
+    wait_until(limit, || {
+        taken += link.receive(Duration::ZERO, &mut batch);
+        batch.clear();
+        taken >= count
+    });
+    taken
+}
+
+fn comes_home() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    for backend in [Backend::Xdp, Backend::PacketSocket] {
+        gateway.run(|| -> Result<(), Failed> {
+            let pool = pool(512, CHUNK_SIZE);
+            let opener = Opener::new(Rc::clone(&pool));
+            let mut link = opener.open(&config("g0", backend))?;
+            let (mut far, far_pool) = far_end()?;
+            for _ in 0..8 {
+                send(&mut *far, &far_pool, 40);
+                send(&mut *link, &pool, 40);
+                assert_eq!(take(&mut *link, 40, LIMIT), 40, "{backend:?}");
+                assert_eq!(take(&mut *far, 40, LIMIT), 40, "{backend:?}");
+            }
+            // These are never taken: they are in the rings when the link closes.
+            send(&mut *far, &far_pool, 40);
+            let lent = pool.capacity() - pool.available();
+            assert_eq!(lent > 0, backend == Backend::Xdp, "{backend:?} has {lent}");
+            drop(link);
+            assert_eq!(pool.available(), pool.capacity(), "{backend:?}");
+            Ok(())
+        })??;
+    }
+    Ok(())
+}
+
+fn opens_again() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    gateway.run(|| -> Result<(), Failed> {
+        let opener = Opener::new(pool(512, CHUNK_SIZE));
+        for _ in 0..10 {
+            opener.open(&config("g0", Backend::Xdp))?;
+        }
+        let _link = opener.open(&config("g0", Backend::Xdp))?;
+        let second = opener.open(&config("g0", Backend::Xdp)).map(drop).unwrap_err();
+        assert!(second.to_string().contains("busy"), "two cannot both have it: {second}");
+        Ok(())
+    })?
+}
+
+fn kill_9() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    let attached = || -> Result<bool, Failed> {
+        Ok(gateway.ip(&["-details", "link", "show", "dev", "g0"])?.contains("prog/xdp"))
+    };
+    let mut copy = gateway
+        .command(env::current_exe()?.to_str().ok_or("a path of another world")?)
+        .env(ROLE, "xdp")
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(copy.stdout().ok_or("no output")?).lines();
+    assert_eq!(lines.next().ok_or("it ended")??, "opened");
+    assert!(attached()?);
+    copy.kill();
+    assert!(wait_until(LIMIT, || !attached().unwrap_or(true)), "the program must go");
+    Ok(())
+}
+
+fn goes_and_returns() -> Result<(), Failed> {
+    for backend in [Backend::Xdp, Backend::PacketSocket] {
+        let (gateway, cable) = cable(1500)?;
+        gateway.run(|| -> Result<(), Failed> {
+            let pool = pool(512, CHUNK_SIZE);
+            let opener = Opener::new(Rc::clone(&pool));
+            let mut link = opener.open(&config("g0", backend))?;
+            assert_eq!(link.state(), LinkState::Up);
+            cable.b.down()?;
+            // The kernel tells a lost carrier a moment later.
+            assert!(wait_until(LIMIT, || link.state() == LinkState::Down), "without a carrier");
+            send(&mut *link, &pool, 1);
+            cable.b.up()?;
+            cable.a.down()?;
+            send(&mut *link, &pool, 1);
+            assert_eq!(link.state(), LinkState::Down);
+            cable.a.up()?;
+            assert!(wait_until(LIMIT, || link.state() == LinkState::Up));
+            assert_eq!(exchange(&mut *link)?, 10, "{backend:?} carries: {:?}", link.counters());
+
+            cable.a.delete()?;
+            assert_eq!(link.state(), LinkState::Gone);
+            send(&mut *link, &pool, 1);
+            take(&mut *link, 1, Duration::ZERO);
+            assert!(opener.open(&config("g0", backend)).is_err());
+            // Another interface of the same name is not this link.
+            let again = Veth::pair(&gateway, "g0", &gateway, "h0")?;
+            again.a.disable_ipv6()?;
+            again.b.disable_ipv6()?;
+            again.up()?;
+            assert_eq!(link.state(), LinkState::Gone);
+            drop(link);
+            let mut link = opener.open(&config("g0", backend))?;
+            assert_eq!(exchange(&mut *link)?, 10, "{backend:?} is back: {:?}", link.counters());
+            Ok(())
+        })??;
+    }
+    Ok(())
+}
+
+/// Sends ten frames from the host; how many of them arrive.
+fn exchange(link: &mut dyn Link) -> Result<usize, Failed> {
+    while take(link, 1, Duration::from_millis(20)) > 0 {}
+    let (mut far, far_pool) = far_end()?;
+    send(&mut *far, &far_pool, 10);
+    Ok(take(link, 10, LIMIT))
+}
+
+fn foreign_packets() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    gateway.run(|| -> Result<(), Failed> {
+        let (own, other) = (pool(512, CHUNK_SIZE), pool(512, CHUNK_SIZE));
+        let mut link = Opener::new(Rc::clone(&own)).open(&config("g0", Backend::Xdp))?;
+        let (mut far, _) = far_end()?;
+        send(&mut *link, &other, 10);
+        assert_eq!(take(&mut *far, 10, LIMIT), 10);
+        assert_eq!(other.available(), other.capacity(), "theirs went home");
+        Ok(())
+    })?
+}
+
+fn empty_pool() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    for backend in [Backend::Xdp, Backend::PacketSocket] {
+        gateway.run(|| -> Result<(), Failed> {
+            let pool = pool(160, CHUNK_SIZE);
+            let mut link = Opener::new(Rc::clone(&pool)).open(&config("g0", backend))?;
+            let mut held = Vec::new();
+            while let Some(packet) = pool.packet() {
+                held.push(packet);
+            }
+            let (mut far, far_pool) = far_end()?;
+            let mut batch = Batch::default();
+            for _ in 0..10 {
+                send(&mut *far, &far_pool, 40);
+                wait_until(Duration::from_millis(20), || {
+                    link.receive(Duration::ZERO, &mut batch);
+                    held.extend(batch.drain());
+                    false
+                });
+            }
+            let counters = link.counters();
+            let dropped = counters.receive_no_packet + counters.receive_overrun;
+            assert!(dropped > 0, "{backend:?}: {counters:?}");
+            held.clear();
+            take(&mut *link, usize::MAX, Duration::from_millis(20));
+            assert_eq!(exchange(&mut *link)?, 10, "{backend:?}: {:?}", link.counters());
+            Ok(())
+        })??;
+    }
+    // The namespaces are this test's alone; nothing of it is left in ours.
+    assert!(!fs::read_to_string("/proc/net/dev")?.contains(" g0:"));
+    Ok(())
+}

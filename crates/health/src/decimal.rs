@@ -115,7 +115,10 @@ impl Number {
     /// Reads an SFLOAT: 4 bits of exponent, 12 bits of mantissa, both signed.
     pub fn from_sfloat(octets: [u8; 2]) -> Self {
         let raw = u16::from_be_bytes(octets);
-        if let Some((_, special)) = SFLOAT_SPECIAL.iter().find(|(code, _)| *code == raw) {
+        // They lie side by side: most numbers are told by two comparisons.
+        if (0x07FE..=0x0802).contains(&raw)
+            && let Some((_, special)) = SFLOAT_SPECIAL.iter().find(|(code, _)| *code == raw)
+        {
             return *special;
         }
         let [high, _] = octets;
@@ -127,7 +130,9 @@ impl Number {
     /// Reads a FLOAT: 8 bits of exponent, 24 bits of mantissa, both signed.
     pub fn from_float(octets: [u8; 4]) -> Self {
         let raw = u32::from_be_bytes(octets);
-        if let Some((_, special)) = FLOAT_SPECIAL.iter().find(|(code, _)| *code == raw) {
+        if (0x007F_FFFE..=0x0080_0002).contains(&raw)
+            && let Some((_, special)) = FLOAT_SPECIAL.iter().find(|(code, _)| *code == raw)
+        {
             return *special;
         }
         let [exponent, ..] = octets;

@@ -15,6 +15,8 @@
 //! | [`association`] | The association machine as two tables, numbered as in the standard. |
 //! | [`manager`], [`agent`] | The two sides of an association, sans-IO. |
 //! | [`operation`] | What a manager asks of a device. |
+//! | [`roster`] | Which device talks through which connection. |
+//! | [`simulate`] | Devices with readings from a seed, correct or sloppy. |
 //! | [`frame`] | Where an APDU ends in a TCP stream. |
 #![forbid(unsafe_code)]
 
@@ -31,6 +33,8 @@ pub mod manager;
 pub mod mder;
 pub mod operation;
 pub mod report;
+pub mod roster;
+pub mod simulate;
 pub mod specialisation;
 pub mod store;
 pub mod time;

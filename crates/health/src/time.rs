@@ -28,6 +28,18 @@ impl AbsoluteTime {
         time.parts().filter(|found| *found == parts).map(|_| time)
     }
 
+    /// The calendar time in UTC, `hundredths` of a second after 1970-01-01; after the year 9999 it
+    /// stands still.
+    pub fn from_unix(hundredths: u64) -> Self {
+        const LAST: AbsoluteTime = AbsoluteTime([0x99, 0x99, 0x12, 0x31, 0x23, 0x59, 0x59, 0x99]);
+        let (seconds, hundredth) = (hundredths / 100, hundredths % 100);
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = civil(days);
+        let parts = [month, day, second / 3_600, second / 60 % 60, second % 60, hundredth];
+        let parts = parts.map(|part| u8::try_from(part).unwrap_or(u8::MAX));
+        u16::try_from(year).ok().and_then(|year| Self::new(year, parts)).unwrap_or(LAST)
+    }
+
     /// Century, year, month, day, hour, minute, second, hundredth; `None` if that is no date.
     pub fn parts(self) -> Option<[u8; 8]> {
         if self.0.iter().any(|bcd| bcd >> 4 > 9 || bcd & 0x0F > 9) {
@@ -43,6 +55,23 @@ impl AbsoluteTime {
     pub fn iso(self) -> Option<IsoTime> {
         self.parts().map(IsoTime)
     }
+}
+
+/// Year, month and day, `days` after 1970-01-01.
+///
+/// Counted from the first of March of year 0, so that the leap day is a year's last: eras of 400
+/// years have 146,097 days, and the months from March on are 153 days every five.
+const fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leaps = day_of_era / 1_460 + day_of_era / 146_096 - day_of_era / 36_524;
+    let year_of_era = (day_of_era - leaps) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400;
+    (if month <= 2 { year + 1 } else { year }, month, day)
 }
 
 /// Shows a calendar time as ISO 8601, without zone.
@@ -92,6 +121,23 @@ mod tests {
         let time = AbsoluteTime([0x20, 0x09, 0x06, 0x12, 0x12, 0x10, 0x00, 0x00]);
         assert_eq!(time.iso().unwrap().to_string(), "2009-06-12T12:10:00.00");
         assert_eq!(AbsoluteTime::new(2009, [6, 12, 12, 10, 0, 0]), Some(time));
+    }
+
+    /// Dates from `date -u -d @SECONDS`.
+    #[test]
+    fn unix_time_has_a_date() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.00"),
+            (1_709_164_799, "2024-02-28T23:59:59.00"),
+            (1_709_208_000, "2024-02-29T12:00:00.00"),
+            (1_795_266_000, "2026-11-21T13:00:00.00"),
+            (4_107_542_400, "2100-03-01T00:00:00.00"),
+            (u64::MAX / 100, "9999-12-31T23:59:59.99"),
+        ];
+        for (seconds, text) in cases {
+            let shown = AbsoluteTime::from_unix(seconds * 100).iso().unwrap().to_string();
+            assert_eq!(shown, text, "{seconds}");
+        }
     }
 
     #[test]

@@ -83,13 +83,20 @@ pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
     found
 }
 
-/// A ruled line from border to border.
+/// A ruled line that is drawn through from its left end.
 fn is_top(line: &Line) -> bool {
-    let (Some(left), right) = (line.indent(), line.width()) else { return false };
-    right > left + 2
-        && line.at(left) == '+'
-        && matches!(line.at(left + 1), '-' | '=')
-        && (left..right).all(|column| matches!(line.at(column), '+' | '-' | '=' | ' '))
+    drawn(line).is_some()
+}
+
+/// Columns up to the end of a ruled line; a remark may stand right of it (RFC 3032 §2.1).
+fn drawn(line: &Line) -> Option<usize> {
+    let left = line.indent()?;
+    let is_rule = |column: &usize| matches!(line.at(*column), '+' | '-' | '=' | ' ');
+    let reach = (left..line.width()).take_while(is_rule).count() + left;
+    let right = (left..reach).rev().find(|&column| line.at(column) != ' ')? + 1;
+    let apart = reach == line.width() || right < reach;
+    let begins = line.at(left) == '+' && matches!(line.at(left + 1), '-' | '=');
+    (begins && apart && right > left + 2).then_some(right)
 }
 
 /// Whether the line begins like a row or a ruled line of a diagram with this left border.
@@ -106,10 +113,10 @@ pub(crate) fn is_rule(line: &Line, left: usize) -> bool {
 fn grid(above: &[Line], drawing: &[Line], left: usize) -> Option<Grid> {
     let mut width = 0;
     let mut distance = 0;
-    for rule in drawing.iter().filter(|line| is_top(line)) {
+    for (rule, end) in drawing.iter().filter_map(|line| Some((line, drawn(line)?))) {
         // A rule may fade out in `- - - -` or be cut short: it counts as far as it is drawn.
-        width = width.max(rule.width() - 1 - left);
-        for column in rule.columns_of('+', left) {
+        width = width.max(end - 1 - left);
+        for column in rule.columns_of('+', left).into_iter().filter(|&column| column < end) {
             distance = greatest_common_divisor(distance, column - left);
         }
     }

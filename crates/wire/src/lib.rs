@@ -1,4 +1,4 @@
-//! Views and builders of packet headers, Ethernet to TCP; checksums.
+//! Views and builders of packet headers, Ethernet and 802.15.4 to MPLS, UDP, TCP and CoAP; checksums.
 //!
 //! Most headers are written by [`header!`](gatewright_wire_macros::header) from the diagram of their
 //! RFC, which stands in the source as it is printed. Each gives four things, here for
@@ -31,13 +31,18 @@ extern crate self as gatewright_wire;
 
 pub mod arp;
 pub mod checksum;
+pub mod coap;
+pub mod dhcpv4;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod ieee802154;
 pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod lowpan;
 pub mod mld;
+pub mod mpls;
 pub mod ndp;
 mod numbers;
 mod option;

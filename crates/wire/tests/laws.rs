@@ -8,8 +8,8 @@
 )]
 
 use gatewright_wire::{
-    Checksum, Writer, arp, checksum, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, ndp, tcp,
-    udp, vlan,
+    Checksum, Writer, arp, checksum, coap, dhcpv4, ethernet, icmpv4, icmpv6, ieee802154, igmp,
+    ipv4, ipv6, lowpan, mld, mpls, ndp, tcp, udp, vlan,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -87,6 +87,20 @@ headers! {
     igmp::Record / RecordMut / split;
     udp::Udp / UdpMut / split;
     tcp::Tcp / TcpMut / split;
+    mpls::LabelEntry / LabelEntryMut / split;
+    coap::Coap / CoapMut / split;
+    dhcpv4::Dhcpv4 / Dhcpv4Mut / split;
+    lowpan::Mesh / MeshMut / split;
+    lowpan::FirstFragment / FirstFragmentMut / split;
+    lowpan::NextFragment / NextFragmentMut / split;
+    lowpan::Broadcast / BroadcastMut / split;
+    lowpan::Iphc / IphcMut / split;
+    lowpan::ContextIdentifiers / ContextIdentifiersMut / split;
+    lowpan::TrafficFlow / TrafficFlowMut / split;
+    lowpan::FlowLabel / FlowLabelMut / split;
+    lowpan::TrafficClass / TrafficClassMut / split;
+    lowpan::ExtensionEncoding / ExtensionEncodingMut / split;
+    lowpan::UdpEncoding / UdpEncodingMut / split;
 }
 
 /// An iterator ends within as many steps as there are octets, and an error is its last item.
@@ -117,6 +131,66 @@ proptest! {
         bounded(&octets, ndp::NdpOptions::new(&octets));
         bounded(&octets, mld::Records::new(count, &octets));
         bounded(&octets, igmp::Records::new(count, &octets));
+        bounded(&octets, mpls::LabelStack::new(&octets));
+    }
+
+    /// DHCP: options may also stand in *file* and *sname*; each area is read once.
+    #[test]
+    fn dhcp_options_are_bounded(
+        sname in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 64),
+        file in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 128),
+        options in options(),
+        overload in any::<u8>(),
+    ) {
+        let mut message = dhcpv4::Dhcpv4Fields {
+            sname: sname.try_into().unwrap(),
+            file: file.try_into().unwrap(),
+            ..dhcpv4::Dhcpv4Fields::default()
+        }.emit().to_vec();
+        message.extend(dhcpv4::MAGIC_COOKIE);
+        message.extend([52, 1, overload]);
+        message.extend(options);
+        let (_, options) = dhcpv4::read(&message).unwrap();
+        bounded(&message, options);
+    }
+
+    /// 802.15.4: what is written is read back, and noise is read or refused.
+    #[test]
+    fn mac_headers(
+        noise in vec(any::<u8>(), 0..40),
+        numbers in any::<(u8, u16, u16, u16, u16)>(),
+        flags in any::<(bool, bool, bool)>(),
+        modes in (0_u8..3, 0_u8..3),
+        octets in any::<([u8; 8], [u8; 8])>(),
+    ) {
+        use ieee802154::{Address, FrameType, FrameVersion, Mac, MacFields};
+        let _ = Mac::split(&noise);
+        let address = |mode, short, extended| match mode {
+            0 => Address::None,
+            1 => Address::Short(short),
+            _ => Address::Extended(extended),
+        };
+        let (destination, source) =
+            (address(modes.0, numbers.1, octets.0), address(modes.1, numbers.2, octets.1));
+        let alone = destination == Address::None || flags.2;
+        let fields = MacFields {
+            frame_type: FrameType(numbers.0 & 0b11),
+            pending: flags.0,
+            ack_request: flags.1,
+            version: FrameVersion::V2006,
+            sequence_number: Some(numbers.0),
+            destination_pan: (destination != Address::None).then_some(numbers.3),
+            destination,
+            // One network's identifier is told once.
+            source_pan: (source != Address::None && alone && (destination == Address::None || numbers.3 != numbers.4)).then_some(numbers.4),
+            source,
+        };
+        let mut buffer = [0; 23];
+        let mut writer = Writer::new(&mut buffer);
+        fields.emit(&mut writer).unwrap();
+        let (mac, rest) = Mac::split(writer.finish()).unwrap();
+        prop_assert_eq!(mac.fields, fields);
+        prop_assert!(rest.is_empty() && mac.security.is_none());
     }
 
     /// What is read is written again, octet by octet, as far as it could be read.

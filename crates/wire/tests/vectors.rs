@@ -10,10 +10,14 @@
 use gatewright_wire::{
     Checksum, EtherType, IpProtocol, MacAddress, Truncated, Writer,
     checksum::update,
+    dhcpv4::{self, DhcpOption, DhcpType, Dhcpv4Fields, Operation},
     ethernet::Ethernet,
+    ieee802154::{Address, FrameType, Mac},
     igmp::{code_value, response_time},
     ipv4::{Ipv4, Ipv4Fields, Ipv4Mut, Ipv4Option, Ipv4Options},
+    lowpan::{Dispatch, Iphc, NextFragment},
     mld::response_delay,
+    mpls::{Label, LabelEntryFields, LabelStack, STACK_DEPTH_MAX},
     ndp::{NdpOption, NdpOptions},
     tcp::{Tcp, TcpOption, TcpOptions},
     udp::Udp,
@@ -149,4 +153,104 @@ fn addresses_are_read_and_refused() {
     {
         assert!(bad.parse::<MacAddress>().is_err(), "{bad}");
     }
+}
+
+/// RFC 3032 §2.1: the stack ends at its bottom, and a stack without one is refused.
+#[test]
+fn a_label_stack_ends_at_its_bottom() {
+    let octets = *b"\x00\x0c\x80\x40\x00\x0c\x91\x3f\x45";
+    let mut stack = LabelStack::new(&octets);
+    let first = stack.next().unwrap().unwrap();
+    assert_eq!(
+        (first.label(), first.bottom_of_stack(), first.time_to_live()),
+        (Label(200), false, 64)
+    );
+    let second = stack.next().unwrap().unwrap();
+    assert_eq!(
+        (second.label(), second.bottom_of_stack(), second.time_to_live()),
+        (Label(201), true, 63)
+    );
+    assert!(stack.next().is_none());
+    assert_eq!(stack.payload(), [0x45]);
+
+    let entry = LabelEntryFields { label: Label(16), ..LabelEntryFields::default() }.emit();
+    let bottomless = entry.repeat(STACK_DEPTH_MAX + 1);
+    let entries: Vec<_> = LabelStack::new(&bottomless).collect();
+    assert_eq!(entries.len(), STACK_DEPTH_MAX);
+    assert!(entries.last().unwrap().is_err());
+}
+
+/// A DISCOVER, written and read; the shortest message is filled up.
+#[test]
+fn a_dhcp_message_is_filled_up() {
+    let fields = Dhcpv4Fields {
+        op: Operation::BOOT_REQUEST,
+        htype: dhcpv4::HARDWARE_ETHERNET,
+        hlen: 6,
+        xid: 0x3903_f326,
+        flags: dhcpv4::FLAG_BROADCAST,
+        ..Dhcpv4Fields::default()
+    };
+    let options = [
+        DhcpOption::MessageType(DhcpType::DISCOVER),
+        DhcpOption::RequestedAddress(Ipv4Addr::new(192, 0, 2, 7)),
+        DhcpOption::ParameterRequestList(&[1, 3, 6, 26, 121]),
+    ];
+    let mut octets = [0; 576];
+    let message = dhcpv4::write(&mut octets, fields, &options).unwrap();
+    assert_eq!(message.len(), dhcpv4::MESSAGE_LEN_MIN);
+    let (header, read) = dhcpv4::read(message).unwrap();
+    assert_eq!(header.fields(), fields);
+    assert_eq!(read.message_type(), Some(DhcpType::DISCOVER));
+    assert_eq!(read.map(Result::unwrap).collect::<Vec<_>>(), options);
+    assert!(dhcpv4::read(&message[..239]).is_err());
+    assert!(dhcpv4::write(&mut [0; 250], fields, &options).is_err());
+}
+
+/// RFC 2131 §4.1: with overload 3, *file* is read before *sname*.
+#[test]
+fn overloaded_fields_hold_options() {
+    let mut fields = Dhcpv4Fields::default();
+    fields.file[..4].copy_from_slice(&[12, 2, b'h', b'i']);
+    fields.sname[..5].copy_from_slice(&[15, 1, b'd', 255, 9]);
+    let mut octets = [0; 300];
+    let overload = [DhcpOption::Overload(3)];
+    let message = dhcpv4::write(&mut octets, fields, &overload).unwrap();
+    let read: Vec<_> = dhcpv4::read(message).unwrap().1.map(Result::unwrap).collect();
+    let expected =
+        [DhcpOption::Overload(3), DhcpOption::HostName(b"hi"), DhcpOption::DomainName(b"d")];
+    assert_eq!(read, expected);
+}
+
+/// RFC 4944 §5.1 and RFC 6282 §3: the bit patterns of the dispatch table.
+#[test]
+fn dispatches() {
+    assert_eq!(Dispatch::of(0x3f), Dispatch::NotLowpan);
+    assert_eq!(Dispatch::of(0x41), Dispatch::Ipv6);
+    assert_eq!(Dispatch::of(0x50), Dispatch::Broadcast);
+    assert_eq!(Dispatch::of(0x60), Dispatch::Iphc);
+    assert_eq!(Dispatch::of(0xbf), Dispatch::Mesh);
+    assert_eq!(Dispatch::of(0xc7), Dispatch::FirstFragment);
+    assert_eq!(Dispatch::of(0xe0), Dispatch::NextFragment);
+    assert_eq!(Dispatch::of(0x42), Dispatch::Other(0x42));
+    let iphc = Iphc::of(&[0x7a, 0x33]);
+    assert!(iphc.has_constants() && !iphc.next_header_compressed());
+    assert_eq!((iphc.traffic_flow(), iphc.hop_limit()), (3, 2));
+    assert_eq!((iphc.source_mode(), iphc.destination_mode()), (3, 3));
+    let fragment = NextFragment::of(&[0xe0, 0x7f, 0x12, 0x34, 0x05]);
+    assert_eq!((fragment.datagram_size(), fragment.datagram_tag()), (127, 0x1234));
+    assert_eq!(fragment.datagram_offset(), 5);
+}
+
+/// A data frame between short addresses in one network, as the Linux kernel sends it.
+#[test]
+fn a_frame_of_802154() {
+    let (mac, payload) = Mac::split(b"\x61\x88\x2a\xef\xbe\x02\x00\x01\x00\x7a").unwrap();
+    assert_eq!(mac.fields.frame_type, FrameType::DATA);
+    assert!(mac.fields.ack_request && !mac.fields.pending);
+    assert_eq!(mac.fields.sequence_number, Some(0x2a));
+    assert_eq!((mac.fields.destination_pan, mac.fields.source_pan), (Some(0xbeef), None));
+    assert_eq!(mac.fields.destination, Address::Short(2));
+    assert_eq!(mac.fields.source, Address::Short(1));
+    assert_eq!(payload, [0x7a]);
 }

@@ -1,6 +1,103 @@
 //! The gateway language's front end: text to a typed program and findings, a pure function.
 //!
-//! [`ir`] is what the back ends read: `translate` runs it, `emit` writes it as C and Java.
+//! [`compile`] reads a program and what it imports, and reports everything that is wrong in one
+//! run. [`ir`] is what the back ends read: `translate` runs it, `emit` writes it as C and Java.
+//! The language is defined in `docs/language.md`.
+//!
+//! ```
+//! use gatewright_diagnostic::Sources;
+//!
+//! let mut sources = Sources::of("empty.gate", "gateway nothing { }");
+//! let root = Default::default();
+//! let compiled = gatewright_lang::compile(&mut sources, root, |_, _| None);
+//! assert_eq!(compiled.program.unwrap().name, "nothing");
+//! ```
 #![forbid(unsafe_code)]
 
+mod codes;
 pub mod ir;
+mod lower;
+mod syntax;
+
+pub use codes::CODES;
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
+use std::collections::{BTreeSet, VecDeque};
+
+/// The most files of one program.
+const FILES_MAX: usize = 64;
+
+/// What came of a program's text.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The program; `None` if something is wrong, or if the text only can be imported.
+    pub program: Option<ir::Program>,
+    /// What was found, in the order of the texts.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Compiles the program in `root` with what it imports.
+///
+/// `load` gives the text that `use "PATH"` names: it gets the name of the importing text and
+/// PATH, and answers with the imported text's name and its text. Two texts of one name are one.
+/// Imported texts are taken into `sources`, so that findings can point into them.
+pub fn compile(
+    sources: &mut Sources,
+    root: SourceId,
+    mut load: impl FnMut(&str, &str) -> Option<(String, String)>,
+) -> Compiled {
+    let mut found = Vec::new();
+    let mut files = Vec::new();
+    let mut names = BTreeSet::from([sources.get(root).name().to_owned()]);
+    let mut queue = VecDeque::from([root]);
+    while let Some(id) = queue.pop_front() {
+        let file = syntax::parse(id, sources.get(id).text(), &mut found);
+        for import in &file.uses {
+            let path = String::from_utf8_lossy(&import.value).into_owned();
+            let importing = sources.get(id).name().to_owned();
+            let Some((name, text)) = load(&importing, &path) else {
+                let message = format!("`{path}` cannot be read");
+                found.push(Diagnostic::error(&codes::NO_IMPORT, import.span, message));
+                continue;
+            };
+            if !names.insert(name.clone()) {
+                continue;
+            }
+            if names.len() > FILES_MAX {
+                let message = format!("more than {FILES_MAX} files");
+                found.push(Diagnostic::error(&codes::IMPORT_CYCLE, import.span, message));
+                break;
+            }
+            queue.push_back(sources.add(name, text));
+        }
+        files.push(file);
+    }
+    let readable = !gatewright_diagnostic::has_errors(&found);
+    let (program, lowered) = lower::lower(&files);
+    // What was lowered from a text that could not be read whole is only partly meaningful: names
+    // that stand in the unreadable part would be reported as unknown.
+    found.extend(lowered.into_iter().filter(|of| readable || !dangling(of)));
+    let order = |span: Span| (span.source, span.start, span.end);
+    found.sort_by_key(|diagnostic| order(diagnostic.primary.span));
+    let wrong = found.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    Compiled { program: program.filter(|_| !wrong), diagnostics: found }
+}
+
+/// Whether a finding may only follow from a part of the text that could not be read.
+fn dangling(diagnostic: &Diagnostic) -> bool {
+    [
+        &codes::UNKNOWN_NAME,
+        &codes::NO_HANDLER,
+        &codes::UNKNOWN_HANDLER,
+        &codes::HOLE_UNFILLED,
+        &codes::UNKNOWN_HOLE,
+        &codes::MISSING_SETTING,
+        &codes::NO_OTHERWISE,
+        &codes::NO_RETURN,
+        &codes::UNUSED,
+        &codes::NOT_MEASURED,
+        &codes::NO_SESSION,
+        &codes::NEED_ROLE,
+        &codes::TABLE_KEY,
+    ]
+    .contains(&diagnostic.code)
+}

@@ -241,7 +241,7 @@ pub struct Build {
 pub struct Hole {
     /// Which.
     pub slot: SlotId,
-    /// With what; an absent value leaves it absent.
+    /// With what; an absent value leaves it absent, octets for a stream are a stream of them.
     pub value: Operand,
 }
 

@@ -109,6 +109,8 @@ pub struct ParseStep {
 /// A parser keeps a step, a stack of regions (at most four: datagram or stream, and what
 /// `EnterLine` and `EnterCounted` opened), loop counters, and the slots. Every operation either completes, or
 /// consumes nothing and waits for more octets (except `Stream`, which passes octets on), or fails.
+/// An operation that completes settles the slots it names as `into`: set, or absent for good; a
+/// mandatory one that would be absent is malformed. Scratch slots are never waited for.
 /// "End" below means the end of the innermost region; the end of a stream connection inside a
 /// message is a failure, but for [`StreamFraming::UntilClose`].
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -257,7 +259,9 @@ pub enum ParseOp {
         slots: Vec<SlotId>,
     },
     /// Files a value under its key: the entry whose key equals the slot's; none is no fault.
-    /// A second value for an entry that is no list is malformed.
+    /// A second value for an entry that is no list is malformed. Where the key is octets, spaces
+    /// and tabs at both ends of the value are taken off first. Entries are not settled before a
+    /// `Settle` says so.
     Lookup {
         /// The key, octets (ASCII case does not matter) or a number.
         key: SlotId,
@@ -265,6 +269,13 @@ pub enum ParseOp {
         value: SlotId,
         /// The known keys.
         entries: Vec<Entry>,
+    },
+    /// Copies a slot; absent stays absent.
+    Copy {
+        /// From here.
+        from: SlotId,
+        /// To there.
+        into: SlotId,
     },
     /// Appends one element; malformed if the list is full.
     Append {
@@ -287,7 +298,8 @@ pub enum ParseOp {
         /// The framings.
         select: Vec<Select>,
     },
-    /// The message is complete; the next one begins with the next octet.
+    /// The message is complete; the next one begins with the next octet. In a datagram, octets
+    /// that are left over are malformed.
     Accept,
     /// The message is malformed.
     Refuse,
@@ -624,10 +636,14 @@ pub enum Source {
 pub struct Check {
     /// Every octet is of this class.
     pub class: Option<Class>,
+    /// The value is one octet of these.
+    pub one_of: Option<LiteralId>,
     /// These octets do not occur: a delimiter, or a line's end (no header can be smuggled in).
     pub without: Option<LiteralId>,
     /// Whether CR and LF are refused as well.
     pub one_line: bool,
+    /// The first octet is not of this class: it would be skipped.
+    pub not_first: Option<Class>,
     /// The least length.
     pub min: u32,
     /// The greatest length.

@@ -33,6 +33,8 @@
 //! connection, or the keyed session) until it is released, closed, or the session ends; the next
 //! send to the same role uses it again. A response that is returned while a stream of its request
 //! is still unread waits until the stream has been read to its end and thrown away.
+//! A kept connection that turns out to be closed before it gave an octet of response is replaced by
+//! a new one, once, unless octets of a stream were already sent on it.
 
 mod handler;
 mod message;

@@ -1,0 +1,278 @@
+//! The making of a handler's graph: blocks, registers, names, edges for absent values.
+
+use super::Context;
+use super::gateway::Env;
+use super::scope::{Flow, Local, SessionState, Ty, Value};
+use crate::codes;
+use crate::ir::{
+    Block, BlockId, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
+    RegisterId, RegisterType, RoleId, SlotId, Statement, Terminator,
+};
+use crate::syntax::ast::{MessageModule, Name};
+use gatewright_diagnostic::{Diagnostic, Span};
+
+/// A graph in the making.
+pub(super) struct Body<'c, 'a> {
+    pub(super) context: &'c mut Context<'a>,
+    pub(super) env: &'c Env<'a>,
+    pub(super) purpose: Purpose,
+    registers: Vec<Register>,
+    blocks: Vec<Draft>,
+    current: BlockId,
+    /// Whether control can come to the place that is being lowered.
+    pub(super) reachable: bool,
+    pub(super) scope: Vec<Local>,
+    /// Where names of messages and constants are looked for.
+    pub(super) modules: Vec<&'a MessageModule>,
+    pub(super) flow: Flow,
+    /// Where an absent value goes; `None` forbids one.
+    edges: Vec<Option<Edge>>,
+    /// Definitions that are being stood in for.
+    pub(super) inlining: Vec<&'a str>,
+}
+
+/// What a body is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Purpose {
+    /// The server role that was asked.
+    pub(super) server: Option<RoleId>,
+    /// The view of its request.
+    pub(super) request: Option<MessageId>,
+    /// The client role whose new connection is opened.
+    pub(super) opening: Option<RoleId>,
+    /// Whether a response is due.
+    pub(super) answers: bool,
+}
+
+struct Draft {
+    statements: Vec<Statement>,
+    terminator: Option<Terminator>,
+    span: Span,
+}
+
+/// The edge of an absent value, made when it is needed.
+struct Edge {
+    block: Option<BlockId>,
+}
+
+impl<'c, 'a> Body<'c, 'a> {
+    pub(super) fn new(
+        context: &'c mut Context<'a>,
+        env: &'c Env<'a>,
+        purpose: Purpose,
+        span: Span,
+    ) -> Self {
+        let session = env.connection_session(purpose.server);
+        Self {
+            context,
+            env,
+            purpose,
+            registers: Vec::new(),
+            blocks: vec![Draft { statements: Vec::new(), terminator: None, span }],
+            current: BlockId::new(0),
+            reachable: true,
+            scope: Vec::new(),
+            modules: env.modules.clone(),
+            flow: Flow {
+                facts: Vec::new(),
+                awaited: Vec::new(),
+                session: if session { SessionState::Open } else { SessionState::NotOpen },
+            },
+            edges: Vec::new(),
+            inlining: Vec::new(),
+        }
+    }
+
+    /// The finished handler.
+    pub(super) fn finish(self, name: String, span: Span, kind: HandlerKind) -> Handler {
+        let block = |draft: Draft| Block {
+            statements: draft.statements,
+            terminator: draft.terminator.unwrap_or(Terminator::Fail),
+            span: draft.span,
+        };
+        let blocks = self.blocks.into_iter().map(block).collect();
+        Handler { name, span, kind, registers: self.registers, blocks }
+    }
+
+    /// Whether nothing but a constant came of it.
+    pub(super) fn is_constant(&self) -> bool {
+        let empty = |block: &Draft| block.statements.is_empty() && block.terminator.is_none();
+        self.blocks.len() == 1 && self.blocks.iter().all(empty)
+    }
+
+    // -- Blocks.
+
+    pub(super) fn new_block(&mut self, span: Span) -> BlockId {
+        self.blocks.push(Draft { statements: Vec::new(), terminator: None, span });
+        BlockId::new(self.blocks.len() - 1)
+    }
+
+    pub(super) fn go_on_in(&mut self, block: BlockId) {
+        self.current = block;
+    }
+
+    pub(super) fn current(&self) -> BlockId {
+        self.current
+    }
+
+    pub(super) fn push(&mut self, operation: Operation, span: Span) {
+        if let Some(block) = self.blocks.get_mut(self.current.index()) {
+            block.statements.push(Statement { operation, span });
+        }
+    }
+
+    /// Ends the current block.
+    pub(super) fn end(&mut self, terminator: Terminator, span: Span) {
+        if let Some(block) = self.blocks.get_mut(self.current.index()) {
+            block.terminator.get_or_insert(terminator);
+            block.span = span;
+        }
+    }
+
+    /// Ends the current block and the path.
+    pub(super) fn leave(&mut self, terminator: Terminator, span: Span) {
+        self.end(terminator, span);
+        self.reachable = false;
+    }
+
+    // -- Registers and names.
+
+    pub(super) fn register(&mut self, name: &str, span: Span, ty: RegisterType) -> RegisterId {
+        self.registers.push(Register { name: name.to_owned(), span, ty });
+        RegisterId::new(self.registers.len() - 1)
+    }
+
+    pub(super) fn retype(&mut self, register: RegisterId, to: RegisterType) {
+        if let Some(register) = self.registers.get_mut(register.index()) {
+            register.ty = to;
+        }
+    }
+
+    /// A new register for a value of the type; none for lists and streams.
+    pub(super) fn register_for(&mut self, name: &str, ty: &Ty, span: Span) -> Option<RegisterId> {
+        let ty = match ty {
+            Ty::Int { low, high } => RegisterType::Int { low: *low, high: *high },
+            Ty::Octets { max } => RegisterType::Octets { max: *max },
+            Ty::View(message) => RegisterType::View(*message),
+            Ty::List { .. } | Ty::Stream => return None,
+        };
+        Some(self.register(name, span, ty))
+    }
+
+    /// Gives a value a name.
+    pub(super) fn bind(&mut self, name: &Name, value: Value) {
+        if let Some(other) = self.scope.iter().find(|local| local.name.text == name.text) {
+            let diagnostic = super::twice(name, other.name.span);
+            self.context.report(diagnostic);
+        }
+        self.scope.push(Local { name: name.clone(), value, used: false });
+    }
+
+    pub(super) fn local(&mut self, name: &str) -> Option<Value> {
+        let local = self.scope.iter_mut().rev().find(|local| local.name.text == name)?;
+        local.used = true;
+        Some(local.value.clone())
+    }
+
+    /// Forgets the names since `mark`, and reports those that nobody used.
+    pub(super) fn forget(&mut self, mark: usize) {
+        for local in self.scope.split_off(mark.min(self.scope.len())) {
+            if !local.used && !local.name.text.starts_with('_') {
+                let message = format!("`{}` is never used", local.name.text);
+                let name = format!("_{}", local.name.text);
+                let help = format!("write `{name}` if that is meant");
+                self.context.report(
+                    Diagnostic::warning(&codes::UNUSED, local.name.span, message).fix(
+                        local.name.span,
+                        name,
+                        &help,
+                    ),
+                );
+            }
+        }
+    }
+
+    // -- Absent values.
+
+    /// From here on an absent value goes to an edge of its own, until [`Self::take_edge`].
+    pub(super) fn open_edge(&mut self) {
+        self.edges.push(Some(Edge { block: None }));
+    }
+
+    /// From here on no value may be absent, until [`Self::take_edge`].
+    pub(super) fn forbid_edge(&mut self) {
+        self.edges.push(None);
+    }
+
+    /// The edge, if a value needed it.
+    pub(super) fn take_edge(&mut self) -> Option<BlockId> {
+        self.edges.pop().flatten().and_then(|edge| edge.block)
+    }
+
+    fn edge(&mut self, span: Span) -> Option<BlockId> {
+        let block = match self.edges.last() {
+            Some(Some(Edge { block: Some(block) })) => return Some(*block),
+            Some(Some(_)) => self.new_block(span),
+            _ => return None,
+        };
+        if let Some(Some(edge)) = self.edges.last_mut() {
+            edge.block = Some(block);
+        }
+        Some(block)
+    }
+
+    /// Tries; the result is there behind it, or the absent edge was taken.
+    pub(super) fn attempt(&mut self, partial: Partial, ty: &Ty, span: Span) -> Option<Value> {
+        let Some(absent) = self.edge(span) else {
+            self.may_be_absent(span);
+            return None;
+        };
+        let into = self.register_for("", ty, span)?;
+        let present = self.new_block(span);
+        self.end(Terminator::Try { partial, into, present, absent }, span);
+        self.go_on_in(present);
+        let operand = Operand::Register(into);
+        Some(Value { operand, ty: ty.clone(), optional: false, span })
+    }
+
+    pub(super) fn may_be_absent(&mut self, span: Span) {
+        self.context.report(
+            Diagnostic::error(&codes::MAY_BE_ABSENT, span, "this may be absent")
+                .help("say what happens then: `let x = … else return …`, or `(… else …)`"),
+        );
+    }
+
+    /// The value, set for sure.
+    pub(super) fn require(&mut self, value: Value) -> Option<Value> {
+        if !value.optional || self.flow.facts.contains(&value.operand) {
+            return Some(Value { optional: false, ..value });
+        }
+        if matches!(value.ty, Ty::Int { .. } | Ty::Octets { .. }) {
+            let ty = value.ty.clone();
+            return self.attempt(Partial::Value(value.operand), &ty, value.span);
+        }
+        let Some(absent) = self.edge(value.span) else {
+            self.may_be_absent(value.span);
+            return None;
+        };
+        let present = self.new_block(value.span);
+        let test = crate::ir::Test::Present(value.operand);
+        self.end(Terminator::Branch { test, then: present, otherwise: absent }, value.span);
+        self.go_on_in(present);
+        Some(Value { optional: false, ..value })
+    }
+
+    /// Waits until slots of a view are settled.
+    pub(super) fn settle(&mut self, view: RegisterId, slots: &[SlotId], span: Span) {
+        let missing: Vec<SlotId> = (slots.iter().copied())
+            .filter(|slot| !self.flow.awaited.contains(&(view, *slot)))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        self.flow.awaited.extend(missing.iter().map(|slot| (view, *slot)));
+        let then = self.new_block(span);
+        self.end(Terminator::Await { view, slots: missing, then }, span);
+        self.go_on_in(then);
+    }
+}

@@ -1,0 +1,402 @@
+//! The gateway: its roles, its session, its handlers, put together to a program.
+
+use super::body::{Body, Purpose};
+use super::scope::Ty;
+use super::{Context, twice};
+use crate::codes;
+use crate::ir::{
+    Handler, HandlerId, HandlerKind, MessageId, Operand, Program, RegisterType, RoleId, Session,
+    SessionKey, Slot, SlotId, SlotType, Terminator,
+};
+use crate::syntax::ast::{self, Definition, Gateway, MessageModule, Protocol, Start};
+use gatewright_diagnostic::{Diagnostic, Severity, Span};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most connection sessions, where only the role's connections bound them.
+const KEYED_IDLE_NEEDED: &str = "write `, idle TIME`";
+
+/// What every handler of a gateway sees.
+pub(super) struct Env<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) roles: Vec<RoleInfo<'a>>,
+    pub(super) modules: Vec<&'a MessageModule>,
+    pub(super) session: Option<SessionInfo>,
+    read: RefCell<BTreeSet<SlotId>>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+/// A role, before its handlers are lowered.
+pub(super) struct RoleInfo<'a> {
+    pub(super) name: String,
+    pub(super) span: Span,
+    pub(super) client: bool,
+    pub(super) address: &'a ast::Octets,
+    pub(super) protocol: &'a Protocol,
+    pub(super) module: &'a MessageModule,
+    pub(super) response: Option<MessageId>,
+    pub(super) sync: bool,
+}
+
+/// The session, before its bounds are known.
+pub(super) struct SessionInfo {
+    pub(super) role: RoleId,
+    pub(super) keyed: bool,
+    pub(super) slots: Vec<Slot>,
+}
+
+impl<'a> Env<'a> {
+    /// Whether a session is open throughout the handlers of a role.
+    pub(super) fn connection_session(&self, role: Option<RoleId>) -> bool {
+        (self.session.as_ref()).is_some_and(|session| !session.keyed && Some(session.role) == role)
+    }
+
+    pub(super) fn definitions(&self) -> impl Iterator<Item = &'a Definition> {
+        self.gateway.definitions.iter()
+    }
+
+    pub(super) fn read_session(&self, slot: SlotId) {
+        self.read.borrow_mut().insert(slot);
+    }
+
+    pub(super) fn use_definition(&self, name: &str) {
+        self.used.borrow_mut().insert(name.to_owned());
+    }
+}
+
+/// The handlers that are lowered so far.
+pub(super) struct Handlers {
+    pub(super) made: Vec<Handler>,
+    by_request: BTreeMap<(usize, RoleId, MessageId, bool), HandlerId>,
+    called: BTreeSet<(usize, String)>,
+}
+
+impl<'a> Context<'a> {
+    /// The program of the first file's gateway.
+    pub(super) fn gateway(&mut self) -> Option<Program> {
+        for protocol in self.world.protocols.values().copied() {
+            self.protocol_module(protocol);
+        }
+        let file = self.world.files.first()?;
+        let gateway = file.gateways.first()?;
+        for other in file.gateways.iter().skip(1) {
+            let message = "one file holds one gateway";
+            let diagnostic = Diagnostic::error(&codes::SAID_TWICE, other.name.span, message)
+                .also(gateway.name.span, "the first one");
+            self.report(diagnostic);
+        }
+        let mut env = Env {
+            gateway,
+            roles: self.roles(gateway),
+            modules: Vec::new(),
+            session: None,
+            read: RefCell::default(),
+            used: RefCell::default(),
+        };
+        for role in &env.roles {
+            if !env.modules.iter().any(|module| module.name.text == role.module.name.text) {
+                env.modules.push(role.module);
+            }
+        }
+        env.session = self.session_info(gateway, &env);
+        let mut handlers =
+            Handlers { made: Vec::new(), by_request: BTreeMap::new(), called: BTreeSet::new() };
+        let roles = (0..env.roles.len())
+            .filter_map(|index| self.role(&env, RoleId::new(index), &mut handlers))
+            .collect();
+        self.timers(&env, &mut handlers);
+        self.unused(&env, &handlers);
+        let session = self.session(gateway, &env);
+        let tests = file.tests.iter().map(|test| self.test(test, &env)).collect();
+        let mut program = Program {
+            name: gateway.name.text.clone(),
+            span: gateway.name.span,
+            literals: Vec::new(),
+            messages: std::mem::take(&mut self.messages),
+            roles,
+            session,
+            handlers: handlers.made,
+            tests,
+            bounds: crate::ir::Bounds::default(),
+        };
+        program.literals = std::mem::take(&mut self.literals);
+        program.bounds = super::bounds::bounds(&program);
+        super::bounds::amplification(&program, &env, &mut self.found);
+        let wrong = self.found.iter().any(|found| found.severity == Severity::Error);
+        (!wrong).then_some(program)
+    }
+
+    /// The message module of a protocol; its absence is reported once, here.
+    fn protocol_module(&mut self, protocol: &'a Protocol) {
+        let Some(name) = &protocol.message else {
+            let message = format!("`{}` names no message module", protocol.name.text);
+            let diagnostic =
+                Diagnostic::error(&codes::MISSING_SETTING, protocol.name.span, message)
+                    .help("write `message NAME`");
+            self.report(diagnostic);
+            return;
+        };
+        if !self.world.modules.contains_key(name.text.as_str()) {
+            let known: Vec<&str> = self.world.modules.keys().copied().collect();
+            self.unknown("message module", name, known);
+        }
+    }
+
+    fn roles(&mut self, gateway: &'a Gateway) -> Vec<RoleInfo<'a>> {
+        let mut roles: Vec<RoleInfo<'a>> = Vec::new();
+        for role in &gateway.roles {
+            if let Some(other) = roles.iter().find(|other| other.name == role.name.text) {
+                let diagnostic = twice(&role.name, other.span);
+                self.report(diagnostic);
+            }
+            let Some(protocol) = self.world.protocols.get(role.protocol.text.as_str()).copied()
+            else {
+                let known: Vec<&str> = self.world.protocols.keys().copied().collect();
+                self.unknown("protocol", &role.protocol, known);
+                continue;
+            };
+            let module = protocol.message.as_ref().map(|name| name.text.as_str());
+            let Some(module) = module.and_then(|name| self.world.modules.get(name)).copied() else {
+                continue;
+            };
+            let response = protocol.response.as_ref().and_then(|name| {
+                self.ids.get(&(module.name.text.as_str(), name.text.as_str())).copied()
+            });
+            roles.push(RoleInfo {
+                name: role.name.text.clone(),
+                span: role.name.span,
+                client: role.client,
+                address: &role.address,
+                protocol,
+                module,
+                response,
+                sync: !protocol.asynchronous,
+            });
+        }
+        roles
+    }
+
+    fn session_info(&mut self, gateway: &'a Gateway, env: &Env<'a>) -> Option<SessionInfo> {
+        let session = gateway.session.as_ref()?;
+        let found = env.roles.iter().position(|role| role.name == session.role.text);
+        let Some(index) = found else {
+            let known = env.roles.iter().map(|role| role.name.as_str());
+            self.unknown("role", &session.role, known);
+            return None;
+        };
+        let client = env.roles.get(index).is_some_and(|role| role.client);
+        let udp = env.roles.get(index).is_some_and(|role| role.protocol.udp);
+        let keyed = !session.key.is_empty();
+        if client || (udp && !keyed) {
+            let message =
+                "a session belongs to a server's connections, or to a key of its requests";
+            self.error(&codes::NO_SESSION, session.role.span, message);
+        }
+        let mut slots: Vec<Slot> = Vec::new();
+        for variable in &session.variables {
+            if let Some(other) = slots.iter().find(|slot| slot.name == variable.name.text) {
+                let diagnostic = twice(&variable.name, other.span);
+                self.report(diagnostic);
+            }
+            let ty = self.value_type(&variable.ty).and_then(|ty| ty.slot());
+            let Some(ty) = ty.filter(|ty| *ty != SlotType::Stream) else {
+                let message = "a session holds numbers, fragments and lists";
+                self.error(&codes::WRONG_TYPE, variable.name.span, message);
+                continue;
+            };
+            slots.push(Slot {
+                name: variable.name.text.clone(),
+                span: variable.name.span,
+                ty,
+                optional: true,
+                private: false,
+                scratch: false,
+            });
+        }
+        Some(SessionInfo { role: RoleId::new(index), keyed, slots })
+    }
+
+    fn session(&mut self, gateway: &'a Gateway, env: &Env<'a>) -> Option<Session> {
+        let (session, info) = (gateway.session.as_ref()?, env.session.as_ref()?);
+        let role = env.roles.get(info.role.index())?;
+        for (index, slot) in info.slots.iter().enumerate() {
+            if !env.read.borrow().contains(&SlotId::new(index)) {
+                let message = format!("nobody reads `session.{}`", slot.name);
+                self.report(Diagnostic::warning(&codes::UNUSED, slot.span, message));
+            }
+        }
+        if !info.keyed {
+            let connections = self.limit(role.protocol.connections).unwrap_or(1);
+            return Some(Session {
+                span: session.span,
+                role: info.role,
+                key: SessionKey::Connection,
+                slots: info.slots.clone(),
+                sessions_max: connections,
+                idle: role.protocol.idle.map(|idle| idle.value).unwrap_or_default(),
+            });
+        }
+        let mut keys = Vec::new();
+        for request in &role.protocol.requests {
+            let view = self.ids.get(&(&role.module.name.text, &request.view.text)).copied()?;
+            for key in &session.key {
+                let slots = &self.message(view)?.slots;
+                let Some(index) = slots.iter().position(|slot| slot.name == key.text) else {
+                    let known: Vec<String> = slots.iter().map(|slot| slot.name.clone()).collect();
+                    self.unknown("field", key, known.iter().map(String::as_str));
+                    continue;
+                };
+                keys.push((view, SlotId::new(index)));
+            }
+        }
+        let max = self.limit(session.max);
+        let idle = session.idle.map(|idle| idle.value);
+        if max.is_none() || idle.is_none() {
+            let help = if max.is_none() { "write `, at most N`" } else { KEYED_IDLE_NEEDED };
+            let message = "sessions need a greatest number and an idle time";
+            let diagnostic = Diagnostic::error(&codes::NO_LIMIT, session.span, message).help(help);
+            self.report(diagnostic);
+        }
+        Some(Session {
+            span: session.span,
+            role: info.role,
+            key: SessionKey::Slots(keys),
+            slots: info.slots.clone(),
+            sessions_max: max?,
+            idle: idle?,
+        })
+    }
+
+    // -- Handlers.
+
+    /// The handler that a dispatch leads to.
+    pub(super) fn handler(
+        &mut self,
+        env: &Env<'a>,
+        role: RoleId,
+        view: MessageId,
+        (name, silent): (&ast::Name, bool),
+        handlers: &mut Handlers,
+    ) -> Option<HandlerId> {
+        let role_name = env.roles.get(role.index()).map(|role| role.name.clone())?;
+        let names = |start: &'a Start| match start {
+            Start::Request { names, parameter } => Some((names, parameter)),
+            Start::Every(_) => None,
+        };
+        let found = env.gateway.handlers.iter().enumerate().find_map(|(index, handler)| {
+            let (names, parameter) = names(&handler.starts)?;
+            let hit = names.iter().any(|(of, handled)| {
+                handled.text == name.text && of.as_ref().is_none_or(|of| of.text == role_name)
+            });
+            hit.then_some((index, handler, parameter))
+        });
+        let Some((index, handler, parameter)) = found else {
+            let role_span = env.roles.get(role.index()).map(|role| role.span)?;
+            let message = format!("`{role_name}` has no handler for `{}`", name.text);
+            let diagnostic = Diagnostic::error(&codes::NO_HANDLER, role_span, message)
+                .also(name.span, "the protocol dispatches here")
+                .help(format!("write `on {}(request) {{ … }}`", name.text));
+            self.report(diagnostic);
+            return None;
+        };
+        handlers.called.insert((index, name.text.clone()));
+        let key = (index, role, view, silent);
+        if let Some(id) = handlers.by_request.get(&key) {
+            return Some(*id);
+        }
+        let purpose =
+            Purpose { server: Some(role), request: Some(view), opening: None, answers: !silent };
+        let before = self.found.len();
+        let mut body = Body::new(self, env, purpose, handler.span);
+        let register = body.register(&parameter.text, parameter.span, RegisterType::View(view));
+        let value = super::scope::Value {
+            operand: Operand::Register(register),
+            ty: Ty::View(view),
+            optional: false,
+            span: parameter.span,
+        };
+        body.scope.push(super::scope::Local { name: parameter.clone(), value, used: true });
+        body.statements(&handler.body);
+        if body.reachable {
+            if silent {
+                body.leave(Terminator::Return { message: None, close: false }, handler.end);
+            } else {
+                let message = "control can come here, and nothing is answered";
+                body.context.error(&codes::NO_RETURN, handler.end, message);
+                body.leave(Terminator::Fail, handler.end);
+            }
+        }
+        body.once_per_place(before);
+        let names = names(&handler.starts).map(|(names, _)| names)?;
+        let joined: Vec<&str> = names.iter().map(|(_, name)| name.text.as_str()).collect();
+        let full = format!("{role_name}.{}", joined.join("+"));
+        let kind = HandlerKind::Request { role, view };
+        let made = body.finish(full, handler.span, kind);
+        let id = HandlerId::new(handlers.made.len());
+        handlers.made.push(made);
+        handlers.by_request.insert(key, id);
+        Some(id)
+    }
+
+    /// What a client does with a new connection.
+    pub(super) fn opening(
+        &mut self,
+        env: &Env<'a>,
+        role: RoleId,
+        handlers: &mut Handlers,
+    ) -> Option<HandlerId> {
+        let info = env.roles.get(role.index())?;
+        let statements = info.protocol.opening.as_ref()?;
+        let span = info.protocol.name.span;
+        let purpose = Purpose { server: None, request: None, opening: Some(role), answers: false };
+        let before = self.found.len();
+        let mut body = Body::new(self, env, purpose, span);
+        body.modules = vec![info.module];
+        body.statements(statements);
+        if body.reachable {
+            body.leave(Terminator::Done, span);
+        }
+        body.once_per_place(before);
+        let name = format!("{}.opening", info.name);
+        let made = body.finish(name, span, HandlerKind::Opening { role });
+        handlers.made.push(made);
+        Some(HandlerId::new(handlers.made.len() - 1))
+    }
+
+    fn timers(&mut self, env: &Env<'a>, handlers: &mut Handlers) {
+        for (index, handler) in env.gateway.handlers.iter().enumerate() {
+            let Start::Every(period) = &handler.starts else { continue };
+            if period.value.is_zero() {
+                self.error(&codes::BAD_NUMBER, period.span, "a period is longer than nothing");
+            }
+            let purpose = Purpose { server: None, request: None, opening: None, answers: false };
+            let mut body = Body::new(self, env, purpose, handler.span);
+            body.statements(&handler.body);
+            if body.reachable {
+                body.leave(Terminator::Return { message: None, close: false }, handler.end);
+            }
+            let kind = HandlerKind::Every { period: period.value };
+            handlers.made.push(body.finish(format!("every.{index}"), handler.span, kind));
+        }
+    }
+
+    /// Handlers and definitions that nothing leads to.
+    fn unused(&mut self, env: &Env<'a>, handlers: &Handlers) {
+        for (index, handler) in env.gateway.handlers.iter().enumerate() {
+            let Start::Request { names, .. } = &handler.starts else { continue };
+            for (_, name) in names {
+                if !handlers.called.contains(&(index, name.text.clone())) {
+                    let message = format!("no server dispatches to `{}`", name.text);
+                    self.error(&codes::UNKNOWN_HANDLER, name.span, message);
+                }
+            }
+        }
+        for definition in &env.gateway.definitions {
+            if !env.used.borrow().contains(&definition.name.text) {
+                let message = format!("`{}` is never used", definition.name.text);
+                let diagnostic = Diagnostic::warning(&codes::UNUSED, definition.name.span, message);
+                self.report(diagnostic);
+            }
+        }
+    }
+}

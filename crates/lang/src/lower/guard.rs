@@ -1,0 +1,221 @@
+//! Guards: conditions over the fields of one view, the only place where a bare name is a field.
+
+use super::layout::Lowering;
+use super::{Constant, Context};
+use crate::codes;
+use crate::ir::{Guard, Pattern, Slot, SlotId, SlotType};
+use crate::syntax::ast::{
+    self, Comparison, Condition, ConditionKind, Expression, ExpressionKind, Literal, MessageModule,
+    PatternKind,
+};
+use gatewright_diagnostic::Span;
+
+/// The fields that a guard may name.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'s, 'a> {
+    pub(super) module: &'a MessageModule,
+    pub(super) slots: &'s [Slot],
+    pub(super) prefix: &'s str,
+}
+
+impl Lowering<'_, '_> {
+    /// A guard over the fields so far.
+    pub(super) fn guard(&mut self, prefix: &str, condition: &Condition) -> Guard {
+        let fields = Fields { module: self.module, slots: &self.slots, prefix };
+        self.context.guard(fields, condition)
+    }
+}
+
+impl<'a> Context<'a> {
+    /// A guard over fields; `Always` where it is wrong, which is reported.
+    pub(super) fn guard(&mut self, fields: Fields<'_, 'a>, condition: &Condition) -> Guard {
+        match &condition.kind {
+            ConditionKind::And(left, right) => {
+                Guard::All(vec![self.guard(fields, left), self.guard(fields, right)])
+            }
+            ConditionKind::Or(left, right) => {
+                Guard::Any(vec![self.guard(fields, left), self.guard(fields, right)])
+            }
+            ConditionKind::Not(inner) => Guard::Not(Box::new(self.guard(fields, inner))),
+            ConditionKind::Is { value, patterns, not } => {
+                let guard = self.guard_is(fields, value, patterns).unwrap_or(Guard::Always);
+                if *not { Guard::Not(Box::new(guard)) } else { guard }
+            }
+            ConditionKind::Compare { operator, left, right } => {
+                self.guard_compare(fields, *operator, left, right).unwrap_or(Guard::Always)
+            }
+        }
+    }
+
+    fn guarded_slot(
+        &mut self,
+        fields: Fields<'_, 'a>,
+        value: &Expression,
+    ) -> Option<(SlotId, SlotType)> {
+        let ExpressionKind::Path(path) = &value.kind else {
+            let message = "a guard looks at fields of the message, and at nothing else";
+            self.error(&codes::WRONG_PLACE, value.span, message);
+            return None;
+        };
+        if path.module.is_some() {
+            let message = "in a guard a field is named without its message";
+            self.error(&codes::WRONG_PLACE, value.span, message);
+            return None;
+        }
+        let full = format!("{}{}", fields.prefix, path.name.text);
+        let found = fields.slots.iter().position(|slot| slot.name == full);
+        let Some(index) = found else {
+            let known = (fields.slots.iter())
+                .filter(|slot| !slot.scratch || !fields.prefix.is_empty())
+                .filter_map(|slot| slot.name.strip_prefix(fields.prefix));
+            self.unknown("field", &path.name, known);
+            return None;
+        };
+        let slot = fields.slots.get(index)?;
+        Some((SlotId::new(index), slot.ty.clone()))
+    }
+
+    fn guard_is(
+        &mut self,
+        fields: Fields<'_, 'a>,
+        value: &Expression,
+        patterns: &[ast::Pattern],
+    ) -> Option<Guard> {
+        let (slot, ty) = self.guarded_slot(fields, value)?;
+        let mut plain = Vec::new();
+        let mut any = Vec::new();
+        for pattern in patterns {
+            match &pattern.kind {
+                PatternKind::Present => any.push(Guard::Present(slot)),
+                PatternKind::Absent => any.push(Guard::Not(Box::new(Guard::Present(slot)))),
+                _ => plain.push(self.pattern(fields.module, pattern, &ty)?),
+            }
+        }
+        if !plain.is_empty() {
+            any.push(Guard::Is { slot, patterns: plain });
+        }
+        if any.len() == 1 { any.pop() } else { Some(Guard::Any(any)) }
+    }
+
+    /// A pattern for a value of the type; `present` and `absent` are none.
+    pub(super) fn pattern(
+        &mut self,
+        module: &'a MessageModule,
+        pattern: &ast::Pattern,
+        ty: &SlotType,
+    ) -> Option<Pattern> {
+        let lowered = match &pattern.kind {
+            PatternKind::Range(low, high) => Pattern::Int { low: *low, high: *high },
+            PatternKind::Octets(octets) => Pattern::Octets(self.literal(octets)),
+            PatternKind::Empty => Pattern::Empty,
+            PatternKind::Name(name) => {
+                match self.constant(module, &Literal::Name(name.clone()))? {
+                    Constant::Int(value) => Pattern::Int { low: value, high: value },
+                    Constant::Octets(literal) => Pattern::Octets(literal),
+                }
+            }
+            PatternKind::Present | PatternKind::Absent => return None,
+        };
+        self.fits(lowered, ty, pattern.span).then_some(lowered)
+    }
+
+    /// Whether a value of the type could match.
+    fn fits(&mut self, pattern: Pattern, ty: &SlotType, span: Span) -> bool {
+        let wanted = match (ty, pattern) {
+            (SlotType::Int { low, high }, Pattern::Int { low: from, high: to }) => {
+                if to < *low || from > *high {
+                    let message = format!("the value is in {low}..{high} and never this");
+                    self.error(&codes::UNREACHABLE, span, message);
+                }
+                return true;
+            }
+            (SlotType::Octets { max }, Pattern::Octets(literal)) => {
+                let length = self.octets(literal).len();
+                if length > usize::try_from(*max).unwrap_or(usize::MAX) {
+                    let message = format!("the value has at most {max} octets, this has {length}");
+                    self.error(&codes::UNREACHABLE, span, message);
+                }
+                return true;
+            }
+            (SlotType::Octets { .. } | SlotType::List { .. }, Pattern::Empty) => return true,
+            (SlotType::Int { .. }, _) => "a number",
+            (SlotType::Octets { .. }, _) => "octets",
+            (SlotType::List { .. }, _) => "a list",
+            (SlotType::Stream, _) => "a stream",
+        };
+        let message = format!("the value is {wanted}, and this pattern is not for it");
+        self.error(&codes::WRONG_TYPE, span, message);
+        false
+    }
+
+    fn guard_compare(
+        &mut self,
+        fields: Fields<'_, 'a>,
+        operator: Comparison,
+        left: &Expression,
+        right: &Expression,
+    ) -> Option<Guard> {
+        let (slot, ty) = self.guarded_slot(fields, left)?;
+        let ExpressionKind::Number(number) = right.kind else {
+            self.error(&codes::NOT_CONSTANT, right.span, "a guard compares with a number");
+            return None;
+        };
+        let SlotType::Int { .. } = ty else {
+            self.error(&codes::WRONG_TYPE, left.span, "only a number is compared");
+            return None;
+        };
+        let (low, high) = match operator {
+            Comparison::Equal => (number, number),
+            Comparison::Less => (i64::MIN, number.saturating_sub(1)),
+            Comparison::AtMost => (i64::MIN, number),
+            Comparison::Greater => (number.saturating_add(1), i64::MAX),
+            Comparison::AtLeast => (number, i64::MAX),
+        };
+        Some(Guard::Is { slot, patterns: vec![Pattern::Int { low, high }] })
+    }
+}
+
+/// The slots that a guard looks at.
+pub(super) fn looked_at(guard: &Guard, slots: &mut Vec<SlotId>) {
+    match guard {
+        Guard::Always => {}
+        Guard::Is { slot, .. } | Guard::Present(slot) => {
+            if !slots.contains(slot) {
+                slots.push(*slot);
+            }
+        }
+        Guard::All(guards) | Guard::Any(guards) => {
+            for guard in guards {
+                looked_at(guard, slots);
+            }
+        }
+        Guard::Not(guard) => looked_at(guard, slots),
+    }
+}
+
+/// Whether whatever matches `later` was matched by one of `before`, each a guard over one slot.
+pub(super) fn covered(before: &[Guard], later: &Guard) -> bool {
+    if before.contains(&Guard::Always) || before.contains(later) {
+        return true;
+    }
+    let Guard::Is { slot, patterns } = later else { return false };
+    let earlier: Vec<Pattern> = (before.iter())
+        .filter_map(|guard| match guard {
+            Guard::Is { slot: of, patterns } if of == slot => Some(patterns.clone()),
+            Guard::Present(of) if of == slot => Some(patterns.clone()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    patterns.iter().all(|pattern| covered_pattern(&earlier, *pattern))
+}
+
+/// Whether one of the earlier patterns matches whatever this one matches.
+pub(super) fn covered_pattern(before: &[Pattern], later: Pattern) -> bool {
+    before.iter().any(|earlier| match (*earlier, later) {
+        (Pattern::Int { low, high }, Pattern::Int { low: from, high: to }) => {
+            low <= from && to <= high
+        }
+        (earlier, later) => earlier == later,
+    })
+}

@@ -1,0 +1,436 @@
+//! Layouts to parsers: the slots of a view and the steps that fill them.
+
+use super::{Context, twice};
+use crate::codes;
+use crate::ir::{
+    ColumnType, Emit, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId, SlotType,
+    StepId,
+};
+use crate::syntax::ast::{Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule};
+use gatewright_diagnostic::{Diagnostic, Span};
+
+/// Slots of one repetition of a repeated line: the last repetition's are copied out.
+const REPEATED: &str = "~";
+
+/// One layout on its way to a message.
+pub(super) struct Lowering<'c, 'a> {
+    pub(super) context: &'c mut Context<'a>,
+    pub(super) module: &'a MessageModule,
+    pub(super) slots: Vec<Slot>,
+    pub(super) steps: Vec<ParseStep>,
+    pub(super) defaults: Vec<(SlotId, super::Constant)>,
+    pub(super) counters: u8,
+    pub(super) locals: u32,
+    pub(super) window: u32,
+    /// Where a stream was, if one was.
+    pub(super) stream: Option<Span>,
+    pub(super) depth: u32,
+}
+
+/// Where an item stands.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// What is put before the names of this scope.
+    pub(super) prefix: String,
+    /// Whether its slots are the parser's own.
+    pub(super) scratch: bool,
+    /// Whether a well-formed message may lack it.
+    pub(super) optional: bool,
+    /// Whether the end of the octets is known: a line, a counted block, a datagram.
+    pub(super) bounded: bool,
+    /// The most octets that are left for one field; `None` without a bound.
+    pub(super) room: Option<u32>,
+}
+
+/// Bit fields that fill whole octets, or one other item.
+pub(super) enum Group<'a> {
+    Word(Vec<&'a Field>),
+    Item(&'a Item),
+}
+
+impl<'a> Context<'a> {
+    /// Lowers every view and text template of every module.
+    pub(super) fn layouts(&mut self) {
+        for module in self.world.modules.values().copied() {
+            let mut names: Vec<&crate::syntax::ast::Name> = Vec::new();
+            let all = (module.parts.iter().chain(&module.views).map(|layout| &layout.name))
+                .chain(module.templates.iter().map(|template| &template.name));
+            for name in all {
+                match names.iter().find(|other| other.text == name.text) {
+                    Some(other) => self.report(twice(name, other.span)),
+                    None => names.push(name),
+                }
+            }
+            for view in &module.views {
+                self.view(module, view);
+            }
+        }
+        self.text_templates();
+    }
+
+    fn view(&mut self, module: &'a MessageModule, layout: &'a Layout) {
+        let mut lowering = Lowering {
+            context: self,
+            module,
+            slots: Vec::new(),
+            steps: Vec::new(),
+            defaults: Vec::new(),
+            counters: 0,
+            locals: 0,
+            window: 0,
+            stream: None,
+            depth: 0,
+        };
+        let emit = lowering.whole(layout);
+        let Lowering { slots, steps, defaults, locals, window, .. } = lowering;
+        let message = Message {
+            name: format!("{}.{}", module.name.text, layout.name.text),
+            span: layout.name.span,
+            octets_max: slots.iter().map(|slot| held(&slot.ty)).sum(),
+            slots,
+            parser: steps,
+            emit,
+            locals,
+            datagram: matches!(layout.frame, Frame::Datagram(_)),
+            window_max: window,
+        };
+        self.add_message(&module.name.text, &layout.name.text, message, defaults, None);
+    }
+
+    pub(super) fn add_message(
+        &mut self,
+        module: &'a str,
+        name: &'a str,
+        message: Message,
+        defaults: Vec<(SlotId, super::Constant)>,
+        view: Option<MessageId>,
+    ) {
+        let id = MessageId::new(self.messages.len());
+        self.ids.insert((module, name), id);
+        self.messages.push(message);
+        self.defaults.push(defaults);
+        self.views.push(view.unwrap_or(id));
+    }
+}
+
+/// The most octets that a slot of this type holds.
+pub(super) fn held(ty: &SlotType) -> u64 {
+    match ty {
+        SlotType::Int { .. } => 8,
+        SlotType::Octets { max } => u64::from(*max),
+        SlotType::List { columns, max } => {
+            let element: u64 = (columns.iter())
+                .map(|(_, column)| match column {
+                    ColumnType::Int { .. } => 8,
+                    ColumnType::Octets { max } => u64::from(*max),
+                })
+                .sum();
+            element.saturating_mul(u64::from(*max))
+        }
+        SlotType::Stream => 0,
+    }
+}
+
+impl<'a> Lowering<'_, 'a> {
+    fn whole(&mut self, layout: &'a Layout) -> Vec<Emit> {
+        let mut place = Place {
+            prefix: String::new(),
+            scratch: false,
+            optional: false,
+            bounded: false,
+            room: None,
+        };
+        let emit = match &layout.frame {
+            Frame::Plain => {
+                self.items(&layout.items, &place);
+                self.emit_scope(&layout.items, &super::emit::Scope::top())
+            }
+            Frame::Datagram(max) => {
+                place.bounded = true;
+                place.room = Some(self.limited(*max, layout.name.span, "a datagram"));
+                self.window = place.room.unwrap_or_default();
+                self.items(&layout.items, &place);
+                self.emit_scope(&layout.items, &super::emit::Scope::top())
+            }
+            Frame::Line(frame) => {
+                self.line(frame, &layout.items, &place);
+                self.emit_line(&layout.items, &super::emit::Scope::top())
+            }
+        };
+        self.step(ParseOp::Accept, layout.name.span);
+        emit
+    }
+
+    pub(super) fn limited(
+        &mut self,
+        max: Option<crate::syntax::ast::Number>,
+        span: Span,
+        what: &str,
+    ) -> u32 {
+        if let Some(max) = self.context.limit(max) {
+            return max;
+        }
+        self.context.report(
+            Diagnostic::error(&codes::NO_LIMIT, span, format!("{what} needs a limit"))
+                .help("write `, at most N octets`"),
+        );
+        1
+    }
+
+    // -- Steps and slots.
+
+    pub(super) fn step(&mut self, op: ParseOp, span: Span) -> StepId {
+        self.steps.push(ParseStep { op, span });
+        StepId::new(self.steps.len() - 1)
+    }
+
+    pub(super) fn here(&self) -> StepId {
+        StepId::new(self.steps.len())
+    }
+
+    /// Sets where a step goes, once that is known.
+    pub(super) fn lead(&mut self, step: StepId, to: StepId) {
+        let op = self.steps.get_mut(step.index()).map(|step| &mut step.op);
+        if let Some(
+            ParseOp::AtEnd { then }
+            | ParseOp::Peek { then, .. }
+            | ParseOp::Branch { otherwise: then, .. }
+            | ParseOp::Jump(then),
+        ) = op
+        {
+            *then = to;
+        }
+    }
+
+    pub(super) fn lookup(&self, prefix: &str, name: &str) -> Option<SlotId> {
+        let full = format!("{prefix}{name}");
+        self.slots.iter().position(|slot| slot.name == full).map(SlotId::new)
+    }
+
+    pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
+        self.slots.get(id.index())
+    }
+
+    pub(super) fn declare(&mut self, slot: Slot) -> SlotId {
+        if let Some(other) = self.slots.iter().find(|other| other.name == slot.name) {
+            let message = format!("`{}` is declared twice", slot.name);
+            let before = other.span;
+            self.context.report(
+                Diagnostic::error(&codes::DECLARED_TWICE, slot.span, message)
+                    .also(before, "first here"),
+            );
+        }
+        self.slots.push(slot);
+        SlotId::new(self.slots.len() - 1)
+    }
+
+    /// A slot that only the parser knows.
+    pub(super) fn scratch(&mut self, name: &str, ty: SlotType, span: Span) -> SlotId {
+        let name = format!("{name}#{}", self.slots.len());
+        self.declare(Slot { name, span, ty, optional: true, private: false, scratch: true })
+    }
+
+    // -- Items.
+
+    pub(super) fn items(&mut self, items: &'a [Item], place: &Place) {
+        let measured = measured(items);
+        let total = min_bits(items);
+        for group in self.groups(items) {
+            match group {
+                Group::Word(fields) => self.word(&fields, place, &measured),
+                Group::Item(item) => {
+                    if let Some(before) = self.stream {
+                        self.context.report(
+                            Diagnostic::error(
+                                &codes::STREAM_NOT_LAST,
+                                before,
+                                "the stream is not the last of its message",
+                            )
+                            .label("something comes behind it"),
+                        );
+                        self.stream = None;
+                    }
+                    let others = total.saturating_sub(min_bits(std::slice::from_ref(item))) / 8;
+                    let mut place = place.clone();
+                    place.room = place.room.map(|room| room.saturating_sub(others));
+                    self.item(item, &place, &measured);
+                }
+            }
+        }
+    }
+
+    /// Gathers bit fields until they fill octets.
+    pub(super) fn groups(&mut self, items: &'a [Item]) -> Vec<Group<'a>> {
+        let mut groups = Vec::new();
+        let mut word: Vec<&Field> = Vec::new();
+        let mut bits = 0_u32;
+        for item in items {
+            if let Item::Field(field) = item
+                && let FieldType::Bits { width, .. } = field.ty
+            {
+                bits += u32::from(width);
+                word.push(field);
+                if bits.is_multiple_of(8) {
+                    groups.push(Group::Word(std::mem::take(&mut word)));
+                    bits = 0;
+                }
+                continue;
+            }
+            self.unaligned(&mut word, &mut bits);
+            groups.push(Group::Item(item));
+        }
+        self.unaligned(&mut word, &mut bits);
+        groups
+    }
+
+    fn unaligned(&mut self, word: &mut Vec<&Field>, bits: &mut u32) {
+        if let (Some(first), Some(last)) = (word.first(), word.last()) {
+            let span = first.name.span.to(last.ty_span);
+            let rest = 8 - *bits % 8;
+            let already = self.context.found.iter().any(|found| found.primary.span == span);
+            if !already {
+                let message = format!("these fields have {bits} bits, {rest} too few for octets");
+                self.context.error(&codes::BITS_UNALIGNED, span, message);
+            }
+        }
+        word.clear();
+        *bits = 0;
+    }
+
+    fn item(&mut self, item: &'a Item, place: &Place, measured: &[&str]) {
+        match item {
+            Item::Literal(octets) => {
+                let literal = self.context.literal(&octets.value);
+                self.step(ParseOp::Literal { literal, fold: false }, octets.span);
+            }
+            Item::Skip { blanks, span } => self.skip(*blanks, *span, place),
+            Item::Field(field) => self.field(field, place, measured),
+            Item::Line { frame, items } => self.line(frame, items, place),
+            Item::Counted { by, max, items, span } => {
+                self.counted(*by, *max, items, place, *span);
+            }
+            Item::When { guard, items, span } => self.when(guard, items, place, *span),
+            Item::Table(table) => self.table(table, place),
+            Item::Extend { field, cases, span } => self.extend(field, cases, place, *span),
+        }
+    }
+
+    /// A line, perhaps repeated: what counts then is what the last one held.
+    fn line(&mut self, frame: &'a LineFrame, items: &'a [Item], place: &Place) {
+        let max = self.limited(frame.max, frame.span, "a line");
+        self.window = self.window.max(max);
+        let room = max.saturating_sub(2);
+        let mut inner = Place { bounded: true, room: Some(room), ..place.clone() };
+        let Some((guard, times)) = &frame.repeat else {
+            self.step(ParseOp::EnterLine { max }, frame.span);
+            self.items(items, &inner);
+            self.step(ParseOp::Leave, frame.span);
+            return;
+        };
+        let times = self.context.limit(*times).unwrap_or_else(|| {
+            self.context.report(
+                Diagnostic::error(&codes::NO_LIMIT, frame.span, "a repeated line needs a limit")
+                    .help("write `, at most N times`"),
+            );
+            1
+        });
+        inner.prefix = format!("{}{REPEATED}", place.prefix);
+        inner.scratch = true;
+        let first = self.slots.len();
+        let start = self.count(times, frame.span);
+        let clear = self.step(ParseOp::Clear { slots: Vec::new() }, frame.span);
+        self.step(ParseOp::EnterLine { max }, frame.span);
+        self.items(items, &inner);
+        self.step(ParseOp::Leave, frame.span);
+        let repeated: Vec<SlotId> = (first..self.slots.len()).map(SlotId::new).collect();
+        if let Some(step) = self.steps.get_mut(clear.index()) {
+            step.op = ParseOp::Clear { slots: repeated.clone() };
+        }
+        let guard = self.guard(&inner.prefix, guard);
+        let leave = self.step(ParseOp::Branch { guard, otherwise: start }, frame.span);
+        self.step(ParseOp::Jump(start), frame.span);
+        let end = self.here();
+        self.lead(leave, end);
+        for from in repeated {
+            self.copy_out(from, &inner.prefix, place, frame.span);
+        }
+    }
+
+    fn copy_out(&mut self, from: SlotId, prefix: &str, place: &Place, span: Span) {
+        let Some(slot) = self.slot(from) else { return };
+        let Some(name) = slot.name.strip_prefix(prefix).filter(|name| !name.contains('#')) else {
+            return;
+        };
+        let real = Slot {
+            name: format!("{}{name}", place.prefix),
+            scratch: place.scratch,
+            optional: slot.optional || place.optional,
+            ..slot.clone()
+        };
+        let into = self.declare(real);
+        let default = self.defaults.iter().find(|(of, _)| *of == from).map(|(_, value)| *value);
+        self.defaults.extend(default.map(|value| (into, value)));
+        self.step(ParseOp::Copy { from, into }, span);
+    }
+
+    /// Begins a loop.
+    pub(super) fn count(&mut self, max: u32, span: Span) -> StepId {
+        let counter = self.counters;
+        self.counters += 1;
+        if counter >= COUNTERS_MAX {
+            let message = format!("more than {COUNTERS_MAX} repetitions in one layout");
+            self.context.error(&codes::BAD_FIELD, span, message);
+        }
+        self.step(ParseOp::Count { counter, max }, span)
+    }
+
+    pub(super) fn new_local(&mut self) -> LocalId {
+        self.locals += 1;
+        LocalId::new(usize::try_from(self.locals - 1).unwrap_or_default())
+    }
+}
+
+/// The most loops of one layout.
+const COUNTERS_MAX: u8 = 7;
+
+/// The fields that only measure others, and so are written by the serializer.
+pub(super) fn measured(items: &[Item]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for item in items {
+        match item {
+            Item::Field(field) => match &field.ty {
+                FieldType::Taken(crate::syntax::ast::Literal::Name(name))
+                | FieldType::SumOf(name) => names.push(name.text.as_str()),
+                _ => {}
+            },
+            Item::When { items, .. } | Item::Line { items, .. } | Item::Counted { items, .. } => {
+                names.extend(measured(items));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The fewest bits that the items take.
+pub(super) fn min_bits(items: &[Item]) -> u32 {
+    let size = |octets: usize| u32::try_from(octets).unwrap_or(u32::MAX).saturating_mul(8);
+    let bits = |item: &Item| match item {
+        Item::Literal(octets) => size(octets.value.len()),
+        Item::Field(field) => match &field.ty {
+            FieldType::Bits { width, .. } => u32::from(*width),
+            _ if field.optional => 0,
+            FieldType::Digits { min, .. } => min.saturating_mul(8),
+            FieldType::Token(_) | FieldType::OneOf(_) | FieldType::Varint => 8,
+            FieldType::Until(_, delimiter) => size(delimiter.value.len()),
+            FieldType::Taken(crate::syntax::ast::Literal::Number(number)) => {
+                size(usize::try_from(number.value).unwrap_or_default())
+            }
+            _ => 0,
+        },
+        Item::Line { items, .. } => min_bits(items).saturating_add(16),
+        Item::Counted { items, .. } => min_bits(items).saturating_add(8),
+        _ => 0,
+    };
+    items.iter().map(bits).fold(0, u32::saturating_add)
+}

@@ -1,0 +1,302 @@
+//! Protocols to roles: dispatch, correlation, timers, limits.
+
+use super::Context;
+use super::body::{Body, Purpose};
+use super::build::Exchange;
+use super::gateway::{Env, Handlers, RoleInfo};
+use super::guard::{Fields, covered, looked_at};
+use crate::codes;
+use crate::ir::{
+    Action, Answer, Build, Case, Cast, FlowKey, Guard, MessageId, Mode, RequestKind, Retransmit,
+    Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
+};
+use crate::syntax::ast::{self, Call, DispatchAction, Name};
+use gatewright_diagnostic::{Diagnostic, Span};
+
+impl<'a> Context<'a> {
+    /// One role; `None` if it cannot even be begun.
+    pub(super) fn role(
+        &mut self,
+        env: &Env<'a>,
+        id: RoleId,
+        handlers: &mut Handlers,
+    ) -> Option<Role> {
+        let info = env.roles.get(id.index())?;
+        let protocol = info.protocol;
+        self.missing_settings(info);
+        let views: Vec<(MessageId, &'a ast::Request)> = (protocol.requests.iter())
+            .filter_map(|request| Some((self.view_named(info, &request.view)?, request)))
+            .collect();
+        let response = match &protocol.response {
+            Some(name) => self.view_named(info, name),
+            None => None,
+        };
+        let flow = self.flow(info, &views, response);
+        let mut requests = Vec::new();
+        if !info.client {
+            for (view, request) in &views {
+                requests.push(self.request(env, id, *view, request, handlers));
+            }
+        }
+        let opening = if info.client { self.opening(env, id, handlers) } else { None };
+        let first = views.first().map(|(view, _)| *view);
+        let greeting = match &protocol.greeting {
+            Some(call) if !info.client => self.constant_build(env, id, None, call),
+            _ => None,
+        };
+        let mut outcome = |answer: &'a Option<ast::Answer>| match answer {
+            Some(answer) if !info.client => self.answer(env, id, first, answer),
+            _ => Answer::default(),
+        };
+        let malformed = outcome(&protocol.malformed);
+        let failed = outcome(&protocol.failed);
+        let full = outcome(&protocol.full);
+        self.address(info.address);
+        Some(Role {
+            name: info.name.clone(),
+            protocol: protocol.name.text.clone(),
+            span: info.span,
+            side: if info.client { Side::Client } else { Side::Server },
+            transport: if protocol.udp { Transport::Udp } else { Transport::Tcp },
+            mode: if protocol.asynchronous { Mode::Async } else { Mode::Sync },
+            cast: if protocol.multicast { Cast::Multicast } else { Cast::Unicast },
+            address: String::from_utf8_lossy(&info.address.value).into_owned(),
+            requests,
+            response: response?,
+            flow,
+            greeting,
+            opening,
+            malformed,
+            failed,
+            full,
+            idle: protocol.idle.map(|idle| idle.value),
+            connections_max: self.limit(protocol.connections).unwrap_or(1),
+            reuse: self.reuse(info),
+            retransmit: self.retransmit(info),
+        })
+    }
+
+    fn missing_settings(&mut self, info: &RoleInfo<'a>) {
+        let protocol = info.protocol;
+        let mut missing: Vec<&str> = Vec::new();
+        let mut need = |there: bool, what: &'static str| {
+            if !there {
+                missing.push(what);
+            }
+        };
+        need(!protocol.requests.is_empty(), "`request VIEW { … }`");
+        need(protocol.response.is_some(), "`response VIEW`");
+        need(protocol.connections.is_some(), "`connections at most N`");
+        need(protocol.udp || protocol.idle.is_some(), "`idle TIME`");
+        need(protocol.malformed.is_some(), "`malformed -> …`");
+        need(protocol.failed.is_some(), "`failed -> …`");
+        need(protocol.full.is_some(), "`full -> …`");
+        need(!protocol.asynchronous || !protocol.flow.is_empty(), "`flow by FIELD`");
+        if missing.is_empty() {
+            return;
+        }
+        let message = format!("`{}` does not say {}", protocol.name.text, missing.join(", "));
+        let span = protocol.name.span;
+        if !self.found.iter().any(|found| found.primary.span == span) {
+            self.error(&codes::MISSING_SETTING, span, message);
+        }
+    }
+
+    fn view_named(&mut self, info: &RoleInfo<'a>, name: &Name) -> Option<MessageId> {
+        let module = info.module;
+        let found = self.ids.get(&(module.name.text.as_str(), name.text.as_str())).copied();
+        if found.is_none() && !self.found.iter().any(|found| found.primary.span == name.span) {
+            let known: Vec<&str> =
+                module.views.iter().map(|view| view.name.text.as_str()).collect();
+            self.unknown("view", name, known);
+        }
+        found
+    }
+
+    /// What matches a response to its request: fields of one name in both views.
+    fn flow(
+        &mut self,
+        info: &RoleInfo<'a>,
+        views: &[(MessageId, &'a ast::Request)],
+        response: Option<MessageId>,
+    ) -> Vec<FlowKey> {
+        let mut keys = Vec::new();
+        for name in &info.protocol.flow {
+            for (view, _) in views {
+                let request = self.slot_of(*view, name);
+                let response = response.and_then(|view| self.slot_of(view, name));
+                if let (Some(request), Some(response)) = (request, response) {
+                    keys.push(FlowKey { view: *view, request, response });
+                }
+            }
+        }
+        keys
+    }
+
+    fn slot_of(&mut self, view: MessageId, name: &Name) -> Option<SlotId> {
+        let slots = &self.message(view)?.slots;
+        let found = slots.iter().position(|slot| slot.name == name.text && !slot.scratch);
+        if found.is_none() && !self.found.iter().any(|found| found.primary.span == name.span) {
+            let known: Vec<String> = slots.iter().map(|slot| slot.name.clone()).collect();
+            self.unknown("field", name, known.iter().map(String::as_str));
+        }
+        found.map(SlotId::new)
+    }
+
+    fn request(
+        &mut self,
+        env: &Env<'a>,
+        role: RoleId,
+        view: MessageId,
+        request: &'a ast::Request,
+        handlers: &mut Handlers,
+    ) -> RequestKind {
+        let module = env.roles.get(role.index()).map(|role| role.module);
+        let slots = self.message(view).map(|view| view.slots.clone()).unwrap_or_default();
+        let mut before: Vec<Guard> = Vec::new();
+        let mut waits = Vec::new();
+        let mut cases = Vec::new();
+        for case in &request.cases {
+            let guard = match (&case.guard, module) {
+                (Some(guard), Some(module)) => {
+                    self.guard(Fields { module, slots: &slots, prefix: "" }, guard)
+                }
+                _ => Guard::Always,
+            };
+            let known = self.found.iter().any(|found| found.primary.span == case.span);
+            if covered(&before, &guard) && !known {
+                let message = "this is caught before";
+                self.error(&codes::UNREACHABLE, case.span, message);
+            }
+            before.push(guard.clone());
+            looked_at(&guard, &mut waits);
+            let action = match &case.action {
+                DispatchAction::Handler { name, silent } => {
+                    self.handler(env, role, view, (name, *silent), handlers).map(Action::Handle)
+                }
+                DispatchAction::Answer(answer) => {
+                    Some(Action::Answer(self.answer(env, role, Some(view), answer)))
+                }
+            };
+            cases.extend(action.map(|action| Case { guard, action, span: case.span }));
+        }
+        if before.last() != Some(&Guard::Always) {
+            let known = self.found.iter().any(|found| found.primary.span == request.span);
+            if !known {
+                let message = "this dispatch has no `otherwise`";
+                self.error(&codes::NO_OTHERWISE, request.span, message);
+            }
+        }
+        RequestKind { view, waits, cases }
+    }
+
+    fn answer(
+        &mut self,
+        env: &Env<'a>,
+        role: RoleId,
+        request: Option<MessageId>,
+        answer: &'a ast::Answer,
+    ) -> Answer {
+        let call = answer.message.as_ref();
+        let message = call.and_then(|call| self.constant_build(env, role, request, call));
+        Answer { message, close: answer.close }
+    }
+
+    /// A message of constants (and of fields of its request).
+    fn constant_build(
+        &mut self,
+        env: &Env<'a>,
+        role: RoleId,
+        request: Option<MessageId>,
+        call: &Call,
+    ) -> Option<Build> {
+        let info = env.roles.get(role.index())?;
+        let purpose = Purpose { server: Some(role), request, opening: None, answers: true };
+        let before = self.found.len();
+        let mut body = Body::new(self, env, purpose, call.span);
+        body.modules = vec![info.module];
+        let build = body.call(call, Exchange::Answer(role));
+        let constant = body.is_constant();
+        body.once_per_place(before);
+        if !constant {
+            self.error(&codes::NOT_CONSTANT, call.span, "here only constants fill holes");
+        }
+        let build = build?;
+        let written = self.views.get(build.message.index()).copied();
+        if written != info.response {
+            let message = "this is not the protocol's response";
+            if !self.found.iter().any(|found| found.primary.span == call.span) {
+                self.error(&codes::WRONG_RETURN, call.span, message);
+            }
+        }
+        Some(build)
+    }
+
+    fn reuse(&mut self, info: &RoleInfo<'a>) -> Option<Reuse> {
+        let reuse = info.protocol.reuse.as_ref().filter(|_| info.client)?;
+        Some(Reuse {
+            connections_max: self.limit(Some(reuse.max))?,
+            idle: reuse.idle.value,
+            when: if reuse.each_response { ReuseWhen::EachResponse } else { ReuseWhen::Released },
+        })
+    }
+
+    fn retransmit(&mut self, info: &RoleInfo<'a>) -> Option<Retransmit> {
+        let retransmit = info.protocol.retransmit.as_ref()?;
+        if !info.protocol.udp {
+            let span = retransmit.after.span;
+            let message = "TCP repeats by itself";
+            if !self.found.iter().any(|found| found.primary.span == span) {
+                self.error(&codes::WRONG_PLACE, span, message);
+            }
+        }
+        let times = u32::try_from(retransmit.times.value).unwrap_or(u32::MAX);
+        if times > RETRANSMISSIONS_MAX {
+            let message = format!("more than {RETRANSMISSIONS_MAX} repetitions");
+            self.error(&codes::LIMIT_TOO_BIG, retransmit.times.span, message);
+        }
+        let after = retransmit.after.value;
+        let doubled = after.saturating_mul(1 << times.min(RETRANSMISSIONS_MAX));
+        let longest = if retransmit.doubling { doubled } else { after };
+        let pause_max = retransmit.to.map_or(longest, |to| to.value);
+        Some(Retransmit { after, doubling: retransmit.doubling, pause_max, times })
+    }
+
+    fn address(&mut self, address: &ast::Octets) {
+        let text = String::from_utf8_lossy(&address.value).into_owned();
+        if !is_address(&text) {
+            self.bad_address(address.span, &text);
+        }
+    }
+
+    fn bad_address(&mut self, span: Span, text: &str) {
+        let message = format!("`{text}` is no `HOST:PORT`");
+        let diagnostic = Diagnostic::error(&codes::BAD_ADDRESS, span, message)
+            .help("as in `\"127.0.0.1:25\"`, `\"[::1]:25\"` or `\"mail.example.com:25\"`");
+        self.report(diagnostic);
+    }
+}
+
+/// The most repetitions of a request: sixteen doublings of a second are eighteen hours.
+const RETRANSMISSIONS_MAX: u32 = 16;
+
+/// `HOST:PORT`, where HOST is an IPv4 address, an IPv6 address in brackets, or a name.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    if !matches!(port.parse::<u16>(), Ok(1..)) {
+        return false;
+    }
+    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return inner.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-')
+    };
+    let numeric = host.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.');
+    if numeric {
+        return host.parse::<std::net::Ipv4Addr>().is_ok();
+    }
+    host.len() <= 253 && host.split('.').all(label)
+}

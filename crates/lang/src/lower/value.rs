@@ -1,0 +1,471 @@
+//! Expressions to operands.
+
+use super::body::Body;
+use super::scope::{SessionState, Ty, Value};
+use super::{Constant, HELD_MAX};
+use crate::codes;
+use crate::ir::{Arithmetic, ColumnType, Operand, Operation, Partial, Piece, RegisterType, SlotId};
+use crate::syntax::ast::{self, Arm, Expression, ExpressionKind, Literal, Name, Path};
+use gatewright_diagnostic::Span;
+
+/// The greatest number that digits can give: eighteen of them.
+const DIGITS_MAX: i64 = 999_999_999_999_999_999;
+
+impl Body<'_, '_> {
+    /// The value of an expression; `None` was reported.
+    pub(super) fn value(&mut self, expression: &Expression) -> Option<Value> {
+        let span = expression.span;
+        match &expression.kind {
+            ExpressionKind::Number(number) => Some(int(*number, span)),
+            ExpressionKind::Octets(octets) => Some(self.constant_octets(octets, span)),
+            ExpressionKind::Text(pieces) => self.text(pieces, span),
+            ExpressionKind::Path(path) => self.path_value(path, span),
+            ExpressionKind::Call(call) => {
+                let message =
+                    format!("`{}` builds a message, and that is no value", call.path.name.text);
+                self.context.error(&codes::WRONG_TYPE, span, message);
+                None
+            }
+            ExpressionKind::After { of, prefix } => {
+                let (operand, max) = self.octets_of(of)?;
+                let prefix_length = u32::try_from(prefix.value.len()).unwrap_or(u32::MAX);
+                let prefix = self.context.literal(&prefix.value);
+                let ty = Ty::Octets { max: max.saturating_sub(prefix_length) };
+                self.attempt(Partial::After { of: operand, prefix }, &ty, span)
+            }
+            ExpressionKind::Before { of, delimiter } => {
+                let (operand, max) = self.octets_of(of)?;
+                let delimiter = self.context.literal(&delimiter.value);
+                self.attempt(Partial::Before { of: operand, delimiter }, &Ty::Octets { max }, span)
+            }
+            ExpressionKind::Item { index, of } => self.item(index, of, span),
+            ExpressionKind::Decimal { of, high } => {
+                let (operand, _) = self.octets_of(of)?;
+                let high = high.map_or(DIGITS_MAX, |high| high.value);
+                let ty = Ty::Int { low: 0, high };
+                self.attempt(Partial::Decimal { of: operand, high }, &ty, span)
+            }
+            ExpressionKind::First { octets, of } => {
+                let (operand, max) = self.octets_of(of)?;
+                let octets = self.context.limit(Some(*octets))?;
+                let max = octets.min(max);
+                let into = self.register("", span, RegisterType::Octets { max });
+                self.push(Operation::First { into, of: operand, octets }, span);
+                Some(octets_value(Operand::Register(into), max, span))
+            }
+            ExpressionKind::Size(of) => self.size(of, span),
+            ExpressionKind::Binary { operator, left, right } => {
+                self.binary(*operator, left, right, span)
+            }
+            ExpressionKind::Else { value, otherwise } => self.either(value, otherwise, span),
+            ExpressionKind::When { on, arms } => self.choose(on, arms, span),
+        }
+    }
+
+    /// The value, which must be set.
+    pub(super) fn set_value(&mut self, expression: &Expression) -> Option<Value> {
+        let value = self.value(expression)?;
+        self.require(value)
+    }
+
+    fn octets_of(&mut self, expression: &Expression) -> Option<(Operand, u32)> {
+        let value = self.set_value(expression)?;
+        match value.ty {
+            Ty::Octets { max } => Some((value.operand, max)),
+            other => {
+                let message = format!("this is {}, not octets", other.name());
+                self.context.error(&codes::WRONG_TYPE, expression.span, message);
+                None
+            }
+        }
+    }
+
+    fn int_of(&mut self, expression: &Expression) -> Option<(Operand, i64, i64)> {
+        let value = self.set_value(expression)?;
+        match value.ty {
+            Ty::Int { low, high } => Some((value.operand, low, high)),
+            other => {
+                let message = format!("this is {}, not a number", other.name());
+                self.context.error(&codes::WRONG_TYPE, expression.span, message);
+                None
+            }
+        }
+    }
+
+    pub(super) fn constant_octets(&mut self, octets: &[u8], span: Span) -> Value {
+        let max = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+        octets_value(Operand::Literal(self.context.literal(octets)), max, span)
+    }
+
+    /// A text with its holes filled.
+    fn text(&mut self, pieces: &[ast::Piece], span: Span) -> Option<Value> {
+        match pieces {
+            [] => return Some(self.constant_octets(b"", span)),
+            [ast::Piece::Octets(octets)] => return Some(self.constant_octets(octets, span)),
+            _ => {}
+        }
+        let mut lowered = Vec::new();
+        let mut total = 0_u32;
+        for piece in pieces {
+            let (piece, max) = match piece {
+                ast::Piece::Octets(octets) => {
+                    let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+                    (Piece::Literal(self.context.literal(octets)), length)
+                }
+                ast::Piece::Hole(hole) => {
+                    let value = self.set_value(hole)?;
+                    match value.ty {
+                        Ty::Octets { max } => (Piece::Octets(value.operand), max),
+                        Ty::Int { low, high } => {
+                            (Piece::Decimal(value.operand), digits(low).max(digits(high)))
+                        }
+                        other => {
+                            let message = format!("{} cannot stand in a text", other.name());
+                            self.context.error(&codes::WRONG_TYPE, hole.span, message);
+                            return None;
+                        }
+                    }
+                }
+            };
+            total = total.saturating_add(max);
+            lowered.push(piece);
+        }
+        if i64::from(total) > HELD_MAX {
+            let message = format!("the text can have {total} octets");
+            self.context.error(&codes::LIMIT_TOO_BIG, span, message);
+        }
+        let into = self.register("", span, RegisterType::Octets { max: total });
+        self.push(Operation::Format { into, pieces: lowered }, span);
+        Some(octets_value(Operand::Register(into), total, span))
+    }
+
+    // -- Names.
+
+    /// `NAME`, `view.FIELD`, `session.VARIABLE` or `module.CONSTANT`
+    pub(super) fn path_value(&mut self, path: &Path, span: Span) -> Option<Value> {
+        let Some(base) = &path.module else { return self.name_value(&path.name, span) };
+        if let Some(value) = self.local(&base.text) {
+            return self.field_value(&value, base, &path.name, span);
+        }
+        if base.text == "session" {
+            return self.session_value(&path.name, span);
+        }
+        if let Some(module) = self.modules.iter().find(|module| module.name.text == base.text) {
+            let constant = self.context.constant(module, &Literal::Name(path.name.clone()))?;
+            return Some(self.constant_value(constant, span));
+        }
+        let known: Vec<String> = self.scope.iter().map(|local| local.name.text.clone()).collect();
+        self.context.unknown("value", base, known.iter().map(String::as_str));
+        None
+    }
+
+    fn name_value(&mut self, name: &Name, span: Span) -> Option<Value> {
+        if let Some(value) = self.local(&name.text) {
+            return Some(Value { span, ..value });
+        }
+        let declares = |module: &&&ast::MessageModule| {
+            module.constants.iter().any(|(constant, _)| constant.text == name.text)
+        };
+        let holders: Vec<_> = self.modules.iter().filter(declares).copied().collect();
+        match holders.as_slice() {
+            [module] => {
+                let constant = self.context.constant(module, &Literal::Name(name.clone()))?;
+                Some(self.constant_value(constant, span))
+            }
+            [one, other, ..] => {
+                let message = format!(
+                    "`{}` is a constant of `{}` and of `{}`",
+                    name.text, one.name.text, other.name.text
+                );
+                self.context.error(&codes::AMBIGUOUS, span, message);
+                None
+            }
+            [] => {
+                let constants = self.modules.iter().flat_map(|module| &module.constants);
+                let known: Vec<String> = (self.scope.iter())
+                    .map(|local| local.name.text.clone())
+                    .chain(constants.map(|(name, _)| name.text.clone()))
+                    .collect();
+                self.context.unknown("value", name, known.iter().map(String::as_str));
+                None
+            }
+        }
+    }
+
+    fn constant_value(&self, constant: Constant, span: Span) -> Value {
+        match constant {
+            Constant::Int(value) => int(value, span),
+            Constant::Octets(literal) => {
+                let max = u32::try_from(self.context.octets(literal).len()).unwrap_or(u32::MAX);
+                octets_value(Operand::Literal(literal), max, span)
+            }
+        }
+    }
+
+    fn field_value(
+        &mut self,
+        base: &Value,
+        base_name: &Name,
+        name: &Name,
+        span: Span,
+    ) -> Option<Value> {
+        let (Ty::View(message), Operand::Register(view)) = (&base.ty, base.operand) else {
+            let message = format!("`{}` is {} and has no fields", base_name.text, base.ty.name());
+            self.context.error(&codes::WRONG_TYPE, base_name.span, message);
+            return None;
+        };
+        let message = self.context.message(*message)?;
+        let found = (message.slots.iter()).position(|slot| slot.name == name.text && !slot.scratch);
+        let Some(index) = found else {
+            let known: Vec<String> = (message.slots.iter())
+                .filter(|slot| !slot.scratch)
+                .map(|slot| slot.name.clone())
+                .collect();
+            self.context.unknown("field", name, known.iter().map(String::as_str));
+            return None;
+        };
+        let slot_id = SlotId::new(index);
+        let slot = message.slots.get(index)?;
+        let (ty, optional) = (Ty::of(&slot.ty), slot.optional);
+        self.settle(view, &[slot_id], span);
+        let operand = Operand::Slot { view, slot: slot_id };
+        let optional = optional && !self.flow.facts.contains(&operand);
+        Some(Value { operand, ty, optional, span })
+    }
+
+    /// A session variable, where there is a session.
+    pub(super) fn session_slot(&mut self, name: &Name) -> Option<(SlotId, Ty)> {
+        let Some(session) = &self.env.session else {
+            self.context.error(&codes::NO_SESSION, name.span, "this gateway declares no session");
+            return None;
+        };
+        if self.purpose.server != Some(session.role) {
+            let message = "the session belongs to another role";
+            self.context.error(&codes::NO_SESSION, name.span, message);
+            return None;
+        }
+        if self.flow.session != SessionState::Open {
+            let message = format!("no session is open on every path to `session.{}`", name.text);
+            self.context.error(&codes::OUTSIDE_SESSION, name.span, message);
+            return None;
+        }
+        let Some(index) = session.slots.iter().position(|slot| slot.name == name.text) else {
+            let known = session.slots.iter().map(|slot| slot.name.as_str());
+            self.context.unknown("session variable", name, known);
+            return None;
+        };
+        let slot = session.slots.get(index)?;
+        Some((SlotId::new(index), Ty::of(&slot.ty)))
+    }
+
+    fn session_value(&mut self, name: &Name, span: Span) -> Option<Value> {
+        let (slot, ty) = self.session_slot(name)?;
+        self.env.read_session(slot);
+        let operand = Operand::Session(slot);
+        let list = matches!(ty, Ty::List { .. });
+        let optional = !list && !self.flow.facts.contains(&operand);
+        Some(Value { operand, ty, optional, span })
+    }
+
+    // -- Operators.
+
+    fn item(&mut self, index: &Expression, of: &Expression, span: Span) -> Option<Value> {
+        let (index, low, _) = self.int_of(index)?;
+        let list = self.value(of)?;
+        let Ty::List { columns, .. } = &list.ty else {
+            let message = format!("this is {}, not a list", list.ty.name());
+            self.context.error(&codes::WRONG_TYPE, of.span, message);
+            return None;
+        };
+        if low < 1 {
+            let message = "items are counted from 1";
+            self.context.error(&codes::OUT_OF_RANGE, span, message);
+        }
+        let [(_, column)] = columns.as_slice() else {
+            let message = "an element of this list has several fields; go through it by `for each`";
+            self.context.error(&codes::WRONG_TYPE, of.span, message);
+            return None;
+        };
+        let ty = Ty::column(*column);
+        self.attempt(Partial::Item { of: list.operand, index, column: 0 }, &ty, span)
+    }
+
+    fn size(&mut self, of: &Expression, span: Span) -> Option<Value> {
+        let value = self.set_value(of)?;
+        let (Ty::Octets { max } | Ty::List { max, .. }) = value.ty else {
+            let message = format!("{} has no size", value.ty.name());
+            self.context.error(&codes::WRONG_TYPE, of.span, message);
+            return None;
+        };
+        let high = i64::from(max);
+        let into = self.register("", span, RegisterType::Int { low: 0, high });
+        self.push(Operation::Size { into, of: value.operand }, span);
+        let (operand, ty) = (Operand::Register(into), Ty::Int { low: 0, high });
+        Some(Value { operand, ty, optional: false, span })
+    }
+
+    fn binary(
+        &mut self,
+        operator: char,
+        left: &Expression,
+        right: &Expression,
+        span: Span,
+    ) -> Option<Value> {
+        let (left, left_low, left_high) = self.int_of(left)?;
+        let (right_operand, low, high) = self.int_of(right)?;
+        let (operator, bounds) = match operator {
+            '+' => {
+                (Arithmetic::Add, (left_low.saturating_add(low), left_high.saturating_add(high)))
+            }
+            '-' => {
+                let bounds = (left_low.saturating_sub(high), left_high.saturating_sub(low));
+                (Arithmetic::Subtract, bounds)
+            }
+            '*' => {
+                let ends = [left_low, left_high]
+                    .map(|left| [left.saturating_mul(low), left.saturating_mul(high)])
+                    .concat();
+                let (low, high) = (ends.iter().min(), ends.iter().max());
+                (Arithmetic::Multiply, (*low.unwrap_or(&0), *high.unwrap_or(&0)))
+            }
+            _ => {
+                let Operand::Int(divisor @ 1..) = right_operand else {
+                    let message = "one divides by a positive constant";
+                    self.context.error(&codes::NOT_CONSTANT, right.span, message);
+                    return None;
+                };
+                if operator == '/' {
+                    (Arithmetic::Divide, (left_low / divisor, left_high / divisor))
+                } else {
+                    let least = if left_low < 0 { 1 - divisor } else { 0 };
+                    (Arithmetic::Modulo, (least, divisor - 1))
+                }
+            }
+        };
+        let (low, high) = bounds;
+        let into = self.register("", span, RegisterType::Int { low, high });
+        self.push(Operation::Compute { into, operator, left, right: right_operand }, span);
+        let ty = Ty::Int { low, high };
+        Some(Value { operand: Operand::Register(into), ty, optional: false, span })
+    }
+
+    /// `(VALUE else OTHER)`
+    fn either(&mut self, value: &Expression, otherwise: &Expression, span: Span) -> Option<Value> {
+        let before = self.flow.clone();
+        self.open_edge();
+        let first = self.set_value(value);
+        let edge = self.take_edge();
+        let first = first?;
+        let Some(absent) = edge else {
+            self.context.error(&codes::NEEDLESS_ELSE, span, "this is never absent");
+            return Some(first);
+        };
+        let Some(into) = self.register_for("", &first.ty, span) else {
+            let message = format!("{} cannot be chosen with `else`", first.ty.name());
+            self.context.error(&codes::WRONG_TYPE, span, message);
+            return None;
+        };
+        let join = self.new_block(span);
+        self.assign(into, &first, join, span);
+        let after = std::mem::replace(&mut self.flow, before);
+        self.go_on_in(absent);
+        let other = self.set_value(otherwise)?;
+        let ty = self.union(&first.ty, &other)?;
+        self.assign(into, &other, join, span);
+        let other_flow = self.flow.clone();
+        self.flow = super::scope::Flow::meet(Some(after), Some(other_flow))?;
+        self.go_on_in(join);
+        self.set_type(into, &ty);
+        Some(Value { operand: Operand::Register(into), ty, optional: false, span })
+    }
+
+    fn assign(
+        &mut self,
+        into: crate::ir::RegisterId,
+        value: &Value,
+        then: crate::ir::BlockId,
+        span: Span,
+    ) {
+        self.push(Operation::Set { into, value: value.operand }, value.span);
+        self.end(crate::ir::Terminator::Jump(then), span);
+    }
+
+    fn set_type(&mut self, register: crate::ir::RegisterId, ty: &Ty) {
+        match ty {
+            Ty::Int { low, high } => {
+                self.retype(register, RegisterType::Int { low: *low, high: *high });
+            }
+            Ty::Octets { max } => self.retype(register, RegisterType::Octets { max: *max }),
+            _ => {}
+        }
+    }
+
+    /// The type that holds both.
+    fn union(&mut self, one: &Ty, other: &Value) -> Option<Ty> {
+        match (one, &other.ty) {
+            (Ty::Int { low, high }, Ty::Int { low: from, high: to }) => {
+                Some(Ty::Int { low: *low.min(from), high: *high.max(to) })
+            }
+            (Ty::Octets { max }, Ty::Octets { max: more }) => {
+                Some(Ty::Octets { max: *max.max(more) })
+            }
+            (one, two) => {
+                let message = format!("this is {}, the other is {}", two.name(), one.name());
+                self.context.error(&codes::WRONG_TYPE, other.span, message);
+                None
+            }
+        }
+    }
+
+    /// `when VALUE { PATTERN -> VALUE … }` as a value
+    fn choose(&mut self, on: &Expression, arms: &[Arm], span: Span) -> Option<Value> {
+        let mut result: Option<(crate::ir::RegisterId, Ty)> = None;
+        let join = self.new_block(span);
+        let mut flow = None;
+        self.arms(on, arms, span, |body, arm| {
+            let value = body.set_value(&arm.value)?;
+            let (into, ty) = match result.take() {
+                None => (body.register_for("", &value.ty, span)?, value.ty.clone()),
+                Some((into, ty)) => {
+                    let ty = body.union(&ty, &value)?;
+                    (into, ty)
+                }
+            };
+            body.assign(into, &value, join, arm.span);
+            result = Some((into, ty));
+            flow = super::scope::Flow::meet(flow.take(), Some(body.flow.clone()));
+            Some(())
+        })?;
+        let (into, ty) = result?;
+        self.set_type(into, &ty);
+        self.flow = flow?;
+        self.go_on_in(join);
+        Some(Value { operand: Operand::Register(into), ty, optional: false, span })
+    }
+}
+
+fn int(value: i64, span: Span) -> Value {
+    let ty = Ty::Int { low: value, high: value };
+    Value { operand: Operand::Int(value), ty, optional: false, span }
+}
+
+fn octets_value(operand: Operand, max: u32, span: Span) -> Value {
+    Value { operand, ty: Ty::Octets { max }, optional: false, span }
+}
+
+/// How many characters a number has in decimal.
+fn digits(number: i64) -> u32 {
+    u32::try_from(number.to_string().len()).unwrap_or(u32::MAX)
+}
+
+/// Whether elements of one list fit into another.
+pub(super) fn columns_fit(from: &[(String, ColumnType)], into: &[(String, ColumnType)]) -> bool {
+    from.len() == into.len()
+        && from.iter().zip(into).all(|((_, from), (_, into))| match (from, into) {
+            (ColumnType::Int { low, high }, ColumnType::Int { low: least, high: most }) => {
+                low >= least && high <= most
+            }
+            (ColumnType::Octets { max }, ColumnType::Octets { max: room }) => max <= room,
+            _ => false,
+        })
+}

@@ -1,0 +1,345 @@
+//! The items of a layout.
+
+use super::super::ast::{
+    Case, Convert, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure, Presence,
+    Table, TableEnd, TableEntry,
+};
+use super::super::token::Kind;
+use super::Parser;
+use crate::codes;
+
+impl Parser<'_> {
+    pub(super) fn item(&mut self) -> Option<Item> {
+        let start = self.at;
+        match self.peek().kind {
+            Kind::Text | Kind::Hex => return self.plain_text("octets").map(Item::Literal),
+            Kind::Word if self.peek_at(1).kind == Kind::Mark(':') => {
+                return self.field().map(|field| Item::Field(Box::new(field)));
+            }
+            _ => {}
+        }
+        match self.word() {
+            "skip" => {
+                self.bump();
+                let blanks = self.word() == "blanks";
+                if !blanks && self.word() != "spaces" {
+                    self.unexpected("`spaces` or `blanks`");
+                    return None;
+                }
+                self.bump();
+                Some(Item::Skip { blanks, span: self.since(start) })
+            }
+            "line" => {
+                let frame = self.line_frame()?;
+                Some(Item::Line { frame, items: self.block(Self::item)? })
+            }
+            "counted" => self.counted(),
+            "when" => {
+                self.bump();
+                let guard = self.condition()?;
+                let span = self.since(start);
+                Some(Item::When { guard, items: self.block(Self::item)?, span })
+            }
+            "table" => self.table().map(Item::Table),
+            "extend" => {
+                self.bump();
+                let field = self.name("the field")?;
+                let cases = self.block(Self::extension)?;
+                Some(Item::Extend { field, cases, span: self.since(start) })
+            }
+            _ => {
+                self.unexpected("a field (`name: type`), octets, `line`, `table`, `counted`, …");
+                None
+            }
+        }
+    }
+
+    /// `counted by u16, at most N octets { … }`
+    fn counted(&mut self) -> Option<Item> {
+        let start = self.at;
+        self.bump();
+        self.expect_word("by")?;
+        let by = if self.eat_word("varint") {
+            Measure::Varint
+        } else {
+            let (width, little) = self.bits()?;
+            if !matches!(width, 8 | 16 | 24 | 32) {
+                let span = self.since(start);
+                self.error(&codes::BAD_WIDTH, span, "a length has 8, 16, 24 or 32 bits");
+                return None;
+            }
+            Measure::Word { octets: width / 8, little }
+        };
+        let max = self.comma_at_most(&["octets", "octet"])?;
+        let span = self.since(start);
+        Some(Item::Counted { by, max, items: self.block(Self::item)?, span })
+    }
+
+    /// `u12` or `little u16`
+    fn bits(&mut self) -> Option<(u8, bool)> {
+        let little = self.eat_word("little");
+        let token = self.peek();
+        let width = self.word().strip_prefix('u').and_then(|digits| digits.parse::<u8>().ok());
+        let Some(width) = width else {
+            self.unexpected("a width, as in `u16`");
+            return None;
+        };
+        self.bump();
+        if !(1..=63).contains(&width) {
+            self.error(&codes::BAD_WIDTH, token.span, "a number has 1 to 63 bits");
+            return None;
+        }
+        Some((width, little))
+    }
+
+    fn is_bits(&self) -> bool {
+        let word = if self.word() == "little" { self.word_at(1) } else { self.word() };
+        word.strip_prefix('u').is_some_and(|digits| {
+            !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit())
+        })
+    }
+
+    /// `13 -> u8 + 13`
+    fn extension(&mut self) -> Option<Extension> {
+        let start = self.at;
+        let value = self.number("the value that announces more")?;
+        self.expect_arrow()?;
+        let (width, _) = self.bits()?;
+        self.expect_mark('+')?;
+        let add = self.number("what is added")?;
+        let span = self.since(start);
+        if width % 8 != 0 {
+            self.error(&codes::BAD_WIDTH, span, "an extension has whole octets");
+            return None;
+        }
+        Some(Extension { value, octets: width / 8, add })
+    }
+
+    fn field(&mut self) -> Option<Field> {
+        let name = self.name("the field's name")?;
+        self.bump();
+        let private = self.eat_word("private");
+        let optional = self.eat_word("optional");
+        if !optional {
+            self.eat_word("mandatory");
+        }
+        let start = self.at;
+        let ty = self.field_type()?;
+        let ty_span = self.since(start);
+        let max = self.comma_at_most(&["octets", "octet", "elements", "entries"])?;
+        let fixed = if self.eat_mark('=') { Some(self.literal("the only value")?) } else { None };
+        let mut default = None;
+        if self.is_mark(',') && self.word_at(1) == "default" {
+            self.bump();
+            self.bump();
+            default = Some(self.literal("the value that is written if none is given")?);
+        }
+        Some(Field { name, private, optional, ty, ty_span, max, fixed, default })
+    }
+
+    fn field_type(&mut self) -> Option<FieldType> {
+        if self.is_bits() {
+            let (width, little) = self.bits()?;
+            return Some(FieldType::Bits { width, little });
+        }
+        if self.peek().kind == Kind::Number {
+            return self.digits_or_octets();
+        }
+        if self.word_at(1) == "octets" && self.word() != "rest" {
+            let length = self.name("the length")?;
+            self.bump();
+            return Some(FieldType::Taken(Literal::Name(length)));
+        }
+        let case = self.case();
+        match self.word().to_owned().as_str() {
+            "token" => Some(self.stepped(FieldType::Token(case))),
+            "rest" => Some(self.stepped(FieldType::Rest(case))),
+            "until" => {
+                self.bump();
+                Some(FieldType::Until(case, self.plain_text("the delimiter")?))
+            }
+            "varint" => Some(self.stepped(FieldType::Varint)),
+            "decimal" => Some(self.stepped(FieldType::Digits { radix: 10, min: 1, max: 18 })),
+            "hex" => Some(self.stepped(FieldType::Digits { radix: 16, min: 1, max: 15 })),
+            "one" => {
+                self.bump();
+                self.expect_word("of")?;
+                Some(FieldType::OneOf(self.plain_text("the octets, as in `one of \"- \"`")?))
+            }
+            "running" => {
+                self.bump();
+                self.expect_word("sum")?;
+                self.expect_word("of")?;
+                Some(FieldType::SumOf(self.name("the field that is added up")?))
+            }
+            "list" => {
+                self.bump();
+                self.expect_word("of")?;
+                if self.is_bits() {
+                    let (width, little) = self.bits()?;
+                    return Some(FieldType::List(ListOf::Bits { width, little }));
+                }
+                Some(FieldType::List(ListOf::Part(self.name("a width or a part")?)))
+            }
+            "stream" => self.stream(),
+            _ => {
+                self.unexpected(
+                    "a type: `u16`, `token`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
+                     `N octets`, `one of \"…\"`, `list of …`, `stream …`",
+                );
+                None
+            }
+        }
+    }
+
+    fn case(&mut self) -> Case {
+        if self.eat_word("upper") {
+            Case::Upper
+        } else if self.eat_word("lower") {
+            Case::Lower
+        } else {
+            Case::Keep
+        }
+    }
+
+    fn stepped(&mut self, ty: FieldType) -> FieldType {
+        self.bump();
+        ty
+    }
+
+    /// `3 digits`, `1..5 digits` or `16 octets`
+    fn digits_or_octets(&mut self) -> Option<FieldType> {
+        let number = self.number("a number")?;
+        let mut high = number;
+        if self.peek().kind == Kind::Range {
+            self.bump();
+            high = self.number("the most digits")?;
+        }
+        if self.eat_word("digits") || self.eat_word("digit") {
+            let (min, max) = (u32::try_from(number.value), u32::try_from(high.value));
+            if let (Ok(min @ 1..=18), Ok(max @ 1..=18)) = (min, max) {
+                return Some(FieldType::Digits { radix: 10, min, max });
+            }
+            let span = number.span.to(high.span);
+            self.error(&codes::BAD_WIDTH, span, "a number has 1 to 18 digits");
+            return None;
+        }
+        if self.eat_word("octets") || self.eat_word("octet") {
+            return Some(FieldType::Taken(Literal::Number(number)));
+        }
+        self.unexpected("`digits` or `octets`");
+        None
+    }
+
+    /// `stream of lines until "."`, `stream { when … -> chunked … }` or `stream CHUNKING`
+    fn stream(&mut self) -> Option<FieldType> {
+        self.bump();
+        if self.is_mark('{') {
+            let cases = self.block(|parser| {
+                let guard = if parser.eat_word("otherwise") {
+                    None
+                } else {
+                    parser.expect_word("when")?;
+                    Some(parser.condition()?)
+                };
+                parser.expect_arrow()?;
+                Some((guard, parser.framing()?))
+            })?;
+            return Some(FieldType::Stream(cases));
+        }
+        Some(FieldType::Stream(vec![(None, self.framing()?)]))
+    }
+
+    fn framing(&mut self) -> Option<Framing> {
+        if self.eat_words(&["of", "lines"]) {
+            self.expect_word("until")?;
+            let until = self.plain_text("the last line")?;
+            let mut stuffed = None;
+            if self.is_mark(',') && self.word_at(1) == "stuffed" {
+                self.bump();
+                self.bump();
+                stuffed = Some(self.plain_text("what is doubled at a line's beginning")?);
+            }
+            return Some(Framing::Lines { until, stuffed });
+        }
+        if self.eat_word("chunked") {
+            return Some(Framing::Chunked);
+        }
+        if self.eat_words(&["until", "close"]) {
+            return Some(Framing::UntilClose);
+        }
+        if self.eat_word("nothing") {
+            return Some(Framing::Nothing);
+        }
+        if self.peek().kind == Kind::Word && self.word_at(1) == "octets" {
+            let length = self.name("the length")?;
+            self.bump();
+            return Some(Framing::Counted(length));
+        }
+        self.unexpected(
+            "a framing: `of lines until \"…\"`, `chunked`, `NAME octets`, `until close` or \
+             `nothing`",
+        );
+        None
+    }
+
+    /// `table of PART by KEY, until END or END, at most N entries { … }`
+    fn table(&mut self) -> Option<Table> {
+        let start = self.at;
+        self.bump();
+        self.expect_word("of")?;
+        let part = self.name("the part that repeats")?;
+        self.expect_word("by")?;
+        let key = self.name("the field that is the key")?;
+        self.eat_mark(',');
+        self.expect_word("until")?;
+        let mut ends = Vec::new();
+        loop {
+            ends.push(if self.eat_words(&["empty", "line"]) {
+                TableEnd::EmptyLine
+            } else if self.eat_word("end") {
+                TableEnd::End
+            } else {
+                TableEnd::Marker(self.plain_text("`empty line`, `end` or octets")?)
+            });
+            if !self.eat_word("or") {
+                break;
+            }
+        }
+        let max = self.comma_at_most(&["entries"])?;
+        let span = self.since(start);
+        let entries = self.block(Self::entry)?;
+        Some(Table { span, part, key, ends, max, entries })
+    }
+
+    /// `"Host" -> host: optional lower, at most N octets`
+    fn entry(&mut self) -> Option<TableEntry> {
+        let key = self.literal("a key")?;
+        self.expect_arrow()?;
+        let name = self.name("the field's name")?;
+        self.expect_mark(':')?;
+        let presence = match self.word() {
+            "optional" => Presence::Optional,
+            "mandatory" => Presence::Mandatory,
+            "list" => Presence::List,
+            _ => {
+                self.unexpected("`optional`, `mandatory` or `list`");
+                return None;
+            }
+        };
+        self.bump();
+        let convert = match self.word() {
+            "lower" => Convert::Lower,
+            "upper" => Convert::Upper,
+            "decimal" => Convert::Decimal,
+            "uint" => Convert::Uint,
+            _ => Convert::Keep,
+        };
+        if convert != Convert::Keep {
+            self.bump();
+        }
+        let max = self.comma_at_most(&["octets", "octet", "elements", "entries"])?;
+        let each = self.comma_each()?;
+        Some(TableEntry { key, name, presence, convert, max, each })
+    }
+}

@@ -1,0 +1,519 @@
+//! Recursive descent. A rule that fails has reported why and gives `None`; the block around it
+//! goes on with the next line, so that one run finds every error.
+#![expect(clippy::option_option, reason = "not read, read as missing, and read are three things")]
+
+mod expression;
+mod gateway;
+mod layout;
+mod message;
+mod protocol;
+mod statement;
+mod test;
+
+use super::ast::{File, Literal, Name, Number, Octets, Path, Piece, Time};
+use super::token::{Kind, Token, tokens};
+use crate::codes;
+use core::time::Duration;
+use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span, nearest};
+
+/// How deep blocks and expressions may nest.
+const NESTING_MAX: u32 = 64;
+
+/// The tree of a text, as far as it could be read.
+pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> File {
+    let tokens = tokens(source, text, found);
+    let mut parser = Parser { source, text, tokens, at: 0, found, nesting: 0 };
+    parser.file()
+}
+
+pub(super) struct Parser<'a> {
+    source: SourceId,
+    text: &'a str,
+    tokens: Vec<Token>,
+    at: usize,
+    found: &'a mut Vec<Diagnostic>,
+    nesting: u32,
+}
+
+impl Parser<'_> {
+    fn file(&mut self) -> File {
+        const STARTS: [&str; 5] = ["use", "message", "protocol", "gateway", "test"];
+        let mut file = File::default();
+        while self.peek().kind != Kind::End {
+            let start = self.at;
+            let parsed = match self.word() {
+                "use" => self.import().map(|path| file.uses.push(path)),
+                "message" => self.message_module().map(|module| file.messages.push(module)),
+                "protocol" => self.protocol().map(|protocol| file.protocols.push(protocol)),
+                "gateway" => self.gateway().map(|gateway| file.gateways.push(gateway)),
+                "test" => self.test().map(|test| file.tests.push(test)),
+                word => {
+                    let near = nearest(word, STARTS).map(str::to_owned);
+                    self.unexpected("`use`, `message`, `protocol`, `gateway` or `test`");
+                    self.suggest(near);
+                    None
+                }
+            };
+            if parsed.is_none() {
+                self.recover_to_top(start, &STARTS);
+            }
+        }
+        file
+    }
+
+    fn import(&mut self) -> Option<Octets> {
+        self.bump();
+        self.plain_text("the file's name, as in `use \"smtp.gate\"`")
+    }
+
+    // -- Looking and stepping.
+
+    fn peek(&self) -> Token {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, ahead: usize) -> Token {
+        let last = Token { kind: Kind::End, span: Span::new(self.source, 0, 0), first: true };
+        self.tokens.get(self.at + ahead).or(self.tokens.last()).copied().unwrap_or(last)
+    }
+
+    fn text_of(&self, token: Token) -> &str {
+        self.text.get(token.span.start..token.span.end).unwrap_or_default()
+    }
+
+    /// The next token's text if it is a word, else nothing.
+    fn word(&self) -> &str {
+        self.word_at(0)
+    }
+
+    fn word_at(&self, ahead: usize) -> &str {
+        let token = self.peek_at(ahead);
+        if token.kind == Kind::Word { self.text_of(token) } else { "" }
+    }
+
+    fn bump(&mut self) -> Token {
+        let token = self.peek();
+        if token.kind != Kind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn is_mark(&self, mark: char) -> bool {
+        self.peek().kind == Kind::Mark(mark)
+    }
+
+    fn eat_mark(&mut self, mark: char) -> bool {
+        let is = self.is_mark(mark);
+        if is {
+            self.bump();
+        }
+        is
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        let is = self.word() == word;
+        if is {
+            self.bump();
+        }
+        is
+    }
+
+    /// The words, if all of them come next.
+    fn eat_words(&mut self, words: &[&str]) -> bool {
+        let all = words.iter().enumerate().all(|(ahead, word)| self.word_at(ahead) == *word);
+        if all {
+            self.at += words.len();
+        }
+        all
+    }
+
+    /// The place of what was read since `start`, a token's index.
+    fn since(&self, start: usize) -> Span {
+        let first = self.tokens.get(start).map_or(self.peek().span, |token| token.span);
+        let last = self.tokens.get(self.at.saturating_sub(1)).map_or(first, |token| token.span);
+        if self.at > start { first.to(last) } else { first }
+    }
+
+    // -- Reporting and going on.
+
+    fn error(&mut self, code: &'static Code, span: Span, message: impl Into<String>) {
+        self.found.push(Diagnostic::error(code, span, message));
+    }
+
+    fn unexpected(&mut self, wanted: &str) {
+        let token = self.peek();
+        let found = match token.kind {
+            Kind::End => "the end of the text".to_owned(),
+            _ => format!("`{}`", self.text_of(token)),
+        };
+        self.found.push(
+            Diagnostic::error(&codes::UNEXPECTED, token.span, format!("{found} is unexpected"))
+                .label(format!("expected {wanted}")),
+        );
+    }
+
+    /// Offers a word instead of the current one, in the last finding.
+    fn suggest(&mut self, near: Option<String>) {
+        let span = self.peek().span;
+        if let (Some(near), Some(last)) = (near, self.found.pop()) {
+            let message = format!("write `{near}`");
+            self.found.push(last.fix(span, near, &message));
+        }
+    }
+
+    fn expect_mark(&mut self, mark: char) -> Option<()> {
+        if self.eat_mark(mark) {
+            return Some(());
+        }
+        self.unexpected(&format!("`{mark}`"));
+        None
+    }
+
+    fn expect_word(&mut self, word: &str) -> Option<()> {
+        if self.eat_word(word) {
+            return Some(());
+        }
+        self.unexpected(&format!("`{word}`"));
+        None
+    }
+
+    fn expect_arrow(&mut self) -> Option<()> {
+        if self.peek().kind == Kind::Arrow {
+            self.bump();
+            return Some(());
+        }
+        self.unexpected("`->`");
+        None
+    }
+
+    /// `{ ITEM… }`; separators are line ends, `;` and `,`.
+    fn block<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let open = self.peek().span;
+        self.expect_mark('{')?;
+        if self.nesting >= NESTING_MAX {
+            self.error(&codes::TOO_DEEP, open, format!("more than {NESTING_MAX} blocks nest here"));
+            return None;
+        }
+        self.nesting += 1;
+        let mut items = Vec::new();
+        loop {
+            while self.eat_mark(';') || self.eat_mark(',') {}
+            if self.eat_mark('}') {
+                break;
+            }
+            if self.peek().kind == Kind::End {
+                let span = self.peek().span;
+                self.found.push(
+                    Diagnostic::error(&codes::UNCLOSED_BLOCK, span, "a block is not closed")
+                        .also(open, "it opens here")
+                        .help("close it with `}`"),
+                );
+                break;
+            }
+            let start = self.at;
+            match item(self) {
+                Some(item) => items.push(item),
+                None => self.recover(start),
+            }
+        }
+        self.nesting -= 1;
+        Some(items)
+    }
+
+    /// Goes past what could not be read: up to the next line, `;` or the block's end.
+    fn recover(&mut self, start: usize) {
+        if self.at == start && !self.is_mark('}') {
+            self.skip_one();
+        }
+        loop {
+            let token = self.peek();
+            match token.kind {
+                Kind::End | Kind::Mark('}' | ';') => return,
+                _ if token.first && self.at > start => return,
+                _ => self.skip_one(),
+            }
+        }
+    }
+
+    fn recover_to_top(&mut self, start: usize, starts: &[&str]) {
+        if self.at == start {
+            self.bump();
+        }
+        while self.peek().kind != Kind::End {
+            let column_one = self.text.get(..self.peek().span.start).unwrap_or_default();
+            let at_margin = column_one.is_empty() || column_one.ends_with('\n');
+            if at_margin && starts.contains(&self.word()) {
+                return;
+            }
+            self.bump();
+        }
+    }
+
+    /// One token, or a whole block.
+    fn skip_one(&mut self) {
+        let mut depth = 0_u32;
+        loop {
+            match self.bump().kind {
+                Kind::Mark('{') => depth += 1,
+                Kind::Mark('}') => depth = depth.saturating_sub(1),
+                Kind::End => return,
+                _ => {}
+            }
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    // -- Words and constants.
+
+    fn name(&mut self, what: &str) -> Option<Name> {
+        let token = self.peek();
+        if token.kind != Kind::Word {
+            self.unexpected(what);
+            return None;
+        }
+        self.bump();
+        Some(Name { text: self.text_of(token).to_owned(), span: token.span })
+    }
+
+    fn path(&mut self, what: &str) -> Option<Path> {
+        let name = self.name(what)?;
+        if self.eat_mark('.') {
+            let inner = self.name(what)?;
+            return Some(Path { module: Some(name), name: inner });
+        }
+        Some(Path { module: None, name })
+    }
+
+    fn number(&mut self, what: &str) -> Option<Number> {
+        let token = self.peek();
+        if token.kind != Kind::Number {
+            self.unexpected(what);
+            return None;
+        }
+        self.bump();
+        let digits = self.text_of(token).replace('_', "");
+        let value = match digits.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(hex, 16),
+            None => digits.parse(),
+        };
+        if let Ok(value) = value {
+            return Some(Number { value, span: token.span });
+        }
+        let message = format!("`{}` is no number below 2^63", self.text_of(token));
+        self.error(&codes::BAD_NUMBER, token.span, message);
+        None
+    }
+
+    /// A text without holes.
+    fn plain_text(&mut self, what: &str) -> Option<Octets> {
+        let span = self.peek().span;
+        match self.peek().kind {
+            Kind::Hex => self.hex(),
+            Kind::Text => {
+                let mut value = Vec::new();
+                for piece in self.pieces()? {
+                    match piece {
+                        Piece::Octets(octets) => value.extend(octets),
+                        Piece::Hole(hole) => {
+                            self.error(&codes::HOLE_HERE, hole.span, "no hole can stand here");
+                            self.help("write `\\{` for the brace itself");
+                            return None;
+                        }
+                    }
+                }
+                Some(Octets { value, span })
+            }
+            _ => {
+                self.unexpected(what);
+                None
+            }
+        }
+    }
+
+    fn help(&mut self, help: &str) {
+        if let Some(last) = self.found.pop() {
+            self.found.push(last.help(help));
+        }
+    }
+
+    fn hex(&mut self) -> Option<Octets> {
+        let token = self.bump();
+        let inner = self.text_of(token).get(2..).unwrap_or_default().trim_end_matches('"');
+        let digits: String = inner.split_whitespace().collect();
+        let value: Option<Vec<u8>> = (digits.len().is_multiple_of(2) && digits.is_ascii())
+            .then(|| {
+                (0..digits.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(digits.get(at..at + 2).unwrap_or(""), 16).ok())
+                    .collect()
+            })
+            .flatten();
+        if value.is_none() {
+            self.error(&codes::BAD_HEX, token.span, "these are not octets in hexadecimal");
+            self.help("two digits an octet, as in `x\"0d 0a\"`");
+        }
+        Some(Octets { value: value?, span: token.span })
+    }
+
+    /// The pieces of a quoted text: octets, and holes in braces.
+    fn pieces(&mut self) -> Option<Vec<Piece>> {
+        let token = self.bump();
+        let (start, end) = (token.span.start + 1, token.span.end.saturating_sub(1));
+        let inner = self.text.get(start..end).unwrap_or_default();
+        let mut pieces = Vec::new();
+        let mut octets = Vec::new();
+        let mut rest = inner.char_indices();
+        while let Some((offset, c)) = rest.next() {
+            match c {
+                '\\' => {
+                    if let Some(octet) = escape(&mut rest) {
+                        octets.push(octet);
+                        continue;
+                    }
+                    let span = Span::new(self.source, start + offset, start + offset + 2);
+                    self.error(&codes::BAD_ESCAPE, span, "this escape means nothing");
+                    self.help("`\\r` `\\n` `\\t` `\\0` `\\\\` `\\\"` `\\{` `\\}` and `\\x41` do");
+                }
+                '{' => {
+                    let length = inner.get(offset..).and_then(|rest| rest.find('}'));
+                    let Some(length) = length else {
+                        let span = Span::new(self.source, start + offset, end);
+                        self.error(&codes::UNCLOSED_TEXT, span, "this hole is not closed");
+                        return None;
+                    };
+                    pieces.push(Piece::Octets(std::mem::take(&mut octets)));
+                    let hole = (start + offset + 1, start + offset + length);
+                    pieces.push(Piece::Hole(self.within(hole.0, hole.1)?));
+                    rest = inner.char_indices();
+                    rest.by_ref().find(|&(at, _)| at == offset + length);
+                }
+                _ => octets.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        pieces.push(Piece::Octets(octets));
+        pieces.retain(|piece| !matches!(piece, Piece::Octets(octets) if octets.is_empty()));
+        Some(pieces)
+    }
+
+    /// The expression in a hole: a text within the text.
+    fn within(&mut self, start: usize, end: usize) -> Option<super::ast::Expression> {
+        if self.nesting >= NESTING_MAX {
+            let span = Span::new(self.source, start, end);
+            self.error(&codes::TOO_DEEP, span, format!("more than {NESTING_MAX} holes nest here"));
+            return None;
+        }
+        // Blanks stand for what is before, so that places stay true.
+        let blank = " ".repeat(start) + self.text.get(start..end).unwrap_or_default();
+        let tokens = tokens(self.source, &blank, self.found);
+        let mut inner = Parser {
+            source: self.source,
+            text: &blank,
+            tokens,
+            at: 0,
+            found: self.found,
+            nesting: self.nesting + 1,
+        };
+        let value = inner.expression()?;
+        if inner.peek().kind == Kind::End {
+            return Some(value);
+        }
+        inner.unexpected("`}`");
+        None
+    }
+
+    /// A number, a text, octets, or a declared constant.
+    fn literal(&mut self, what: &str) -> Option<Literal> {
+        match self.peek().kind {
+            Kind::Number => self.number(what).map(Literal::Number),
+            Kind::Text | Kind::Hex => self.plain_text(what).map(Literal::Octets),
+            Kind::Word => self.name(what).map(Literal::Name),
+            _ => {
+                self.unexpected(what);
+                None
+            }
+        }
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        const UNITS: [(&str, u64); 11] = [
+            ("ms", 1),
+            ("milliseconds", 1),
+            ("millisecond", 1),
+            ("seconds", 1_000),
+            ("second", 1_000),
+            ("minutes", 60_000),
+            ("minute", 60_000),
+            ("hours", 3_600_000),
+            ("hour", 3_600_000),
+            ("days", 86_400_000),
+            ("day", 86_400_000),
+        ];
+        let number = self.number("a time, as in `5 minutes`")?;
+        let word = self.word();
+        let Some(&(_, unit)) = UNITS.iter().find(|(name, _)| *name == word) else {
+            self.unexpected("a unit: `ms`, `seconds`, `minutes`, `hours` or `days`");
+            return None;
+        };
+        let span = number.span.to(self.bump().span);
+        let milliseconds = u64::try_from(number.value).unwrap_or_default().saturating_mul(unit);
+        if milliseconds > TIME_MS_MAX {
+            self.error(&codes::BAD_NUMBER, span, "no wait is longer than 365 days");
+            return None;
+        }
+        Some(Time { value: Duration::from_millis(milliseconds), span })
+    }
+
+    /// `at most N`, with a unit word behind it or none.
+    fn at_most(&mut self, units: &[&str]) -> Option<Option<Number>> {
+        if !self.eat_words(&["at", "most"]) {
+            return Some(None);
+        }
+        let number = self.number("a number")?;
+        if units.contains(&self.word()) {
+            self.bump();
+        }
+        Some(Some(number))
+    }
+
+    /// `, at most N`, if that is what the comma leads to.
+    fn comma_at_most(&mut self, units: &[&str]) -> Option<Option<Number>> {
+        let leads = self.is_mark(',') && self.word_at(1) == "at" && self.word_at(2) == "most";
+        if leads {
+            self.bump();
+        }
+        self.at_most(units)
+    }
+
+    /// `, each at most N octets`, if that is what the comma leads to.
+    fn comma_each(&mut self) -> Option<Option<Number>> {
+        if self.is_mark(',') && self.word_at(1) == "each" {
+            self.bump();
+        }
+        if !self.eat_word("each") {
+            return Some(None);
+        }
+        self.at_most(&["octets", "octet"])
+    }
+}
+
+/// The longest time that can be written: a year, in milliseconds.
+const TIME_MS_MAX: u64 = 365 * 86_400_000;
+
+fn escape(rest: &mut std::str::CharIndices<'_>) -> Option<u8> {
+    let hex = |c: Option<(usize, char)>| c.and_then(|(_, c)| c.to_digit(16));
+    Some(match rest.next()?.1 {
+        'r' => b'\r',
+        'n' => b'\n',
+        't' => b'\t',
+        '0' => 0,
+        'x' => {
+            let (high, low) = (hex(rest.next())?, hex(rest.next())?);
+            u8::try_from(high * 16 + low).ok()?
+        }
+        c @ ('\\' | '"' | '{' | '}') => u8::try_from(c).ok()?,
+        _ => return None,
+    })
+}

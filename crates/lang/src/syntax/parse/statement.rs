@@ -1,0 +1,205 @@
+//! Statements.
+
+use super::super::ast::{Bound, Expression, Send, Statement, StatementKind};
+use super::super::token::Kind;
+use super::Parser;
+use crate::codes;
+use gatewright_diagnostic::nearest;
+
+const STARTS: [&str; 17] = [
+    "let",
+    "send",
+    "if",
+    "for",
+    "return",
+    "provisional",
+    "close",
+    "fail",
+    "release",
+    "append",
+    "session",
+    "clear",
+    "start",
+    "resume",
+    "end",
+    "wait",
+    "else",
+];
+
+impl Parser<'_> {
+    /// `{ STATEMENT… }`
+    pub(super) fn statements(&mut self) -> Option<Vec<Statement>> {
+        self.block(Self::statement)
+    }
+
+    pub(super) fn statement(&mut self) -> Option<Statement> {
+        let start = self.at;
+        if self.is_mark('{') {
+            let kind = StatementKind::Block(self.statements()?);
+            return Some(Statement { kind, span: self.since(start) });
+        }
+        let word = self.word().to_owned();
+        if !STARTS.contains(&word.as_str()) || word == "else" {
+            self.unexpected("a statement: `let`, `if`, `for each`, `send`, `return`, …");
+            self.suggest(nearest(&word, STARTS).map(str::to_owned));
+            return None;
+        }
+        self.bump();
+        let kind = self.statement_kind(&word, start)?;
+        Some(Statement { kind, span: self.since(start) })
+    }
+
+    fn statement_kind(&mut self, word: &str, start: usize) -> Option<StatementKind> {
+        Some(match word {
+            "let" => return self.let_statement(),
+            "send" => {
+                let send = self.send_rest(start)?;
+                StatementKind::Send { send, otherwise: self.else_statement()? }
+            }
+            "if" => return self.if_statement(),
+            "for" => return self.for_each(),
+            "return" => {
+                let bare = self.is_mark('}') || self.is_mark(';') || self.peek().first;
+                StatementKind::Return(if bare { None } else { Some(self.expression()?) })
+            }
+            "provisional" => StatementKind::Provisional(self.expression()?),
+            "close" => {
+                let named = self.peek().kind == Kind::Word && !self.peek().first;
+                StatementKind::Close(if named { Some(self.name("a role")?) } else { None })
+            }
+            "fail" => StatementKind::Fail,
+            "release" => StatementKind::Release(self.name("a role")?),
+            "append" => {
+                let value = self.expression()?;
+                self.expect_word("to")?;
+                let list = self.session_variable()?;
+                StatementKind::Append { value, list, otherwise: self.else_statement()? }
+            }
+            "session" => {
+                self.at = start;
+                let variable = self.session_variable()?;
+                self.expect_mark('=')?;
+                StatementKind::Assign { variable, value: self.expression()? }
+            }
+            "clear" => StatementKind::Clear(self.session_variable()?),
+            "start" => {
+                self.expect_word("session")?;
+                StatementKind::StartSession(self.else_statement()?)
+            }
+            "resume" => {
+                self.expect_word("session")?;
+                StatementKind::ResumeSession(self.else_statement()?)
+            }
+            "end" => {
+                self.expect_word("session")?;
+                StatementKind::EndSession
+            }
+            _ => StatementKind::Wait(self.time()?),
+        })
+    }
+
+    /// `session.NAME`
+    fn session_variable(&mut self) -> Option<super::super::ast::Name> {
+        self.expect_word("session")?;
+        self.expect_mark('.')?;
+        self.name("a session variable")
+    }
+
+    fn let_statement(&mut self) -> Option<StatementKind> {
+        let name = self.name("a name")?;
+        self.expect_mark('=')?;
+        let start = self.at;
+        let value = match self.word() {
+            "send" => {
+                self.bump();
+                Bound::Send(self.send_rest(start)?)
+            }
+            "receive" => {
+                self.bump();
+                let view = self.path("a view")?;
+                let within = self.within_time()?;
+                Bound::Receive { view, within, span: self.since(start) }
+            }
+            _ => Bound::Value(self.expression()?),
+        };
+        let plain = matches!(value, Bound::Value(_));
+        if plain && self.word() == "else" && !self.else_leads_to_statement() {
+            let Bound::Value(inner) = value else { return None };
+            self.bump();
+            let otherwise = Box::new(self.expression()?);
+            let span = self.since(start);
+            let kind =
+                super::super::ast::ExpressionKind::Else { value: Box::new(inner), otherwise };
+            let value = Bound::Value(Expression { kind, span });
+            return Some(StatementKind::Let { name, value, otherwise: None });
+        }
+        Some(StatementKind::Let { name, value, otherwise: self.else_statement()? })
+    }
+
+    fn else_leads_to_statement(&self) -> bool {
+        self.peek_at(1).kind == Kind::Mark('{')
+            || (STARTS.contains(&self.word_at(1)) && self.peek_at(2).kind != Kind::Mark('.'))
+    }
+
+    /// `else STATEMENT`, if it is there.
+    fn else_statement(&mut self) -> Option<Option<Box<Statement>>> {
+        if !self.eat_word("else") {
+            return Some(None);
+        }
+        self.statement().map(|statement| Some(Box::new(statement)))
+    }
+
+    /// `MESSAGE [to ROLE] [within TIME]`
+    fn send_rest(&mut self, start: usize) -> Option<Send> {
+        let message = self.expression()?;
+        let to = if self.eat_word("to") { Some(self.name("a role")?) } else { None };
+        let within = self.within_time()?;
+        Some(Send { message, to, within, span: self.since(start) })
+    }
+
+    fn within_time(&mut self) -> Option<Option<super::super::ast::Time>> {
+        if !self.eat_word("within") {
+            return Some(None);
+        }
+        self.time().map(Some)
+    }
+
+    fn if_statement(&mut self) -> Option<StatementKind> {
+        let condition = self.condition()?;
+        let then = self.statements()?;
+        let mut otherwise = None;
+        if self.eat_word("else") {
+            otherwise = Some(if self.word() == "if" {
+                if self.nesting >= super::NESTING_MAX {
+                    let span = self.peek().span;
+                    self.error(&codes::TOO_DEEP, span, "this chain of `else if` is too long");
+                    return None;
+                }
+                self.nesting += 1;
+                let statement = self.statement();
+                self.nesting -= 1;
+                vec![statement?]
+            } else {
+                self.statements()?
+            });
+        }
+        Some(StatementKind::If { condition, then, otherwise })
+    }
+
+    /// `for each NAME in LIST { … }` or
+    /// `for each NAME in send MESSAGE to ROLE within TIME, at most N { … }`
+    fn for_each(&mut self) -> Option<StatementKind> {
+        self.expect_word("each")?;
+        let name = self.name("a name for the element")?;
+        self.expect_word("in")?;
+        let start = self.at;
+        if self.eat_word("send") {
+            let send = self.send_rest(start)?;
+            let max = self.comma_at_most(&["responses"])?;
+            let body = self.statements()?;
+            return Some(StatementKind::Gather { name, send, max, body });
+        }
+        let list = self.expression()?;
+        Some(StatementKind::ForEach { name, list, body: self.statements()? })
+    }
+}

@@ -1,0 +1,49 @@
+//! `test "…" { … }`
+
+use super::super::ast::{Step, StepKind, Test};
+use super::super::token::Kind;
+use super::Parser;
+use gatewright_diagnostic::nearest;
+
+const VERBS: [&str; 3] = ["sends", "sees", "closes"];
+
+impl Parser<'_> {
+    pub(super) fn test(&mut self) -> Option<Test> {
+        let start = self.at;
+        self.bump();
+        let name = self.plain_text("what the test shows, in quotes")?;
+        let span = self.since(start);
+        let steps = self.block(Self::step)?;
+        Some(Test { name: String::from_utf8_lossy(&name.value).into_owned(), span, steps })
+    }
+
+    fn step(&mut self) -> Option<Step> {
+        let start = self.at;
+        let kind = if self.word() == "pass" && self.peek_at(1).kind == Kind::Number {
+            self.bump();
+            StepKind::Pass(self.time()?)
+        } else {
+            let role = self.name("a role, or `pass`")?;
+            let verb = self.word().to_owned();
+            if !VERBS.contains(&verb.as_str()) {
+                self.unexpected("`sends`, `sees` or `closes`");
+                self.suggest(nearest(&verb, VERBS).map(str::to_owned));
+                return None;
+            }
+            self.bump();
+            match (verb.as_str(), self.peek().kind) {
+                ("sends", _) => StepKind::Sends(role, self.plain_text("what it sends")?),
+                ("closes", _) => StepKind::Closes(role),
+                (_, Kind::Text | Kind::Hex) => {
+                    StepKind::SeesOctets(role, self.plain_text("what it sees")?)
+                }
+                _ if self.word() == "close" && self.peek_at(1).kind != Kind::Mark('(') => {
+                    self.bump();
+                    StepKind::SeesClose(role)
+                }
+                _ => StepKind::SeesMessage(role, self.call()?),
+            }
+        };
+        Some(Step { kind, span: self.since(start) })
+    }
+}

@@ -25,17 +25,18 @@ fn a_record_is_read_whole_or_not_at_all() {
     every_order(|| {
         let words = Words::zeroed(4);
         let shared = words.clone();
-        let writer = thread::spawn(move || {
-            for number in 1..=2 {
-                record::write(shared.all(), [number; 3].into_iter());
+        let reader = thread::spawn(move || {
+            let mut copy = [0; 3];
+            match record::read(shared.all(), &mut [&mut copy]) {
+                Ok(()) => assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}"),
+                Err(error) => assert_eq!(error, ReadError::Unsettled),
             }
         });
-        let mut copy = [0; 3];
-        match record::read(words.all(), &mut [&mut copy]) {
-            Ok(()) => assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}"),
-            Err(error) => assert_eq!(error, ReadError::Unsettled),
+        for number in 1..=2 {
+            record::write(words.all(), [number; 3].into_iter());
         }
-        writer.join().unwrap();
+        reader.join().unwrap();
+        let mut copy = [0; 3];
         record::read(words.all(), &mut [&mut copy]).unwrap();
         assert_eq!(copy, [2; 3]);
     });
@@ -53,45 +54,43 @@ fn network(len: u8) -> Prefix<Ipv4Addr> {
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Two replacements, of which the second builds where the reader may still be.
-#[test]
-fn a_lookup_beside_replacements_finds_a_set_that_was_linked() {
-    every_order(|| {
+/// Looks [`HOST`] up while `change` happens. Whatever was linked leads to the first three hops, so
+/// another answer comes out of cells that were used again.
+///
+/// The writer is the thread that loom runs first. It loads words before it stores them, and loom
+/// would take its own load for the latest access and leave the reader's before it out.
+fn look_up_beside(change: impl Fn(&mut RoutesWriter<Ipv4Addr>) + Send + Sync + 'static) {
+    every_order(move || {
         let mut writer = few_routes();
         writer.replace([(network(8), HopIndex(1))]).unwrap();
         let routes = writer.reader();
-        let other = thread::spawn(move || {
-            writer.replace([(network(9), HopIndex(2))]).unwrap();
-            writer.replace([(network(10), HopIndex(3))]).unwrap();
-        });
-        match routes.lookup(HOST) {
+        let reader = thread::spawn(move || match routes.lookup(HOST) {
             Ok(HopIndex(hop)) => assert!((1..=3).contains(&hop), "{hop}"),
             Err(miss) => assert_eq!(miss, Miss::Unsettled),
-        }
-        other.join().unwrap();
-        assert_eq!(routes.lookup(HOST), Ok(HopIndex(3)));
+        });
+        change(&mut writer);
+        reader.join().unwrap();
+        assert_eq!(writer.reader().lookup(HOST), Ok(HopIndex(3)));
+    });
+}
+
+/// Two replacements, of which the second builds where the reader may still be.
+#[test]
+fn a_lookup_beside_replacements_finds_a_set_that_was_linked() {
+    look_up_beside(|writer| {
+        writer.replace([(network(9), HopIndex(2))]).unwrap();
+        writer.replace([(network(10), HopIndex(3))]).unwrap();
     });
 }
 
 /// Changes in place: the second, somewhere else, uses the cell that the first has freed.
 #[test]
 fn a_lookup_beside_changes_finds_a_route_that_was_linked() {
-    every_order(|| {
-        let mut writer = few_routes();
-        writer.replace([(network(8), HopIndex(1))]).unwrap();
-        let routes = writer.reader();
-        let other = thread::spawn(move || {
-            let elsewhere = Prefix::new(Ipv4Addr::new(64, 0, 0, 0), 8).unwrap();
-            writer.insert(network(8), HopIndex(2)).unwrap();
-            writer.insert(elsewhere, HopIndex(9)).unwrap();
-            writer.insert(network(8), HopIndex(3)).unwrap();
-            assert!(writer.stats().reclaims > 0);
-        });
-        match routes.lookup(HOST) {
-            Ok(HopIndex(hop)) => assert!((1..=3).contains(&hop), "{hop}"),
-            Err(miss) => assert_eq!(miss, Miss::Unsettled),
-        }
-        other.join().unwrap();
-        assert_eq!(routes.lookup(HOST), Ok(HopIndex(3)));
+    look_up_beside(|writer| {
+        let elsewhere = Prefix::new(Ipv4Addr::new(64, 0, 0, 0), 8).unwrap();
+        writer.insert(network(8), HopIndex(2)).unwrap();
+        writer.insert(elsewhere, HopIndex(9)).unwrap();
+        writer.insert(network(8), HopIndex(3)).unwrap();
+        assert!(writer.stats().reclaims > 0);
     });
 }

@@ -177,6 +177,21 @@ impl Packet {
         }
     }
 
+    /// The packet from its network header on, if [`Self::mark_network`] has marked one and layers
+    /// have stripped since then; otherwise the packet as it is.
+    pub fn network_octets(&self) -> &[u8] {
+        let (mark, front) = (usize::from(self.meta().network), self.front());
+        if mark < size_of::<Head>() || mark >= front {
+            return self.octets();
+        }
+        // SAFETY: the mark is behind the head and before `front`, so the octets from there to the
+        // packet's end lie within the chunk that this handle alone holds.
+        unsafe {
+            let first = self.head.as_ptr().cast::<u8>().add(mark);
+            std::slice::from_raw_parts(first, front - mark + self.len())
+        }
+    }
+
     /// Puts `header` in front.
     ///
     /// # Errors

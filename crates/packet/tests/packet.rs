@@ -87,6 +87,7 @@ fn a_stripped_network_header_can_be_restored() {
     packet.mark_network();
     packet.strip(8);
     assert_eq!(packet.octets(), b"payload");
+    assert_eq!(packet.network_octets(), b"network|payload");
     packet.restore_network();
     assert_eq!(packet.octets(), b"network|payload");
     packet.prepend(b"new|").unwrap();

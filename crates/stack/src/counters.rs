@@ -1,0 +1,82 @@
+//! Counters that a worker moves and anyone reads.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// A number that one worker raises and anyone may read, without a lock on either side.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Raises it; only its one worker may.
+    pub fn add(&self, more: u64) {
+        // One writer: a load and a store do, which cost a tenth of a locked addition.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Its value now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a packet was dropped: the name of its counter, in words joined by hyphens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reason(pub &'static str);
+
+/// Reasons that one layer can have; more share the last counter.
+const REASONS_MAX: usize = 32;
+
+#[derive(Debug, Default)]
+struct Slot {
+    reason: OnceLock<&'static str>,
+    count: AtomicU64,
+}
+
+/// The drops of one layer, by reason.
+#[derive(Clone, Debug)]
+pub struct Drops(Arc<[Slot]>);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self((0..REASONS_MAX).map(|_| Slot::default()).collect())
+    }
+}
+
+impl Drops {
+    /// Counts `packets` under `reason`; only the layer's one worker may.
+    pub fn add(&self, reason: Reason, packets: u64) {
+        // The first free slot becomes the reason's; a layer beyond its bound shares the last one.
+        let slot = self.0.iter().find(|slot| *slot.reason.get_or_init(|| reason.0) == reason.0);
+        if let Some(slot) = slot.or(self.0.last()) {
+            let now = slot.count.load(Ordering::Relaxed);
+            slot.count.store(now.wrapping_add(packets), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts `packets` under `reason`, if there are any.
+    pub(crate) fn add_some(&self, reason: Reason, packets: u64) {
+        if packets > 0 {
+            self.add(reason, packets);
+        }
+    }
+
+    /// The count of `reason`.
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.iter().find(|&(name, _)| name == reason.0).map_or(0, |(_, count)| count)
+    }
+
+    /// The reasons met so far with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().filter_map(|slot| {
+            slot.reason.get().map(|&reason| (reason, slot.count.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// All drops together.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+}

@@ -1,0 +1,364 @@
+//! The running graph: batches in, batches out.
+
+use crate::{
+    At, AttachmentId, Binding, Counter, Drops, Event, Groups, Handler, Layer, NodeIndex, Out,
+    Paths, Place, Reason, Side, Target, View, Wiring,
+    layer::{NO_KEY, UNCLAIMED},
+    wiring::{EdgeIndex, Post},
+};
+use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use std::{fmt, rc::Rc, time::Duration};
+
+/// Where frames leave the graph.
+pub trait Exit {
+    /// Takes frames to be sent by `link`; what is left in the batch is dropped and counted.
+    fn send(&mut self, link: LinkIndex, batch: &mut Batch);
+}
+
+impl<F: FnMut(LinkIndex, &mut Batch)> Exit for F {
+    fn send(&mut self, link: LinkIndex, batch: &mut Batch) {
+        self(link, batch);
+    }
+}
+
+/// A packet that a layer left in its batch.
+const LEFT: Reason = Reason("left");
+
+/// A batch went around more often than any real path is long.
+const LOOP: Reason = Reason("loop");
+
+/// Edge visits of one run at the most: what a batch of 64 takes is below 200, floods of fragments
+/// included, so more means a loop between layers.
+const VISITS_MAX: u32 = 8192;
+
+struct Node {
+    layer: Box<dyn Layer>,
+    drops: Drops,
+}
+
+/// A handler with what it took.
+struct Attached {
+    id: AttachmentId,
+    handler: Box<dyn Handler>,
+    taken: Counter,
+}
+
+/// Layers, the wiring between them, and the packets on their way: one worker's whole work.
+pub struct Graph {
+    wiring: Wiring,
+    floor: Floor,
+    ready: Vec<EdgeIndex>,
+    batch: Batch,
+}
+
+/// What the wiring runs over; apart from it, so that an edge can be read while layers work.
+struct Floor {
+    nodes: Vec<Node>,
+    attached: Vec<Attached>,
+    queues: Vec<Vec<Packet>>,
+    ready: Vec<EdgeIndex>,
+    host: View,
+    events: Vec<Event>,
+    groups: Groups,
+    paths: Paths,
+    frames: Rc<Pool>,
+    datagrams: Rc<Pool>,
+    /// Drops that are no layer's: on edges that lead nowhere, and loops.
+    drops: Drops,
+    /// Room to part a batch by link.
+    seen: Batch,
+    others: Batch,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers = self.floor.nodes.iter().map(|node| node.layer.name());
+        f.debug_list().entries(layers).finish()
+    }
+}
+
+/// What [`Graph::swap`] takes and gives: a wiring, and handlers with the count of what they took.
+pub struct Swap {
+    /// The wiring to run from now on; coming back, the one that ran before.
+    pub wiring: Wiring,
+    /// Handlers that the wiring newly names; coming back, those that it no longer names.
+    pub handlers: Vec<(AttachmentId, Box<dyn Handler>, Counter)>,
+}
+
+impl fmt::Debug for Swap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Swap({} handlers)", self.handlers.len())
+    }
+}
+
+impl Graph {
+    /// A graph of `layers`, in the order in which the plan of `wiring` names them.
+    ///
+    /// `host` is what the layers share, `frames` the slab for frames that they make, `datagrams` the one for reassembly.
+    pub fn new(
+        layers: Vec<Box<dyn Layer>>,
+        wiring: Wiring,
+        host: View,
+        frames: Rc<Pool>,
+        datagrams: Rc<Pool>,
+    ) -> Self {
+        let nodes =
+            layers.into_iter().map(|layer| Node { layer, drops: Drops::default() }).collect();
+        let queues = wiring.edges.iter().map(|_| Vec::with_capacity(QUEUE_START)).collect();
+        let ready = || Vec::with_capacity(wiring.edges.len());
+        let floor = Floor {
+            nodes,
+            attached: Vec::new(),
+            queues,
+            ready: ready(),
+            host,
+            events: Vec::new(),
+            groups: Groups::default(),
+            paths: Paths::default(),
+            frames,
+            datagrams,
+            drops: Drops::default(),
+            seen: Batch::default(),
+            others: Batch::default(),
+        };
+        Self { ready: ready(), wiring, floor, batch: Batch::default() }
+    }
+
+    /// The slab for frames: links receive into it.
+    pub fn frames(&self) -> &Rc<Pool> {
+        &self.floor.frames
+    }
+
+    /// The drops of the layer `node`, to be read from anywhere.
+    pub fn drops_of(&self, node: NodeIndex) -> Option<Drops> {
+        self.floor.nodes.get(node.index()).map(|node| node.drops.clone())
+    }
+
+    /// The drops that are no layer's, to be read from anywhere.
+    pub fn drops(&self) -> Drops {
+        self.floor.drops.clone()
+    }
+
+    /// Swaps the wiring between two batches, with handlers that it newly names; gives back the old
+    /// wiring and the handlers that the new one no longer names, to be freed by somebody with time.
+    pub fn swap(&mut self, swap: Swap) -> Swap {
+        let old = std::mem::replace(&mut self.wiring, swap.wiring);
+        // Edges of the plan keep their place, so their queues keep their memory.
+        self.floor.queues.resize_with(self.wiring.edges.len(), Vec::new);
+        let arrived = swap.handlers.into_iter();
+        self.floor.attached.extend(arrived.map(|(id, handler, taken)| Attached {
+            id,
+            handler,
+            taken,
+        }));
+        let edges = &self.wiring.edges;
+        let named = |id| edges.iter().any(|edge| edge.posts.iter().any(|post| post.id == id));
+        let gone = self.floor.attached.extract_if(.., |attached| !named(attached.id));
+        let handlers = gone.map(|Attached { id, handler, taken }| (id, handler, taken)).collect();
+        Swap { wiring: old, handlers }
+    }
+
+    /// What layers learnt from the network since the last call.
+    pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
+        self.floor.events.drain(..)
+    }
+
+    /// Takes frames received by `link` through the graph; sends what leaves it through `exit`.
+    pub fn receive(
+        &mut self,
+        link: LinkIndex,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        self.floor.host.refresh();
+        match self.wiring.entry(link) {
+            Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
+            None => self.floor.drops.add(UNCLAIMED, batch.len() as u64),
+        }
+        batch.clear();
+        self.run(now, exit);
+    }
+
+    /// Hands a batch to the layer `node` from above, as a socket does.
+    pub fn transmit(
+        &mut self,
+        node: NodeIndex,
+        at: At,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        self.floor.host.refresh();
+        self.floor.call(&self.wiring, node, at, now, |layer, out| layer.transmit(batch, out));
+        batch.clear();
+        self.run(now, exit);
+    }
+
+    /// When [`Self::handle_timeouts`] wants to be called, if nothing is received before.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.floor.nodes.iter().filter_map(|node| node.layer.poll_timeout()).min()
+    }
+
+    /// Lets each layer do what is due.
+    pub fn handle_timeouts(&mut self, now: Duration, exit: &mut impl Exit) {
+        self.floor.host.refresh();
+        for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
+            let due = (self.floor.nodes.get(index.index()))
+                .is_some_and(|node| node.layer.poll_timeout().is_some_and(|at| at <= now));
+            if due {
+                let timeout = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_timeout(out);
+                self.floor.call(&self.wiring, index, At::Frame, now, timeout);
+            }
+        }
+        self.run(now, exit);
+    }
+
+    /// Visits edges until no packet is on its way.
+    fn run(&mut self, now: Duration, exit: &mut impl Exit) {
+        let mut visits = 0;
+        while !self.floor.ready.is_empty() {
+            std::mem::swap(&mut self.floor.ready, &mut self.ready);
+            for edge in self.ready.drain(..) {
+                // The whole queue is taken: the next packet makes the edge ready again.
+                let Some(queue) = self.floor.queues.get_mut(edge.index()) else { continue };
+                let mut queue = std::mem::take(queue);
+                while !queue.is_empty() && visits < VISITS_MAX {
+                    visits += 1;
+                    self.batch.fill_from(&mut queue);
+                    self.floor.visit(&self.wiring, edge, &mut self.batch, now, exit);
+                }
+                self.floor.drops.add_some(LOOP, queue.len() as u64);
+                queue.clear();
+                self.floor.give_back(edge, queue);
+            }
+        }
+    }
+}
+
+impl Floor {
+    /// Returns an emptied queue for its memory, behind which packets may have come already.
+    fn give_back(&mut self, edge: EdgeIndex, mut empty: Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(edge.index()) {
+            empty.append(queue);
+            *queue = empty;
+        }
+    }
+
+    /// Takes a batch over one edge: past its handlers, to its target.
+    fn visit(
+        &mut self,
+        wiring: &Wiring,
+        edge: EdgeIndex,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        let Some(edge) = wiring.edges.get(edge.index()) else { return };
+        let Binding { at, side, to, .. } = edge.binding;
+        edge.packets.add(batch.len() as u64);
+        for post in &edge.posts {
+            self.hand(*post, side, batch, now);
+            if batch.is_empty() {
+                return;
+            }
+        }
+        match (to, side) {
+            (Target::Layer(node), Side::Receive) => {
+                self.call(wiring, node, at, now, |layer, out| layer.receive(batch, out));
+            }
+            (Target::Layer(node), Side::Transmit) => {
+                self.call(wiring, node, at, now, |layer, out| layer.transmit(batch, out));
+            }
+            (Target::Device(link), _) => exit.send(link, batch),
+            (Target::Nothing, _) => {
+                self.drops.add_some(UNCLAIMED, batch.len() as u64);
+                batch.clear();
+            }
+        }
+        self.drops.add_some(LEFT, batch.len() as u64);
+        batch.clear();
+    }
+
+    /// Lets one handler see the batch; what it stands instead of a layer for is taken.
+    fn hand(&mut self, post: Post, side: Side, batch: &mut Batch, now: Duration) {
+        let found = self.attached.iter_mut().find(|attached| attached.id == post.id);
+        let Some(Attached { handler, taken, .. }) = found else { return };
+        let Some(only) = post.only else {
+            handle(handler.as_mut(), post, batch, now, taken);
+            return;
+        };
+        for packet in batch.drain() {
+            let link = match side {
+                Side::Receive => packet.meta().ingress,
+                Side::Transmit => packet.meta().egress,
+            };
+            let part = if link == only { &mut self.seen } else { &mut self.others };
+            // Neither can be full: together they hold what one batch held.
+            let _refused = part.push(packet);
+        }
+        if !self.seen.is_empty() {
+            handle(handler.as_mut(), post, &mut self.seen, now, taken);
+        }
+        for packet in self.seen.drain().chain(self.others.drain()) {
+            if batch.push(packet).is_err() {
+                // The handler added more than a batch holds.
+                self.drops.add(HANDLER_FULL, 1);
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        wiring: &Wiring,
+        node: NodeIndex,
+        at: At,
+        now: Duration,
+        call: impl FnOnce(&mut dyn Layer, &mut Out<'_>),
+    ) {
+        let Some(Node { layer, drops }) = self.nodes.get_mut(node.index()) else { return };
+        let mut out = Out {
+            node: node.index(),
+            at,
+            now,
+            wiring,
+            queues: &mut self.queues,
+            ready: &mut self.ready,
+            drops,
+            host: &self.host,
+            events: &mut self.events,
+            groups: &mut self.groups,
+            paths: &mut self.paths,
+            frames: &self.frames,
+            datagrams: &self.datagrams,
+            last: (NO_KEY, EdgeIndex(0)),
+        };
+        call(layer.as_mut(), &mut out);
+    }
+}
+
+/// One handler, one batch.
+fn handle(
+    handler: &mut dyn Handler,
+    post: Post,
+    batch: &mut Batch,
+    now: Duration,
+    taken: &Counter,
+) {
+    let before = batch.len();
+    handler.handle(batch, now);
+    let mut gone = before.saturating_sub(batch.len());
+    if post.place == Place::Instead {
+        gone += batch.len();
+        batch.clear();
+    }
+    if gone > 0 {
+        taken.add(gone as u64);
+    }
+}
+
+/// Packets for which each queue has room from the start.
+const QUEUE_START: usize = 64;
+
+/// A handler added packets to a full batch.
+const HANDLER_FULL: Reason = Reason("handler-full");

@@ -1,0 +1,77 @@
+//! What users attach to the graph.
+
+use crate::{At, Side};
+use gatewright_packet::{Batch, LinkIndex};
+use std::{fmt, time::Duration};
+
+/// A user's code at a position of the graph.
+///
+/// It sees every batch that passes there. What it removes from the batch is gone, and counted as
+/// taken by it; what it adds travels on with the others.
+pub trait Handler: Send {
+    /// Handles the packets that pass, at `now` since the gateway's epoch.
+    fn handle(&mut self, batch: &mut Batch, now: Duration);
+}
+
+impl<F: FnMut(&mut Batch) + Send> Handler for F {
+    fn handle(&mut self, batch: &mut Batch, _: Duration) {
+        self(batch);
+    }
+}
+
+/// A handler that only looks: `tap(|batch| packets += batch.len())`.
+pub fn tap(look: impl FnMut(&Batch) + Send + 'static) -> Box<dyn Handler> {
+    Box::new(Look(look))
+}
+
+struct Look<F>(F);
+
+impl<F: FnMut(&Batch) + Send> Handler for Look<F> {
+    fn handle(&mut self, batch: &mut Batch, _: Duration) {
+        self.0(batch);
+    }
+}
+
+/// Where a handler stands, seen from the layer that the position leads to.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Place {
+    /// Sees what comes to the layer and may change it.
+    Before,
+    /// Sees what comes to the layer, which sees nothing of it.
+    Instead,
+    /// Sees what the layer passes on.
+    After,
+    /// Sees what comes to the layer, after the other handlers there; meant for those that only
+    /// look.
+    Tap,
+}
+
+/// Names an attachment until it is detached.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct AttachmentId(pub u32);
+
+/// Where a handler is attached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Attachment {
+    /// The position.
+    pub at: At,
+    /// Which way the packets travel.
+    pub side: Side,
+    /// Before, instead of, after, or beside the layer.
+    pub place: Place,
+    /// Only packets of this link (received by it, or to be sent by it); all links if `None`.
+    pub link: Option<LinkIndex>,
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            Place::Before => "before",
+            Place::Instead => "instead",
+            Place::After => "after",
+            Place::Tap => "tap",
+        };
+        write!(f, "{place} {} {}", self.at, self.side)?;
+        self.link.map_or(Ok(()), |link| write!(f, " on link {link}"))
+    }
+}

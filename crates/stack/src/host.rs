@@ -1,0 +1,582 @@
+//! What the layers of a host share: its interfaces and its one router.
+//!
+//! The control side owns a [`Host`] and changes it; each worker reads a [`View`] of it, without
+//! waiting: routes in the mapped tables at once, the rest when it next looks ([`View::refresh`]).
+//! What a layer learns from the network that the host should know, it reports as an [`Event`]; the
+//! control side decides what becomes of it.
+
+use gatewright_packet::LinkIndex;
+use gatewright_tables::{HopIndex, Prefix, Routes, RoutesFull, RoutesWriter};
+use gatewright_wire::MacAddress;
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// An address of an interface with the prefix of its subnet.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Address {
+    /// The address itself.
+    pub ip: IpAddr,
+    /// Bits that the subnet's addresses share.
+    pub prefix_len: u8,
+    /// Whether it may be used.
+    pub state: AddressState,
+}
+
+/// Whether an address may be used (RFC 4862 §5.5.4).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum AddressState {
+    /// Being checked for duplicates: not to be used yet.
+    Tentative,
+    /// In use.
+    #[default]
+    Preferred,
+    /// Still answered to, no longer a source for new exchanges.
+    Deprecated,
+    /// Another host has it: not used.
+    Duplicate,
+}
+
+/// One link as the network layers see it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Interface {
+    /// Which link.
+    pub link: LinkIndex,
+    /// Its name in the gateway's description.
+    pub name: String,
+    /// Its link-layer address.
+    pub mac: MacAddress,
+    /// Octets of the largest packet, without the link header.
+    pub mtu: u32,
+    /// Its addresses, of both families.
+    pub addresses: Vec<Address>,
+    /// Whether frames can be sent and received.
+    pub up: bool,
+    /// Whether packets that arrive here for others are sent on.
+    pub forwarding: bool,
+    /// What it tells hosts as a router (RFC 4861 §6.2), if it does.
+    pub advertise: Option<Advertise>,
+    /// Whether it configures itself from router advertisements (RFC 4862) and asks for them.
+    pub autoconfigure: bool,
+}
+
+/// What a router advertises on a link (RFC 4861 §6.2.1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Advertise {
+    /// Longest time between two unsolicited advertisements.
+    pub interval: Duration,
+    /// How long hosts may use this router.
+    pub lifetime: Duration,
+    /// Hop limit that hosts should start with.
+    pub hop_limit: u8,
+    /// Whether the link's MTU is told.
+    pub mtu: bool,
+}
+
+impl Interface {
+    /// Its first usable IPv4 address.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        self.usable().find_map(|address| match address.ip {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// Its link-local IPv6 address, if usable.
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        self.usable().find_map(|address| match address.ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),
+            _ => None,
+        })
+    }
+
+    /// Its addresses that may be used.
+    pub fn usable(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().filter(|address| {
+            matches!(address.state, AddressState::Preferred | AddressState::Deprecated)
+        })
+    }
+
+    /// Whether `ip` is one of its addresses that may be used.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.usable().any(|address| address.ip == ip)
+    }
+}
+
+/// Where the router sends a packet.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Route {
+    /// To this host: one of its addresses.
+    Local,
+    /// To everyone on a link, this host included; never forwarded.
+    Broadcast(LinkIndex),
+    /// To the destination itself, which is on the link.
+    Connected(LinkIndex),
+    /// To a gateway on the link.
+    Via {
+        /// The link.
+        link: LinkIndex,
+        /// The neighbour that forwards.
+        gateway: IpAddr,
+    },
+    /// Nowhere, silently.
+    Blackhole,
+    /// Nowhere, with an ICMP error that says it is forbidden.
+    Prohibited,
+    /// No route: an ICMP error says so.
+    None,
+}
+
+/// What a layer learnt from the network, for the control side to act upon.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Another host uses an address of ours (RFC 5227 §2.4, RFC 4862 §5.4.5).
+    Duplicate {
+        /// The link.
+        link: LinkIndex,
+        /// The address.
+        address: IpAddr,
+        /// The other host.
+        by: MacAddress,
+    },
+    /// A tentative address was found to be unique.
+    Unique {
+        /// The link.
+        link: LinkIndex,
+        /// The address.
+        address: IpAddr,
+    },
+    /// A router advertised itself, or that it is no longer one (`lifetime` zero).
+    Router {
+        /// The link.
+        link: LinkIndex,
+        /// Its address.
+        address: IpAddr,
+        /// How long it may be used.
+        lifetime: Duration,
+    },
+    /// A prefix was advertised (RFC 4861 §4.6.2).
+    Prefix {
+        /// The link.
+        link: LinkIndex,
+        /// The prefix.
+        prefix: Prefix<Ipv6Addr>,
+        /// Whether its addresses are on the link.
+        on_link: bool,
+        /// Whether addresses may be made of it (RFC 4862 §5.5.3).
+        autonomous: bool,
+        /// How long addresses may be used.
+        valid: Duration,
+        /// How long they may be used for new exchanges.
+        preferred: Duration,
+    },
+    /// A router said that `destination` has a better first hop (RFC 792, RFC 4861 §8.3).
+    Redirect {
+        /// The link.
+        link: LinkIndex,
+        /// What is reached.
+        destination: IpAddr,
+        /// By which neighbour.
+        gateway: IpAddr,
+    },
+    /// The path to `destination` carries at most `mtu` octets (RFC 1191, RFC 8201).
+    PathMtu {
+        /// What is reached.
+        destination: IpAddr,
+        /// Octets of the largest packet.
+        mtu: u32,
+    },
+    /// A DHCP server gave or renewed a lease; `None` when it is over.
+    Lease {
+        /// The link.
+        link: LinkIndex,
+        /// What was given.
+        lease: Option<Lease>,
+    },
+}
+
+/// What a DHCP server gave (RFC 2131).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lease {
+    /// Our address.
+    pub address: Ipv4Addr,
+    /// Bits of its subnet.
+    pub prefix_len: u8,
+    /// Routers, best first.
+    pub routers: Vec<Ipv4Addr>,
+    /// Name servers, best first.
+    pub name_servers: Vec<Ipv4Addr>,
+    /// How long it holds.
+    pub duration: Duration,
+}
+
+/// Next hops of a host at the most, counted by kind, link and gateway.
+const HOPS_MAX: usize = 65_536;
+
+#[derive(Debug, Default)]
+struct Snapshot {
+    interfaces: Vec<Interface>,
+    hops: Vec<Route>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    generation: AtomicU64,
+    snapshot: Mutex<Arc<Snapshot>>,
+}
+
+/// The control side of a host: changes its interfaces and routes.
+#[derive(Debug)]
+pub struct Host {
+    interfaces: Vec<Interface>,
+    v4: RoutesWriter<Ipv4Addr>,
+    v6: RoutesWriter<Ipv6Addr>,
+    hops: Vec<Route>,
+    hop_of: HashMap<Route, HopIndex>,
+    shared: Arc<Shared>,
+}
+
+/// Why a route cannot be added.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The table of routes is full.
+    #[error("the table has room for no more routes: {0}")]
+    Routes(#[from] RoutesFull),
+    /// The table of next hops is full.
+    #[error("a host has at most {HOPS_MAX} next hops")]
+    Hops,
+    /// The memory for the tables could not be had.
+    #[error("no memory for a table of {0} routes of each family")]
+    Memory(u32),
+}
+
+impl Host {
+    /// A host without interfaces, with room for `routes_max` routes of each family.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Memory`] if the tables cannot be mapped.
+    pub fn new(routes_max: u32) -> Result<Self, HostError> {
+        let v4 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
+        let v6 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
+        let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
+        Ok(Self { interfaces, v4, v6, hops, hop_of, shared: Arc::default() })
+    }
+
+    /// A reader of this host, for one worker.
+    pub fn view(&self) -> View {
+        let (v4, v6) = (self.v4.reader(), self.v6.reader());
+        let mut view =
+            View { shared: self.shared.clone(), seen: 0, snapshot: Arc::default(), v4, v6 };
+        view.refresh();
+        view
+    }
+
+    /// Its interfaces.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// Adds an interface with the routes of its addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] if a table is full.
+    pub fn add_interface(&mut self, mut interface: Interface) -> Result<(), HostError> {
+        let addresses = std::mem::take(&mut interface.addresses);
+        let link = interface.link;
+        self.interfaces.push(interface);
+        for address in addresses {
+            self.add_address(link, address)?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Changes an interface in place by `change`, which leaves its addresses alone.
+    pub fn change_interface(&mut self, link: LinkIndex, change: impl FnOnce(&mut Interface)) {
+        if let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) {
+            change(interface);
+            self.publish();
+        }
+    }
+
+    /// Adds an address, or changes the state of one that is there, with its routes: to itself, to
+    /// its subnet, and for IPv4 to the subnet's broadcast address.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] if a table is full.
+    pub fn add_address(&mut self, link: LinkIndex, address: Address) -> Result<(), HostError> {
+        let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) else {
+            return Ok(());
+        };
+        interface.addresses.retain(|old| old.ip != address.ip);
+        interface.addresses.push(address);
+        let usable = interface.has(address.ip);
+        match address.ip {
+            IpAddr::V4(ip) if usable => {
+                if let Ok(subnet) = Prefix::new(ip, address.prefix_len) {
+                    self.add_route(subnet, Route::Connected(link))?;
+                    if let Some(broadcast) = broadcast(subnet) {
+                        self.add_route(Prefix::host(broadcast), Route::Broadcast(link))?;
+                    }
+                }
+                self.add_route(Prefix::host(ip), Route::Local)?;
+            }
+            IpAddr::V6(ip) if usable => {
+                // Link-local destinations are reached by the link they are scoped to, not by route.
+                if !ip.is_unicast_link_local()
+                    && let Ok(subnet) = Prefix::new(ip, address.prefix_len)
+                {
+                    self.add_route6(subnet, Route::Connected(link))?;
+                }
+                self.add_route6(Prefix::host(ip), Route::Local)?;
+            }
+            IpAddr::V4(ip) => self.remove_local4(ip),
+            IpAddr::V6(ip) => self.remove_local6(ip),
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Removes an address with its routes.
+    pub fn remove_address(&mut self, link: LinkIndex, ip: IpAddr) {
+        let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) else {
+            return;
+        };
+        let Some(index) = interface.addresses.iter().position(|address| address.ip == ip) else {
+            return;
+        };
+        let address = interface.addresses.remove(index);
+        let still_on_link = |other: &Address| same_subnet(other, &address);
+        let subnet_stays = interface.addresses.iter().any(still_on_link);
+        match ip {
+            IpAddr::V4(ip) => {
+                self.remove_local4(ip);
+                if let (false, Ok(subnet)) = (subnet_stays, Prefix::new(ip, address.prefix_len)) {
+                    self.remove_route(subnet);
+                    if let Some(broadcast) = broadcast(subnet) {
+                        self.remove_route(Prefix::host(broadcast));
+                    }
+                }
+            }
+            IpAddr::V6(ip) => {
+                self.remove_local6(ip);
+                if let (false, Ok(subnet)) = (subnet_stays, Prefix::new(ip, address.prefix_len)) {
+                    self.remove_route6(subnet);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    fn remove_local4(&mut self, ip: Ipv4Addr) {
+        if !self.interfaces.iter().any(|interface| interface.has(ip.into())) {
+            self.remove_route(Prefix::host(ip));
+        }
+    }
+
+    fn remove_local6(&mut self, ip: Ipv6Addr) {
+        if !self.interfaces.iter().any(|interface| interface.has(ip.into())) {
+            self.remove_route6(Prefix::host(ip));
+        }
+    }
+
+    /// Sends IPv4 packets for `to` by `route`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] if a table is full.
+    pub fn add_route(&mut self, to: Prefix<Ipv4Addr>, route: Route) -> Result<(), HostError> {
+        let hop = self.hop(route)?;
+        self.v4.insert(to, hop)?;
+        Ok(())
+    }
+
+    /// Sends IPv6 packets for `to` by `route`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] if a table is full.
+    pub fn add_route6(&mut self, to: Prefix<Ipv6Addr>, route: Route) -> Result<(), HostError> {
+        let hop = self.hop(route)?;
+        self.v6.insert(to, hop)?;
+        Ok(())
+    }
+
+    /// Removes the IPv4 route to exactly `to`.
+    pub fn remove_route(&mut self, to: Prefix<Ipv4Addr>) {
+        self.v4.remove(to);
+    }
+
+    /// Removes the IPv6 route to exactly `to`.
+    pub fn remove_route6(&mut self, to: Prefix<Ipv6Addr>) {
+        self.v6.remove(to);
+    }
+
+    /// The index of a next hop: equal ones share it, so an index never changes its meaning.
+    fn hop(&mut self, route: Route) -> Result<HopIndex, HostError> {
+        if let Some(&hop) = self.hop_of.get(&route) {
+            return Ok(hop);
+        }
+        if self.hops.len() >= HOPS_MAX {
+            return Err(HostError::Hops);
+        }
+        let hop = HopIndex(u32::try_from(self.hops.len()).unwrap_or(u32::MAX));
+        self.hops.push(route);
+        self.hop_of.insert(route, hop);
+        self.publish();
+        Ok(hop)
+    }
+
+    /// Lets workers see what has changed.
+    fn publish(&mut self) {
+        let interfaces = self.interfaces.clone();
+        let snapshot = Arc::new(Snapshot { interfaces, hops: self.hops.clone() });
+        *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        self.shared.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The subnet's last address, where it has one apart from its hosts (RFC 3021 for 31 bits).
+fn broadcast(subnet: Prefix<Ipv4Addr>) -> Option<Ipv4Addr> {
+    let host_bits = 32_u8.checked_sub(subnet.len()).filter(|&bits| bits >= 2)?;
+    let hosts = u32::MAX.checked_shr(32 - u32::from(host_bits))?;
+    Some(Ipv4Addr::from_bits(subnet.address().to_bits() | hosts))
+}
+
+fn same_subnet(one: &Address, other: &Address) -> bool {
+    one.prefix_len == other.prefix_len
+        && match (one.ip, other.ip) {
+            (IpAddr::V4(one), IpAddr::V4(other_ip)) => {
+                Prefix::new(one, other.prefix_len).is_ok_and(|subnet| subnet.contains(other_ip))
+            }
+            (IpAddr::V6(one), IpAddr::V6(other_ip)) => {
+                Prefix::new(one, other.prefix_len).is_ok_and(|subnet| subnet.contains(other_ip))
+            }
+            _ => false,
+        }
+}
+
+/// Whether `ip` means something on one link only (RFC 4291 §2.5.6, §2.7).
+fn scope_is_link(ip: Ipv6Addr) -> bool {
+    ip.is_unicast_link_local()
+        || (ip.is_multicast() && matches!(ip.segments(), [0xff01 | 0xff02, ..]))
+}
+
+/// A worker's side of a host: read-only, and never waiting.
+#[derive(Debug)]
+pub struct View {
+    shared: Arc<Shared>,
+    seen: u64,
+    snapshot: Arc<Snapshot>,
+    v4: Routes<Ipv4Addr>,
+    v6: Routes<Ipv6Addr>,
+}
+
+impl View {
+    /// Takes over what has changed; whether anything had. Called between two batches.
+    pub fn refresh(&mut self) -> bool {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation == self.seen {
+            return false;
+        }
+        // Never waits: if the control side is publishing right now, the next batch will see it.
+        let Ok(snapshot) = self.shared.snapshot.try_lock() else { return false };
+        self.snapshot = snapshot.clone();
+        self.seen = generation;
+        true
+    }
+
+    /// The interfaces.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.snapshot.interfaces
+    }
+
+    /// The interface of `link`.
+    pub fn interface(&self, link: LinkIndex) -> Option<&Interface> {
+        let interfaces = self.interfaces();
+        // Mostly in the order of links.
+        let here = interfaces.get(link.index()).filter(|interface| interface.link == link);
+        here.or_else(|| interfaces.iter().find(|interface| interface.link == link))
+    }
+
+    /// Where a packet for `destination` goes. Multicast and link-local destinations are not asked
+    /// here: they are bound to a link.
+    pub fn route4(&self, destination: Ipv4Addr) -> Route {
+        self.hop(self.v4.lookup(destination))
+    }
+
+    /// Where a packet for `destination` goes, as [`Self::route4`].
+    pub fn route6(&self, destination: Ipv6Addr) -> Route {
+        self.hop(self.v6.lookup(destination))
+    }
+
+    /// The address to send from to `destination`: one of the link that leads there, with the longest
+    /// common prefix, deprecated ones last.
+    pub fn source4(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
+        let link = match self.route4(destination) {
+            Route::Local => return Some(destination),
+            Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => Some(link),
+            _ => None,
+        };
+        self.source4_on(link, destination)
+    }
+
+    /// As [`Self::source4`], for a destination that is reached by `link`.
+    pub fn source4_on(&self, link: Option<LinkIndex>, destination: Ipv4Addr) -> Option<Ipv4Addr> {
+        let rank = |ip: Ipv4Addr| (ip.to_bits() ^ destination.to_bits()).leading_zeros();
+        let of = |ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
+        self.best_source(link, of, rank)
+    }
+
+    /// The address to send from to `destination` by `link`, or by whatever link leads there
+    /// (RFC 6724 §5, rules 1 to 3, 5 and 8).
+    pub fn source6(&self, link: Option<LinkIndex>, destination: Ipv6Addr) -> Option<Ipv6Addr> {
+        let link = link.or_else(|| match self.route6(destination) {
+            Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => Some(link),
+            _ => None,
+        });
+        let local = scope_is_link(destination);
+        let of = |ip| match ip {
+            IpAddr::V6(ip) if ip == destination || ip.is_unicast_link_local() == local => Some(ip),
+            _ => None,
+        };
+        let rank = |ip: Ipv6Addr| (ip.to_bits() ^ destination.to_bits()).leading_zeros();
+        // A link without a global address still has its link-local one.
+        let any = |ip| if let IpAddr::V6(ip) = ip { Some(ip) } else { None };
+        self.best_source(link, of, rank).or_else(|| self.best_source(link, any, rank))
+    }
+
+    fn best_source<A: Copy>(
+        &self,
+        link: Option<LinkIndex>,
+        of: impl Fn(IpAddr) -> Option<A>,
+        rank: impl Fn(A) -> u32,
+    ) -> Option<A> {
+        let interfaces = self.interfaces().iter();
+        let candidates = interfaces.flat_map(|interface| {
+            let here = Some(interface.link) == link;
+            interface.usable().map(move |address| (here, address))
+        });
+        let ranked = candidates.filter_map(|(here, address)| {
+            let ip = of(address.ip)?;
+            Some(((here, address.state == AddressState::Preferred, rank(ip)), ip))
+        });
+        ranked.max_by_key(|&(rank, _)| rank).map(|(_, ip)| ip)
+    }
+
+    fn hop<E>(&self, found: Result<HopIndex, E>) -> Route {
+        let index = found.ok().and_then(|HopIndex(index)| usize::try_from(index).ok());
+        index.and_then(|index| self.snapshot.hops.get(index)).copied().unwrap_or(Route::None)
+    }
+}

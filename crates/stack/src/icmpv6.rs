@@ -1,0 +1,269 @@
+//! ICMPv6 (RFC 4443): echo, errors asked for by other layers, and errors received.
+
+use crate::{At, Bucket, IcmpError, Layer, Out, Reason, udp::Ends};
+use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet};
+use gatewright_wire::{
+    EtherType, IpProtocol,
+    icmpv6::{
+        ERROR_LEN_MAX, Echo, Icmpv6, Icmpv6Mut, Icmpv6Type, PacketTooBig, ParameterProblemFields,
+        Unused, exceeded, parameter, unreachable,
+    },
+    ipv6::{Ipv6, Ipv6Fields, MTU_MIN},
+};
+use std::net::Ipv6Addr;
+
+/// The message is shorter than it must be.
+const TRUNCATED: Reason = Reason("truncated");
+/// The checksum is wrong.
+const CHECKSUM: Reason = Reason("bad-checksum");
+/// The packet's network header is not in front of it.
+const NO_NETWORK: Reason = Reason("no-network-header");
+/// A message of a kind that is not known here.
+const UNKNOWN: Reason = Reason("unknown-type");
+/// No error is sent about such a packet (RFC 4443 §2.4 (e)).
+const NOT_ANSWERED: Reason = Reason("error-not-sent");
+/// An error was not sent because of the rate limit (RFC 4443 §2.4 (f)).
+const LIMITED: Reason = Reason("error-rate-limited");
+/// An error about something that this host did.
+const ERRORS: Reason = Reason("errors-received");
+/// No packet was free.
+const NO_PACKET: Reason = Reason("no-packet");
+/// No address to send from.
+const NO_SOURCE: Reason = Reason("no-source");
+
+/// Errors a second, and at once. RFC 4443 §2.4 (f) asks for a token bucket; the values are those
+/// of a small router.
+const ERRORS_PER_SECOND: u32 = 1000;
+const ERRORS_AT_ONCE: u32 = 100;
+
+/// Echo replies a second, and at once: enough for `ping -f`, not for a reflector.
+const ECHOES_PER_SECOND: u32 = 100_000;
+const ECHOES_AT_ONCE: u32 = 10_000;
+
+/// Answers echo requests and sends the errors that other layers ask for.
+///
+/// Expects ICMPv6 messages with their network header marked, and by `error:ipv6:…` packets with
+/// the IPv6 header in front. Pushes neighbour discovery and listener discovery to
+/// `dispatch:TYPE`, and its own packets to `local:ipv6`.
+#[derive(Debug)]
+pub struct Icmpv6Layer {
+    errors: Bucket,
+    echoes: Bucket,
+}
+
+impl Default for Icmpv6Layer {
+    fn default() -> Self {
+        Self {
+            errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE),
+            echoes: Bucket::new(ECHOES_PER_SECOND, ECHOES_AT_ONCE),
+        }
+    }
+}
+
+impl Icmpv6Layer {
+    /// A message for this host.
+    fn accept(&mut self, packet: Packet, out: &mut Out<'_>) {
+        let Ok((icmp, _)) = Icmpv6::split(packet.octets()) else {
+            return out.drop(TRUNCATED, packet);
+        };
+        let Some(ends) = Ends::of(&packet) else { return out.drop(NO_NETWORK, packet) };
+        if packet.meta().checksum == Checksum::Complete && !checksum_holds(ends, packet.octets()) {
+            return out.drop(CHECKSUM, packet);
+        }
+        match icmp.kind() {
+            Icmpv6Type::ECHO_REQUEST => self.echo(packet, ends, out),
+            Icmpv6Type::PACKET_TOO_BIG => {
+                learn_path(&packet, out);
+                out.drop(ERRORS, packet);
+            }
+            kind if kind.is_error() => out.drop(ERRORS, packet),
+            kind => {
+                if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
+                    out.drop(UNKNOWN, packet);
+                }
+            }
+        }
+    }
+
+    /// RFC 4443 §4.2: the reply comes from the address that was asked, or from one of the link if
+    /// a group was asked; its data is the request's.
+    fn echo(&mut self, mut packet: Packet, ends: Ends, out: &mut Out<'_>) {
+        let (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) = (ends.from, ends.to) else {
+            return out.drop(NO_NETWORK, packet);
+        };
+        if !self.echoes.take(out.now()) {
+            return out.drop(LIMITED, packet);
+        }
+        if from.is_unspecified() || Echo::split(packet.octets()).is_err() {
+            return out.drop(TRUNCATED, packet);
+        }
+        let link = packet.meta().ingress;
+        let source =
+            if to.is_multicast() { out.host().source6(Some(link), from) } else { Some(to) };
+        let Some(source) = source else { return out.drop(NO_SOURCE, packet) };
+        if let Some(header) = packet.octets_mut().first_chunk_mut() {
+            Icmpv6Mut::of(header).set_kind(Icmpv6Type::ECHO_REPLY);
+        }
+        let bound = from.is_unicast_link_local();
+        send(packet, source, from, bound.then_some(link), out);
+    }
+
+    /// An error that a layer asks for about `packet`.
+    fn report(&mut self, cause: IcmpError, packet: Packet, out: &mut Out<'_>) {
+        let Some((ip, to)) = answerable(cause, &packet) else {
+            return out.drop(NOT_ANSWERED, packet);
+        };
+        if !self.errors.take(out.now()) {
+            return out.drop(LIMITED, packet);
+        }
+        let link = packet.meta().ingress;
+        let asked = ip.destination_address();
+        let ours = out.host().interfaces().iter().any(|interface| interface.has(asked.into()));
+        let near = Some(link).filter(|_| to.is_unicast_link_local());
+        let source = if ours { Some(asked) } else { out.host().source6(near.or(Some(link)), to) };
+        let Some(source) = source else { return out.drop(NO_SOURCE, packet) };
+        let head = message(cause, packet.meta().parameter);
+        // RFC 4443 §2.4 (c): "as much of the invoking packet as possible without making the error
+        // message packet exceed the minimum IPv6 MTU".
+        let room = ERROR_LEN_MAX - Ipv6::LEN - head.len();
+        let invoking = packet.octets().get(..room).unwrap_or(packet.octets());
+        let made = out.frames().packet_of(invoking).and_then(|mut made| {
+            made.prepend(&head).ok()?;
+            Some(made)
+        });
+        match made {
+            Some(made) => send(made, source, to, near, out),
+            None => out.count(NO_PACKET),
+        }
+    }
+}
+
+/// The head of an error message, checksum zero.
+fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
+    let (kind, code, pointer) = match cause {
+        IcmpError::NetworkUnreachable => {
+            (Icmpv6Type::DESTINATION_UNREACHABLE, unreachable::NO_ROUTE, 0)
+        }
+        IcmpError::HostUnreachable => {
+            (Icmpv6Type::DESTINATION_UNREACHABLE, unreachable::ADDRESS, 0)
+        }
+        IcmpError::PortUnreachable => (Icmpv6Type::DESTINATION_UNREACHABLE, unreachable::PORT, 0),
+        IcmpError::Prohibited => (Icmpv6Type::DESTINATION_UNREACHABLE, unreachable::PROHIBITED, 0),
+        IcmpError::TooBig => (Icmpv6Type::PACKET_TOO_BIG, 0, value),
+        IcmpError::HopLimit => (Icmpv6Type::TIME_EXCEEDED, exceeded::IN_TRANSIT, 0),
+        IcmpError::Reassembly => (Icmpv6Type::TIME_EXCEEDED, exceeded::REASSEMBLY, 0),
+        IcmpError::ProtocolUnreachable => {
+            (Icmpv6Type::PARAMETER_PROBLEM, parameter::UNRECOGNIZED_NEXT_HEADER, value)
+        }
+        IcmpError::BadHeader => (Icmpv6Type::PARAMETER_PROBLEM, parameter::ERRONEOUS_FIELD, value),
+        IcmpError::BadOption => {
+            (Icmpv6Type::PARAMETER_PROBLEM, parameter::UNRECOGNIZED_OPTION, value)
+        }
+    };
+    ParameterProblemFields { kind, code, checksum: 0, pointer }.emit()
+}
+
+/// The header of a packet that may be answered by an error, and to whom (RFC 4443 §2.4 (e)).
+fn answerable(cause: IcmpError, packet: &Packet) -> Option<(Ipv6<'_>, Ipv6Addr)> {
+    let (ip, payload) = Ipv6::split(packet.octets()).ok()?;
+    let source = ip.source_address();
+    let icmp = (ip.next_header() == IpProtocol::ICMPV6).then(|| Icmpv6::split(payload).ok());
+    let about_error = icmp
+        .flatten()
+        .is_some_and(|(icmp, _)| icmp.kind().is_error() || icmp.kind() == Icmpv6Type::REDIRECT);
+    // Too big and a bad option are told even to those who sent to a group.
+    let told_to_groups = matches!(cause, IcmpError::TooBig | IcmpError::BadOption);
+    let to_many =
+        ip.destination_address().is_multicast() || packet.meta().arrival != Arrival::Unicast;
+    let to_one = !source.is_unspecified() && !source.is_multicast();
+    (to_one && !about_error && (!to_many || told_to_groups)).then_some((ip, source))
+}
+
+/// Remembers the MTU that a *packet too big* tells of a packet that this host sent.
+fn learn_path(packet: &Packet, out: &mut Out<'_>) {
+    let Ok((too_big, invoking)) = PacketTooBig::split(packet.octets()) else { return };
+    let Ok((sent, _)) = Ipv6::split(invoking) else { return };
+    let ours = sent.source_address().into();
+    if out.host().interfaces().iter().any(|interface| interface.has(ours)) {
+        // RFC 8201 §4: a value below the smallest MTU is not believed.
+        let mtu = too_big.mtu().max(u32::try_from(MTU_MIN).unwrap_or(u32::MAX));
+        let now = out.now();
+        out.paths().learn(sent.destination_address().into(), mtu, now);
+    }
+}
+
+fn checksum_holds(ends: Ends, message: &[u8]) -> bool {
+    let Ok(len) = u32::try_from(message.len()) else { return false };
+    let (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) = (ends.from, ends.to) else {
+        return false;
+    };
+    let mut sum = gatewright_wire::Checksum::pseudo_ipv6(from, to, IpProtocol::ICMPV6, len);
+    sum.add(message);
+    sum.is_valid()
+}
+
+/// Sends an ICMPv6 message with checksum and IPv6 header; `link` binds it to one link.
+pub(crate) fn send(
+    packet: Packet,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    link: Option<LinkIndex>,
+    out: &mut Out<'_>,
+) {
+    send_with_hops(packet, source, destination, link, HOPS, out);
+}
+
+/// Hop limit of messages that may be routed.
+const HOPS: u8 = 64;
+
+/// As [`send`], with a hop limit: neighbour discovery demands 255 (RFC 4861 §6.1).
+pub(crate) fn send_with_hops(
+    mut packet: Packet,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    link: Option<LinkIndex>,
+    hop_limit: u8,
+    out: &mut Out<'_>,
+) {
+    let Ok(len) = u16::try_from(packet.len()) else { return out.drop(TRUNCATED, packet) };
+    if let Some(header) = packet.octets_mut().first_chunk_mut() {
+        Icmpv6Mut::of(header).set_checksum(0);
+    }
+    let mut sum =
+        gatewright_wire::Checksum::pseudo_ipv6(source, destination, IpProtocol::ICMPV6, len.into());
+    sum.add(packet.octets());
+    if let Some(header) = packet.octets_mut().first_chunk_mut() {
+        Icmpv6Mut::of(header).set_checksum(sum.finish());
+    }
+    let mut fields = Ipv6Fields::new(IpProtocol::ICMPV6, source, destination, len);
+    fields.hop_limit = hop_limit;
+    if packet.prepend(&fields.emit()).is_err() {
+        return out.drop(NO_PACKET, packet);
+    }
+    let received_ns = packet.received_ns();
+    *packet.meta_mut() = gatewright_packet::Meta {
+        ingress: LinkIndex::NONE,
+        egress: link.unwrap_or(LinkIndex::NONE),
+        ..gatewright_packet::Meta::default()
+    };
+    packet.set_received_ns(received_ns);
+    out.push_or_drop(At::Local(EtherType::IPV6), packet);
+}
+
+impl Layer for Icmpv6Layer {
+    fn name(&self) -> &'static str {
+        "icmpv6"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let at = out.at();
+        for packet in batch.drain() {
+            match at {
+                At::Error(_, cause) => self.report(cause, packet, out),
+                _ => self.accept(packet, out),
+            }
+        }
+    }
+
+    fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
+}

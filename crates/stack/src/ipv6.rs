@@ -1,0 +1,364 @@
+//! IPv6 (RFC 8200): delivery to this host, forwarding, and packets of this host.
+
+mod chain;
+
+use crate::{
+    At, IcmpError, Layer, Out, Reason, Route,
+    reassembly::{Reassembly, Whole},
+};
+use chain::{Chain, Step};
+use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    EtherType, IpProtocol,
+    ipv6::{FRAGMENT_UNIT, Fragment, FragmentFields, Ipv6, Ipv6Mut, MTU_MIN},
+};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
+
+/// The packet is shorter than its header, or than the header says.
+const TRUNCATED: Reason = Reason("truncated");
+/// The version is not 6.
+const VERSION: Reason = Reason("bad-version");
+/// The source cannot be one: multicast, loopback, or one of this host's own addresses.
+const SOURCE: Reason = Reason("bad-source");
+/// The destination cannot be one: unspecified or loopback.
+const DESTINATION: Reason = Reason("bad-destination");
+/// For a group that this host takes no part in.
+const NOT_MEMBER: Reason = Reason("not-member");
+/// For another host, and this link does not forward.
+const NOT_FORWARDING: Reason = Reason("not-forwarding");
+/// Link-local addresses stay on their link (RFC 4291 §2.5.6).
+const SCOPE: Reason = Reason("beyond-scope");
+/// Sent to a neighbour that holds the link-layer address of a group: never forwarded (RFC 1812
+/// §5.3.4 in spirit).
+const LINK_BROADCAST: Reason = Reason("link-broadcast");
+/// The route says that nothing answers.
+const BLACKHOLE: Reason = Reason("blackhole");
+/// A header says to discard the packet silently.
+const OPTION: Reason = Reason("option-discard");
+/// More extension headers than any real packet has.
+const CHAIN: Reason = Reason("long-chain");
+/// Nothing follows the headers (RFC 8200 §4.7).
+const EMPTY: Reason = Reason("no-next-header");
+/// A packet of this host has no way to leave.
+const NO_LINK: Reason = Reason("no-link");
+/// No packet was free for a fragment.
+const NO_PACKET: Reason = Reason("no-packet");
+/// A packet of this host is too large and cannot be cut.
+const UNCUTTABLE: Reason = Reason("cannot-fragment");
+
+/// The network layer of IPv6: one for all links.
+///
+/// Expects packets with the IPv6 header in front. Pushes payloads for this host to
+/// `ip:PROTOCOL`, packets for others down to their link with `next_hop` set, and packets that
+/// call for an ICMP error to `error:ipv6:…`.
+#[derive(Debug)]
+pub struct Ipv6Layer {
+    reassembly: Reassembly,
+    identification: u32,
+}
+
+impl Ipv6Layer {
+    /// A layer whose fragments are identified from `identification` on, which should be random
+    /// (RFC 7739 §5).
+    pub fn new(identification: u32) -> Self {
+        Self { reassembly: Reassembly::default(), identification }
+    }
+
+    /// One received packet.
+    fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        packet.mark_network();
+        let Ok((ip, rest)) = Ipv6::split(packet.octets()) else {
+            return out.drop(TRUNCATED, packet);
+        };
+        if ip.version() != Ipv6::VERSION {
+            return out.drop(VERSION, packet);
+        }
+        let len = Ipv6::LEN + usize::from(ip.payload_length());
+        if rest.len() + Ipv6::LEN < len {
+            return out.drop(TRUNCATED, packet);
+        }
+        let (source, destination) = (ip.source_address(), ip.destination_address());
+        // Shorter frames are padded by the link.
+        packet.truncate(len);
+        if source.is_multicast() || source.is_loopback() {
+            return out.drop(SOURCE, packet);
+        }
+        if destination.is_unspecified() || destination.is_loopback() {
+            return out.drop(DESTINATION, packet);
+        }
+        let link = packet.meta().ingress;
+        if destination.is_multicast() {
+            if !is_member(out, link, destination) {
+                return out.drop(NOT_MEMBER, packet);
+            }
+            return self.deliver(packet, out);
+        }
+        if destination.is_unicast_link_local() {
+            // A tentative address receives neighbour discovery only, by its group.
+            if !out.host().interface(link).is_some_and(|here| here.has(destination.into())) {
+                return out.drop(SCOPE, packet);
+            }
+            return self.deliver(packet, out);
+        }
+        match out.host().route6(destination) {
+            Route::Local => self.deliver(packet, out),
+            route => forward(packet, source, destination, route, out),
+        }
+    }
+
+    /// Walks the extension headers of a packet for this host and hands its payload up.
+    fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
+        match chain::walk(packet.octets()) {
+            Step::Upper(chain) => hand_up(packet, chain, out),
+            Step::Fragment(chain) => self.reassemble(packet, chain, out),
+            Step::Problem { cause, pointer, quiet_for_groups } => {
+                let to_group = Ipv6::split(packet.octets())
+                    .is_ok_and(|(ip, _)| ip.destination_address().is_multicast());
+                if quiet_for_groups && to_group {
+                    return out.drop(OPTION, packet);
+                }
+                ask_for_error(packet, cause, pointer, out);
+            }
+            Step::Discard => out.drop(OPTION, packet),
+            Step::TooLong => out.drop(CHAIN, packet),
+            Step::Truncated => out.drop(TRUNCATED, packet),
+        }
+    }
+
+    /// Puts a fragment to the others of its packet; delivers the packet once it is whole.
+    fn reassemble(&mut self, packet: Packet, chain: Chain, out: &mut Out<'_>) {
+        let now = out.now();
+        match self.reassembly.ipv6(packet, chain.offset, chain.next_header_at, now, out) {
+            Whole::Packet(mut whole) => {
+                whole.mark_network();
+                self.deliver(whole, out);
+            }
+            Whole::NotYet => {}
+            Whole::Problem(packet, pointer) => {
+                ask_for_error(packet, IcmpError::BadHeader, pointer, out);
+            }
+        }
+    }
+
+    /// One packet of this host: finds its link and next hop, and cuts it if it must.
+    fn send(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        packet.mark_network();
+        let Ok((ip, _)) = Ipv6::split(packet.octets()) else { return out.drop(TRUNCATED, packet) };
+        let destination = ip.destination_address();
+        let preset = packet.meta().egress;
+        let (link, next_hop) = if destination.is_multicast() || destination.is_unicast_link_local()
+        {
+            // The link is part of such an address; without one, a host with one link has no choice.
+            let only = || match out.host().interfaces() {
+                [only] => Some(only.link),
+                _ => None,
+            };
+            let link = Some(preset).filter(|&link| link != LinkIndex::NONE).or_else(only);
+            let Some(link) = link else { return out.drop(NO_LINK, packet) };
+            let to_self = out.host().interface(link).is_some_and(|i| i.has(destination.into()));
+            if to_self {
+                packet.meta_mut().ingress = link;
+                return self.deliver(packet, out);
+            }
+            (link, destination)
+        } else {
+            match out.host().route6(destination) {
+                Route::Local => return self.deliver(packet, out),
+                Route::Connected(link) | Route::Broadcast(link) => (link, destination),
+                Route::Via { link, gateway: IpAddr::V6(gateway) } => (link, gateway),
+                _ => return ask_for_error(packet, IcmpError::NetworkUnreachable, 0, out),
+            }
+        };
+        let meta = packet.meta_mut();
+        meta.egress = link;
+        meta.next_hop = NextHop::Neighbour(next_hop.into());
+        meta.ether_type = EtherType::IPV6.0;
+        let link_mtu = out.host().interface(link).map_or(MTU_MIN_U32, |interface| interface.mtu);
+        let now = out.now();
+        let mtu = out.paths().mtu(destination.into(), link_mtu, now);
+        if octets(&packet) <= mtu {
+            return push_down(packet, out);
+        }
+        self.identification = self.identification.wrapping_add(1);
+        cut(&packet, mtu, self.identification, out);
+    }
+}
+
+/// [`MTU_MIN`], as interfaces count.
+#[expect(clippy::cast_possible_truncation, reason = "1280")]
+const MTU_MIN_U32: u32 = MTU_MIN as u32;
+
+/// Octets of a packet; one that does not fit into 32 bits does not exist.
+fn octets(packet: &Packet) -> u32 {
+    u32::try_from(packet.len()).unwrap_or(u32::MAX)
+}
+
+fn push_down(packet: Packet, out: &mut Out<'_>) {
+    let link = packet.meta().egress;
+    if let Err(packet) = out.push_down(link, packet) {
+        out.drop(NO_LINK, packet);
+    }
+}
+
+/// Whether this host listens to `group` on `link`: to all nodes, as a router to all routers
+/// (RFC 4291 §2.8), to the groups of its own addresses, and to those that are joined.
+fn is_member(out: &mut Out<'_>, link: LinkIndex, group: Ipv6Addr) -> bool {
+    const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+    if group == ALL_NODES || out.groups().has(link, group.into()) {
+        return true;
+    }
+    out.host().interface(link).is_some_and(|interface| {
+        let solicited = |ip: IpAddr| match ip {
+            IpAddr::V6(ip) => solicited_node(ip) == group,
+            IpAddr::V4(_) => false,
+        };
+        (interface.forwarding && group == ALL_ROUTERS)
+            || interface.addresses.iter().any(|address| solicited(address.ip))
+    })
+}
+
+/// The group that everyone with an address like `ip` listens to (RFC 4291 §2.7.1).
+pub(crate) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let low = ip.to_bits() & 0xff_ffff;
+    Ipv6Addr::from_bits(0xff02_0000_0000_0000_0000_0001_ff00_0000 | low)
+}
+
+/// Sends a packet for another host on.
+fn forward(
+    mut packet: Packet,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    route: Route,
+    out: &mut Out<'_>,
+) {
+    let ingress = packet.meta().ingress;
+    if !out.host().interface(ingress).is_some_and(|interface| interface.forwarding) {
+        return out.drop(NOT_FORWARDING, packet);
+    }
+    if packet.meta().arrival != Arrival::Unicast {
+        return out.drop(LINK_BROADCAST, packet);
+    }
+    if source.is_unicast_link_local() || source.is_unspecified() {
+        return out.drop(SCOPE, packet);
+    }
+    let (link, next_hop) = match route {
+        Route::Connected(link) => (link, destination),
+        Route::Via { link, gateway: IpAddr::V6(gateway) } => (link, gateway),
+        Route::Blackhole => return out.drop(BLACKHOLE, packet),
+        Route::Prohibited => return ask_for_error(packet, IcmpError::Prohibited, 0, out),
+        _ => return ask_for_error(packet, IcmpError::NetworkUnreachable, 0, out),
+    };
+    let Some(header) = packet.octets_mut().first_chunk_mut() else {
+        return out.drop(TRUNCATED, packet);
+    };
+    let hops = Ipv6Mut::of(header).view().hop_limit();
+    // RFC 8200 §3: "decremented by 1 by each node that forwards the packet. When forwarding, the
+    // packet is discarded if Hop Limit was zero when received or is decremented to zero."
+    if hops <= 1 {
+        return ask_for_error(packet, IcmpError::HopLimit, 0, out);
+    }
+    let mtu = out.host().interface(link).map_or(MTU_MIN_U32, |interface| interface.mtu);
+    if octets(&packet) > mtu {
+        return ask_for_error(packet, IcmpError::TooBig, mtu, out);
+    }
+    if let Some(header) = packet.octets_mut().first_chunk_mut() {
+        Ipv6Mut::of(header).set_hop_limit(hops - 1);
+    }
+    let meta = packet.meta_mut();
+    meta.egress = link;
+    meta.next_hop = NextHop::Neighbour(next_hop.into());
+    meta.ether_type = EtherType::IPV6.0;
+    push_down(packet, out);
+}
+
+/// Strips the headers of a whole packet for this host and hands the rest up.
+fn hand_up(mut packet: Packet, chain: Chain, out: &mut Out<'_>) {
+    if chain.next_header == IpProtocol::NO_NEXT_HEADER {
+        return out.drop(EMPTY, packet);
+    }
+    packet.strip(chain.offset);
+    if let Err(mut packet) = out.push(At::IpProtocol(chain.next_header), packet) {
+        packet.restore_network();
+        let pointer = u32::try_from(chain.next_header_at).unwrap_or(0);
+        ask_for_error(packet, IcmpError::ProtocolUnreachable, pointer, out);
+    }
+}
+
+fn ask_for_error(mut packet: Packet, cause: IcmpError, parameter: u32, out: &mut Out<'_>) {
+    packet.meta_mut().parameter = parameter;
+    out.push_or_drop(At::Error(EtherType::IPV6, cause), packet);
+}
+
+/// Cuts a packet of this host into fragments of at most `mtu` octets (RFC 8200 §4.5).
+///
+/// Packets that this host makes have no extension headers, so all behind the IPv6 header is
+/// fragmentable.
+fn cut(packet: &Packet, mtu: u32, identification: u32, out: &mut Out<'_>) {
+    let headers = Ipv6::LEN + Fragment::LEN;
+    let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
+    let piece = mtu.saturating_sub(headers) / FRAGMENT_UNIT * FRAGMENT_UNIT;
+    let Ok((ip, payload)) = Ipv6::split(packet.octets()) else { return out.count(TRUNCATED) };
+    if piece == 0 {
+        return out.count(UNCUTTABLE);
+    }
+    let pieces = payload.chunks(piece).count();
+    for (index, octets) in payload.chunks(piece).enumerate() {
+        let offset = index * piece / FRAGMENT_UNIT;
+        let (Ok(fragment_offset), Ok(payload_length)) =
+            (u16::try_from(offset), u16::try_from(octets.len() + Fragment::LEN))
+        else {
+            return out.count(UNCUTTABLE);
+        };
+        let fragment = FragmentFields {
+            next_header: ip.next_header(),
+            fragment_offset,
+            more_fragments: index + 1 < pieces,
+            identification,
+        };
+        let mut fields = ip.fields();
+        fields.next_header = IpProtocol::FRAGMENT;
+        fields.payload_length = payload_length;
+        let made = out.frames().packet_of(octets).and_then(|mut made| {
+            made.prepend(&fragment.emit()).ok()?;
+            made.prepend(&fields.emit()).ok()?;
+            *made.meta_mut() = *packet.meta();
+            Some(made)
+        });
+        match made {
+            Some(made) => push_down(made, out),
+            None => return out.count(NO_PACKET),
+        }
+    }
+}
+
+impl Layer for Ipv6Layer {
+    fn name(&self) -> &'static str {
+        "ipv6"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            self.accept(packet, out);
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            self.send(packet, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.reassembly.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, out: &mut Out<'_>) {
+        while let Some(first) = self.reassembly.expire(out) {
+            ask_for_error(first, IcmpError::Reassembly, 0, out);
+        }
+    }
+}

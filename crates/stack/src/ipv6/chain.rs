@@ -1,0 +1,140 @@
+//! The chain of extension headers of a packet for this host (RFC 8200 §4).
+
+use crate::IcmpError;
+use gatewright_wire::{
+    IpProtocol,
+    ipv6::{ExtensionOptions, Fragment, Ipv6, Ipv6Option, Ipv6Options, Routing, Unrecognized},
+};
+
+/// Extension headers of a packet at the most: every kind once, and destination options twice, is 7
+/// (RFC 8200 §4.1); RFC 8504 §5.3 allows a limit.
+const HEADERS_MAX: usize = 8;
+
+/// Where the walk has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Chain {
+    /// What stands there.
+    pub(super) next_header: IpProtocol,
+    /// Octets before it, from the IPv6 header on.
+    pub(super) offset: usize,
+    /// The octet that names it.
+    pub(super) next_header_at: usize,
+}
+
+/// What the walk came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// The upper-layer header, or one that is not known.
+    Upper(Chain),
+    /// A fragment header, `offset` octets from the beginning.
+    Fragment(Chain),
+    /// An ICMP error is called for.
+    Problem {
+        /// Which.
+        cause: IcmpError,
+        /// The octet at fault.
+        pointer: u32,
+        /// Not for packets to a group.
+        quiet_for_groups: bool,
+    },
+    /// An option says to discard the packet.
+    Discard,
+    /// Too many headers.
+    TooLong,
+    /// A header is cut short.
+    Truncated,
+}
+
+/// Where the next-header field stands in the IPv6 header.
+const NEXT_HEADER_AT: usize = 6;
+
+/// Walks the headers of a whole packet, IPv6 header first.
+pub(super) fn walk(octets: &[u8]) -> Step {
+    let Ok((ip, _)) = Ipv6::split(octets) else { return Step::Truncated };
+    let mut chain =
+        Chain { next_header: ip.next_header(), offset: Ipv6::LEN, next_header_at: NEXT_HEADER_AT };
+    for _ in 0..HEADERS_MAX {
+        let rest = octets.get(chain.offset..).unwrap_or_default();
+        let next = match chain.next_header {
+            // RFC 8200 §4.1: hop-by-hop options stand only immediately after the IPv6 header.
+            IpProtocol::HOP_BY_HOP if chain.offset != Ipv6::LEN => {
+                return problem(IcmpError::ProtocolUnreachable, chain.next_header_at);
+            }
+            IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS => options(rest, chain),
+            IpProtocol::ROUTING => routing(rest, chain),
+            IpProtocol::FRAGMENT => {
+                return match Fragment::split(rest) {
+                    Ok(_) => Step::Fragment(chain),
+                    Err(_) => Step::Truncated,
+                };
+            }
+            _ => return Step::Upper(chain),
+        };
+        match next {
+            Ok(next) => chain = next,
+            Err(step) => return step,
+        }
+    }
+    Step::TooLong
+}
+
+fn problem(cause: IcmpError, pointer: usize) -> Step {
+    let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
+    Step::Problem { cause, pointer, quiet_for_groups: false }
+}
+
+/// Reads the options of a header; what is not known says itself what to do.
+fn options(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
+    let (header, behind) = ExtensionOptions::split(rest).map_err(|_| Step::Truncated)?;
+    let (octets, _) = header.options(behind).map_err(|_| Step::Truncated)?;
+    let mut options = Ipv6Options::new(octets);
+    loop {
+        let before = options.remaining();
+        let pointer = chain.offset + ExtensionOptions::LEN + (octets.len() - before);
+        match options.next() {
+            None => break,
+            Some(Err(_)) => return Err(problem(IcmpError::BadHeader, pointer)),
+            Some(Ok(Ipv6Option::Other { kind, .. })) => unrecognized(kind, pointer)?,
+            // Jumbograms are not supported: the option is treated as one that is not known.
+            Some(Ok(Ipv6Option::JumboPayload(_))) => {
+                unrecognized(Ipv6Option::JUMBO_PAYLOAD, pointer)?;
+            }
+            Some(Ok(_)) => {}
+        }
+    }
+    Ok(Chain {
+        next_header: header.next_header(),
+        offset: chain.offset + ExtensionOptions::LEN + octets.len(),
+        next_header_at: chain.offset,
+    })
+}
+
+/// RFC 8200 §4.2: the highest two bits of an option's kind say what to do if it is not known.
+fn unrecognized(kind: u8, pointer: usize) -> Result<(), Step> {
+    let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
+    let report =
+        |quiet_for_groups| Step::Problem { cause: IcmpError::BadOption, pointer, quiet_for_groups };
+    match Ipv6Option::unrecognized(kind) {
+        Unrecognized::Skip => Ok(()),
+        Unrecognized::Discard => Err(Step::Discard),
+        Unrecognized::Report => Err(report(false)),
+        Unrecognized::ReportUnicast => Err(report(true)),
+    }
+}
+
+/// RFC 8200 §4.4: a routing header that is not known is skipped if nothing of it is left to do.
+/// Type 0 is not known any more (RFC 5095).
+fn routing(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
+    /// Where the routing type stands in the header.
+    const ROUTING_TYPE_AT: usize = 2;
+    let (header, behind) = Routing::split(rest).map_err(|_| Step::Truncated)?;
+    let (data, _) = header.type_specific_data(behind).map_err(|_| Step::Truncated)?;
+    if header.segments_left() > 0 {
+        return Err(problem(IcmpError::BadHeader, chain.offset + ROUTING_TYPE_AT));
+    }
+    Ok(Chain {
+        next_header: header.next_header(),
+        offset: chain.offset + Routing::LEN + data.len(),
+        next_header_at: chain.offset,
+    })
+}

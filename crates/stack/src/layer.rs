@@ -1,0 +1,212 @@
+//! What a layer is, and what it can do with a packet.
+
+use crate::{
+    At, Drops, Event, Groups, Paths, Reason, View,
+    wiring::{EdgeIndex, Wiring},
+};
+use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use std::{net::IpAddr, time::Duration};
+
+/// A protocol layer: takes batches from below and from above, and pushes packets on.
+///
+/// A layer drains the batch it is given: what it leaves in it is dropped and counted as `left`.
+pub trait Layer {
+    /// The layer's name, as the protocol's standard writes it in lower case.
+    fn name(&self) -> &'static str;
+
+    /// Handles packets from below.
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>);
+
+    /// Handles packets from above.
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>);
+
+    /// When [`Self::handle_timeout`] wants to be called, if nothing else happens.
+    fn poll_timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what is due at [`Out::now`].
+    fn handle_timeout(&mut self, _out: &mut Out<'_>) {}
+}
+
+/// Where a layer's packets go: the edges that leave it, and the drain.
+///
+/// It is made for one call of the layer and knows the layer's edges, the clock's reading, and the
+/// slabs for packets that the layer makes itself.
+pub struct Out<'a> {
+    pub(crate) node: usize,
+    pub(crate) at: At,
+    pub(crate) now: Duration,
+    pub(crate) wiring: &'a Wiring,
+    pub(crate) queues: &'a mut [Vec<Packet>],
+    pub(crate) ready: &'a mut Vec<EdgeIndex>,
+    pub(crate) drops: &'a Drops,
+    pub(crate) host: &'a View,
+    pub(crate) events: &'a mut Vec<Event>,
+    pub(crate) groups: &'a mut Groups,
+    pub(crate) paths: &'a mut Paths,
+    pub(crate) frames: &'a Pool,
+    pub(crate) datagrams: &'a Pool,
+    /// The last edge found: packets of a batch mostly go the same way.
+    pub(crate) last: (u64, EdgeIndex),
+}
+
+/// A packet was refused because the queue of its edge was full.
+pub const QUEUE_FULL: Reason = Reason("queue-full");
+
+/// A packet was refused because nothing stands behind the position.
+pub const UNCLAIMED: Reason = Reason("unclaimed");
+
+impl Out<'_> {
+    /// The time, since the gateway's epoch.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The position by which the batch came to this layer.
+    pub fn at(&self) -> At {
+        self.at
+    }
+
+    /// The host: its interfaces and its router.
+    pub fn host(&self) -> &View {
+        self.host
+    }
+
+    /// Tells the control side what was learnt from the network.
+    pub fn report(&mut self, event: Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push(event);
+        } else {
+            self.drops.add(EVENTS_FULL, 1);
+        }
+    }
+
+    /// The multicast groups that this host takes part in.
+    pub fn groups(&mut self) -> &mut Groups {
+        self.groups
+    }
+
+    /// What the paths to destinations carry.
+    pub fn paths(&mut self) -> &mut Paths {
+        self.paths
+    }
+
+    /// Takes part in a multicast group, or no longer.
+    pub fn join(&mut self, group: IpAddr, link: LinkIndex, join: bool) {
+        if !join {
+            self.groups.leave(link, group);
+        } else if !self.groups.join(link, group) {
+            self.drops.add(GROUPS_FULL, 1);
+        }
+    }
+
+    /// The slab for frames.
+    pub fn frames(&self) -> &Pool {
+        self.frames
+    }
+
+    /// The slab for whole datagrams, larger than any frame.
+    pub fn datagrams(&self) -> &Pool {
+        self.datagrams
+    }
+
+    /// Whether a layer or a handler stands behind `at`, or behind any value of its kind.
+    pub fn leads_somewhere(&mut self, at: At) -> bool {
+        self.edge_at(at).is_some()
+    }
+
+    /// Pushes the packet to what stands behind `at`, or behind any value of its kind.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packet back if nothing stands there.
+    pub fn push(&mut self, at: At, packet: Packet) -> Result<(), Packet> {
+        match self.edge_at(at) {
+            Some(edge) => {
+                self.enqueue(edge, packet);
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
+    /// Pushes the packet to what stands behind `at`; counts it as [`UNCLAIMED`] if nothing does.
+    pub fn push_or_drop(&mut self, at: At, packet: Packet) {
+        if self.push(at, packet).is_err() {
+            self.drops.add(UNCLAIMED, 1);
+        }
+    }
+
+    /// Pushes the packet down to `link`: to its link layer, or from that to the device.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packet back if this layer does not stand above the link.
+    pub fn push_down(&mut self, link: LinkIndex, packet: Packet) -> Result<(), Packet> {
+        match self.edge(down_key(link)) {
+            Some(edge) => {
+                self.enqueue(edge, packet);
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
+    /// Drops the packet and counts it under `reason`.
+    pub fn drop(&mut self, reason: Reason, packet: Packet) {
+        drop(packet);
+        self.drops.add(reason, 1);
+    }
+
+    /// Counts something that is not a dropped packet, such as a table that was full.
+    pub fn count(&mut self, reason: Reason) {
+        self.drops.add(reason, 1);
+    }
+
+    fn edge_at(&mut self, at: At) -> Option<EdgeIndex> {
+        self.edge(at.key()).or_else(|| self.edge(at.any()?.key()))
+    }
+
+    fn edge(&mut self, key: u64) -> Option<EdgeIndex> {
+        if self.last.0 == key {
+            return Some(self.last.1);
+        }
+        let edge = self.wiring.edge_of(self.node, key)?;
+        self.last = (key, edge);
+        Some(edge)
+    }
+
+    fn enqueue(&mut self, edge: EdgeIndex, packet: Packet) {
+        let Some(queue) = self.queues.get_mut(edge.index()) else { return };
+        if queue.is_empty() {
+            self.ready.push(edge);
+        }
+        if queue.len() >= QUEUE_MAX {
+            self.drops.add(QUEUE_FULL, 1);
+            return;
+        }
+        queue.push(packet);
+    }
+}
+
+/// An event was lost because the control side had not fetched the earlier ones.
+pub const EVENTS_FULL: Reason = Reason("events-full");
+
+/// A group was not joined because there are too many.
+pub const GROUPS_FULL: Reason = Reason("groups-full");
+
+/// Events that wait for the control side at the most.
+const EVENTS_MAX: usize = 256;
+
+/// Packets that wait on one edge at the most: a batch of datagrams of 65,535 octets in fragments of
+/// 1,280.
+pub(crate) const QUEUE_MAX: usize = 4096;
+
+/// The number for lookup of the way down to a link.
+pub(crate) const fn down_key(link: LinkIndex) -> u64 {
+    (10 << 32) | link.0 as u64
+}
+
+/// The number that no position has.
+pub(crate) const NO_KEY: u64 = 0;

@@ -1,0 +1,49 @@
+//! The layer graph and the layers of the Internet protocol suite.
+//!
+//! A gateway is a [`Graph`]: [`Layer`]s joined by edges. A link gives it a batch of frames, each
+//! layer strips its header in place and pushes the packets on by a typed position ([`At`]): an
+//! EtherType, an IP protocol, a port. [`Handler`]s are attached at positions, before, instead of,
+//! after, or as a tap on the layer that stands there. What leaves the graph is given back per link.
+//! The graph opens no device, reads no clock and draws no randomness: all three are arguments.
+//!
+//! ```text
+//!            receive                                   transmit
+//!  link ──frame──▶ Ethernet ──ether:ipv4──▶ IPv4 ──down──▶ Ethernet ──frame──▶ link
+//!                     │                      │ │
+//!                     └──ether:arp──▶ ARP    │ └──error──▶ ICMPv4 ──▶ (IPv4, transmit)
+//!                                            └──ip:udp──▶ UDP ──udp:5683──▶ socket
+//! ```
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod counters;
+mod graph;
+mod groups;
+mod handler;
+mod host;
+mod icmpv6;
+mod ipv6;
+mod layer;
+mod paths;
+mod position;
+mod reassembly;
+mod socket;
+mod udp;
+mod wiring;
+
+pub use bucket::Bucket;
+pub use counters::{Counter, Drops, Reason};
+pub use graph::{Exit, Graph, Swap};
+pub use groups::{GROUPS_MAX, Groups};
+pub use handler::{Attachment, AttachmentId, Handler, Place, tap};
+pub use host::{
+    Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route, View,
+};
+pub use icmpv6::Icmpv6Layer;
+pub use ipv6::Ipv6Layer;
+pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};
+pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
+pub use position::{At, AtError, IcmpError, Side};
+pub use socket::{SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
+pub use udp::{UdpLayer, UdpSockets};
+pub use wiring::{Binding, NodeIndex, Plan, Target, Wiring, WiringError};

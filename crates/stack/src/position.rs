@@ -1,0 +1,264 @@
+//! Where in the graph something happens.
+
+use gatewright_wire::{EtherType, IpProtocol};
+use std::{fmt, num::ParseIntError, str::FromStr};
+
+/// Which way a packet travels.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Side {
+    /// From a link up.
+    #[default]
+    Receive,
+    /// Down to a link.
+    Transmit,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Receive => "receive",
+            Self::Transmit => "transmit",
+        })
+    }
+}
+
+/// An ICMP error that a layer asks for, named by cause; ICMPv4 and ICMPv6 each have their code.
+///
+/// The packet is pushed with its network header in front
+/// ([`restore_network`](gatewright_packet::Packet::restore_network)).
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum IcmpError {
+    /// No route to the destination.
+    NetworkUnreachable,
+    /// The neighbour does not answer.
+    HostUnreachable,
+    /// No layer for the protocol; the octet that names it is `parameter`.
+    ProtocolUnreachable,
+    /// No socket on the port.
+    PortUnreachable,
+    /// Too large for the next link, whose MTU is `parameter`.
+    TooBig,
+    /// Forbidden by configuration.
+    Prohibited,
+    /// The hop limit is spent.
+    HopLimit,
+    /// Fragments were missing when the time was over.
+    Reassembly,
+    /// A malformed header; the octet at fault is `parameter`.
+    BadHeader,
+    /// An IPv6 option that must be understood and is not; its octet is `parameter`.
+    BadOption,
+}
+
+/// A position in the graph: what the packets that pass there are.
+///
+/// Its text is the one of configuration and command line: `frame`, `ether:ipv4`, `ether:0x88b5`,
+/// `ip:udp`, `ip:89`, `udp:5683`, `tcp:80`, `label:100`, `dispatch:0x41`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum At {
+    /// Whole frames between a link and its link layer.
+    Frame,
+    /// Payloads of frames, by type.
+    EtherType(EtherType),
+    /// Payloads of IP packets of both families addressed to this host, by protocol.
+    IpProtocol(IpProtocol),
+    /// Payloads of UDP datagrams, by destination port.
+    UdpPort(u16),
+    /// Payloads of TCP segments, by destination port.
+    TcpPort(u16),
+    /// 6LoWPAN payloads, by dispatch octet.
+    Dispatch(u8),
+    /// Payloads of MPLS packets, by label.
+    Label(u32),
+    /// IP packets made by this host, on their way to their network layer: each has its IP header in
+    /// front, and goes out by `egress` if that is set already, else as the router says.
+    Local(EtherType),
+    /// IP packets whose next hop has no link address yet, by network layer.
+    Unresolved(EtherType),
+    /// Packets that ask for an ICMP error, by network layer and cause.
+    Error(EtherType, IcmpError),
+}
+
+impl At {
+    /// The position that stands for any value of this kind, for kinds that have one: a layer that
+    /// finds nothing behind the exact position pushes there. Port 0 is no port (RFC 6335 §6).
+    pub const fn any(self) -> Option<Self> {
+        match self {
+            Self::UdpPort(_) => Some(Self::UdpPort(0)),
+            Self::TcpPort(_) => Some(Self::TcpPort(0)),
+            _ => None,
+        }
+    }
+
+    /// A number for lookup, unique to the position.
+    pub(crate) const fn key(self) -> u64 {
+        let (kind, value) = match self {
+            Self::Frame => (1, 0),
+            Self::EtherType(EtherType(value)) => (2, value as u32),
+            Self::IpProtocol(IpProtocol(value)) => (3, value as u32),
+            Self::UdpPort(value) => (4, value as u32),
+            Self::TcpPort(value) => (5, value as u32),
+            Self::Dispatch(value) => (6, value as u32),
+            Self::Label(value) => (7, value),
+            Self::Unresolved(EtherType(value)) => (8, value as u32),
+            Self::Local(EtherType(value)) => (11, value as u32),
+            Self::Error(EtherType(value), error) => (9, ((error as u32) << 16) | value as u32),
+        };
+        (kind << 32) | value as u64
+    }
+}
+
+/// EtherTypes by name, as positions are written.
+const ETHER_NAMES: [(&str, EtherType); 5] = [
+    ("ipv4", EtherType::IPV4),
+    ("ipv6", EtherType::IPV6),
+    ("arp", EtherType::ARP),
+    ("vlan", EtherType::VLAN),
+    ("mpls", EtherType::MPLS),
+];
+
+/// IP protocols by name, as positions are written.
+const IP_NAMES: [(&str, IpProtocol); 6] = [
+    ("icmp", IpProtocol::ICMPV4),
+    ("igmp", IpProtocol::IGMP),
+    ("tcp", IpProtocol::TCP),
+    ("udp", IpProtocol::UDP),
+    ("icmpv6", IpProtocol::ICMPV6),
+    ("sctp", IpProtocol::SCTP),
+];
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ether = |f: &mut fmt::Formatter<'_>, ether: EtherType| match ETHER_NAMES
+            .iter()
+            .find(|(_, known)| *known == ether)
+        {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{:#06x}", ether.0),
+        };
+        match *self {
+            Self::Frame => f.write_str("frame"),
+            Self::EtherType(value) => {
+                f.write_str("ether:")?;
+                ether(f, value)
+            }
+            Self::IpProtocol(value) => match IP_NAMES.iter().find(|(_, known)| *known == value) {
+                Some((name, _)) => write!(f, "ip:{name}"),
+                None => write!(f, "ip:{}", value.0),
+            },
+            Self::UdpPort(port) => write!(f, "udp:{port}"),
+            Self::TcpPort(port) => write!(f, "tcp:{port}"),
+            Self::Dispatch(octet) => write!(f, "dispatch:{octet:#04x}"),
+            Self::Label(label) => write!(f, "label:{label}"),
+            Self::Local(value) => {
+                f.write_str("local:")?;
+                ether(f, value)
+            }
+            Self::Unresolved(value) => {
+                f.write_str("unresolved:")?;
+                ether(f, value)
+            }
+            Self::Error(value, error) => {
+                f.write_str("error:")?;
+                ether(f, value)?;
+                write!(f, ":{error:?}")
+            }
+        }
+    }
+}
+
+/// A text that names no position.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AtError {
+    /// The word before the colon is none of the kinds.
+    #[error(
+        "a position is `frame`, `ether:TYPE`, `ip:PROTOCOL`, `udp:PORT`, `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`"
+    )]
+    Kind,
+    /// The word behind the colon is neither a known name nor a number that fits.
+    #[error("behind the colon stands neither a known name nor a number that fits")]
+    Value,
+}
+
+impl From<ParseIntError> for AtError {
+    fn from(_: ParseIntError) -> Self {
+        Self::Value
+    }
+}
+
+impl FromStr for At {
+    type Err = AtError;
+
+    fn from_str(text: &str) -> Result<Self, AtError> {
+        if text == "frame" {
+            return Ok(Self::Frame);
+        }
+        let (kind, value) = text.split_once(':').ok_or(AtError::Kind)?;
+        let port = || u16::try_from(number(value)?).map_err(|_| AtError::Value);
+        match kind {
+            "ether" => named(&ETHER_NAMES, value, |n| u16::try_from(n).ok().map(EtherType))
+                .map(Self::EtherType),
+            "ip" => named(&IP_NAMES, value, |n| u8::try_from(n).ok().map(IpProtocol))
+                .map(Self::IpProtocol),
+            "udp" => port().map(Self::UdpPort),
+            "tcp" => port().map(Self::TcpPort),
+            "label" => match number(value)? {
+                label @ ..=LABEL_MAX => Ok(Self::Label(label)),
+                _ => Err(AtError::Value),
+            },
+            "dispatch" => {
+                u8::try_from(number(value)?).map(Self::Dispatch).map_err(|_| AtError::Value)
+            }
+            _ => Err(AtError::Kind),
+        }
+    }
+}
+
+/// The largest MPLS label: 20 bits (RFC 3032 §2.1).
+const LABEL_MAX: u32 = 0xf_ffff;
+
+fn named<T: Copy>(
+    names: &[(&str, T)],
+    value: &str,
+    of: impl Fn(u32) -> Option<T>,
+) -> Result<T, AtError> {
+    if let Some((_, known)) = names.iter().find(|(name, _)| *name == value) {
+        return Ok(*known);
+    }
+    of(number(value)?).ok_or(AtError::Value)
+}
+
+fn number(text: &str) -> Result<u32, ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_reads_as_it_is_written() {
+        for text in [
+            "frame",
+            "ether:ipv4",
+            "ether:0x88b5",
+            "ip:udp",
+            "ip:89",
+            "udp:5683",
+            "tcp:80",
+            "label:1048575",
+            "dispatch:0x41",
+        ] {
+            assert_eq!(text.parse::<At>().map(|at| at.to_string()), Ok(text.to_owned()));
+        }
+        for text in
+            ["", "ether", "ether:", "ether:0x10000", "ip:256", "udp:-1", "label:1048576", "port:1"]
+        {
+            assert!(text.parse::<At>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! UDP sockets of this stack, shaped like `std::net::UdpSocket`, for applications on their own
+//! threads.
+//!
+//! A socket and the UDP layer share two bounded rings. Received datagrams travel as parcels, so
+//! their octets are not copied until the application reads them; datagrams to send travel in
+//! buffers that come back for the next one. The worker only ever tries: a full ring drops the
+//! datagram and counts it, and nobody waits for an application.
+
+use crate::Counter;
+use gatewright_packet::{LinkIndex, Parcel};
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicIsize, Ordering},
+        mpsc::{
+            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
+            sync_channel,
+        },
+    },
+    time::Duration,
+};
+
+/// Datagrams that wait in each direction of a socket at the most.
+pub const SOCKET_QUEUE_MAX: usize = 512;
+
+/// Sockets of a stack at the most.
+pub const SOCKETS_MAX: usize = 4096;
+
+/// First of the ports that are given out when an application asks for any (RFC 6335 §6).
+const EPHEMERAL_FIRST: u16 = 49_152;
+
+/// Octets of a UDP datagram's payload at the most: what its 16-bit length leaves beside 8 of header.
+const PAYLOAD_MAX: usize = 65_527;
+
+/// Lets whoever drives the stack know that a socket has something to send.
+pub trait Wake: Send + Sync {
+    /// Wakes the worker if it sleeps; cheap if it does not.
+    fn wake(&self);
+}
+
+/// A received datagram on its way to the application.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) link: LinkIndex,
+    pub(crate) outcome: Result<Parcel, io::ErrorKind>,
+}
+
+/// A datagram on its way to the UDP layer.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) to: SocketAddr,
+    pub(crate) octets: Vec<u8>,
+}
+
+/// The UDP layer's half of a socket.
+#[derive(Debug)]
+pub(crate) struct SocketEnd {
+    pub(crate) id: u32,
+    pub(crate) local: SocketAddr,
+    pub(crate) deliveries: SyncSender<Delivery>,
+    pub(crate) departures: Receiver<Departure>,
+    pub(crate) used: SyncSender<Vec<u8>>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl SocketEnd {
+    /// Hands a datagram or an error to the application; gives it back if its ring is full.
+    pub(crate) fn deliver(&self, delivery: Delivery) -> Result<(), Delivery> {
+        // Counted after it is there: whoever reads as many as were counted never waits.
+        match self.deliveries.try_send(delivery) {
+            Ok(()) => {
+                self.shared.waiting.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
+            Err(TrySendError::Full(delivery) | TrySendError::Disconnected(delivery)) => {
+                self.shared.overflow.add(1);
+                Err(delivery)
+            }
+        }
+    }
+
+    /// The next datagram to send.
+    pub(crate) fn depart(&self) -> Option<Departure> {
+        self.departures.try_recv().ok()
+    }
+}
+
+/// What both halves of a socket see.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Datagrams that wait to be read; below zero between a fast read and its count.
+    waiting: AtomicIsize,
+    /// Datagrams dropped because the application did not read.
+    overflow: Counter,
+}
+
+/// What the UDP layer is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Open(SocketEnd),
+    Close(u32),
+    Join(u32, IpAddr, LinkIndex),
+    Leave(u32, IpAddr, LinkIndex),
+}
+
+/// What is known of the sockets on the application side.
+#[derive(Debug, Default)]
+struct Registry {
+    next_id: u32,
+    next_ephemeral: u16,
+    bound: HashMap<u32, SocketAddr>,
+}
+
+impl Registry {
+    /// Whether a socket on `address` would stand where another does.
+    fn clashes(&self, address: SocketAddr) -> bool {
+        self.bound.values().any(|other| {
+            other.port() == address.port()
+                && (other.ip() == address.ip()
+                    || (other.is_ipv4() == address.is_ipv4()
+                        && (other.ip().is_unspecified() || address.ip().is_unspecified())))
+        })
+    }
+
+    fn any_port(&mut self, ip: IpAddr) -> Option<SocketAddr> {
+        for _ in EPHEMERAL_FIRST..=u16::MAX {
+            let port = self.next_ephemeral.max(EPHEMERAL_FIRST);
+            self.next_ephemeral = port.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
+            let address = SocketAddr::new(ip, port);
+            if !self.clashes(address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+}
+
+/// Opens sockets of one stack; clones open sockets of the same.
+#[derive(Clone)]
+pub struct Sockets {
+    registry: Arc<Mutex<Registry>>,
+    commands: Sender<Command>,
+    /// Set when the UDP layer has something to look at.
+    work: Arc<AtomicBool>,
+    wake: Arc<dyn Wake>,
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sockets({} bound)", self.registry().bound.len())
+    }
+}
+
+/// The UDP layer's end of [`Sockets`].
+#[derive(Debug)]
+pub(crate) struct SocketsEnd {
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) work: Arc<AtomicBool>,
+}
+
+impl Sockets {
+    /// Sockets whose worker is woken by `wake`, and the end for the UDP layer.
+    pub(crate) fn new(wake: Arc<dyn Wake>) -> (Self, SocketsEnd) {
+        let (commands, end) = channel();
+        let work = Arc::new(AtomicBool::new(false));
+        let sockets = Self { registry: Arc::default(), commands, work: work.clone(), wake };
+        (sockets, SocketsEnd { commands: end, work })
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    /// Opens a socket on `local`; port 0 asks for any free one, an unspecified address for all of
+    /// the host's addresses of that family.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if another socket has the port; `OutOfMemory` beyond [`SOCKETS_MAX`];
+    /// `NotConnected` if the stack has ended.
+    pub fn bind(&self, local: SocketAddr) -> io::Result<UdpSocket> {
+        let mut registry = self.registry();
+        if registry.bound.len() >= SOCKETS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let local = match local.port() {
+            0 => registry.any_port(local.ip()).ok_or(io::ErrorKind::AddrInUse)?,
+            _ if registry.clashes(local) => return Err(io::ErrorKind::AddrInUse.into()),
+            _ => local,
+        };
+        let id = registry.next_id;
+        registry.next_id = id.wrapping_add(1);
+        registry.bound.insert(id, local);
+        drop(registry);
+        let (deliveries, received) = sync_channel(SOCKET_QUEUE_MAX);
+        let (departing, departures) = sync_channel(SOCKET_QUEUE_MAX);
+        let (used, buffers) = sync_channel(SOCKET_QUEUE_MAX);
+        let shared = Arc::new(Shared::default());
+        let end = SocketEnd { id, local, deliveries, departures, used, shared: shared.clone() };
+        let socket = UdpSocket {
+            id,
+            local,
+            sockets: self.clone(),
+            received: Mutex::new(received),
+            buffers: Mutex::new(buffers),
+            patience: Mutex::new(Patience::Forever),
+            departing,
+            peer: Mutex::new(None),
+            shared,
+        };
+        self.tell(Command::Open(end))?;
+        Ok(socket)
+    }
+
+    fn tell(&self, command: Command) -> io::Result<()> {
+        self.commands.send(command).map_err(|_| io::ErrorKind::NotConnected)?;
+        self.poke();
+        Ok(())
+    }
+
+    fn poke(&self) {
+        // One wake-up covers everything until the layer has looked.
+        if !self.work.swap(true, Ordering::AcqRel) {
+            self.wake.wake();
+        }
+    }
+}
+
+/// How long a read waits.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Forever,
+    For(Duration),
+    Never,
+}
+
+/// A UDP socket of this stack.
+#[derive(Debug)]
+pub struct UdpSocket {
+    id: u32,
+    local: SocketAddr,
+    sockets: Sockets,
+    received: Mutex<Receiver<Delivery>>,
+    buffers: Mutex<Receiver<Vec<u8>>>,
+    patience: Mutex<Patience>,
+    departing: SyncSender<Departure>,
+    peer: Mutex<Option<SocketAddr>>,
+    shared: Arc<Shared>,
+}
+
+impl UdpSocket {
+    /// Opens a socket on `local`, as [`Sockets::bind`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Sockets::bind`].
+    pub fn bind(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
+        sockets.bind(local)
+    }
+
+    /// The address it is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Talks to `peer` only: [`Self::send`] goes there, datagrams of others are not seen.
+    pub fn connect(&self, peer: SocketAddr) {
+        *lock(&self.peer) = Some(peer);
+    }
+
+    /// How long a read waits; forever if `None`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) {
+        *lock(&self.patience) = timeout.map_or(Patience::Forever, Patience::For);
+    }
+
+    /// Whether a read that finds nothing says `WouldBlock` at once, or waits forever.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        *lock(&self.patience) = if nonblocking { Patience::Never } else { Patience::Forever };
+    }
+
+    /// How many datagrams wait to be read: as many reads will not block. This is the counter that
+    /// a cross-layer gateway reads before it merges.
+    pub fn waiting(&self) -> usize {
+        usize::try_from(self.shared.waiting.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// How many datagrams were dropped because they were not read in time.
+    pub fn overflow(&self) -> u64 {
+        self.shared.overflow.get()
+    }
+
+    /// Receives the datagrams of `group` on `link`.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if the stack has ended.
+    pub fn join_multicast(&self, group: IpAddr, link: LinkIndex) -> io::Result<()> {
+        self.sockets.tell(Command::Join(self.id, group, link))
+    }
+
+    /// Receives the datagrams of `group` on `link` no longer.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if the stack has ended.
+    pub fn leave_multicast(&self, group: IpAddr, link: LinkIndex) -> io::Result<()> {
+        self.sockets.tell(Command::Leave(self.id, group, link))
+    }
+
+    /// Reads a datagram into `buffer`, cut to its length; gives its octets and its sender.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if none came in time; `ConnectionRefused` and the like if an earlier datagram
+    /// was answered by an ICMP error; `NotConnected` if the stack has ended.
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        loop {
+            let delivery = self.next()?;
+            self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+            if lock(&self.peer).is_some_and(|peer| peer != delivery.from) {
+                continue;
+            }
+            let packet = delivery.outcome?.into_packet();
+            let octets = packet.octets();
+            let len = octets.len().min(buffer.len());
+            for (to, from) in buffer.iter_mut().zip(octets) {
+                *to = *from;
+            }
+            return Ok((len, delivery.from));
+        }
+    }
+
+    /// Reads a datagram, as [`Self::recv_from`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::recv_from`].
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    fn next(&self) -> io::Result<Delivery> {
+        let patience = *lock(&self.patience);
+        let received = lock(&self.received);
+        let nothing = io::Error::from(io::ErrorKind::WouldBlock);
+        let ended = io::Error::from(io::ErrorKind::NotConnected);
+        match patience {
+            Patience::Forever => received.recv().map_err(|_| ended),
+            Patience::For(timeout) => received.recv_timeout(timeout).map_err(|error| match error {
+                RecvTimeoutError::Timeout => nothing,
+                RecvTimeoutError::Disconnected => ended,
+            }),
+            Patience::Never => received.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => nothing,
+                TryRecvError::Disconnected => ended,
+            }),
+        }
+    }
+
+    /// Sends `octets` to `to`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for more octets than a datagram holds; `WouldBlock` if the worker does not
+    /// keep up; `NotConnected` if the stack has ended.
+    pub fn send_to(&self, octets: &[u8], to: SocketAddr) -> io::Result<usize> {
+        if octets.len() > PAYLOAD_MAX || to.is_ipv4() != self.local.is_ipv4() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut buffer = lock(&self.buffers).try_recv().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(octets);
+        match self.departing.try_send(Departure { to, octets: buffer }) {
+            Ok(()) => {
+                self.sockets.poke();
+                Ok(octets.len())
+            }
+            Err(TrySendError::Full(_)) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TrySendError::Disconnected(_)) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Sends `octets` to the peer of [`Self::connect`].
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` without a peer, else as [`Self::send_to`].
+    pub fn send(&self, octets: &[u8]) -> io::Result<usize> {
+        let peer = *lock(&self.peer);
+        self.send_to(octets, peer.ok_or(io::ErrorKind::NotConnected)?)
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        self.sockets.registry().bound.remove(&self.id);
+        // With the stack gone there is nobody left to tell.
+        let _gone = self.sockets.tell(Command::Close(self.id));
+    }
+}
+
+/// A poisoned lock guards plain values here, which are as good as before.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The unspecified address of the family of `ip`.
+pub(crate) const fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}

@@ -1,0 +1,286 @@
+//! Which edge leads where: made beside the running graph and swapped in between two batches.
+
+use crate::{At, Attachment, AttachmentId, Counter, Place, Side, layer::down_key};
+use gatewright_packet::LinkIndex;
+use std::sync::Arc;
+
+/// Which layer of a graph.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct NodeIndex(pub(crate) u16);
+
+impl NodeIndex {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Which edge of a wiring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct EdgeIndex(pub(crate) u16);
+
+impl EdgeIndex {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Where an edge ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Target {
+    /// At a layer, from below or from above as the edge's side says.
+    Layer(NodeIndex),
+    /// At the device of a link.
+    Device(LinkIndex),
+    /// Nowhere: packets that no handler took are dropped and counted.
+    Nothing,
+}
+
+/// One way that packets can go, from a layer or from a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Binding {
+    /// The layer it leaves; `None` for frames from the device of `link`.
+    pub from: Option<NodeIndex>,
+    /// The position, by which handlers find it.
+    pub at: At,
+    /// Which way the packets travel.
+    pub side: Side,
+    /// The one link whose packets go here, if it is one link's.
+    pub link: Option<LinkIndex>,
+    /// Where it leads.
+    pub to: Target,
+}
+
+impl Binding {
+    /// The number by which [`crate::Out`] finds the edge.
+    fn key(&self) -> u64 {
+        match (self.side, self.link) {
+            (Side::Transmit, Some(link)) => down_key(link),
+            _ => self.at.key(),
+        }
+    }
+}
+
+/// The layers and ways of a graph without any handler: what a wiring is compiled from.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    nodes: Vec<(&'static str, Option<LinkIndex>)>,
+    bindings: Vec<(Binding, Counter)>,
+}
+
+/// Why a plan or an attachment cannot be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WiringError {
+    /// No packet can pass where the handler was to stand.
+    #[error("nothing passes {0}: no layer pushes packets there")]
+    NoSuchPosition(Attachment),
+    /// More edges than a wiring can have.
+    #[error("a graph has at most {EDGES_MAX} edges")]
+    TooManyEdges,
+}
+
+/// Edges of a wiring at the most.
+const EDGES_MAX: usize = 4096;
+
+impl Plan {
+    /// Adds a layer; `link` names the one link it stands on, if it is one link's.
+    pub fn add(&mut self, name: &'static str, link: Option<LinkIndex>) -> NodeIndex {
+        let index = u16::try_from(self.nodes.len()).unwrap_or(u16::MAX);
+        self.nodes.push((name, link));
+        NodeIndex(index)
+    }
+
+    /// Adds a way; one that leaves the same layer by the same position replaces the earlier.
+    pub fn bind(&mut self, binding: Binding) {
+        let same = |&(old, _): &(Binding, Counter)| {
+            old.from == binding.from
+                && old.key() == binding.key()
+                && old.side == binding.side
+                && (binding.from.is_some() || old.link == binding.link)
+        };
+        self.bindings.retain(|old| !same(old));
+        self.bindings.push((binding, Counter::default()));
+    }
+
+    /// The layers with the link each stands on.
+    pub fn layers(&self) -> impl Iterator<Item = (NodeIndex, &'static str, Option<LinkIndex>)> {
+        (0..).map(NodeIndex).zip(&self.nodes).map(|(index, &(name, link))| (index, name, link))
+    }
+
+    /// The ways with the packets that went each.
+    pub fn ways(&self) -> impl Iterator<Item = (&Binding, u64)> {
+        self.bindings.iter().map(|(binding, counter)| (binding, counter.get()))
+    }
+
+    /// The wiring of this plan with `attachments`, in the order they were attached.
+    ///
+    /// A handler may stand where a layer pushes packets that no other layer takes: its position is
+    /// then bound to nothing, and the layer that demultiplexes there finds it.
+    ///
+    /// # Errors
+    ///
+    /// [`WiringError`] if an attachment's position is on no way, or there are too many ways.
+    pub fn wire(&self, attachments: &[(AttachmentId, Attachment)]) -> Result<Wiring, WiringError> {
+        let mut edges: Vec<Edge> = (self.bindings.iter())
+            .map(|(binding, packets)| Edge::new(*binding, packets.clone()))
+            .collect();
+        for &(_, attachment) in attachments {
+            open(attachment, &mut edges)?;
+        }
+        for &(id, attachment) in attachments {
+            attach(id, attachment, &mut edges);
+        }
+        if edges.len() > EDGES_MAX {
+            return Err(WiringError::TooManyEdges);
+        }
+        Ok(Wiring::index(edges, self.nodes.len()))
+    }
+}
+
+/// Makes sure that something passes where `attachment` stands.
+fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError> {
+    if edges.iter().any(|edge| edge.passes(attachment)) {
+        return Ok(());
+    }
+    // Nobody takes just these packets. The layers that could push them are those that push to
+    // positions of the same kind; they go where the layer's packets for any value go, if there
+    // is such a way, and otherwise nowhere.
+    let kind = std::mem::discriminant(&attachment.at);
+    let mut froms: Vec<_> = (edges.iter().map(|edge| edge.binding))
+        .filter(|way| {
+            std::mem::discriminant(&way.at) == kind
+                && (way.side, attachment.side) == (Side::Receive, Side::Receive)
+                && shares_link(way.link, attachment.link)
+        })
+        .map(|way| (way.from, way.link))
+        .collect();
+    froms.sort_unstable();
+    froms.dedup();
+    if froms.is_empty() {
+        return Err(WiringError::NoSuchPosition(attachment));
+    }
+    for (from, link) in froms {
+        let any = |edge: &&Edge| {
+            edge.binding.from == from
+                && Some(edge.binding.at) == attachment.at.any()
+                && edge.binding.side == Side::Receive
+        };
+        let to = edges.iter().find(any).map_or(Target::Nothing, |edge| edge.binding.to);
+        let binding = Binding { from, at: attachment.at, side: Side::Receive, link, to };
+        edges.push(Edge::new(binding, Counter::default()));
+    }
+    Ok(())
+}
+
+/// Whether packets of both can be the same.
+fn shares_link(one: Option<LinkIndex>, other: Option<LinkIndex>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
+/// Puts the handler's id on each edge it stands on.
+fn attach(id: AttachmentId, attachment: Attachment, edges: &mut [Edge]) {
+    let behind: Vec<NodeIndex> = (edges.iter())
+        .filter(|edge| edge.passes(attachment))
+        .filter_map(|edge| match edge.binding.to {
+            Target::Layer(node) => Some(node),
+            Target::Device(_) | Target::Nothing => None,
+        })
+        .collect();
+    for edge in edges {
+        let stands = match attachment.place {
+            Place::After => {
+                edge.binding.from.is_some_and(|from| behind.contains(&from))
+                    && edge.binding.side == attachment.side
+            }
+            _ => edge.passes(attachment),
+        };
+        if stands {
+            // A link-bound edge carries only that link's packets: no need to look at each.
+            let only = attachment.link.filter(|_| edge.binding.link.is_none());
+            let post = Post { id, place: attachment.place, only };
+            // After the layer comes before what the next layer's handlers see.
+            let order = |place: Place| match place {
+                Place::After => 0,
+                Place::Before => 1,
+                Place::Tap => 2,
+                Place::Instead => 3,
+            };
+            let position =
+                edge.posts.partition_point(|other| order(other.place) <= order(post.place));
+            edge.posts.insert(position, post);
+        }
+    }
+}
+
+/// A handler on an edge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post {
+    pub(crate) id: AttachmentId,
+    pub(crate) place: Place,
+    /// Only packets of this link.
+    pub(crate) only: Option<LinkIndex>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    pub(crate) binding: Binding,
+    pub(crate) posts: Vec<Post>,
+    pub(crate) packets: Counter,
+}
+
+impl Edge {
+    fn new(binding: Binding, packets: Counter) -> Self {
+        Self { binding, posts: Vec::new(), packets }
+    }
+
+    fn passes(&self, attachment: Attachment) -> bool {
+        let binding = &self.binding;
+        binding.at == attachment.at
+            && binding.side == attachment.side
+            && shares_link(binding.link, attachment.link)
+    }
+}
+
+/// A compiled [`Plan`] with its handlers' places: immutable, and sent to the worker whole.
+#[derive(Clone, Debug)]
+pub struct Wiring {
+    pub(crate) edges: Arc<[Edge]>,
+    /// For each layer its edges by key, sorted.
+    by_key: Vec<Vec<(u64, EdgeIndex)>>,
+    /// For each link the edge of its received frames.
+    entries: Vec<Option<EdgeIndex>>,
+}
+
+impl Wiring {
+    fn index(edges: Vec<Edge>, nodes: usize) -> Self {
+        let mut by_key = vec![Vec::new(); nodes];
+        let mut entries = Vec::new();
+        for (index, edge) in (0..).map(EdgeIndex).zip(&edges) {
+            let binding = &edge.binding;
+            if let Some(keys) = binding.from.and_then(|from| by_key.get_mut(from.index())) {
+                keys.push((binding.key(), index));
+            } else if let Some(link) = binding.link {
+                if entries.len() <= link.index() {
+                    entries.resize(link.index() + 1, None);
+                }
+                if let Some(entry) = entries.get_mut(link.index()) {
+                    *entry = Some(index);
+                }
+            }
+        }
+        for keys in &mut by_key {
+            keys.sort_unstable_by_key(|&(key, _)| key);
+        }
+        Self { edges: edges.into(), by_key, entries }
+    }
+
+    pub(crate) fn edge_of(&self, node: usize, key: u64) -> Option<EdgeIndex> {
+        let keys = self.by_key.get(node)?;
+        let found = keys.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+        keys.get(found).map(|&(_, edge)| edge)
+    }
+
+    pub(crate) fn entry(&self, link: LinkIndex) -> Option<EdgeIndex> {
+        self.entries.get(link.index()).copied().flatten()
+    }
+}

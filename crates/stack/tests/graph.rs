@@ -1,0 +1,258 @@
+//! The graph by itself, with layers of two octets: a type and a payload.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_stack::{
+    At, Attachment, AttachmentId, Binding, Counter, Graph, Handler, Host, Layer, Out, Place, Plan,
+    Reason, Side, Swap, Target, UNCLAIMED, View, WiringError, tap,
+};
+use gatewright_wire::EtherType;
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+const LAN: LinkIndex = LinkIndex(0);
+const WAN: LinkIndex = LinkIndex(1);
+const ODD: Reason = Reason("odd");
+
+/// Demultiplexes by its first octet; sends down what comes from above.
+struct Demux(LinkIndex);
+
+impl Layer for Demux {
+    fn name(&self) -> &'static str {
+        "demux"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for mut packet in batch.drain() {
+            let kind = u16::from(packet.octets()[0]);
+            packet.strip(1);
+            packet.meta_mut().ingress = self.0;
+            out.push_or_drop(At::EtherType(EtherType(kind)), packet);
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            out.push_down(self.0, packet).unwrap();
+        }
+    }
+}
+
+/// Sends every packet to the other link, after it wrote an `x` in front; drops `!`.
+struct Cross;
+
+impl Layer for Cross {
+    fn name(&self) -> &'static str {
+        "cross"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for mut packet in batch.drain() {
+            if packet.octets() == b"!" {
+                out.drop(ODD, packet);
+                continue;
+            }
+            packet.prepend(b"x").unwrap();
+            let egress = if packet.meta().ingress == LAN { WAN } else { LAN };
+            packet.meta_mut().egress = egress;
+            out.push_down(egress, packet).unwrap();
+        }
+    }
+
+    fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
+}
+
+const CROSSED: At = At::EtherType(EtherType(b'c' as u16));
+
+fn plan() -> Plan {
+    let mut plan = Plan::default();
+    let cross = plan.add("cross", None);
+    for link in [LAN, WAN] {
+        let demux = plan.add("demux", Some(link));
+        let up = |from, at, to| Binding { from, at, side: Side::Receive, link: Some(link), to };
+        let down = |from, at, to| Binding { from, at, side: Side::Transmit, link: Some(link), to };
+        plan.bind(up(None, At::Frame, Target::Layer(demux)));
+        plan.bind(up(Some(demux), CROSSED, Target::Layer(cross)));
+        plan.bind(down(Some(cross), CROSSED, Target::Layer(demux)));
+        plan.bind(down(Some(demux), At::Frame, Target::Device(link)));
+    }
+    plan
+}
+
+fn view() -> View {
+    Host::new(16).unwrap().view()
+}
+
+type Attached = (AttachmentId, Attachment, Box<dyn Handler>);
+
+fn graph_with(attached: Vec<Attached>) -> (Plan, Graph) {
+    let plan = plan();
+    let layers: Vec<Box<dyn Layer>> =
+        vec![Box::new(Cross), Box::new(Demux(LAN)), Box::new(Demux(WAN))];
+    let frames = Rc::new(Pool::new(256, CHUNK_SIZE).unwrap());
+    let datagrams = Rc::new(Pool::new(1, CHUNK_SIZE_DATAGRAM).unwrap());
+    let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), view(), frames, datagrams);
+    let records: Vec<_> = attached.iter().map(|&(id, at, _)| (id, at)).collect();
+    let wiring = plan.wire(&records).unwrap();
+    let handlers = attached.into_iter().map(|(id, _, handler)| (id, handler, Counter::default()));
+    graph.swap(Swap { wiring, handlers: handlers.collect() });
+    (plan, graph)
+}
+
+/// What leaves the graph when `frames` come by the LAN.
+fn through(graph: &mut Graph, frames: &[&[u8]]) -> Vec<(LinkIndex, Vec<u8>)> {
+    let mut batch = Batch::default();
+    for frame in frames {
+        batch.push(graph.frames().packet_of(frame).unwrap()).unwrap();
+    }
+    let mut sent = Vec::new();
+    let mut exit = |link: LinkIndex, batch: &mut Batch| {
+        sent.extend(batch.drain().map(|packet| (link, packet.octets().to_vec())));
+    };
+    graph.receive(LAN, &mut batch, Duration::ZERO, &mut exit);
+    sent
+}
+
+fn counting(seen: &Arc<AtomicUsize>) -> Box<dyn Handler> {
+    let seen = seen.clone();
+    tap(move |batch| {
+        seen.fetch_add(batch.len(), Ordering::Relaxed);
+    })
+}
+
+fn on(at: At, side: Side, place: Place) -> Attachment {
+    Attachment { at, side, place, link: None }
+}
+
+#[test]
+fn frames_go_up_across_and_down_and_nothing_is_lost_uncounted() {
+    let (plan, mut graph) = graph_with(Vec::new());
+    let sent = through(&mut graph, &[b"ca", b"c!", b"?b", b"cd"]);
+    assert_eq!(sent, [(WAN, b"xa".to_vec()), (WAN, b"xd".to_vec())]);
+    let drops: Vec<_> = plan
+        .layers()
+        .map(|(node, ..)| graph.drops_of(node).unwrap().iter().collect::<Vec<_>>())
+        .collect();
+    assert_eq!(drops, [vec![(ODD.0, 1)], vec![(UNCLAIMED.0, 1)], vec![]]);
+    let frames: Vec<u64> = plan.ways().map(|(_, packets)| packets).collect();
+    assert_eq!(frames, [4, 3, 0, 0, 0, 0, 2, 2]);
+    assert_eq!(graph.frames().available(), 256, "every chunk is home");
+}
+
+#[test]
+fn each_place_sees_what_its_name_says() {
+    let cases: [(Place, Side, &[&[u8]], usize); 5] = [
+        (Place::Tap, Side::Receive, &[b"xa", b"xb"], 3),
+        (Place::Before, Side::Receive, &[b"xa", b"xb"], 3),
+        (Place::Instead, Side::Receive, &[], 3),
+        (Place::After, Side::Transmit, &[b"xa", b"xb"], 2),
+        (Place::Tap, Side::Transmit, &[b"xa", b"xb"], 2),
+    ];
+    for (place, side, expected, count) in cases {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let at = on(CROSSED, side, place);
+        let (_, mut graph) = graph_with(vec![(AttachmentId(1), at, counting(&seen))]);
+        let sent = through(&mut graph, &[b"ca", b"c!", b"cb"]);
+        let sent: Vec<&[u8]> = sent.iter().map(|(_, octets)| &octets[..]).collect();
+        assert_eq!(sent, expected, "{at}");
+        assert_eq!(seen.load(Ordering::Relaxed), count, "{at}");
+    }
+}
+
+#[test]
+fn a_handler_may_change_and_take_packets() {
+    let shout = |batch: &mut Batch| {
+        batch.retain(|packet| {
+            packet.octets_mut().make_ascii_uppercase();
+            packet.octets() != b"B"
+        });
+    };
+    let at = on(CROSSED, Side::Receive, Place::Before);
+    let (_, mut graph) = graph_with(vec![(AttachmentId(1), at, Box::new(shout))]);
+    assert_eq!(through(&mut graph, &[b"ca", b"cb"]), [(WAN, b"xA".to_vec())]);
+}
+
+#[test]
+fn a_handler_of_one_link_sees_no_other() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    for (link, expected) in [(WAN, 0), (LAN, 2)] {
+        let at = Attachment { link: Some(link), ..on(CROSSED, Side::Receive, Place::Tap) };
+        let (_, mut graph) = graph_with(vec![(AttachmentId(1), at, counting(&seen))]);
+        through(&mut graph, &[b"ca", b"cb"]);
+        assert_eq!(seen.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[test]
+fn a_handler_may_claim_what_no_layer_takes() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let at = on(At::EtherType(EtherType(u16::from(b'?'))), Side::Receive, Place::Instead);
+    let (_, mut graph) = graph_with(vec![(AttachmentId(1), at, counting(&seen))]);
+    through(&mut graph, &[b"?b", b"?c"]);
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_position_where_nothing_passes_is_refused() {
+    let at = on(At::Label(7), Side::Receive, Place::Tap);
+    assert_eq!(plan().wire(&[(AttachmentId(1), at)]).unwrap_err(), WiringError::NoSuchPosition(at));
+}
+
+#[test]
+fn a_swap_keeps_counts_and_gives_back_what_is_detached() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let at = on(CROSSED, Side::Receive, Place::Tap);
+    let (plan, mut graph) = graph_with(vec![(AttachmentId(1), at, counting(&seen))]);
+    for swaps in 0..100 {
+        let both = [(AttachmentId(1), at), (AttachmentId(2 + swaps), at)];
+        let handlers = vec![(AttachmentId(2 + swaps), counting(&seen), Counter::default())];
+        let back = graph.swap(Swap { wiring: plan.wire(&both).unwrap(), handlers });
+        assert_eq!(back.handlers.len(), usize::from(swaps > 0));
+        assert_eq!(through(&mut graph, &[b"ca"]).len(), 1);
+    }
+    assert_eq!(seen.load(Ordering::Relaxed), 200);
+    let crossed = plan.ways().find(|(way, _)| way.at == CROSSED).unwrap().1;
+    assert_eq!(crossed, 100, "the count of a way goes on over swaps");
+}
+
+#[test]
+fn a_full_batch_passes_whole() {
+    let (_, mut graph) = graph_with(Vec::new());
+    let frames = [b"ca".as_slice(); BATCH_MAX];
+    assert_eq!(through(&mut graph, &frames).len(), BATCH_MAX);
+}
+
+/// Two layers that send each packet to one another forever.
+#[test]
+fn a_loop_between_layers_ends_and_is_counted() {
+    struct Bounce;
+    impl Layer for Bounce {
+        fn name(&self) -> &'static str {
+            "bounce"
+        }
+        fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+            for packet in batch.drain() {
+                out.push_or_drop(CROSSED, packet);
+            }
+        }
+        fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
+    }
+    let mut plan = Plan::default();
+    let (one, two) = (plan.add("bounce", None), plan.add("bounce", None));
+    let way = |from, at, to| Binding { from, at, side: Side::Receive, link: None, to };
+    plan.bind(Binding { link: Some(LAN), ..way(None, At::Frame, Target::Layer(one)) });
+    plan.bind(way(Some(one), CROSSED, Target::Layer(two)));
+    plan.bind(way(Some(two), CROSSED, Target::Layer(one)));
+    let frames = Rc::new(Pool::new(4, CHUNK_SIZE).unwrap());
+    let datagrams = Rc::new(Pool::new(1, CHUNK_SIZE_DATAGRAM).unwrap());
+    let layers: Vec<Box<dyn Layer>> = vec![Box::new(Bounce), Box::new(Bounce)];
+    let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), view(), frames, datagrams);
+    assert_eq!(through(&mut graph, &[b"c", b"c"]), []);
+    assert_eq!(graph.drops().get(Reason("loop")), 2);
+}

@@ -70,6 +70,15 @@ pub enum Usage {
     Conditional,
 }
 
+impl Usage {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Discovery => 1,
+            Self::Conditional => 2,
+        }
+    }
+}
+
 /// How conditions of different kinds combine (m2m:filterOperation).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Combine {
@@ -80,6 +89,16 @@ pub enum Combine {
     Or,
     /// 3: an odd number of them holds.
     Xor,
+}
+
+impl Combine {
+    const fn number(self) -> u8 {
+        match self {
+            Self::And => 1,
+            Self::Or => 2,
+            Self::Xor => 3,
+        }
+    }
 }
 
 impl Filter {
@@ -123,6 +142,60 @@ impl Filter {
             _ => self.attributes.push((name.to_owned(), value.to_owned())),
         }
         Ok(())
+    }
+
+    /// The criteria by their short names, as [`Self::set`] takes them.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = Vec::new();
+        let mut push = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
+        push("fu", self.usage.map(|usage| usage.number().to_string()));
+        push("fo", (self.operation != Combine::And).then(|| self.operation.number().to_string()));
+        for (name, time) in [
+            ("crb", self.created_before),
+            ("cra", self.created_after),
+            ("ms", self.modified_since),
+            ("us", self.unmodified_since),
+            ("exb", self.expire_before),
+            ("exa", self.expire_after),
+        ] {
+            push(name, time.map(|time| time.to_string()));
+        }
+        for (name, number) in [
+            ("sts", self.state_smaller),
+            ("stb", self.state_bigger),
+            ("sza", self.size_above),
+            ("szb", self.size_below),
+        ] {
+            push(name, number.map(|number| number.to_string()));
+        }
+        for (name, count) in [("lim", self.limit), ("ofst", self.offset), ("lvl", self.level)] {
+            push(name, count.map(|count| count.to_string()));
+        }
+        for (name, kinds) in
+            [("ty", &self.kinds), ("chty", &self.child_kinds), ("pty", &self.parent_kinds)]
+        {
+            let words: Vec<String> = kinds.iter().map(u16::to_string).collect();
+            push(name, (!words.is_empty()).then(|| words.join("+")));
+        }
+        for (name, words) in [
+            ("lbl", &self.labels),
+            ("clbl", &self.child_labels),
+            ("palb", &self.parent_labels),
+            ("cty", &self.content_types),
+        ] {
+            push(name, (!words.is_empty()).then(|| words.join("+")));
+        }
+        for (name, list) in [
+            ("atr", &self.attributes),
+            ("catr", &self.child_attributes),
+            ("patr", &self.parent_attributes),
+        ] {
+            for (attribute, wanted) in list {
+                push(name, Some(format!("{attribute},{wanted}")));
+            }
+        }
+        push("arp", self.appended_path.clone());
+        pairs
     }
 
     /// Whether any condition on resources is set, `fu`, `lim` and the like apart.
@@ -258,6 +331,29 @@ mod tests {
         assert_eq!(filter.kinds, [3, 4]);
         assert_eq!(filter.labels, ["a", "b"]);
         assert_eq!(filter.attributes, [("cnf".to_owned(), "text/*".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut filter = Filter::default();
+        for (name, value) in [
+            ("fu", "1"),
+            ("fo", "2"),
+            ("crb", "20231114T221320,000000"),
+            ("ty", "3+4"),
+            ("lbl", "a+b"),
+            ("sza", "7"),
+            ("lim", "5"),
+            ("atr", "con,1*"),
+            ("arp", "la"),
+        ] {
+            filter.set(name, value).unwrap();
+        }
+        let mut again = Filter::default();
+        for (name, value) in filter.pairs() {
+            again.set(name, &value).unwrap();
+        }
+        assert_eq!(again, filter);
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub mod status;
 pub mod time;
 mod tree;
 
-pub use cse::{Batch, CallId, Config, Cse, CseType, Input, Output, Token};
+pub use cse::{
+    Batch, Call, CallId, Config, Cse, CseType, Input, Output, Registrar, Token, Unreachable,
+};
 pub use filter::Filter;
 pub use kind::Kind;
 pub use limits::{Counters, Limits};

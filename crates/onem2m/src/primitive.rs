@@ -369,6 +369,27 @@ impl Request {
         Ok(())
     }
 
+    /// The parameters that a URL's query carries (TS-0009 §6.2.2.2), as [`Self::set`] takes them.
+    pub fn query(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = self.filter.as_ref().map_or_else(Vec::new, |filter| filter.pairs());
+        if let Some(rcn) = self.result_content {
+            pairs.push(("rcn", rcn.to_string()));
+        }
+        if self.unstructured {
+            pairs.push(("drt", "2".to_owned()));
+        }
+        if !self.attributes.is_empty() {
+            pairs.push(("atrl", self.attributes.join("+")));
+        }
+        match self.response_type {
+            ResponseType::NonBlockingSynchronous => pairs.push(("rt", "1".to_owned())),
+            ResponseType::NonBlockingAsynchronous => pairs.push(("rt", "2".to_owned())),
+            ResponseType::None => pairs.push(("rt", "5".to_owned())),
+            ResponseType::Blocking | ResponseType::Flexible => {}
+        }
+        pairs
+    }
+
     /// Writes the request as a JSON object of short names.
     pub fn to_value(&self) -> Value {
         let mut object = Map::new();

@@ -144,7 +144,9 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.filled.notify_all();
-        if let Some(thread) = self.thread.take() {
+        // The last owner may be the report itself, which runs on the thread.
+        let own = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
             // A panic on the thread has been printed; there is nothing left to save here.
             let _ = thread.join();
         }

@@ -111,6 +111,7 @@ impl Running {
         while let Some(output) = self.cse.poll_output() {
             match output {
                 Output::Store(batch) => self.writer.push(batch).unwrap(),
+                Output::Call(call) => panic!("{call:?}"),
                 Output::Respond { token, response } => {
                     let name = self.asked.remove(&token).unwrap();
                     answered.push((name, response.status.number()));

@@ -79,6 +79,7 @@ impl Cse {
         }
         match draft.kind {
             Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
+            Kind::RemoteCse => self.prepare_remote_cse(draft, from),
             Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
             Kind::Container => Ok(()),
             kind => Err(Refusal::new(

@@ -93,6 +93,11 @@ impl Ledger {
         self.fresh.push(Output::Respond { token, response });
     }
 
+    /// Says something that depends on what this step has seen and written.
+    pub(super) fn say(&mut self, output: Output) {
+        self.fresh.push(output);
+    }
+
     /// Closes the step. Whether it made a batch.
     pub(super) fn settle(&mut self) -> bool {
         let wrote = !self.records.is_empty();

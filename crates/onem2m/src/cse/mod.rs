@@ -1,11 +1,14 @@
 //! The machine: what comes in, what goes out, and what waits for the store in between.
 
 mod access;
+mod calls;
 mod create;
 mod delete;
 mod discover;
+mod forward;
 mod instance;
 mod ledger;
+mod registrar;
 mod repeats;
 mod retrieve;
 mod update;
@@ -18,8 +21,12 @@ use crate::resource::Resource;
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use crate::tree::{Record, Slot, Tree};
+use calls::Calls;
+pub use calls::{Call, Unreachable};
 use core::time::Duration;
 use ledger::Ledger;
+pub use registrar::Registrar;
+use registrar::Registration;
 use repeats::Repeats;
 use serde_json::{Map, json};
 use std::borrow::Cow;
@@ -44,6 +51,17 @@ pub enum CseType {
     Application,
 }
 
+impl CseType {
+    /// The number on the wire.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Infrastructure => 1,
+            Self::Middle => 2,
+            Self::Application => 3,
+        }
+    }
+}
+
 /// Who a CSE is and whom it admits.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
@@ -63,6 +81,8 @@ pub struct Config {
     pub admitted_entities: Vec<String>,
     /// Patterns of CSE-IDs that may register.
     pub admitted_cses: Vec<String>,
+    /// The CSE that this one registers at.
+    pub registrar: Option<Registrar>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -79,6 +99,7 @@ impl Config {
             points_of_access: Vec::new(),
             admitted_entities: vec!["C*".to_owned(), "S*".to_owned()],
             admitted_cses: Vec::new(),
+            registrar: None,
             limits: Limits::default(),
         }
     }
@@ -86,7 +107,6 @@ impl Config {
 
 /// What happened.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every input is a request")]
 pub enum Input {
     /// A request came in.
     Request {
@@ -94,6 +114,13 @@ pub enum Input {
         token: Token,
         /// The request.
         request: Request,
+    },
+    /// A request that was sent has been answered, or will not be.
+    Answer {
+        /// Of the [`Output::Call`].
+        call: CallId,
+        /// The answer.
+        answer: Result<Response, Unreachable>,
     },
     /// Every batch up to this number is stored.
     Committed(u64),
@@ -105,6 +132,7 @@ pub enum Input {
 
 /// What is to be done.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "outputs are handed on at once")]
 pub enum Output {
     /// Store this batch, then say [`Input::Committed`] or [`Input::Failed`].
     Store(Batch),
@@ -115,6 +143,8 @@ pub enum Output {
         /// The answer.
         response: Response,
     },
+    /// Send this request, then say [`Input::Answer`].
+    Call(Call),
 }
 
 /// Records that are stored together or not at all.
@@ -138,13 +168,25 @@ pub struct Cse {
     tree: Tree,
     ledger: Ledger,
     repeats: Repeats,
+    calls: Calls,
+    registration: Registration,
     counters: Counters,
     now: Timestamp,
+    started: Timestamp,
+    requests_made: u64,
 }
 
-/// To whom the answer of a request goes.
+/// To whom an answer goes, and what it must carry.
 #[derive(Clone, Debug)]
-enum Asker {
+struct Asker {
+    whom: Whom,
+    id: Arc<str>,
+    release: Release,
+}
+
+/// To whom an answer goes.
+#[derive(Clone, Debug)]
+enum Whom {
     /// To the outside.
     Outside(Token, Option<repeats::Key>),
 }
@@ -196,9 +238,13 @@ impl Cse {
             ledger: Ledger::new(next_seq.max(1)),
             repeats: Repeats::new(now.micros()),
             tree: Tree::default(),
+            calls: Calls::default(),
+            registration: Registration::new(now),
             counters: Counters::default(),
             config,
             now,
+            started: now,
+            requests_made: 0,
         };
         let mut unreadable = 0;
         for (seq, body) in rows {
@@ -208,6 +254,7 @@ impl Cse {
             cse.ledger.keep_above(seq);
         }
         cse.found_base();
+        cse.pursue_registration();
         cse.settle();
         (cse, unreadable)
     }
@@ -217,11 +264,14 @@ impl Cse {
         self.now = Timestamp::new(now).max(self.now);
         match input {
             Input::Request { token, request } => self.take_request(token, &request),
+            Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => self.ledger.committed(number),
             Input::Failed(number) => self.roll_back(number),
             Input::Tick => {}
         }
         self.expire();
+        self.give_up();
+        self.pursue_registration();
         self.settle();
     }
 
@@ -232,7 +282,9 @@ impl Cse {
 
     /// When [`Input::Tick`] is due at the latest, counted from 1970.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.tree.next_expiry().map(|(time, _)| time.since_epoch())
+        let expiry = self.tree.next_expiry().map(|(time, _)| time);
+        let times = [expiry, self.calls.next_deadline(), self.registration_due()];
+        times.into_iter().flatten().min().map(Timestamp::since_epoch)
     }
 
     /// What was done and refused so far.
@@ -270,27 +322,40 @@ impl Cse {
                 return;
             }
         };
-        let asker = Asker::Outside(token, key);
-        let outcome = self.perform(request);
-        self.answer(&asker, request, outcome);
+        let asker = Asker {
+            whom: Whom::Outside(token, key),
+            id: request.id.as_str().into(),
+            release: request.release,
+        };
+        self.serve(&asker, request);
     }
 
-    fn perform(&mut self, request: &Request) -> Result<Done, Refusal> {
+    /// Does what is asked; the answer is given now or, if others must be asked first, later.
+    fn serve(&mut self, asker: &Asker, request: &Request) {
+        match self.perform(asker, request) {
+            Ok(Some(done)) => self.answer(asker, Ok(done)),
+            Ok(None) => {}
+            Err(refusal) => self.answer(asker, Err(refusal)),
+        }
+    }
+
+    fn perform(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
         let from = self.own_form(&request.from).to_owned();
         let path = match Address::parse(&request.to, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => path,
-            Address::There { cse, .. } => {
-                return Err(not_found(format!("no CSE {cse} is registered here")));
+            Address::There { cse, path } => {
+                self.forward(asker, request, &from, (cse, path))?;
+                return Ok(None);
             }
             Address::Elsewhere => return Err(not_found("no such service provider")),
         };
         let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
         match request.operation {
-            Operation::Create => self.create(request, &from, target),
-            Operation::Retrieve => self.retrieve(request, &from, target),
-            Operation::Update => self.update(request, &from, target),
-            Operation::Delete => self.delete(request, &from, target),
+            Operation::Create => self.create(request, &from, target).map(Some),
+            Operation::Retrieve => self.retrieve(request, &from, target).map(Some),
+            Operation::Update => self.update(request, &from, target).map(Some),
+            Operation::Delete => self.delete(request, &from, target).map(Some),
             Operation::Notify => Err(not_allowed("nothing here takes notifications")),
         }
     }
@@ -328,22 +393,22 @@ impl Cse {
         Ok(())
     }
 
-    fn answer(&mut self, asker: &Asker, request: &Request, outcome: Result<Done, Refusal>) {
-        let response = self.response_of(&request.id, request.release, outcome);
-        let Asker::Outside(token, key) = asker;
+    fn answer(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) {
+        let response = self.response_of(asker, outcome);
+        self.deliver(asker, response);
+    }
+
+    fn deliver(&mut self, asker: &Asker, response: Response) {
+        let Whom::Outside(token, key) = asker.whom;
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
             self.ledger.respond(repeated, response.clone());
         }
-        self.ledger.respond(*token, response);
+        self.ledger.respond(token, response);
     }
 
-    fn response_of(
-        &mut self,
-        id: &str,
-        release: Release,
-        outcome: Result<Done, Refusal>,
-    ) -> Response {
+    fn response_of(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) -> Response {
+        let (id, release) = (Arc::clone(&asker.id), asker.release);
         match outcome {
             Ok(done) => {
                 self.counters.succeeded += 1;
@@ -438,15 +503,10 @@ impl Cse {
 
     /// Makes the CSEBase, or brings a restored one up to the configuration.
     fn found_base(&mut self) {
-        let cse_type: u8 = match self.config.cse_type {
-            CseType::Infrastructure => 1,
-            CseType::Middle => 2,
-            CseType::Application => 3,
-        };
         let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
         let mut attributes = Map::new();
         attributes.insert("csi".into(), json!(self.config.cse_id));
-        attributes.insert("cst".into(), json!(cse_type));
+        attributes.insert("cst".into(), json!(self.config.cse_type.number()));
         attributes.insert("srt".into(), json!(kinds));
         attributes.insert("srv".into(), json!(Release::SUPPORTED));
         attributes.insert("csz".into(), json!(["application/json", "application/cbor"]));

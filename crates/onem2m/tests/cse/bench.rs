@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use gatewright_onem2m::{
-    Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Token,
+    Call, Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Token,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub(crate) struct Bench {
     pub(crate) next_seq: u64,
     pub(crate) now: Duration,
     pub(crate) asked: u64,
+    /// Requests that the CSE wants sent.
+    pub(crate) calls: Vec<Call>,
 }
 
 pub(crate) fn config() -> Config {
@@ -33,7 +35,14 @@ impl Bench {
     pub(crate) fn with(config: Config) -> Self {
         let (cse, unreadable) = Cse::open(config, START, [], 1);
         assert_eq!(unreadable, 0);
-        let mut bench = Self { cse, rows: BTreeMap::new(), next_seq: 1, now: START, asked: 0 };
+        let mut bench = Self {
+            cse,
+            rows: BTreeMap::new(),
+            next_seq: 1,
+            now: START,
+            asked: 0,
+            calls: Vec::new(),
+        };
         assert!(bench.run().is_empty());
         bench
     }
@@ -64,6 +73,7 @@ impl Bench {
                     self.cse.handle(self.now, Input::Committed(batch.number));
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
+                Output::Call(call) => self.calls.push(call),
             }
         }
         answers

@@ -11,6 +11,7 @@ fn drain(cse: &mut Cse) -> (Vec<Batch>, Vec<(Token, Response)>) {
         match output {
             Output::Store(batch) => batches.push(batch),
             Output::Respond { token, response } => answers.push((token, response)),
+            Output::Call(call) => panic!("{call:?}"),
         }
     }
     (batches, answers)

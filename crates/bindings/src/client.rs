@@ -1,0 +1,120 @@
+//! The other side: asks a CSE over HTTP, for command lines and tests.
+
+use crate::http::send::Sender;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Unreachable};
+
+/// Why a CSE gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// A parameter is none.
+    #[error("{0}")]
+    Parameter(#[from] Refusal),
+    /// The CSE is away.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+}
+
+/// Asks one CSE on behalf of one originator.
+#[derive(Debug)]
+pub struct Client {
+    url: String,
+    originator: String,
+    sender: Sender,
+    prefix: String,
+    asked: AtomicU64,
+}
+
+impl Client {
+    /// A client of the CSE at `url` (`http://host:port`); `prefix` begins its request
+    /// identifiers, which are to differ from those of the same originator's other clients.
+    pub fn new(
+        url: impl Into<String>,
+        originator: impl Into<String>,
+        prefix: impl Into<String>,
+    ) -> Self {
+        Self {
+            url: url.into(),
+            originator: originator.into(),
+            sender: Sender::new(),
+            prefix: prefix.into(),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// A request for `to`, of which the query (`fu=1&ty=4`) may be part.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Parameter`] if the query has one that is none.
+    pub fn request(&self, operation: Operation, to: &str) -> Result<Request, AskError> {
+        let (to, query) = to.split_once('?').unwrap_or((to, ""));
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}{number}", self.prefix);
+        let mut request = Request::new(operation, to, self.originator.as_str(), id);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            request.set(name, value)?;
+        }
+        Ok(request)
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Unreachable`]; a refusal is an answer.
+    pub async fn ask(&self, request: &Request) -> Result<Response, AskError> {
+        Ok(self.sender.send(std::slice::from_ref(&self.url), request).await?)
+    }
+
+    /// Retrieves a resource: `cse get`; with `fu=1` in the query it discovers.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn get(&self, to: &str) -> Result<Response, AskError> {
+        self.ask(&self.request(Operation::Retrieve, to)?).await
+    }
+
+    /// Retrieves a resource with everything below it: `cse tree`.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn tree(&self, to: &str) -> Result<Response, AskError> {
+        let mut request = self.request(Operation::Retrieve, to)?;
+        request.set("rcn", "4")?;
+        self.ask(&request).await
+    }
+
+    /// Creates a resource from JSON text with its tag: `cse create`.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn create(&self, to: &str, kind: Kind, content: &str) -> Result<Response, AskError> {
+        let request = self.request(Operation::Create, to)?.creating(kind, content);
+        self.ask(&request).await
+    }
+
+    /// Updates a resource.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn update(&self, to: &str, content: &str) -> Result<Response, AskError> {
+        let request = self.request(Operation::Update, to)?.with_content(content);
+        self.ask(&request).await
+    }
+
+    /// Deletes a resource with everything below it.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn delete(&self, to: &str) -> Result<Response, AskError> {
+        self.ask(&self.request(Operation::Delete, to)?).await
+    }
+}

@@ -1,0 +1,244 @@
+//! A CSE on the network: what it is given, how it is started and stopped.
+
+use crate::engine::{Engine, now};
+use crate::http::send::Sender;
+use crate::http::server::{Server, ServerCounters};
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use gatewright_onem2m::{Call, Cse, Unreachable};
+use gatewright_store::{Database, Options, StoreError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// Requests that are sent to other entities at the same time.
+const SENT_AT_ONCE: usize = 64;
+/// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
+const BODY_SLACK: usize = 1_024;
+
+/// What a running CSE is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who it is and whom it admits.
+    pub cse: gatewright_onem2m::Config,
+    /// Where it listens for HTTP; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Its database; without one it remembers nothing.
+    pub store: Option<PathBuf>,
+    /// How the database is kept.
+    pub options: Options,
+    /// Whether each request is noted in the audit log.
+    pub audit: bool,
+    /// Connections at the same time.
+    pub connections_max: usize,
+}
+
+impl Config {
+    /// A CSE that listens nowhere and remembers nothing.
+    pub fn new(cse: gatewright_onem2m::Config) -> Self {
+        Self {
+            cse,
+            listen: Vec::new(),
+            store: None,
+            options: Options::default(),
+            audit: false,
+            connections_max: 4_096,
+        }
+    }
+}
+
+/// Why a CSE does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system gives no thread for the writer.
+    #[error("no thread for the writer: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A CSE that runs.
+#[derive(Debug)]
+pub struct Running {
+    engine: Arc<Engine>,
+    addresses: Vec<SocketAddr>,
+    unreadable_rows: usize,
+    counters: Arc<ServerCounters>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// Starts a CSE on the runtime that this is called on.
+///
+/// # Errors
+///
+/// [`StartError`]: it listens everywhere it is told, or does not start.
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    let (database, restored) = match &config.store {
+        Some(path) => Database::open(path, &config.options)?,
+        None => Database::in_memory(&config.options)?,
+    };
+    let body_octets_max = config.cse.limits.content_octets.saturating_add(BODY_SLACK);
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for address in config.listen {
+        let refuse = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(refuse)?;
+        addresses.push(listener.local_addr().map_err(refuse)?);
+        listeners.push(listener);
+    }
+    let mut cse_config = config.cse;
+    if cse_config.points_of_access.is_empty() {
+        let urls = addresses.iter().map(|address| format!("http://{address}"));
+        cse_config.points_of_access = urls.collect();
+    }
+    let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
+    let (outgoing, calls) = mpsc::unbounded_channel();
+    let engine = Engine::new(cse, outgoing, config.audit);
+    let reporter = Arc::downgrade(&engine);
+    let writer = database.start(move |report| {
+        if let Some(engine) = Weak::upgrade(&reporter) {
+            engine.report(&report);
+        }
+    });
+    engine.begin(writer.map_err(StartError::Thread)?);
+    let (stop, stopped) = watch::channel(false);
+    let counters = Arc::new(ServerCounters::default());
+    let server = Server {
+        engine: Arc::clone(&engine),
+        body_octets_max,
+        connections: Arc::new(Semaphore::new(config.connections_max)),
+        counters: Arc::clone(&counters),
+    };
+    let mut tasks = vec![
+        tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
+        tokio::spawn(send_calls(Arc::downgrade(&engine), calls, stopped.clone())),
+    ];
+    for listener in listeners {
+        tasks.push(tokio::spawn(server.clone().run(listener, stopped.clone())));
+    }
+    Ok(Running { engine, addresses, unreadable_rows, counters, stop, tasks })
+}
+
+/// Runs a CSE until `until` is over.
+///
+/// # Errors
+///
+/// As [`start`].
+pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<(), StartError> {
+    let running = start(config).await?;
+    until.await;
+    running.stop().await;
+    Ok(())
+}
+
+impl Running {
+    /// Where it listens, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The CSE itself: to ask it without a socket.
+    pub const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Stored rows that were none and were left out.
+    pub const fn unreadable_rows(&self) -> usize {
+        self.unreadable_rows
+    }
+
+    /// Every counter of machine, store and server with its name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all: Vec<_> = self.engine.counters().each().collect();
+        if let Some(store) = self.engine.store_counters() {
+            all.extend([
+                ("store_commits", store.commits),
+                ("store_batches", store.batches),
+                ("store_records", store.records),
+                ("store_failures", store.failures),
+                ("store_stale", store.stale),
+                ("store_audited", store.audited),
+                ("store_audit_lost", store.audit_lost),
+            ]);
+        }
+        for (name, counter) in [
+            ("http_connections", &self.counters.connections),
+            ("http_connections_refused", &self.counters.connections_refused),
+            ("http_bodies_refused", &self.counters.bodies_refused),
+        ] {
+            all.push((name, counter.load(Ordering::Relaxed)));
+        }
+        all
+    }
+
+    /// Takes no more requests, stores what was taken, and returns when all of it is on disk.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let engine = Arc::clone(&self.engine);
+        // The writer is waited for on a thread that may block.
+        let _ = tokio::task::spawn_blocking(move || engine.end()).await;
+        for task in self.tasks {
+            let _ = task.await;
+        }
+    }
+}
+
+/// Lets the machine's time pass.
+async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let due = engine.tick();
+        let sleep = due.map_or(Duration::from_hours(1), |due| due.saturating_sub(now()));
+        tokio::select! {
+            () = tokio::time::sleep(sleep) => {}
+            () = engine.earlier.notified() => {}
+            _ = stop.changed() => return,
+        }
+    }
+}
+
+/// Sends what the machine wants sent.
+async fn send_calls(
+    engine: Weak<Engine>,
+    mut calls: mpsc::UnboundedReceiver<Call>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let sender = Sender::new();
+    let at_once = Arc::new(Semaphore::new(SENT_AT_ONCE));
+    loop {
+        let call = tokio::select! {
+            call = calls.recv() => call,
+            _ = stop.changed() => return,
+        };
+        let Some(call) = call else {
+            return;
+        };
+        let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
+            return;
+        };
+        let (sender, engine) = (sender.clone(), engine.clone());
+        tokio::spawn(async move {
+            // The machine has its own deadline; this one only frees what hangs longer.
+            let sent = sender.send(&call.urls, &call.request);
+            let answer = tokio::time::timeout(Duration::from_mins(1), sent).await;
+            let answer = answer.unwrap_or_else(|_| Err(Unreachable("no answer".to_owned())));
+            drop(permit);
+            if let Some(engine) = engine.upgrade() {
+                engine.answer(call.id, answer);
+            }
+        });
+    }
+}

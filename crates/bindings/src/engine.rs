@@ -1,0 +1,207 @@
+//! One machine, one store, and whoever waits for an answer.
+
+use core::future::Future;
+use core::time::Duration;
+use gatewright_onem2m::{
+    Call, CallId, Counters, Cse, Input, Output, Request, Response, Token, Unreachable,
+};
+use gatewright_store::{Entry, Report, Writer};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// A running CSE: requests go in by [`Engine::ask`], whoever asks.
+#[derive(Debug)]
+pub struct Engine {
+    inner: Mutex<Inner>,
+    /// Tells the timer that something is due earlier than it sleeps for.
+    pub(crate) earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cse: Cse,
+    writer: Option<Writer>,
+    waiting: HashMap<Token, oneshot::Sender<Response>>,
+    asked: u64,
+    /// When the timer will wake by itself.
+    wakes: Option<Duration>,
+    outgoing: mpsc::UnboundedSender<Call>,
+    audits: bool,
+}
+
+/// The time since 1970. A clock set before 1970 counts as 1970.
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+impl Engine {
+    pub(crate) fn new(cse: Cse, outgoing: mpsc::UnboundedSender<Call>, audits: bool) -> Arc<Self> {
+        let inner = Inner {
+            cse,
+            writer: None,
+            waiting: HashMap::new(),
+            asked: 0,
+            wakes: None,
+            outgoing,
+            audits,
+        };
+        Arc::new(Self { inner: Mutex::new(inner), earlier: Notify::new() })
+    }
+
+    /// Gives the engine its writer and hands over what already waits for it.
+    pub(crate) fn begin(&self, writer: Writer) {
+        let mut inner = self.lock();
+        inner.writer = Some(writer);
+        inner.drain(None);
+        self.rearm(&mut inner);
+    }
+
+    /// Writes what is queued and stops writing; what is asked from then on is not stored.
+    pub(crate) fn end(&self) {
+        let writer = self.lock().writer.take();
+        // Outside the lock: the writer reports its last commits while it is waited for.
+        drop(writer);
+    }
+
+    /// Does what the request asks; the answer comes when it is stored.
+    ///
+    /// The request is taken when this is called, not when the future is first polled; dropping
+    /// the future does not undo it.
+    pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
+        let mut inner = self.lock();
+        inner.asked += 1;
+        let token = Token(inner.asked);
+        inner.audit(&request);
+        inner.cse.handle(now(), Input::Request { token, request });
+        let at_once = inner.drain(Some(token));
+        let later = at_once.is_none().then(|| {
+            let (sender, receiver) = oneshot::channel();
+            inner.waiting.insert(token, sender);
+            receiver
+        });
+        self.rearm(&mut inner);
+        drop(inner);
+        async move {
+            match later {
+                Some(later) => later.await.ok(),
+                None => at_once,
+            }
+        }
+    }
+
+    /// Takes the answer to a request that was sent.
+    pub(crate) fn answer(&self, call: CallId, answer: Result<Response, Unreachable>) {
+        self.step(Input::Answer { call, answer });
+    }
+
+    /// Takes what the writer says.
+    pub(crate) fn report(&self, report: &Report) {
+        match report {
+            Report::Committed(number) => self.step(Input::Committed(*number)),
+            Report::Failed { number, .. } => self.step(Input::Failed(*number)),
+        }
+    }
+
+    /// Lets time pass; when the next step is due.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        self.step(Input::Tick);
+        let mut inner = self.lock();
+        inner.wakes = inner.cse.poll_timeout();
+        inner.wakes
+    }
+
+    /// What the machine did and refused so far.
+    pub fn counters(&self) -> Counters {
+        self.lock().cse.counters().clone()
+    }
+
+    /// What the writer did so far; nothing once the engine has ended.
+    pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
+        self.lock().writer.as_ref().map(Writer::counters)
+    }
+
+    /// Resources in the tree.
+    pub fn resources(&self) -> usize {
+        self.lock().cse.resources()
+    }
+
+    /// Whether this CSE's own registration stands, as far as is known.
+    pub fn is_registered(&self) -> bool {
+        self.lock().cse.is_registered_at_registrar()
+    }
+
+    fn step(&self, input: Input) {
+        let mut inner = self.lock();
+        inner.cse.handle(now(), input);
+        inner.drain(None);
+        self.rearm(&mut inner);
+    }
+
+    fn rearm(&self, inner: &mut Inner) {
+        let due = inner.cse.poll_timeout();
+        let earlier = match (due, inner.wakes) {
+            (Some(due), Some(wakes)) => due < wakes,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if earlier {
+            inner.wakes = due;
+            self.earlier.notify_one();
+        }
+    }
+
+    /// A panic under the lock would be a bug of the machine; the others are still served.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Carries out what the machine wants done; the answer of `mine` is returned.
+    fn drain(&mut self, mine: Option<Token>) -> Option<Response> {
+        let mut answer = None;
+        if self.writer.is_none() && mine.is_none() {
+            return None;
+        }
+        while let Some(output) = self.cse.poll_output() {
+            match output {
+                Output::Store(batch) => {
+                    let number = batch.number;
+                    let stored = self.writer.as_ref().is_some_and(|it| it.push(batch).is_ok());
+                    if !stored {
+                        self.cse.handle(now(), Input::Failed(number));
+                    }
+                }
+                Output::Respond { token, response } if Some(token) == mine => {
+                    answer = Some(response);
+                }
+                Output::Respond { token, response } => {
+                    if let Some(waiting) = self.waiting.remove(&token) {
+                        // Whoever asked may have gone; what was asked is done all the same.
+                        let _ = waiting.send(response);
+                    }
+                }
+                Output::Call(call) => {
+                    let id = call.id;
+                    if self.outgoing.send(call).is_err() {
+                        let answer = Err(Unreachable("this CSE is stopping".to_owned()));
+                        self.cse.handle(now(), Input::Answer { call: id, answer });
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    /// Notes who asks for what; never a value.
+    fn audit(&self, request: &Request) {
+        let (true, Some(writer)) = (self.audits, &self.writer) else {
+            return;
+        };
+        let at_micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
+        let text = format!("{:?} {} by {}", request.operation, request.to, request.from);
+        writer.audit(Entry { at_micros, text });
+    }
+}

@@ -1,0 +1,415 @@
+//! Requests and responses as HTTP messages: methods, targets, headers, bodies.
+
+use super::codes::http_status;
+use core::fmt::Write;
+use gatewright_onem2m::primitive::{Deadline, cbor_from_json, json_from_cbor};
+use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::{request, response};
+use hyper::{Method, Uri};
+use std::sync::Arc;
+
+const ORIGIN: HeaderName = HeaderName::from_static("x-m2m-origin");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-m2m-ri");
+const RELEASE: HeaderName = HeaderName::from_static("x-m2m-rvi");
+const STATUS: HeaderName = HeaderName::from_static("x-m2m-rsc");
+const REQUEST_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-ret");
+const RESULT_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-rst");
+const EXECUTE_AT: HeaderName = HeaderName::from_static("x-m2m-oet");
+const NOTIFY: HeaderName = HeaderName::from_static("x-m2m-rtu");
+const EVENT_CATEGORY: HeaderName = HeaderName::from_static("x-m2m-ec");
+const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
+const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
+const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
+const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
+
+/// How content is written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Serialisation {
+    #[default]
+    Json,
+    Cbor,
+}
+
+impl Serialisation {
+    /// What an Accept header prefers; JSON if it leaves the choice.
+    pub(crate) fn accepted(headers: &HeaderMap) -> Self {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if accept.contains("cbor") && !accept.contains("json") { Self::Cbor } else { Self::Json }
+    }
+}
+
+/// Reads a request. Beside a refusal stands the request identifier, if there is one.
+pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
+    let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let media = head.headers.get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
+    let media = media.map_err(|_| Refusal::bad("content type is no text"))?.unwrap_or_default();
+    let (serialisation, kind) = read_content_type(media, !body.is_empty())?;
+    let operation = match head.method {
+        Method::GET => Operation::Retrieve,
+        Method::PUT => Operation::Update,
+        Method::DELETE => Operation::Delete,
+        Method::POST if kind.is_some() => Operation::Create,
+        Method::POST => Operation::Notify,
+        _ => {
+            return Err(Refusal::new(
+                Status::OperationNotAllowed,
+                "methods are GET, POST, PUT and DELETE",
+            ));
+        }
+    };
+    let to = read_target(head.uri.path())?;
+    let id = text(&REQUEST_ID).unwrap_or_default();
+    let mut request = Request::new(operation, to, text(&ORIGIN).unwrap_or_default(), id);
+    let release = text(&RELEASE).ok_or_else(|| Refusal::bad("X-M2M-RVI is missing"))?;
+    request.release = Release::parse(release)?;
+    if let Some(kind) = kind {
+        request.set_kind(kind)?;
+    }
+    for (header, name) in [
+        (&REQUEST_EXPIRES, "rqet"),
+        (&RESULT_EXPIRES, "rset"),
+        (&EXECUTE_AT, "oet"),
+        (&NOTIFY, "rtu"),
+        (&EVENT_CATEGORY, "ec"),
+        (&VENDOR, "vsi"),
+    ] {
+        if let Some(value) = text(header) {
+            request.set(name, value)?;
+        }
+    }
+    for pair in head.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        request.set(&decode(name)?, &decode(value)?)?;
+    }
+    if !body.is_empty() {
+        request.content = Some(read_content(serialisation, body)?.into());
+    }
+    Ok(request)
+}
+
+/// The identifier of a request that may be wrong in every other respect.
+pub(crate) fn request_id(headers: &HeaderMap) -> &str {
+    headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Media type and `ty` of a content type (TS-0009 §6.4.3).
+fn read_content_type(
+    media: &str,
+    has_body: bool,
+) -> Result<(Serialisation, Option<&str>), Refusal> {
+    let mut parts = media.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    let kind = parts.find_map(|part| part.strip_prefix("ty="));
+    let serialisation = match name {
+        "application/json" | "application/vnd.onem2m-res+json" => Serialisation::Json,
+        "application/cbor" | "application/vnd.onem2m-res+cbor" => Serialisation::Cbor,
+        _ if !has_body => Serialisation::Json,
+        _ => {
+            return Err(Refusal::new(
+                Status::UnsupportedMediaType,
+                "content is application/json or application/cbor",
+            ));
+        }
+    };
+    Ok((serialisation, kind))
+}
+
+fn read_content(serialisation: Serialisation, body: &[u8]) -> Result<String, Refusal> {
+    match serialisation {
+        Serialisation::Json => core::str::from_utf8(body)
+            .map(str::to_owned)
+            .map_err(|_| Refusal::bad("the content is not UTF-8")),
+        Serialisation::Cbor => json_from_cbor(body),
+    }
+}
+
+/// The oneM2M address of a path: `/~/` begins an SP-relative one, `/_/` an absolute one
+/// (TS-0009 §6.2.2.1).
+fn read_target(path: &str) -> Result<String, Refusal> {
+    let path = decode(path)?;
+    if let Some(rest) = path.strip_prefix("/~/") {
+        return Ok(format!("/{rest}"));
+    }
+    if let Some(rest) = path.strip_prefix("/_/") {
+        return Ok(format!("//{rest}"));
+    }
+    Ok(path.strip_prefix('/').unwrap_or(&path).to_owned())
+}
+
+fn decode(text: &str) -> Result<String, Refusal> {
+    if !text.contains('%') {
+        return Ok(text.to_owned());
+    }
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            octets.push(first);
+            continue;
+        }
+        let digits = tail.split_first_chunk::<2>().and_then(|(digits, tail)| {
+            let digits = core::str::from_utf8(digits).ok()?;
+            Some((u8::from_str_radix(digits, 16).ok()?, tail))
+        });
+        let (octet, tail) =
+            digits.ok_or_else(|| Refusal::bad("a percent sign without two hexadecimal digits"))?;
+        octets.push(octet);
+        rest = tail;
+    }
+    String::from_utf8(octets).map_err(|_| Refusal::bad("the target is not UTF-8"))
+}
+
+/// Escapes what may not stand in a path or a query as it is (RFC 3986 §3.3 and §3.4).
+fn encode(text: &str, into: &mut String) {
+    for octet in text.bytes() {
+        let plain = octet.is_ascii_alphanumeric() || b"-._~/:+,*@!$'()".contains(&octet);
+        if plain {
+            into.push(char::from(octet));
+        } else {
+            // A String takes whatever is written to it.
+            let _ = write!(into, "%{octet:02X}");
+        }
+    }
+}
+
+/// Writes a request to be sent to the entity that is reached at `url`.
+pub(crate) fn write_request(
+    url: &str,
+    request: &Request,
+    serialisation: Serialisation,
+) -> Result<hyper::Request<Full<Bytes>>, Refusal> {
+    let bad = |what: &str| Refusal::bad(format!("{what} cannot be written in HTTP"));
+    let method = match request.operation {
+        Operation::Create | Operation::Notify => Method::POST,
+        Operation::Retrieve => Method::GET,
+        Operation::Update => Method::PUT,
+        Operation::Delete => Method::DELETE,
+    };
+    let uri: Uri = write_url(url, request).parse().map_err(|_| bad("the target"))?;
+    let body = match (&request.content, serialisation) {
+        (None, _) => Bytes::new(),
+        (Some(content), Serialisation::Json) => Bytes::copy_from_slice(content.as_bytes()),
+        (Some(content), Serialisation::Cbor) => cbor_from_json(content)?.into(),
+    };
+    let media = media_type(serialisation);
+    let mut builder = hyper::Request::builder()
+        .method(method)
+        .uri(uri)
+        .header(ORIGIN, &request.from)
+        .header(REQUEST_ID, &request.id)
+        .header(RELEASE, request.release.text())
+        .header(ACCEPT, media);
+    if let Some(kind) = request.kind {
+        builder = builder.header(CONTENT_TYPE, format!("{media};ty={}", kind.number()));
+    } else if request.content.is_some() {
+        builder = builder.header(CONTENT_TYPE, media);
+    }
+    let deadline = |deadline: Deadline| match deadline {
+        Deadline::At(time) => time.to_string(),
+        Deadline::After(span) => span.as_millis().to_string(),
+    };
+    if let Some(expires) = request.request_expires {
+        builder = builder.header(REQUEST_EXPIRES, deadline(expires));
+    }
+    if let Some(expires) = request.result_expires {
+        builder = builder.header(RESULT_EXPIRES, deadline(expires));
+    }
+    if let Some(vendor) = &request.vendor {
+        builder = builder.header(VENDOR, vendor);
+    }
+    builder.body(Full::new(body)).map_err(|_| bad("a header"))
+}
+
+const fn media_type(serialisation: Serialisation) -> &'static str {
+    match serialisation {
+        Serialisation::Json => "application/json",
+        Serialisation::Cbor => "application/cbor",
+    }
+}
+
+/// The URL of a request's target; a notification's is the target itself.
+fn write_url(url: &str, request: &Request) -> String {
+    if request.to.contains("://") {
+        return request.to.clone();
+    }
+    let mut text = url.trim_end_matches('/').to_owned();
+    if let Some(absolute) = request.to.strip_prefix("//") {
+        text.push_str("/_/");
+        encode(absolute, &mut text);
+    } else if let Some(relative) = request.to.strip_prefix('/') {
+        text.push_str("/~/");
+        encode(relative, &mut text);
+    } else {
+        text.push('/');
+        encode(&request.to, &mut text);
+    }
+    for (at, (name, value)) in request.query().iter().enumerate() {
+        text.push(if at == 0 { '?' } else { '&' });
+        text.push_str(name);
+        text.push('=');
+        encode(value, &mut text);
+    }
+    text
+}
+
+/// A text that is kept by many, as the body of one message.
+struct Shared(Arc<str>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// Writes a response.
+pub(crate) fn write_response(
+    response: Response,
+    serialisation: Serialisation,
+) -> hyper::Response<Full<Bytes>> {
+    let mut message = hyper::Response::new(Full::default());
+    *message.status_mut() = http_status(response.status);
+    let headers = message.headers_mut();
+    headers.insert(STATUS, HeaderValue::from(response.status.number()));
+    headers.insert(RELEASE, HeaderValue::from_static(response.release.text()));
+    if let Ok(id) = HeaderValue::from_str(&response.id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(Ok(location)) = response.location.as_deref().map(HeaderValue::from_str) {
+        headers.insert(CONTENT_LOCATION, location);
+    }
+    if let Some(cut_at) = response.cut_at {
+        // 1: partial content (m2m:contentStatus).
+        headers.insert(CONTENT_STATUS, HeaderValue::from_static("1"));
+        headers.insert(CONTENT_OFFSET, HeaderValue::from(cut_at));
+    }
+    let Some(content) = response.content else {
+        return message;
+    };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(serialisation)));
+    let body = match serialisation {
+        Serialisation::Json => Bytes::from_owner(Shared(content)),
+        // What this CSE wrote is JSON; CBOR can say all of it.
+        Serialisation::Cbor => cbor_from_json(&content).unwrap_or_default().into(),
+    };
+    *message.body_mut() = Full::new(body);
+    message
+}
+
+/// Reads a response.
+pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Response, Refusal> {
+    let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let number = text(&STATUS).and_then(|number| number.parse().ok());
+    // Notification targets are often plain web servers: 2xx from them is good.
+    let status = match number.and_then(Status::from_number) {
+        Some(status) => status,
+        None if head.status.is_success() => Status::Ok,
+        None => {
+            return Err(Refusal::bad(format!("HTTP status {} without X-M2M-RSC", head.status)));
+        }
+    };
+    let release = text(&RELEASE).and_then(|text| Release::parse(text).ok()).unwrap_or_default();
+    let mut response = Response::new(status, text(&REQUEST_ID).unwrap_or_default(), release);
+    response.location = text(&CONTENT_LOCATION).map(Arc::from);
+    response.cut_at = text(&CONTENT_OFFSET).and_then(|offset| offset.parse().ok());
+    if !body.is_empty() {
+        let media = text(&CONTENT_TYPE).unwrap_or("application/json");
+        // A notification target's page is no content of ours.
+        if let Ok((serialisation, _)) = read_content_type(media, true) {
+            response.content = Some(read_content(serialisation, body)?.into());
+        }
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_onem2m::Kind;
+
+    fn read(
+        method: &str,
+        uri: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Request, u16> {
+        let mut builder = hyper::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let (head, ()) = builder.body(()).unwrap().into_parts();
+        read_request(&head, body).map_err(|refusal| refusal.status.number())
+    }
+
+    /// TS-0009 §6.2.2.1: the three forms of an address.
+    #[test]
+    fn targets() {
+        for (path, to) in [
+            ("/cse-in/ae", "cse-in/ae"),
+            ("/~/id-mn/cse-mn", "/id-mn/cse-mn"),
+            ("/_/sp.example/id-mn/x", "//sp.example/id-mn/x"),
+            ("/a%20b", "a b"),
+            ("/", ""),
+        ] {
+            assert_eq!(read_target(path).unwrap(), to);
+        }
+        for bad in ["/%", "/%4", "/%zz", "/%ff"] {
+            assert!(read_target(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn methods_and_types() {
+        let base = [("x-m2m-ri", "1"), ("x-m2m-rvi", "4"), ("x-m2m-origin", "Ca")];
+        let get = read("GET", "/cse-in?fu=1&ty=4&lbl=a%2Bb", &base, b"").unwrap();
+        assert_eq!(get.operation, Operation::Retrieve);
+        assert_eq!(get.filter.unwrap().kinds, [4]);
+        let mut create = base.to_vec();
+        create.push(("content-type", "application/json; ty=4"));
+        let made = read("POST", "/cse-in", &create, b"{}").unwrap();
+        assert_eq!((made.operation, made.kind), (Operation::Create, Some(Kind::ContentInstance)));
+        let mut notify = base.to_vec();
+        notify.push(("content-type", "application/json"));
+        let told = read("POST", "/cse-in", &notify, b"{}").unwrap();
+        assert_eq!(told.operation, Operation::Notify);
+        let mut xml = base.to_vec();
+        xml.push(("content-type", "application/xml;ty=4"));
+        assert_eq!(read("POST", "/cse-in", &xml, b"<x/>"), Err(4015));
+        assert_eq!(read("PATCH", "/cse-in", &base, b""), Err(4005));
+        assert_eq!(read("GET", "/cse-in", &base[..1], b""), Err(4000));
+        let old = [("x-m2m-ri", "1"), ("x-m2m-rvi", "1"), ("x-m2m-origin", "Ca")];
+        assert_eq!(read("GET", "/cse-in", &old, b""), Err(4001));
+        let mut unknown = base.to_vec();
+        unknown.push(("content-type", "application/json;ty=999"));
+        assert_eq!(read("POST", "/cse-in", &unknown, b"{}"), Err(5001));
+        assert_eq!(read("PUT", "/cse-in", &notify, &[0xff]), Err(4000));
+    }
+
+    /// What the client writes the server reads as the same.
+    #[test]
+    fn a_request_survives_the_wire() {
+        let mut request = Request::new(Operation::Create, "/id-in/cse-in/a b", "/id-mn/Ca", "r1")
+            .creating(Kind::Container, "{}");
+        for (name, value) in [
+            ("rcn", "2"),
+            ("rqet", "20991231T235959,000000"),
+            ("vsi", "v"),
+            ("lbl", "x+y"),
+            ("atr", "con,a&b=c"),
+        ] {
+            request.set(name, value).unwrap();
+        }
+        for serialisation in [Serialisation::Json, Serialisation::Cbor] {
+            let message = write_request("http://host:80/", &request, serialisation).unwrap();
+            let (head, _) = message.into_parts();
+            let body = match serialisation {
+                Serialisation::Json => b"{}".to_vec(),
+                Serialisation::Cbor => vec![0xa0],
+            };
+            assert_eq!(read_request(&head, &body).unwrap(), request);
+        }
+    }
+}

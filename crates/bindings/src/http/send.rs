@@ -1,0 +1,68 @@
+//! The client: requests out, answers in, over connections that are kept.
+
+use super::message::{Serialisation, read_response, write_request};
+use core::time::Duration;
+use gatewright_onem2m::{Request, Response, Unreachable};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// Octets of an answer that are read.
+const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
+/// How long a connection without requests is kept.
+const IDLE_KEPT: Duration = Duration::from_secs(30);
+/// How long a connection may take to come about.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Sends requests over HTTP.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Sender {
+    pub(crate) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_KEPT)
+            .build(connector);
+        Self { client }
+    }
+
+    /// Sends a request to the first URL that is HTTP, and waits for the answer.
+    pub(crate) async fn send(
+        &self,
+        urls: &[String],
+        request: &Request,
+    ) -> Result<Response, Unreachable> {
+        let url = urls
+            .iter()
+            .find(|url| url.starts_with("http://"))
+            .ok_or_else(|| Unreachable("no point of access is http://".to_owned()))?;
+        let message = write_request(url, request, Serialisation::Json)
+            .map_err(|refusal| Unreachable(refusal.to_string()))?;
+        let answer = self.client.request(message).await;
+        let answer = answer.map_err(|error| Unreachable(describe(&error)))?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_OCTETS_MAX).collect().await;
+        let body = body.map_err(|error| Unreachable(error.to_string()))?.to_bytes();
+        read_response(&head, &body).map_err(|refusal| Unreachable(refusal.debug.into_owned()))
+    }
+}
+
+/// An error with its causes: hyper's own text names only the outermost.
+fn describe(error: &dyn core::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        at = cause.source();
+    }
+    text
+}

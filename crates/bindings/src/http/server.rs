@@ -1,0 +1,128 @@
+//! The server: connections in, requests to the engine, answers out.
+
+use super::message::{Serialisation, read_request, request_id, write_response};
+use crate::engine::Engine;
+use core::convert::Infallible;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use gatewright_onem2m::{Refusal, Release, Response, Status};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// How long a peer may take to send the head of a request.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a peer may take to send the body of a request.
+const BODY_WITHIN: Duration = Duration::from_secs(20);
+/// Pause after the system gave no connection (out of descriptors), so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the server refused.
+#[derive(Debug, Default)]
+pub(crate) struct ServerCounters {
+    pub(crate) connections: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+    pub(crate) bodies_refused: AtomicU64,
+}
+
+/// What every connection shares.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) body_octets_max: usize,
+    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) counters: Arc<ServerCounters>,
+}
+
+impl Server {
+    /// Serves until `stop` says so.
+    pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stop.changed() => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            self.counters.connections.fetch_add(1, Ordering::Relaxed);
+            let (server, stop) = (self.clone(), stop.clone());
+            tokio::spawn(async move {
+                server.serve(stream, stop).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn serve(self, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+        // Answers are small and go out whole: waiting to fill a segment only delays them.
+        let _ = stream.set_nodelay(true);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).keep_alive(true);
+        let server = Arc::new(self);
+        let service = service_fn(move |request| {
+            let server = Arc::clone(&server);
+            async move { server.answer(request).await }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        tokio::select! {
+            // A peer that breaks the protocol has been answered as far as that is possible.
+            _ = connection.as_mut() => return,
+            _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+
+    async fn answer(
+        &self,
+        message: hyper::Request<Incoming>,
+    ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+        let (head, body) = message.into_parts();
+        let serialisation = Serialisation::accepted(&head.headers);
+        let refuse = |refusal: &Refusal| {
+            Response::refusing(refusal, request_id(&head.headers), Release::default())
+        };
+        let response = match self.collect(body).await {
+            Err(refusal) => refuse(&refusal),
+            Ok(body) => match read_request(&head, &body) {
+                Err(refusal) => refuse(&refusal),
+                Ok(request) => self.engine.ask(request).await.unwrap_or_else(|| {
+                    refuse(&Refusal::new(Status::InternalServerError, "this CSE is stopping"))
+                }),
+            },
+        };
+        Ok(write_response(response, serialisation))
+    }
+
+    async fn collect(&self, body: Incoming) -> Result<Bytes, Refusal> {
+        if hyper::body::Body::is_end_stream(&body) {
+            return Ok(Bytes::new());
+        }
+        let limited = Limited::new(body, self.body_octets_max).collect();
+        match tokio::time::timeout(BODY_WITHIN, limited).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(_)) => {
+                self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
+                Err(Refusal::new(
+                    Status::NotAcceptable,
+                    format!("more than {} octets, or broken off", self.body_octets_max),
+                ))
+            }
+            Err(_) => {
+                self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
+                Err(Refusal::new(Status::RequestTimeout, "the content did not come"))
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The HTTP binding on a socket, byte for byte.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::client::Client;
+use gatewright_bindings::cse::{Config, Running, start};
+use gatewright_onem2m::{CseType, Kind, Status};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+fn config() -> Config {
+    let mut cse = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    cse.admin = Some("CAdmin".to_owned());
+    cse.limits.content_octets = 10_000;
+    let mut config = Config::new(cse);
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config
+}
+
+async fn running() -> Running {
+    start(config()).await.unwrap()
+}
+
+/// Sends octets as they are and reads until the peer has been quiet for a moment.
+async fn exchange(running: &Running, octets: &str) -> String {
+    let mut stream = TcpStream::connect(running.addresses()[0]).await.unwrap();
+    stream.write_all(octets.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(Ok(read)) =
+        tokio::time::timeout(Duration::from_millis(300), stream.read(&mut buffer)).await
+    {
+        if read == 0 {
+            break;
+        }
+        answer.extend_from_slice(&buffer[..read]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+const HEAD: &str = "Host: x\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: 7\r\nX-M2M-RVI: 4\r\n";
+
+#[tokio::test]
+async fn creation_and_retrieval_over_one_connection() {
+    let running = running().await;
+    let body = r#"{"m2m:cnt":{"rn":"c"}}"#;
+    let create = format!(
+        "POST /cse-in HTTP/1.1\r\n{HEAD}Content-Type: application/json;ty=3\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let get = format!("GET /~/id-in/cse-in/c HTTP/1.1\r\n{HEAD}\r\n");
+    let answer = exchange(&running, &format!("{create}{get}{get}")).await;
+    assert_eq!(answer.matches("HTTP/1.1 201 Created\r\n").count(), 1, "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{answer}");
+    assert!(answer.contains("x-m2m-rsc: 2001\r\n"), "{answer}");
+    assert!(answer.contains("x-m2m-ri: 7\r\n"));
+    assert!(answer.contains("content-location: cse-in/c\r\n"));
+    assert!(answer.contains("content-type: application/json\r\n"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_have_both_codes_and_a_reason() {
+    let running = running().await;
+    let cases = [
+        (format!("GET /cse-in/x HTTP/1.1\r\n{HEAD}\r\n"), "404 Not Found", "4004"),
+        (format!("PATCH /cse-in HTTP/1.1\r\n{HEAD}\r\n"), "405 Method", "4005"),
+        (format!("DELETE /cse-in HTTP/1.1\r\n{HEAD}\r\n"), "405 Method", "4005"),
+        (format!("GET /%zz HTTP/1.1\r\n{HEAD}\r\n"), "400 Bad", "4000"),
+        ("GET /cse-in HTTP/1.1\r\nHost: x\r\nX-M2M-RI: 7\r\n\r\n".to_owned(), "400 Bad", "4000"),
+        (
+            format!(
+                "POST /cse-in HTTP/1.1\r\n{HEAD}Content-Type: text/plain;ty=3\r\n\
+                 Content-Length: 1\r\n\r\nx"
+            ),
+            "415 Unsupported",
+            "4015",
+        ),
+        (
+            format!(
+                "POST /cse-in HTTP/1.1\r\n{HEAD}Content-Type: application/json;ty=3\r\n\
+                 Content-Length: 20000\r\n\r\n{}",
+                "x".repeat(20_000)
+            ),
+            "406 Not",
+            "5207",
+        ),
+    ];
+    for (request, line, code) in cases {
+        let answer = exchange(&running, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {line}")), "{request}\n{answer}");
+        assert!(answer.contains(&format!("x-m2m-rsc: {code}\r\n")), "{answer}");
+        assert!(answer.contains("m2m:dbg"), "{answer}");
+    }
+    // What is no HTTP at all disturbs nobody.
+    exchange(&running, "\u{1}\u{2}\u{3} nothing\r\n\r\n").await;
+    let still = exchange(&running, &format!("GET /cse-in HTTP/1.1\r\n{HEAD}\r\n")).await;
+    assert!(still.starts_with("HTTP/1.1 200 OK"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn content_in_cbor() {
+    let running = running().await;
+    // {"m2m:cnt": {"rn": "k"}}
+    let cbor: &[u8] = b"\xa1\x67m2m:cnt\xa1\x62rn\x61k";
+    let mut stream = TcpStream::connect(running.addresses()[0]).await.unwrap();
+    let head = format!(
+        "POST /cse-in HTTP/1.1\r\n{HEAD}Content-Type: application/cbor;ty=3\r\n\
+         Accept: application/cbor\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        cbor.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(cbor).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains("201 Created") && text.contains("content-type: application/cbor"));
+    let at = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(&answer[at..at + 9], b"\xa1\x67m2m:cnt");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_survives_a_restart() {
+    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("http-restart.db");
+    for end in ["", "-wal", "-shm", ".lock"] {
+        let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+    }
+    let mut config = config();
+    config.store = Some(path.clone());
+    config.audit = true;
+    let first = start(config.clone()).await.unwrap();
+    let url = format!("http://{}", first.addresses()[0]);
+    let client = Client::new(url, "CAdmin", "a");
+    let container = client.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await;
+    assert_eq!(container.unwrap().status, Status::Created);
+    for number in 0..20 {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{number}"}}}}"#);
+        let made = client.create("cse-in/c", Kind::ContentInstance, &content).await.unwrap();
+        assert_eq!(made.status, Status::Created);
+    }
+    let tree = client.tree("cse-in/c").await.unwrap().content;
+    first.stop().await;
+    let verified = gatewright_store::verify(&path).unwrap();
+    assert_eq!((verified.entries, verified.broken_at), (22, None));
+    let second = start(config).await.unwrap();
+    let url = format!("http://{}", second.addresses()[0]);
+    let client = Client::new(url, "CAdmin", "b");
+    assert_eq!(client.tree("cse-in/c").await.unwrap().content, tree);
+    let again = client.create("cse-in/c", Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i7"}}"#);
+    assert_eq!(again.await.unwrap().status, Status::Conflict);
+    assert_eq!(client.get("cse-in/c?fu=1&ty=4&lim=5").await.unwrap().cut_at, Some(5));
+    assert_eq!(client.delete("cse-in/c").await.unwrap().status, Status::Deleted);
+    second.stop().await;
+}
+
+/// Two of our own: an MN registers at an IN; requests go up, down, and to strangers nowhere.
+#[tokio::test]
+async fn a_middle_node_registers_and_requests_are_sent_on() {
+    let mut upper = config();
+    upper.cse.admitted_cses = vec!["/id-mn".to_owned()];
+    let upper = start(upper).await.unwrap();
+    let upper_url = format!("http://{}", upper.addresses()[0]);
+    let mut cse = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    cse.registrar = Some(gatewright_onem2m::Registrar {
+        cse_id: "/id-in".to_owned(),
+        name: "cse-in".to_owned(),
+        url: upper_url.clone(),
+    });
+    let mut lower = Config::new(cse);
+    lower.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let lower = start(lower).await.unwrap();
+    for _ in 0..100 {
+        if lower.engine().is_registered() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(lower.engine().is_registered());
+    let lower_url = format!("http://{}", lower.addresses()[0]);
+    let ae = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
+    let down = Client::new(lower_url.as_str(), "Cdown", "d");
+    let made = down.create("cse-mn", Kind::ApplicationEntity, ae).await.unwrap();
+    assert_eq!(made.status, Status::Created);
+    let up = Client::new(upper_url.as_str(), "Cup", "u");
+    let made = up.create("cse-in", Kind::ApplicationEntity, ae).await.unwrap();
+    assert_eq!(made.status, Status::Created);
+    // Up: the IN knows the AE by its CSE, and its access control decides.
+    let refused = down.get("/id-in/cse-in/a").await.unwrap();
+    assert_eq!(refused.status, Status::OriginatorHasNoPrivilege);
+    // The MN's base is seen by the IN's administrator and by nobody else up there.
+    let admin = Client::new(upper_url.as_str(), "CAdmin", "x");
+    let base = admin.get("/id-mn/cse-mn").await.unwrap();
+    assert_eq!(base.status, Status::Ok);
+    assert!(base.content.unwrap().contains("\"csi\":\"/id-mn\""));
+    let stranger = admin.get("/id-other/x").await.unwrap();
+    assert_eq!(stranger.status, Status::NotFound);
+    // Gone without a word: not reachable.
+    lower.stop().await;
+    let away = admin.get("/id-mn/cse-mn").await.unwrap();
+    assert_eq!(away.status, Status::TargetNotReachable);
+    assert_eq!(upper.engine().counters().forwarded, 2);
+    upper.stop().await;
+}

@@ -1,0 +1,138 @@
+//! Requests that this CSE sends, and what their answers are for.
+
+use super::{Asker, CallId, Cse, Done, Output, Refusal};
+use crate::primitive::{Request, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A request to be sent to another entity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Goes back in with the answer.
+    pub id: CallId,
+    /// Where the entity can be reached, best first; the sender takes the first that it can use.
+    pub urls: Vec<String>,
+    /// What to send.
+    pub request: Request,
+}
+
+/// The entity did not take the request: nothing listens, the connection broke, no answer in time.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("not reachable: {0}")]
+pub struct Unreachable(pub String);
+
+/// What an answer is for.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    /// It is somebody else's: pass it on.
+    Forward(Asker),
+    /// This CSE's own registration.
+    Registration,
+}
+
+/// Requests sent and not answered.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    next: u64,
+    open: BTreeMap<CallId, (Timestamp, Purpose)>,
+    deadlines: BTreeSet<(Timestamp, CallId)>,
+}
+
+impl Calls {
+    /// When the next one counts as unanswered.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|&(time, _)| time)
+    }
+
+    fn add(&mut self, deadline: Timestamp, purpose: Purpose) -> CallId {
+        self.next += 1;
+        let id = CallId(self.next);
+        self.open.insert(id, (deadline, purpose));
+        self.deadlines.insert((deadline, id));
+        id
+    }
+
+    fn take(&mut self, id: CallId) -> Option<Purpose> {
+        let (deadline, purpose) = self.open.remove(&id)?;
+        self.deadlines.remove(&(deadline, id));
+        Some(purpose)
+    }
+}
+
+impl Cse {
+    /// Sends a request; its answer, or that there is none, is handled by its purpose.
+    ///
+    /// # Errors
+    ///
+    /// 5103 if too many are unanswered.
+    pub(super) fn call(
+        &mut self,
+        urls: Vec<String>,
+        request: Request,
+        purpose: Purpose,
+    ) -> Result<(), Refusal> {
+        if self.calls.open.len() >= self.config.limits.outstanding {
+            self.counters.outstanding_full += 1;
+            return Err(Refusal::new(
+                Status::TargetNotReachable,
+                "too many requests to others are unanswered",
+            ));
+        }
+        let longest = self.now.plus(self.config.limits.answer_within);
+        let wanted = request.request_expires.map(|time| time.resolve(self.now));
+        let deadline = wanted.map_or(longest, |time| time.min(longest));
+        let id = self.calls.add(deadline, purpose);
+        self.ledger.say(Output::Call(Call { id, urls, request }));
+        Ok(())
+    }
+
+    pub(super) fn take_answer(&mut self, id: CallId, answer: Result<Response, Unreachable>) {
+        let Some(purpose) = self.calls.take(id) else {
+            self.counters.stray_answers += 1;
+            return;
+        };
+        match purpose {
+            Purpose::Forward(asker) => self.pass_on(&asker, answer),
+            Purpose::Registration => self.registration_answered(answer),
+        }
+    }
+
+    /// Gives up on what was not answered in time.
+    pub(super) fn give_up(&mut self) {
+        while let Some(&(deadline, id)) = self.calls.deadlines.first() {
+            if deadline > self.now {
+                return;
+            }
+            self.counters.unanswered += 1;
+            self.take_answer(id, Err(Unreachable("no answer in time".to_owned())));
+        }
+    }
+
+    fn pass_on(&mut self, asker: &Asker, answer: Result<Response, Unreachable>) {
+        let outcome = match answer {
+            Ok(answer) if answer.status.is_success() => Ok(Done {
+                status: answer.status,
+                content: answer.content,
+                location: answer.location,
+                cut_at: answer.cut_at,
+            }),
+            Ok(answer) => {
+                self.answer_remote_refusal(asker, answer);
+                return;
+            }
+            Err(unreachable) => {
+                Err(Refusal::new(Status::TargetNotReachable, unreachable.to_string()))
+            }
+        };
+        self.answer(asker, outcome);
+    }
+
+    /// A refusal of another CSE is handed on word for word.
+    fn answer_remote_refusal(&mut self, asker: &Asker, answer: Response) {
+        self.counters.refused += 1;
+        let mut response = Response::new(answer.status, &*asker.id, asker.release);
+        response.content = answer.content;
+        self.deliver(asker, response);
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests for another CSE are sent on to it, or to the next on the way (TS-0001 §10.2.1).
+
+use super::calls::Purpose;
+use super::{Asker, Cse, Refusal, denied, not_found};
+use crate::primitive::Request;
+use crate::resource::Resource;
+use crate::status::Status;
+use crate::tree::Slot;
+
+impl Cse {
+    /// Sends a request for the resource `path` of the CSE `cse` on its way.
+    pub(super) fn forward(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        (cse, path): (&str, &str),
+    ) -> Result<(), Refusal> {
+        let known = self.is_registered(from)
+            || from == self.config.cse_id
+            || self.config.admin.as_deref() == Some(from);
+        if !known {
+            return Err(denied());
+        }
+        let hop = self
+            .next_hop(cse, from)
+            .ok_or_else(|| not_found(format!("no CSE {cse} is registered here")))?;
+        let hop = self.resource(hop)?;
+        let urls = reachable_at(hop)?;
+        let mut onward = request.clone();
+        onward.to = if path.is_empty() { cse.to_owned() } else { format!("{cse}/{path}") };
+        if !from.starts_with('/') {
+            onward.from = format!("{}/{from}", self.config.cse_id);
+        }
+        self.counters.forwarded += 1;
+        self.call(urls, onward, Purpose::Forward(asker.clone()))
+    }
+
+    /// The remoteCSE to send to for `cse`: itself, one that has it below, or the registrar. What
+    /// came from above does not go up again: it would go round.
+    fn next_hop(&self, cse: &str, from: &str) -> Option<Slot> {
+        if let Some(direct) = self.remote_cse(cse) {
+            return Some(direct);
+        }
+        let root = self.tree.root()?;
+        let below = self.tree.children(root).find(|&child| {
+            self.tree.get(child).is_some_and(|it| it.texts("dcse").any(|below| below == cse))
+        });
+        if below.is_some() {
+            return below;
+        }
+        let registrar = self.config.registrar.as_ref()?;
+        let from_above = from.starts_with('/') && from.starts_with(registrar.cse_id.as_str());
+        if from_above { None } else { self.remote_cse(&registrar.cse_id) }
+    }
+}
+
+/// The URLs of an entity's points of access.
+pub(super) fn reachable_at(entity: &Resource) -> Result<Vec<String>, Refusal> {
+    let urls: Vec<String> = entity.texts("poa").map(str::to_owned).collect();
+    if urls.is_empty() || !entity.flag("rr") {
+        return Err(Refusal::new(
+            Status::TargetNotReachable,
+            "the entity takes no requests: it has no point of access",
+        ));
+    }
+    Ok(urls)
+}

@@ -1,0 +1,241 @@
+//! Registration: other CSEs here, and this one at its registrar (TS-0001 §10.2.2.7).
+
+use super::calls::{Purpose, Unreachable};
+use super::create::Draft;
+use super::{Cse, Refusal};
+use crate::address::is_stem;
+use crate::filter::matches_wildcard;
+use crate::kind::Kind;
+use crate::primitive::{Operation, Release, Request, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+/// The CSE that this one registers at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Registrar {
+    /// Its CSE-ID with the leading slash.
+    pub cse_id: String,
+    /// The name of its CSEBase.
+    pub name: String,
+    /// Where it can be reached.
+    pub url: String,
+}
+
+/// How far the registration is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    /// To be asked for (again) at this time.
+    Due(Timestamp),
+    /// A creation is under way.
+    Asked,
+    /// It stands; to be looked at again at this time.
+    Stands(Timestamp),
+    /// It is being looked at.
+    Checked,
+    /// It stood before; its points of access are being renewed.
+    Renewed,
+}
+
+/// This CSE's registration.
+#[derive(Debug)]
+pub(super) struct Registration {
+    stage: Stage,
+    failures: u32,
+}
+
+/// How often a standing registration is looked at: a registrar that lost its memory is noticed.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
+/// After the first failure, doubled with each further one.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// At most.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
+
+impl Registration {
+    pub(super) const fn new(now: Timestamp) -> Self {
+        Self { stage: Stage::Due(now), failures: 0 }
+    }
+
+    const fn next_step(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Due(time) | Stage::Stands(time) => Some(time),
+            Stage::Asked | Stage::Checked | Stage::Renewed => None,
+        }
+    }
+}
+
+impl Cse {
+    /// Whether this CSE's own registration stands, as far as is known.
+    pub const fn is_registered_at_registrar(&self) -> bool {
+        matches!(self.registration.stage, Stage::Stands(_) | Stage::Checked | Stage::Renewed)
+    }
+
+    /// When the registration wants the next step.
+    pub(super) fn registration_due(&self) -> Option<Timestamp> {
+        self.config.registrar.as_ref().and_then(|_| self.registration.next_step())
+    }
+
+    /// Takes the next step of the registration if it is due.
+    pub(super) fn pursue_registration(&mut self) {
+        let (Some(registrar), Some(due)) =
+            (self.config.registrar.clone(), self.registration.next_step())
+        else {
+            return;
+        };
+        if due > self.now {
+            return;
+        }
+        let base = format!("{}/{}", registrar.cse_id, registrar.name);
+        let (stage, request) = if matches!(self.registration.stage, Stage::Stands(_)) {
+            let stem = self.config.cse_id.trim_start_matches('/');
+            (Stage::Checked, self.own_request(Operation::Retrieve, format!("{base}/{stem}")))
+        } else {
+            let request = self.own_request(Operation::Create, base);
+            let content = json!({ "m2m:csr": self.own_entry(true) }).to_string();
+            (Stage::Asked, request.creating(Kind::RemoteCse, content))
+        };
+        self.registration.stage = stage;
+        self.call_registrar(&registrar, request);
+    }
+
+    fn call_registrar(&mut self, registrar: &Registrar, request: Request) {
+        if self.call(vec![registrar.url.clone()], request, Purpose::Registration).is_err() {
+            self.registration.stage = Stage::Due(self.now.plus(RETRY_AFTER_MAX));
+        }
+    }
+
+    /// A request of this CSE itself.
+    pub(super) fn own_request(&mut self, operation: Operation, to: String) -> Request {
+        self.requests_made += 1;
+        let id = format!("{:x}-{:x}", self.started.micros(), self.requests_made);
+        Request::new(operation, to, self.config.cse_id.clone(), id)
+    }
+
+    /// What this CSE says of itself in its entry at the registrar.
+    fn own_entry(&self, creating: bool) -> Value {
+        let mut entry = Map::new();
+        entry.insert("rr".into(), json!(!self.config.points_of_access.is_empty()));
+        entry.insert("poa".into(), json!(self.config.points_of_access));
+        entry.insert("srv".into(), json!(Release::SUPPORTED));
+        if creating {
+            let id = &self.config.cse_id;
+            entry.insert("rn".into(), json!(id.trim_start_matches('/')));
+            entry.insert("csi".into(), json!(id));
+            entry.insert("cb".into(), json!(format!("{id}/{}", self.config.name)));
+            entry.insert("cst".into(), json!(self.config.cse_type.number()));
+        }
+        Value::Object(entry)
+    }
+
+    pub(super) fn registration_answered(&mut self, answer: Result<Response, Unreachable>) {
+        let status = answer.map(|answer| answer.status).ok();
+        match (self.registration.stage, status) {
+            (Stage::Asked | Stage::Renewed, Some(Status::Created | Status::Updated))
+            | (Stage::Checked, Some(Status::Ok)) => {
+                self.registration =
+                    Registration { stage: Stage::Stands(self.now.plus(CHECK_EVERY)), failures: 0 };
+                self.know_registrar();
+            }
+            // It stood already, from an earlier run: what it says of this CSE may be old.
+            (Stage::Asked, Some(Status::Conflict | Status::OriginatorHasAlreadyRegistered)) => {
+                self.renew_entry();
+            }
+            // The registrar does not know this CSE any more.
+            (Stage::Checked | Stage::Renewed, Some(Status::NotFound)) => {
+                self.registration.stage = Stage::Due(self.now);
+                self.pursue_registration();
+            }
+            _ => {
+                let doublings = self.registration.failures.min(10);
+                let wait = RETRY_AFTER.saturating_mul(1 << doublings).min(RETRY_AFTER_MAX);
+                self.registration.failures = doublings + 1;
+                self.registration.stage = Stage::Due(self.now.plus(wait));
+            }
+        }
+    }
+
+    fn renew_entry(&mut self) {
+        let Some(registrar) = self.config.registrar.clone() else {
+            return;
+        };
+        let stem = self.config.cse_id.trim_start_matches('/');
+        let to = format!("{}/{}/{stem}", registrar.cse_id, registrar.name);
+        let content = json!({ "m2m:csr": self.own_entry(false) }).to_string();
+        let request = self.own_request(Operation::Update, to).with_content(content);
+        self.registration.stage = Stage::Renewed;
+        self.call_registrar(&registrar, request);
+    }
+
+    /// Keeps the registrar as a remoteCSE of this CSE: what is for it, and what nobody here
+    /// knows, goes to it.
+    fn know_registrar(&mut self) {
+        let (Some(registrar), Some(parent)) = (self.config.registrar.clone(), self.tree.root())
+        else {
+            return;
+        };
+        if let Some(known) = self.remote_cse(&registrar.cse_id) {
+            let same = self
+                .tree
+                .get(known)
+                .is_some_and(|entry| entry.texts("poa").eq([registrar.url.as_str()]));
+            if !same {
+                self.change(known, |entry| {
+                    entry.attributes.insert("poa".into(), json!([registrar.url]));
+                });
+            }
+            return;
+        }
+        let stem = registrar.cse_id.trim_start_matches('/').to_owned();
+        let attributes = json!({
+            "rn": stem,
+            "csi": registrar.cse_id,
+            "cb": format!("{}/{}", registrar.cse_id, registrar.name),
+            "poa": [registrar.url],
+            "rr": true,
+            "srv": Release::SUPPORTED,
+        });
+        let Value::Object(attributes) = attributes else {
+            return;
+        };
+        // Refused only if the tree is full, which is counted; the next check tries again.
+        let _ = self.found(Draft {
+            kind: Kind::RemoteCse,
+            tag: Cow::Borrowed(Kind::RemoteCse.tag()),
+            parent,
+            attributes,
+            id: Some(stem),
+            owner: self.config.cse_id.clone(),
+        });
+    }
+
+    /// The rules of a remoteCSE that a CSE creates for itself.
+    pub(super) fn prepare_remote_cse(&self, draft: &mut Draft, from: &str) -> Result<(), Refusal> {
+        let given = draft.attributes.get("csi").and_then(Value::as_str);
+        let cse = given.unwrap_or(from).to_owned();
+        let by_admin = self.config.admin.as_deref() == Some(from);
+        if cse != from && !by_admin {
+            return Err(Refusal::bad("csi is not the originator"));
+        }
+        let admitted =
+            self.config.admitted_cses.iter().any(|pattern| matches_wildcard(pattern, &cse));
+        let stem = cse.strip_prefix('/').filter(|stem| is_stem(stem));
+        let (Some(stem), true) = (stem, admitted || by_admin) else {
+            return Err(Refusal::new(
+                Status::AppRuleValidationFailed,
+                "the originator is not among the CSE-IDs admitted",
+            ));
+        };
+        if self.remote_cse(&cse).is_some() {
+            return Err(Refusal::new(
+                Status::OriginatorHasAlreadyRegistered,
+                "the CSE is registered",
+            ));
+        }
+        draft.id = Some(stem.to_owned());
+        draft.owner.clone_from(&cse);
+        draft.attributes.insert("csi".into(), json!(cse));
+        Ok(())
+    }
+}

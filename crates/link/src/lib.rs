@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | AF_XDP | [`Opener`] | once each way, or never (zero-copy drivers) |
 //! | packet socket | [`Opener`] | once each way |
+//! | capture files | [`pcapng::CaptureLink`] | once each way |
 //! | port of a memory segment | [`MemoryLink`] | once each way |
 //!
 //! A frame may come with its transport checksum left undone ([`partial`]): virtual links promise
@@ -25,6 +26,7 @@ mod memory;
 mod open;
 mod packet_socket;
 pub mod partial;
+pub mod pcapng;
 mod ring;
 mod socket;
 mod super_frame;
@@ -81,6 +83,8 @@ pub enum Mode {
     XdpGeneric,
     /// A packet socket with a receive ring that is shared with the kernel.
     PacketSocket,
+    /// Capture files.
+    CaptureFile,
     /// A port of a medium in memory.
     Memory,
 }
@@ -92,6 +96,7 @@ impl fmt::Display for Mode {
             Self::XdpCopy => "AF_XDP native, copy",
             Self::XdpGeneric => "AF_XDP generic",
             Self::PacketSocket => "packet socket",
+            Self::CaptureFile => "capture file",
             Self::Memory => "memory",
         })
     }

@@ -1,0 +1,227 @@
+use super::{Direction, InterfaceId, Reader, Record, Writer};
+use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
+use gatewright_packet::{Batch, Checksum, LinkIndex, Packet, Pool};
+use std::fmt;
+use std::io::{Read, Write};
+use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How fast a capture file is replayed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Speed {
+    /// So many percent of the recorded speed: 100 is as it was.
+    Percent(NonZeroU32),
+    /// So many frames a second, at equal distances.
+    FramesPerSecond(NonZeroU32),
+    /// As fast as they are taken.
+    Unlimited,
+}
+
+/// A link whose frames come from a capture file, and go into one.
+///
+/// It is up until the file that is replayed has ended.
+pub struct CaptureLink {
+    info: LinkInfo,
+    index: LinkIndex,
+    pool: Rc<Pool>,
+    input: Option<Reader<Box<dyn Read>>>,
+    speed: Speed,
+    /// When the first frame was given, and the time in the file that this is.
+    start: Option<(Duration, Duration)>,
+    given: u32,
+    /// The frame that is due next.
+    next: Option<(Duration, Packet)>,
+    output: Option<(Writer<Box<dyn Write>>, InterfaceId)>,
+    /// The time since 1970 at the caller's epoch.
+    epoch: Duration,
+    counters: LinkCounters,
+}
+
+impl fmt::Debug for CaptureLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureLink").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl CaptureLink {
+    /// A link named `name`, whose packets are those of `pool`, without files: it is silent.
+    pub fn new(index: LinkIndex, name: &str, mac: [u8; 6], mtu: usize, pool: Rc<Pool>) -> Self {
+        let info = LinkInfo {
+            name: name.to_owned(),
+            mode: Mode::CaptureFile,
+            why: "frames come from and go to capture files".to_owned(),
+            framing: Framing::Ethernet,
+            mac: Some(mac),
+            mtu,
+            partial_checksums: false,
+            exclusive: Exclusive::Ours,
+            driver: String::new(),
+            kernel_index: 0,
+        };
+        Self {
+            info,
+            index,
+            pool,
+            input: None,
+            speed: Speed::Unlimited,
+            start: None,
+            given: 0,
+            next: None,
+            output: None,
+            epoch: Duration::ZERO,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Replays `file`, of which the frames that begin with an Ethernet header are received.
+    #[must_use]
+    pub fn replay(mut self, file: Box<dyn Read>, speed: Speed) -> Self {
+        self.input = Some(Reader::new(file));
+        self.speed = speed;
+        self
+    }
+
+    /// Records what is transmitted to `file`; `epoch` is the time since 1970 at the epoch of the
+    /// times that the link is given.
+    ///
+    /// # Errors
+    ///
+    /// What `file` answers.
+    pub fn record(mut self, file: Box<dyn Write>, epoch: Duration) -> std::io::Result<Self> {
+        let mut writer = Writer::new(file)?;
+        let interface = writer.add_interface(&self.info.name, Framing::Ethernet)?;
+        self.output = Some((writer, interface));
+        self.epoch = epoch;
+        Ok(self)
+    }
+
+    /// Reads on until a frame that can be given, and says when it is due.
+    fn load(&mut self, now: Duration) {
+        while self.next.is_none() {
+            let Some(input) = &mut self.input else { return };
+            let record = match input.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => {
+                    self.input = None;
+                    return;
+                }
+                Err(_) => {
+                    self.counters.receive_malformed += 1;
+                    self.input = None;
+                    return;
+                }
+            };
+            let (recorded_at, id) = (record.at, record.interface);
+            let is_whole = record.octets.len() == record.len;
+            let packet = self.pool.packet_of(record.octets);
+            let is_ethernet = input
+                .interface(id)
+                .is_some_and(|interface| interface.framing == Some(Framing::Ethernet));
+            if !is_whole || !is_ethernet {
+                self.counters.receive_malformed += 1;
+                continue;
+            }
+            let Some(packet) = packet else {
+                if self.pool.available() == 0 {
+                    self.counters.receive_no_packet += 1;
+                } else {
+                    self.counters.receive_oversized += 1;
+                }
+                continue;
+            };
+            let (start, first) = *self.start.get_or_insert((now, recorded_at));
+            let after = match self.speed {
+                Speed::Percent(percent) => {
+                    recorded_at.saturating_sub(first).saturating_mul(100) / percent.get()
+                }
+                Speed::FramesPerSecond(rate) => {
+                    Duration::from_secs(u64::from(self.given)) / rate.get()
+                }
+                Speed::Unlimited => Duration::ZERO,
+            };
+            self.given = self.given.saturating_add(1);
+            self.next = Some((start.saturating_add(after), packet));
+        }
+    }
+}
+
+impl Link for CaptureLink {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        while batch.room() > 0 {
+            self.load(now);
+            let Some((_, mut packet)) = self.next.take_if(|(due, _)| *due <= now) else { break };
+            packet.set_received_ns(nanos(now));
+            packet.meta_mut().ingress = self.index;
+            self.counters.received += 1;
+            self.counters.received_octets += packet.len() as u64;
+            // The loop's condition left room for it.
+            let _ = batch.push(packet);
+        }
+        batch.len() - before
+    }
+
+    fn transmit(&mut self, now: Duration, batch: &mut Batch) {
+        for mut packet in batch.drain() {
+            if packet.meta().checksum == Checksum::Partial
+                && partial::complete(packet.octets_mut(), self.info.framing)
+            {
+                self.counters.completed += 1;
+            }
+            let Some((writer, interface)) = &mut self.output else {
+                self.counters.transmit_down += 1;
+                continue;
+            };
+            let written = writer.write(&Record {
+                interface: *interface,
+                at: self.epoch.saturating_add(now),
+                octets: packet.octets(),
+                len: packet.len(),
+                direction: Some(Direction::Outbound),
+                comment: "",
+            });
+            if written.is_ok() {
+                self.counters.sent += 1;
+                self.counters.sent_octets += packet.len() as u64;
+            } else {
+                self.counters.transmit_full += 1;
+            }
+        }
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        self.counters
+    }
+
+    fn state(&mut self) -> LinkState {
+        let is_replaying = self.input.is_some() || self.next.is_some();
+        if is_replaying || self.output.is_some() { LinkState::Up } else { LinkState::Down }
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        match &self.next {
+            Some((due, _)) => Some(*due),
+            // The first frame is due when it is asked for.
+            None => self.input.as_ref().map(|_| Duration::ZERO),
+        }
+    }
+}
+
+impl Drop for CaptureLink {
+    fn drop(&mut self) {
+        if let Some((writer, _)) = &mut self.output {
+            // There is nobody left to tell.
+            let _ = writer.flush();
+        }
+    }
+}

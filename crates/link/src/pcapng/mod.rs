@@ -1,0 +1,84 @@
+//! Capture files: written as pcapng, read as pcapng or classic pcap.
+//!
+//! The format is draft-ietf-opsawg-pcapng; the classic one is draft-ietf-opsawg-pcap. Only what a
+//! gateway needs is written: one section, interfaces with their names, enhanced packet blocks with
+//! direction and comment, nanoseconds throughout. Everything else is read over.
+
+mod link;
+mod read;
+mod write;
+
+pub use link::{CaptureLink, Speed};
+pub use read::{ReadError, Reader};
+pub use write::Writer;
+
+use crate::Framing;
+use std::time::Duration;
+
+/// Which interface of a capture file, in the order in which they were described.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct InterfaceId(pub u32);
+
+/// Whether a frame came in or went out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Direction {
+    /// It was received.
+    Inbound,
+    /// It was sent.
+    Outbound,
+}
+
+/// An interface of a capture file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Interface {
+    /// Its name, empty if the file has none.
+    pub name: String,
+    /// What its frames begin with; `None` if it is neither Ethernet nor IP.
+    pub framing: Option<Framing>,
+    /// Units of its time stamps in a second.
+    pub(crate) units: u64,
+    /// Seconds to be added to its time stamps.
+    pub(crate) offset_s: u64,
+}
+
+/// A frame of a capture file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Record<'a> {
+    /// Where it was seen.
+    pub interface: InterfaceId,
+    /// When, since 1970.
+    pub at: Duration,
+    /// Its octets, as far as they were captured.
+    pub octets: &'a [u8],
+    /// Octets that it had on the wire.
+    pub len: usize,
+    /// Whether it came or went, if that is known.
+    pub direction: Option<Direction>,
+    /// What was noted about it; empty for nothing.
+    pub comment: &'a str,
+}
+
+// Block types (draft-ietf-opsawg-pcapng §4).
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+
+// Options (§3.5, §4.2, §4.3).
+const OPTION_END: u16 = 0;
+const OPTION_COMMENT: u16 = 1;
+const OPTION_INTERFACE_NAME: u16 = 2;
+const OPTION_PACKET_FLAGS: u16 = 2;
+const OPTION_APPLICATION: u16 = 4;
+const OPTION_RESOLUTION: u16 = 9;
+const OPTION_OFFSET: u16 = 14;
+
+/// Link types (draft-ietf-opsawg-pcaplinktype).
+const LINK_TYPE_ETHERNET: u16 = 1;
+const LINK_TYPE_RAW_IP: u16 = 101;
+
+/// Interfaces of a file at the most.
+const INTERFACES_MAX: usize = 4096;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;

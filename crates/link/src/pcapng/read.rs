@@ -1,0 +1,421 @@
+use super::{
+    BYTE_ORDER, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACES_MAX, Interface,
+    InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_RAW_IP, NANOS_PER_SECOND, OPTION_COMMENT,
+    OPTION_END, OPTION_INTERFACE_NAME, OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION,
+    Record, SECTION_HEADER, SIMPLE_PACKET,
+};
+use crate::Framing;
+use std::io::{self, Read as _};
+use std::time::Duration;
+
+/// Octets of a block at the most; Wireshark's own limit.
+const BLOCK_LEN_MAX: u32 = 16 << 20;
+
+// Classic pcap: the first word of a file, with time stamps in micro- or nanoseconds.
+const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
+const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
+
+/// Why a capture file cannot be read on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It is something else.
+    #[error("neither pcapng nor pcap: the file begins with {0:#010x}")]
+    Unknown(u32),
+    /// It contradicts itself.
+    #[error("malformed capture file: {what} at octet {at}")]
+    Malformed {
+        /// What is wrong.
+        what: &'static str,
+        /// Octets before the block or record.
+        at: u64,
+    },
+    /// It ends in the middle of a block or record.
+    #[error("the capture file ends inside of a block that begins at octet {at}")]
+    Truncated {
+        /// Octets before the block or record.
+        at: u64,
+    },
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Reads a capture file from its front, pcapng or classic pcap, in either byte order.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    /// Octets read before the current block.
+    at: u64,
+    is_big_endian: bool,
+    format: Format,
+    interfaces: Vec<Interface>,
+    /// Interfaces of earlier sections.
+    earlier: u32,
+    block: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Format {
+    Unknown,
+    Pcapng,
+    Classic,
+}
+
+/// Where a record's parts are in the block.
+struct Place {
+    interface: InterfaceId,
+    at: Duration,
+    octets: (usize, usize),
+    len: usize,
+    direction: Option<Direction>,
+    comment: (usize, usize),
+}
+
+impl<R: io::Read> Reader<R> {
+    /// A reader at the front of a file.
+    pub fn new(input: R) -> Self {
+        Self {
+            input,
+            at: 0,
+            is_big_endian: false,
+            format: Format::Unknown,
+            interfaces: Vec::new(),
+            earlier: 0,
+            block: Vec::new(),
+        }
+    }
+
+    /// The interfaces described so far.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The interface of a record.
+    pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
+        self.interfaces.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// The next frame; `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], after which the file cannot be read on.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        let Some(place) = self.next_place()? else { return Ok(None) };
+        let slice = |(from, to): (usize, usize)| self.block.get(from..to).unwrap_or_default();
+        Ok(Some(Record {
+            interface: place.interface,
+            at: place.at,
+            octets: slice(place.octets),
+            len: place.len,
+            direction: place.direction,
+            comment: std::str::from_utf8(slice(place.comment)).unwrap_or_default(),
+        }))
+    }
+
+    fn next_place(&mut self) -> Result<Option<Place>, ReadError> {
+        loop {
+            if self.format == Format::Classic {
+                return self.classic_record();
+            }
+            let Some(kind) = self.next_block()? else { return Ok(None) };
+            match kind {
+                INTERFACE_DESCRIPTION => self.describe()?,
+                ENHANCED_PACKET => return self.enhanced().map(Some),
+                SIMPLE_PACKET => return self.simple().map(Some),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads a block into memory, without its type and lengths; its type. `None` at the end.
+    fn next_block(&mut self) -> Result<Option<u32>, ReadError> {
+        let mut head = [0; 8];
+        if !self.fill(&mut head)? {
+            return Ok(None);
+        }
+        let [k_1, k_2, k_3, k_4, length @ ..] = head;
+        let kind = [k_1, k_2, k_3, k_4];
+        // The type of a section header reads the same in both byte orders; what follows it tells.
+        if u32::from_le_bytes(kind) == SECTION_HEADER {
+            return self.begin_section(length).map(Some);
+        }
+        if self.format == Format::Unknown {
+            return self.begin_classic(kind, length).map(|()| Some(SECTION_HEADER));
+        }
+        let len = self.word(length);
+        self.read_body(len, 12)?;
+        Ok(Some(self.word(kind)))
+    }
+
+    fn begin_section(&mut self, length: [u8; 4]) -> Result<u32, ReadError> {
+        let mut order = [0; 4];
+        if !self.fill(&mut order)? {
+            return Err(ReadError::Truncated { at: self.at });
+        }
+        self.is_big_endian = match BYTE_ORDER {
+            order_mark if order_mark == u32::from_le_bytes(order) => false,
+            order_mark if order_mark == u32::from_be_bytes(order) => true,
+            _ => return Err(self.malformed("a section without its byte order")),
+        };
+        self.format = Format::Pcapng;
+        self.earlier = u32::try_from(self.interfaces.len()).unwrap_or(u32::MAX);
+        let len = self.word(length);
+        self.read_body(len, 16)?;
+        Ok(SECTION_HEADER)
+    }
+
+    /// Reads what is left of a block of `len` octets, of which `apart` are the lengths, the type
+    /// and what was read already.
+    fn read_body(&mut self, len: u32, apart: u32) -> Result<(), ReadError> {
+        if len < apart || len > BLOCK_LEN_MAX || !len.is_multiple_of(4) {
+            return Err(self.malformed("a block of impossible length"));
+        }
+        self.read_exactly(len - apart)?;
+        let mut repeated = [0; 4];
+        if !self.fill(&mut repeated)? {
+            return Err(ReadError::Truncated { at: self.at });
+        }
+        if self.word(repeated) != len {
+            return Err(self.malformed("two lengths of a block that differ"));
+        }
+        self.at += u64::from(len);
+        Ok(())
+    }
+
+    /// Reads `len` octets as the block. Memory grows only as octets arrive.
+    fn read_exactly(&mut self, len: u32) -> Result<(), ReadError> {
+        self.block.clear();
+        let read = self.input.by_ref().take(u64::from(len)).read_to_end(&mut self.block)?;
+        if read as u64 != u64::from(len) {
+            return Err(ReadError::Truncated { at: self.at });
+        }
+        Ok(())
+    }
+
+    /// Fills `octets`; whether there were any left.
+    fn fill(&mut self, octets: &mut [u8]) -> Result<bool, ReadError> {
+        let mut filled = 0;
+        while let Some(rest) = octets.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.input.read(rest) {
+                Ok(0) if filled == 0 => return Ok(false),
+                Ok(0) => return Err(ReadError::Truncated { at: self.at }),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn describe(&mut self) -> Result<(), ReadError> {
+        if self.interfaces.len() >= INTERFACES_MAX {
+            return Err(self.malformed("too many interfaces"));
+        }
+        let Some(&[l_1, l_2, ..]) = self.block.first_chunk::<8>() else {
+            return Err(self.malformed("an interface that is too short"));
+        };
+        let mut interface = Interface {
+            name: String::new(),
+            framing: framing(self.half([l_1, l_2])),
+            // §4.2: "If this option is not present, a resolution of 10^-6 is assumed".
+            units: 1_000_000,
+            offset_s: 0,
+        };
+        let mut at = 8;
+        while let Some((code, from, to)) = self.option_at(&mut at) {
+            let value = self.block.get(from..to).unwrap_or_default();
+            match (code, value) {
+                (OPTION_INTERFACE_NAME, name) => {
+                    interface.name = String::from_utf8_lossy(name).into_owned();
+                }
+                (OPTION_RESOLUTION, &[resolution]) => {
+                    interface.units = units(resolution)
+                        .ok_or_else(|| self.malformed("time stamps finer than 64 bits hold"))?;
+                }
+                (OPTION_OFFSET, offset) => {
+                    let seconds = offset.first_chunk().map(|&octets| self.double(octets));
+                    interface.offset_s = seconds.unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        self.interfaces.push(interface);
+        Ok(())
+    }
+
+    fn enhanced(&self) -> Result<Place, ReadError> {
+        const HEADER_LEN: usize = 20;
+        let words = self.block.first_chunk::<HEADER_LEN>().map(|header| {
+            let (words, _) = header.as_chunks::<4>();
+            [0, 1, 2, 3, 4].map(|number| words.get(number).map_or(0, |&word| self.word(word)))
+        });
+        let Some([interface, high, low, captured, len]) = words else {
+            return Err(self.malformed("a packet that is too short"));
+        };
+        let id = InterfaceId(self.earlier.saturating_add(interface));
+        let Some(interface) = self.interface(id) else {
+            return Err(self.malformed("a packet of an interface that was not described"));
+        };
+        let end = self.packet_end(HEADER_LEN, captured)?;
+        let mut place = Place {
+            interface: id,
+            at: time(u64::from(high) << 32 | u64::from(low), interface),
+            octets: (HEADER_LEN, end),
+            len: usize::try_from(len).unwrap_or(usize::MAX),
+            direction: None,
+            comment: (0, 0),
+        };
+        let mut at = end.next_multiple_of(4);
+        while let Some((code, from, to)) = self.option_at(&mut at) {
+            match code {
+                OPTION_COMMENT => place.comment = (from, to),
+                OPTION_PACKET_FLAGS => {
+                    let flags = self.block.get(from..to).and_then(|value| value.first_chunk());
+                    place.direction = match flags.map(|&flags| self.word(flags) & 3) {
+                        Some(1) => Some(Direction::Inbound),
+                        Some(2) => Some(Direction::Outbound),
+                        _ => None,
+                    };
+                }
+                _ => {}
+            }
+        }
+        Ok(place)
+    }
+
+    /// A packet without a time stamp, of the section's first interface (§4.4).
+    fn simple(&self) -> Result<Place, ReadError> {
+        const HEADER_LEN: usize = 4;
+        let Some(&len) = self.block.first_chunk() else {
+            return Err(self.malformed("a packet that is too short"));
+        };
+        let id = InterfaceId(self.earlier);
+        if self.interface(id).is_none() {
+            return Err(self.malformed("a packet of an interface that was not described"));
+        }
+        let len = usize::try_from(self.word(len)).unwrap_or(usize::MAX);
+        // What was captured is as long as the block, without its padding.
+        let captured = len.min(self.block.len() - HEADER_LEN);
+        Ok(Place {
+            interface: id,
+            at: Duration::ZERO,
+            octets: (HEADER_LEN, HEADER_LEN + captured),
+            len,
+            direction: None,
+            comment: (0, 0),
+        })
+    }
+
+    fn packet_end(&self, header_len: usize, captured: u32) -> Result<usize, ReadError> {
+        let end = usize::try_from(captured).ok().and_then(|len| len.checked_add(header_len));
+        end.filter(|&end| end <= self.block.len())
+            .ok_or_else(|| self.malformed("a packet that is longer than its block"))
+    }
+
+    /// The option at `at` (code, beginning and end of its value), and `at` moves on.
+    fn option_at(&self, at: &mut usize) -> Option<(u16, usize, usize)> {
+        let &[c_1, c_2, l_1, l_2] = self.block.get(*at..)?.first_chunk()?;
+        let (code, len) = (self.half([c_1, c_2]), usize::from(self.half([l_1, l_2])));
+        let (from, to) = (*at + 4, *at + 4 + len);
+        if code == OPTION_END || to > self.block.len() {
+            return None;
+        }
+        *at = to.next_multiple_of(4);
+        Some((code, from, to))
+    }
+
+    /// The header of a classic file, of which two words have been read.
+    fn begin_classic(&mut self, magic: [u8; 4], version: [u8; 4]) -> Result<(), ReadError> {
+        const MAJOR_VERSION: u16 = 2;
+        const HEADER_LEN: u32 = 24;
+        let units = |word| match word {
+            CLASSIC_MICROS => Some(1_000_000),
+            CLASSIC_NANOS => Some(NANOS_PER_SECOND),
+            _ => None,
+        };
+        let little = u32::from_le_bytes(magic);
+        let found = units(little).map(|units| (false, units));
+        let found = found.or_else(|| units(u32::from_be_bytes(magic)).map(|units| (true, units)));
+        let Some((is_big_endian, units)) = found else { return Err(ReadError::Unknown(little)) };
+        self.is_big_endian = is_big_endian;
+        let [major_1, major_2, ..] = version;
+        if self.half([major_1, major_2]) != MAJOR_VERSION {
+            return Err(self.malformed("a version that is not 2"));
+        }
+        self.read_exactly(HEADER_LEN - 8)?;
+        let link_type = self.block.last_chunk().map_or(0, |&word| self.word(word));
+        // The upper bits tell of a frame check sequence, which captures do not have.
+        let framing = u16::try_from(link_type & 0xffff).ok().and_then(framing);
+        self.interfaces.push(Interface { name: String::new(), framing, units, offset_s: 0 });
+        self.format = Format::Classic;
+        self.at += u64::from(HEADER_LEN);
+        Ok(())
+    }
+
+    fn classic_record(&mut self) -> Result<Option<Place>, ReadError> {
+        let mut header = [0; 16];
+        if !self.fill(&mut header)? {
+            return Ok(None);
+        }
+        let (words, _) = header.as_chunks::<4>();
+        let words = [0, 1, 2, 3].map(|number| words.get(number).map_or(0, |&word| self.word(word)));
+        let [seconds, fraction, captured, len] = words;
+        if captured > BLOCK_LEN_MAX {
+            return Err(self.malformed("a packet of impossible length"));
+        }
+        self.read_exactly(captured)?;
+        self.at += 16 + u64::from(captured);
+        let units = self.interfaces.first().map_or(1, |interface| interface.units);
+        let nanos = u64::from(fraction) * (NANOS_PER_SECOND / units);
+        Ok(Some(Place {
+            interface: InterfaceId(0),
+            at: Duration::from_secs(u64::from(seconds)) + Duration::from_nanos(nanos),
+            octets: (0, self.block.len()),
+            len: usize::try_from(len).unwrap_or(usize::MAX),
+            direction: None,
+            comment: (0, 0),
+        }))
+    }
+
+    fn malformed(&self, what: &'static str) -> ReadError {
+        ReadError::Malformed { what, at: self.at }
+    }
+
+    fn half(&self, octets: [u8; 2]) -> u16 {
+        if self.is_big_endian { u16::from_be_bytes(octets) } else { u16::from_le_bytes(octets) }
+    }
+
+    fn word(&self, octets: [u8; 4]) -> u32 {
+        if self.is_big_endian { u32::from_be_bytes(octets) } else { u32::from_le_bytes(octets) }
+    }
+
+    fn double(&self, octets: [u8; 8]) -> u64 {
+        if self.is_big_endian { u64::from_be_bytes(octets) } else { u64::from_le_bytes(octets) }
+    }
+}
+
+fn framing(link_type: u16) -> Option<Framing> {
+    match link_type {
+        LINK_TYPE_ETHERNET => Some(Framing::Ethernet),
+        LINK_TYPE_RAW_IP => Some(Framing::Ip),
+        _ => None,
+    }
+}
+
+/// Units in a second (§4.2, `if_tsresol`): a negative power of 10, or of 2 if the high bit is set.
+fn units(resolution: u8) -> Option<u64> {
+    const POWER_OF_TWO: u8 = 0x80;
+    let exponent = u32::from(resolution & !POWER_OF_TWO);
+    let base: u64 = if resolution & POWER_OF_TWO == 0 { 10 } else { 2 };
+    base.checked_pow(exponent)
+}
+
+fn time(stamp: u64, interface: &Interface) -> Duration {
+    let (seconds, rest) = (stamp / interface.units, stamp % interface.units);
+    let nanos = u128::from(rest) * u128::from(NANOS_PER_SECOND) / u128::from(interface.units);
+    let nanos = u64::try_from(nanos).unwrap_or_default();
+    Duration::from_secs(seconds.saturating_add(interface.offset_s))
+        .saturating_add(Duration::from_nanos(nanos))
+}

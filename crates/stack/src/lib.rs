@@ -24,6 +24,7 @@ mod host;
 mod icmpv6;
 mod ipv6;
 mod layer;
+mod merge;
 mod paths;
 mod position;
 mod reassembly;
@@ -42,6 +43,7 @@ pub use host::{
 pub use icmpv6::Icmpv6Layer;
 pub use ipv6::Ipv6Layer;
 pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};
+pub use merge::{CutShort, Form, Merger, split};
 pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side};
 pub use socket::{SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};

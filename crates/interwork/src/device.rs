@@ -1,0 +1,220 @@
+//! A device becomes an AE, its objects become containers.
+
+use crate::json::Json;
+use crate::mapping::{Mapping, Rule};
+use gatewright_health::code::{Handle, ObjectClass, SystemId, Type, UnitCode, class};
+use gatewright_health::configuration::{Configuration, Object};
+use gatewright_health::specialisation;
+use gatewright_onem2m::{Kind, Operation, Request};
+
+/// Name of the container in which users ask something of a device.
+pub const COMMANDS: &str = "commands";
+/// Name of the container in which the answers stand.
+pub const RESULTS: &str = "results";
+
+/// A device as resources: names and addresses, made once for each association.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Device {
+    system_id: SystemId,
+    epoch: u64,
+    kind: &'static str,
+    /// Address of the AE, below the CSEBase.
+    address: String,
+    /// AE-ID stem.
+    originator: String,
+    /// The measuring objects, by handle.
+    places: Vec<Place>,
+}
+
+/// A measuring object as a container.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place {
+    /// The object.
+    pub handle: Handle,
+    /// What it measures.
+    pub kind: Type,
+    /// How.
+    pub class: ObjectClass,
+    /// In which unit.
+    pub unit: Option<UnitCode>,
+    /// Address of the container.
+    pub address: String,
+    /// Name of the container.
+    pub name: String,
+    /// Position of the rule in the mapping.
+    rule: Option<usize>,
+}
+
+impl Device {
+    /// A device that has associated under `base`, the address of the CSEBase (`cse-mn`, or
+    /// `/id-in/cse-in` for another CSE); `epoch` tells its associations apart: the caller's
+    /// choice, growing and never used twice for one device.
+    pub fn new(
+        mapping: &Mapping,
+        base: &str,
+        system_id: SystemId,
+        epoch: u64,
+        configuration: &Configuration,
+    ) -> Self {
+        let name = format!("{}{system_id}", mapping.entity_prefix);
+        let address = format!("{base}/{name}");
+        let measuring: Vec<&Object> =
+            configuration.objects().iter().filter(|object| measures(object.class)).collect();
+        let wanted = |object: &Object| {
+            let fits = |rule: &Rule| rule.when.fits(object.kind, object.class, object.unit);
+            mapping.rules.iter().position(fits)
+        };
+        let plain = |rule: Option<usize>| {
+            let rule = rule.and_then(|place| mapping.rules.get(place));
+            rule.map_or("", |rule| rule.container.as_str())
+        };
+        let places = measuring
+            .iter()
+            .map(|object| {
+                let rule = wanted(object);
+                let plain_name = plain(rule);
+                let alike = |other: &&&Object| plain(wanted(other)) == plain_name;
+                let is_alone = measuring.iter().filter(alike).count() == 1;
+                let name = match plain_name {
+                    "" => format!("object-{}", object.handle),
+                    name if is_alone && name != "object" => name.to_owned(),
+                    name => format!("{name}-{}", object.handle),
+                };
+                Place {
+                    handle: object.handle,
+                    kind: object.kind,
+                    class: object.class,
+                    unit: object.unit,
+                    address: format!("{address}/{name}"),
+                    name,
+                    rule,
+                }
+            })
+            .collect();
+        let known = specialisation::ALL.iter().find(|known| known.config == configuration.id());
+        Self {
+            system_id,
+            epoch,
+            kind: known.map_or("device", |known| known.name),
+            originator: format!("C{name}"),
+            address,
+            places,
+        }
+    }
+
+    /// Who the device is.
+    pub const fn system_id(&self) -> SystemId {
+        self.system_id
+    }
+
+    /// Which of its associations this is.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The kind of device, in a word.
+    pub const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Address of the AE.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The AE-ID stem: who asks when this device's readings are created.
+    pub fn originator(&self) -> &str {
+        &self.originator
+    }
+
+    /// The measuring objects, by handle.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The container of the object `handle`.
+    pub fn place(&self, handle: Handle) -> Option<&Place> {
+        let place = self.places.binary_search_by_key(&handle, |place| place.handle).ok()?;
+        self.places.get(place)
+    }
+
+    /// The requests that make the AE and its containers, in this order. Each of them may be
+    /// answered *created* or *conflict*: both mean that the resource is there; see
+    /// [`outcome`](crate::outcome).
+    pub fn registration(&self, mapping: &Mapping) -> Vec<Request> {
+        let base = self.address.rsplit_once('/').map_or("", |(base, _)| base);
+        let mut requests = vec![self.create(0, base, Kind::ApplicationEntity, |json| {
+            json.text("rn", self.address.rsplit('/').next().unwrap_or_default());
+            json.text("api", &mapping.app_id);
+            json.text("apn", self.kind);
+            json.key("rr").raw(false);
+            json.key("srv").array(|json| {
+                json.string("3");
+                json.string("4");
+            });
+            json.key("lbl").array(|json| {
+                json.shown(format_args!("system-id:{}", self.system_id));
+                json.shown(format_args!("kind:{}", self.kind));
+            });
+        })];
+        for (number, place) in (1..).zip(&self.places) {
+            requests.push(self.create(number, &self.address, Kind::Container, |json| {
+                place.attributes(mapping, json);
+            }));
+        }
+        for (number, name) in (self.places.len() + 1..).zip([COMMANDS, RESULTS]) {
+            requests.push(self.create(number, &self.address, Kind::Container, |json| {
+                json.text("rn", name);
+                json.key("mni").raw(mapping.instances_max);
+            }));
+        }
+        requests
+    }
+
+    fn create(
+        &self,
+        number: usize,
+        parent: &str,
+        kind: Kind,
+        attributes: impl FnOnce(&mut Json<'_>),
+    ) -> Request {
+        let mut content = String::new();
+        Json::new(&mut content).object(|json| {
+            json.key(kind.tag()).object(attributes);
+        });
+        let id = format!("{}-{}-new-{number}", self.system_id, self.epoch);
+        Request::new(Operation::Create, parent, &self.originator, id).creating(kind, content)
+    }
+}
+
+impl Place {
+    /// The rule that made this container.
+    pub fn rule<'mapping>(&self, mapping: &'mapping Mapping) -> Option<&'mapping Rule> {
+        self.rule.and_then(|place| mapping.rules.get(place))
+    }
+
+    fn attributes(&self, mapping: &Mapping, json: &mut Json<'_>) {
+        let rule = self.rule(mapping);
+        json.text("rn", &self.name);
+        json.key("mni")
+            .raw(rule.and_then(|rule| rule.instances_max).unwrap_or(mapping.instances_max));
+        json.key("lbl").array(|json| {
+            json.shown(format_args!("mdc:{}", self.kind));
+            json.shown(format_args!("handle:{}", self.handle));
+            if let Some(name) = self.kind.name() {
+                json.string(name);
+            }
+            if let Some(unit) = self.unit {
+                json.shown(format_args!("unit:{unit}"));
+            }
+            for label in rule.into_iter().flat_map(|rule| &rule.labels) {
+                json.string(label);
+            }
+        });
+    }
+}
+
+/// Whether objects of this class measure.
+const fn measures(object: ObjectClass) -> bool {
+    matches!(object, class::NUMERIC | class::ENUMERATION | class::SAMPLE_ARRAY)
+}

@@ -1,0 +1,347 @@
+//! An observation becomes a contentInstance, named so that a second creation is a conflict.
+
+use crate::device::{Device, Place};
+use crate::json::Json;
+use crate::mapping::{Mapping, Source};
+use core::fmt::{self, Write};
+use gatewright_health::code::{Handle, SystemId, UnitCode};
+use gatewright_health::convert::{Observation, Value};
+use gatewright_health::time::{AbsoluteTime, RELATIVE_TICKS_PER_SECOND};
+use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
+
+/// The name of a reading, the same whenever it is made of the same report: system-id,
+/// association epoch, report number, handle, and which of the handle's values it is.
+///
+/// A CSE refuses a second instance of a name with *conflict*, which counts as success: exactly
+/// once, by name. The report number is the unwrapped one of
+/// [`Record`](gatewright_health::manager::Record).
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ReadingName {
+    /// The device.
+    pub system_id: SystemId,
+    /// Its association.
+    pub epoch: u64,
+    /// Its report.
+    pub report: u64,
+    /// The object.
+    pub handle: Handle,
+    /// Which of the object's values in this report, from 0.
+    pub nth: u32,
+}
+
+/// `002209225cfe4d32-7-51-1`, and `-2` behind it for the third value of the handle.
+impl fmt::Display for ReadingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { system_id, epoch, report, handle, nth } = self;
+        write!(f, "{system_id}-{epoch}-{report}-{handle}")?;
+        if *nth > 0 {
+            write!(f, "-{nth}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a report beside its octets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Arrival {
+    /// The report's unwrapped number.
+    pub report: u64,
+    /// When the gateway received it.
+    pub received: Timestamp,
+}
+
+/// Makes instances of one report's observations; its memory is used again for the next report.
+#[derive(Debug, Default)]
+pub struct Instances {
+    /// How often each handle was met in this report.
+    met: Vec<(Handle, u32)>,
+    text: String,
+}
+
+/// One instance, ready to be created.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Instance<'text> {
+    /// Its name.
+    pub name: ReadingName,
+    /// Address of the container.
+    pub container: &'text str,
+    /// Who asks.
+    pub originator: &'text str,
+    /// The content of the creation, JSON: `{"m2m:cin":{…}}`.
+    pub content: &'text str,
+}
+
+impl Instance<'_> {
+    /// The request that creates it.
+    pub fn request(&self) -> Request {
+        Request::new(Operation::Create, self.container, self.originator, self.name.to_string())
+            .creating(Kind::ContentInstance, self.content)
+    }
+}
+
+impl Instances {
+    /// Ready for the first report.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A new report: names count from the start.
+    pub fn start(&mut self) {
+        self.met.clear();
+    }
+
+    /// The instance of an observation of the report that was started; `None` if the object has
+    /// no container, because it is none of the device's configuration.
+    pub fn make<'text>(
+        &'text mut self,
+        mapping: &Mapping,
+        device: &'text Device,
+        arrival: Arrival,
+        observation: &Observation<'_>,
+    ) -> Option<Instance<'text>> {
+        let place = device.place(observation.handle)?;
+        let name = self.name(device, arrival, observation.handle);
+        self.text.clear();
+        content(&mut self.text, mapping, arrival, name, observation);
+        Some(Instance {
+            name,
+            container: &place.address,
+            originator: device.originator(),
+            content: &self.text,
+        })
+    }
+
+    /// The whole request primitive of an observation, JSON with short names, as it goes out at
+    /// once in *direct* delivery; `release` is the release version indicator.
+    pub fn primitive(
+        &mut self,
+        mapping: &Mapping,
+        device: &Device,
+        arrival: Arrival,
+        observation: &Observation<'_>,
+        release: &str,
+    ) -> Option<&str> {
+        let place = device.place(observation.handle)?;
+        let name = self.name(device, arrival, observation.handle);
+        self.text.clear();
+        primitive(&mut self.text, mapping, (device, place), arrival, name, observation, release);
+        Some(&self.text)
+    }
+
+    fn name(&mut self, device: &Device, arrival: Arrival, handle: Handle) -> ReadingName {
+        let mut nth = 0;
+        if let Some((_, count)) = self.met.iter_mut().find(|(met, _)| *met == handle) {
+            *count += 1;
+            nth = *count;
+        } else {
+            self.met.push((handle, 0));
+        }
+        let (system_id, epoch) = (device.system_id(), device.epoch());
+        ReadingName { system_id, epoch, report: arrival.report, handle, nth }
+    }
+}
+
+fn primitive(
+    text: &mut String,
+    mapping: &Mapping,
+    (device, place): (&Device, &Place),
+    arrival: Arrival,
+    name: ReadingName,
+    observation: &Observation<'_>,
+    release: &str,
+) {
+    const CREATE: u8 = Operation::Create.number();
+    const CONTENT_INSTANCE: u16 = Kind::ContentInstance.number();
+    // The names of one's own are unreserved characters of URIs: nothing needs an escape.
+    let _ = write!(text, r#"{{"op":{CREATE},"to":""#);
+    text.push_str(&place.address);
+    text.push_str(r#"","fr":""#);
+    text.push_str(device.originator());
+    let _ = write!(text, r#"","rqi":"{name}","rvi":"{release}","ty":{CONTENT_INSTANCE},"pc":"#);
+    content(text, mapping, arrival, name, observation);
+    text.push('}');
+}
+
+/// The content of a creation: name, media type and the members that the mapping names.
+fn content(
+    text: &mut String,
+    mapping: &Mapping,
+    arrival: Arrival,
+    name: ReadingName,
+    observation: &Observation<'_>,
+) {
+    let _ = write!(text, r#"{{"m2m:cin":{{"rn":"{name}","cnf":"application/json:0","con":"#);
+    Json::new(text).object(|json| {
+        for field in &mapping.fields {
+            member(json, &field.name, field.source, arrival, observation);
+        }
+    });
+    text.push_str("}}");
+}
+
+/// Writes a member, if there is something to say.
+fn member(
+    json: &mut Json<'_>,
+    name: &str,
+    source: Source,
+    arrival: Arrival,
+    observation: &Observation<'_>,
+) {
+    let time = &observation.time;
+    match source {
+        Source::Value => value(json, name, observation.value),
+        Source::Unit => {
+            if let Some(ucum) = observation.unit.and_then(UnitCode::ucum) {
+                json.text(name, ucum);
+            }
+        }
+        Source::UnitCode => number(json, name, observation.unit.map(|unit| unit.0)),
+        Source::Type => json.key(name).shown(observation.kind),
+        Source::Name => {
+            if let Some(term) = observation.kind.name() {
+                json.text(name, term);
+            }
+        }
+        Source::Person => number(json, name, observation.person.map(|person| person.0)),
+        Source::DeviceTime => {
+            if let Some(iso) = time.absolute.and_then(AbsoluteTime::iso) {
+                json.key(name).shown(iso);
+            }
+        }
+        Source::DeviceTicks => number(json, name, time.relative),
+        Source::DeviceMicros => number(json, name, time.high_resolution),
+        Source::DeviceBase => {
+            if let Some(base) = time.base_offset {
+                json.key(name).object(|json| {
+                    json.key("seconds").raw(base.seconds);
+                    json.key("offsetMinutes").raw(base.offset_minutes);
+                });
+            }
+        }
+        Source::Received => json.key(name).shown(arrival.received),
+        Source::Period => {
+            if let Some(ticks) = observation.active_period {
+                json.key(name).raw(Seconds(ticks));
+            }
+        }
+        Source::Status => {
+            if observation.status.0 != 0 {
+                json.key(name).array(|json| {
+                    observation.status.names().for_each(|bit| json.string(bit));
+                });
+            }
+        }
+        Source::BelongsTo => number(json, name, observation.source.map(|handle| handle.0)),
+        Source::Report => json.key(name).raw(arrival.report),
+    }
+}
+
+fn number(json: &mut Json<'_>, name: &str, value: Option<impl fmt::Display>) {
+    if let Some(value) = value {
+        json.key(name).raw(value);
+    }
+}
+
+/// Writes a value: decimals as text, so that no reader rounds them.
+fn value(json: &mut Json<'_>, name: &str, value: Value<'_>) {
+    match value {
+        Value::None => {}
+        Value::Number(number) => json.key(name).shown(number),
+        Value::Code(code) => json.key(name).shown(code),
+        Value::Bits16(bits) => json.key(name).shown(format_args!("{bits:04x}")),
+        Value::Bits32(bits) => json.key(name).shown(format_args!("{bits:08x}")),
+        Value::Text(octets) => {
+            let text = String::from_utf8_lossy(octets);
+            json.text(name, text.trim_end_matches('\0'));
+        }
+        Value::Samples(octets) => json.key(name).shown(Hex(octets)),
+    }
+}
+
+/// Ticks of 1/8 ms as seconds, with the places they need.
+struct Seconds(u32);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.0 % RELATIVE_TICKS_PER_SECOND;
+        write!(f, "{}", self.0 / RELATIVE_TICKS_PER_SECOND)?;
+        if rest == 0 {
+            return Ok(());
+        }
+        // An eighth of a millisecond is 125 microseconds.
+        write!(f, ".{:06}", rest * 125)
+    }
+}
+
+/// Octets in hexadecimal.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+/// The flexContainer that shows a value rounded, if the object's rule has one: short name with
+/// namespace, and the content of a creation (`created`) or of an update.
+pub fn view(
+    mapping: &Mapping,
+    place: &Place,
+    observation: &Observation<'_>,
+    created: bool,
+) -> Option<String> {
+    let view = place.rule(mapping)?.view.as_ref()?;
+    let Value::Number(number) = observation.value else { return None };
+    let whole = rounded(number.decimal()?)?;
+    let mut text = String::new();
+    Json::new(&mut text).object(|json| {
+        json.key(&view.tag).object(|json| {
+            if created {
+                json.text("rn", &format!("{}-view", place.name));
+                json.text("cnd", &view.definition);
+            }
+            json.key(&view.attribute).raw(whole);
+        });
+    });
+    Some(text)
+}
+
+/// The nearest whole number, half away from zero; `None` beyond 64 bits.
+fn rounded(decimal: gatewright_health::decimal::Decimal) -> Option<i64> {
+    let mantissa = i64::from(decimal.mantissa);
+    let Ok(zeros) = u32::try_from(decimal.exponent) else {
+        let Some(unit) = 10_i64.checked_pow(u32::from(decimal.exponent.unsigned_abs())) else {
+            return Some(0);
+        };
+        return Some((mantissa + mantissa.signum() * (unit / 2)) / unit);
+    };
+    mantissa.checked_mul(10_i64.checked_pow(zeros)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_health::decimal::Decimal;
+
+    #[test]
+    fn whole_numbers_are_the_nearest() {
+        let cases = [
+            (965, -1, Some(97)),
+            (964, -1, Some(96)),
+            (-965, -1, Some(-97)),
+            (7, 2, Some(700)),
+            (1, -30, Some(0)),
+            (1, 30, None),
+        ];
+        for (mantissa, exponent, expected) in cases {
+            assert_eq!(rounded(Decimal::new(mantissa, exponent)), expected);
+        }
+    }
+
+    #[test]
+    fn a_period_is_seconds() {
+        let shown: Vec<String> =
+            [28_800_000, 0, 1, 12_000].map(|ticks| Seconds(ticks).to_string()).to_vec();
+        assert_eq!(shown, ["3600", "0", "0.000125", "1.500000"]);
+    }
+}

@@ -1,0 +1,124 @@
+//! JSON, written straight into a text that is used again and again.
+//!
+//! A decimal keeps its digits: through a JSON library's number 96.50 would become 96.5.
+
+use core::fmt::{Display, Write};
+
+/// Appends JSON to a text.
+#[derive(Debug)]
+pub(crate) struct Json<'text> {
+    text: &'text mut String,
+    /// Whether the next member or element needs a comma before it.
+    comma: bool,
+}
+
+impl<'text> Json<'text> {
+    pub(crate) const fn new(text: &'text mut String) -> Self {
+        Self { text, comma: false }
+    }
+
+    fn separate(&mut self) {
+        if core::mem::replace(&mut self.comma, true) {
+            self.text.push(',');
+        }
+    }
+
+    /// Opens an object or array, writes what `body` writes, and closes it.
+    fn nested(&mut self, open: char, close: char, body: impl FnOnce(&mut Self)) {
+        self.separate();
+        self.text.push(open);
+        self.comma = false;
+        body(self);
+        self.text.push(close);
+        self.comma = true;
+    }
+
+    pub(crate) fn object(&mut self, body: impl FnOnce(&mut Self)) {
+        self.nested('{', '}', body);
+    }
+
+    pub(crate) fn array(&mut self, body: impl FnOnce(&mut Self)) {
+        self.nested('[', ']', body);
+    }
+
+    /// Writes a member's name; its value must follow.
+    pub(crate) fn key(&mut self, name: &str) -> &mut Self {
+        self.string(name);
+        self.text.push(':');
+        self.comma = false;
+        self
+    }
+
+    pub(crate) fn string(&mut self, value: &str) {
+        self.separate();
+        self.text.push('"');
+        escape(self.text, value);
+        self.text.push('"');
+    }
+
+    /// Writes a string of what is shown, which must need no escapes: numbers, times, identifiers.
+    pub(crate) fn shown(&mut self, value: impl Display) {
+        self.separate();
+        // Writing into a `String` cannot fail.
+        let _ = write!(self.text, "\"{value}\"");
+    }
+
+    /// Writes what is shown as it is: a number with all its digits, or JSON already.
+    pub(crate) fn raw(&mut self, value: impl Display) {
+        self.separate();
+        let _ = write!(self.text, "{value}");
+    }
+
+    /// A member whose value is a string.
+    pub(crate) fn text(&mut self, name: &str, value: &str) {
+        self.key(name).string(value);
+    }
+}
+
+/// Appends `value` with the escapes that JSON strings need (RFC 8259 §7).
+fn escape(text: &mut String, value: &str) {
+    if value.bytes().all(|octet| octet >= 0x20 && octet != b'"' && octet != b'\\') {
+        text.push_str(value);
+        return;
+    }
+    for letter in value.chars() {
+        match letter {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\u{0}'..='\u{1F}' => {
+                let _ = write!(text, "\\u{:04x}", u32::from(letter));
+            }
+            letter => text.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn commas_stand_between() {
+        let mut text = String::new();
+        Json::new(&mut text).object(|json| {
+            json.text("a", "b");
+            json.key("c").array(|json| {
+                json.raw(1);
+                json.object(|_| {});
+                json.raw("96.50");
+            });
+            json.key("d").object(|json| json.text("e", "f"));
+        });
+        assert_eq!(text, r#"{"a":"b","c":[1,{},96.50],"d":{"e":"f"}}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_comes_back(value: String) {
+            let mut text = String::new();
+            Json::new(&mut text).string(&value);
+            prop_assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
+        }
+    }
+}

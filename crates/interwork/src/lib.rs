@@ -1,0 +1,50 @@
+//! Personal health devices (IEEE 11073) as oneM2M resources, and back: pure functions over
+//! tables.
+//!
+//! A device becomes an AE, an object a container, an observation a contentInstance whose name
+//! makes it unique; what a user asks of a device becomes GET, SET or ACTION, and its result the
+//! answer. What becomes what stands in a [`Mapping`], which is data.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`mapping`] | The tables, with defaults for the known kinds of device. |
+//! | [`device`] | Device and objects as AE and containers. |
+//! | [`instance`] | Observations as contentInstances. |
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod instance;
+mod json;
+pub mod mapping;
+
+pub use device::Device;
+pub use instance::{Arrival, Instances, ReadingName};
+pub use mapping::Mapping;
+
+use gatewright_onem2m::Status;
+
+/// What became of a creation whose name is unique.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Outcome {
+    /// It is stored: now, or it was before.
+    Stored,
+    /// Try again later: nobody was there.
+    Again,
+    /// Never: the CSE does not want it.
+    Refused,
+}
+
+/// Reads the answer to a creation whose name is unique: *conflict* means that it is stored.
+pub const fn outcome(status: Status) -> Outcome {
+    match status {
+        Status::Conflict | Status::AlreadyExists | Status::OriginatorHasAlreadyRegistered => {
+            Outcome::Stored
+        }
+        Status::TargetNotReachable
+        | Status::RemoteEntityNotReachable
+        | Status::RequestTimeout
+        | Status::InternalServerError => Outcome::Again,
+        status if status.is_success() => Outcome::Stored,
+        _ => Outcome::Refused,
+    }
+}

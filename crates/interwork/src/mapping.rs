@@ -1,0 +1,356 @@
+//! What becomes what: the tables by which devices become resources, and requests operations.
+//!
+//! The tables are plain data with defaults; a configuration may replace or extend each of them.
+
+use gatewright_health::code::{AttributeId, ObjectClass, Type, UnitCode, attribute, class, unit};
+use gatewright_onem2m::address::is_name;
+
+/// All tables together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mapping {
+    /// The App-ID of the AEs that stand for devices; begins with `N` (TS-0001 §7.1.3).
+    pub app_id: String,
+    /// What the name of such an AE begins with; the system-id follows.
+    pub entity_prefix: String,
+    /// Which object becomes which container: the first rule that fits.
+    pub rules: Vec<Rule>,
+    /// What an instance's content consists of, in this order.
+    pub fields: Vec<Field>,
+    /// What may be asked of a device.
+    pub commands: Vec<Command>,
+    /// How a device's attributes are shown.
+    pub attributes: Vec<Shown>,
+    /// Instances that a container keeps, unless its rule says otherwise.
+    pub instances_max: u64,
+}
+
+/// Which object a rule fits; what is `None` fits all.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct When {
+    /// What is measured.
+    pub kind: Option<Type>,
+    /// Numeric, coded, waveform.
+    pub class: Option<ObjectClass>,
+    /// In which unit: the activity monitor's steps differ from its distance by unit alone.
+    pub unit: Option<UnitCode>,
+}
+
+impl When {
+    /// Whether an object of this type, class and unit fits.
+    pub fn fits(&self, kind: Type, class: ObjectClass, unit: Option<UnitCode>) -> bool {
+        self.kind.is_none_or(|wanted| wanted == kind)
+            && self.class.is_none_or(|wanted| wanted == class)
+            && self.unit.is_none_or(|wanted| Some(wanted) == unit)
+    }
+}
+
+/// What an object becomes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rule {
+    /// Which objects.
+    pub when: When,
+    /// Name of the container; where another object has it too, or it is empty, the handle is
+    /// appended.
+    pub container: String,
+    /// Labels of the container, beside those that every container gets.
+    pub labels: Vec<String>,
+    /// Instances that the container keeps.
+    pub instances_max: Option<u64>,
+    /// A flexContainer that shows the latest value rounded, for readers of TS-0023.
+    pub view: Option<View>,
+    /// LOINC code, for FHIR.
+    pub loinc: Option<String>,
+    /// Whether FHIR calls it a vital sign.
+    pub vital_sign: bool,
+}
+
+/// A flexContainer of TS-0023 with one whole number.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct View {
+    /// containerDefinition.
+    pub definition: String,
+    /// Short name with its namespace.
+    pub tag: String,
+    /// The attribute.
+    pub attribute: String,
+}
+
+/// One member of an instance's content.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Where its value comes from; without value there is no member.
+    pub source: Source,
+}
+
+/// Where a member's value comes from.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Source {
+    /// The exact decimal as text, the code, the flags or the text.
+    Value,
+    /// The unit in UCUM.
+    Unit,
+    /// The unit's code.
+    UnitCode,
+    /// Partition and code of what is measured.
+    Type,
+    /// The standard's name of it.
+    Name,
+    /// Who was measured.
+    Person,
+    /// When, by the device's calendar, without zone.
+    DeviceTime,
+    /// When, by the device's running counter, in 1/8 ms.
+    DeviceTicks,
+    /// When, by the device's fine counter, in microseconds.
+    DeviceMicros,
+    /// When, by the device's base time: seconds since 1900 and minutes of offset.
+    DeviceBase,
+    /// When the gateway received it, UTC.
+    Received,
+    /// How long what was measured lasted, in seconds.
+    Period,
+    /// How good it is: the names of the bits that are set.
+    Status,
+    /// The object it belongs to.
+    BelongsTo,
+    /// The agent's number of the report.
+    Report,
+}
+
+/// Something that may be asked of a device.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Command {
+    /// Its name, as a request says it.
+    pub name: String,
+    /// What it does.
+    pub verb: Verb,
+}
+
+/// What a command does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Verb {
+    /// GET of some attributes of the device; none named means all.
+    Read(Vec<AttributeId>),
+    /// ACTION that sets the clock, to `time` or else to the gateway's.
+    SetClock,
+    /// ACTION that asks for measurements: all, or those of `handles`.
+    RequestData,
+    /// ACTION that describes the segments of the store `handle`.
+    DescribeStore,
+    /// ACTION that starts the transfer of `segment` of the store `handle`.
+    TransferSegment,
+    /// ACTION that empties the store `handle`, or its `segments`.
+    ClearStore,
+    /// SET that starts or stops the scanner `handle`, as `enabled` says.
+    EnableScanner,
+}
+
+/// How an attribute of a device is shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Shown {
+    /// The attribute.
+    pub id: AttributeId,
+    /// Under which name.
+    pub name: String,
+    /// As what.
+    pub shape: Shape,
+}
+
+/// What an attribute's octets are.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Shape {
+    /// A number of 16 bits.
+    Number16,
+    /// A number of 32 bits.
+    Number32,
+    /// An octet string, shown in hexadecimal.
+    Octets,
+    /// Texts, one after the other: manufacturer and model.
+    Texts,
+    /// Calendar time.
+    Time,
+    /// A list of specialisations and versions.
+    Specialisations,
+    /// A list of serial numbers and revisions.
+    Production,
+}
+
+fn rule(kind: Type, container: &str, loinc: Option<&str>) -> Rule {
+    Rule {
+        when: When { kind: Some(kind), ..When::default() },
+        container: container.to_owned(),
+        vital_sign: loinc.is_some(),
+        loinc: loinc.map(str::to_owned),
+        ..Rule::default()
+    }
+}
+
+/// The objects of the known specialisations. LOINC codes are those of the HL7 guide's examples
+/// and of FHIR's vital signs profile; what is no vital sign has none.
+fn rules() -> Vec<Rule> {
+    let oximeter_view = View {
+        definition: "org.onem2m.common.moduleclass.oximeter".to_owned(),
+        tag: "cod:oximr".to_owned(),
+        attribute: "oxySn".to_owned(),
+    };
+    let saturation = rule(Type::new(2, 19_384), "spo2", Some("2708-6"));
+    let steps = rule(Type::new(129, 103), "steps", None);
+    let steps = Rule { when: When { unit: Some(unit::STEP), ..steps.when }, ..steps };
+    let waveform = Rule {
+        when: When { class: Some(class::SAMPLE_ARRAY), ..When::default() },
+        container: "waveform".to_owned(),
+        ..Rule::default()
+    };
+    vec![
+        Rule { view: Some(oximeter_view), ..saturation },
+        rule(Type::new(2, 18_458), "pulse-rate", Some("8867-4")),
+        rule(Type::new(2, 18_474), "pulse-rate", Some("8867-4")),
+        rule(Type::new(2, 18_948), "blood-pressure", Some("85354-9")),
+        rule(Type::new(2, 19_292), "temperature", Some("8310-5")),
+        rule(Type::new(2, 57_664), "weight", Some("29463-7")),
+        rule(Type::new(2, 57_668), "height", Some("8302-2")),
+        rule(Type::new(2, 57_680), "body-mass-index", Some("39156-5")),
+        rule(Type::new(2, 29_112), "glucose", None),
+        steps,
+        rule(Type::new(129, 103), "distance", None),
+        rule(Type::new(129, 123), "session", None),
+        rule(Type::new(129, 125), "activity-time", None),
+        rule(Type::new(129, 127), "intensity", None),
+        rule(Type::new(130, 13_312), "dispensed-fixed", None),
+        rule(Type::new(130, 13_313), "dispensed-variable", None),
+        rule(Type::new(130, 13_314), "medication-status", None),
+        waveform,
+        Rule { container: "object".to_owned(), ..Rule::default() },
+    ]
+}
+
+impl Default for Mapping {
+    fn default() -> Self {
+        let field = |(name, source): (&str, Source)| Field { name: name.to_owned(), source };
+        let command = |(name, verb): (&str, Verb)| Command { name: name.to_owned(), verb };
+        let shown = |(id, name, shape): (AttributeId, &str, Shape)| Shown {
+            id,
+            name: name.to_owned(),
+            shape,
+        };
+        let fields = [
+            ("value", Source::Value),
+            ("unit", Source::Unit),
+            ("unitCode", Source::UnitCode),
+            ("type", Source::Type),
+            ("name", Source::Name),
+            ("time", Source::DeviceTime),
+            ("ticks", Source::DeviceTicks),
+            ("micros", Source::DeviceMicros),
+            ("base", Source::DeviceBase),
+            ("received", Source::Received),
+            ("period", Source::Period),
+            ("status", Source::Status),
+            ("person", Source::Person),
+            ("belongsTo", Source::BelongsTo),
+            ("report", Source::Report),
+        ];
+        let commands = [
+            ("read", Verb::Read(Vec::new())),
+            ("battery", Verb::Read(vec![attribute::BATTERY, attribute::POWER_STATUS])),
+            ("set-clock", Verb::SetClock),
+            ("request-data", Verb::RequestData),
+            ("describe-store", Verb::DescribeStore),
+            ("transfer-segment", Verb::TransferSegment),
+            ("clear-store", Verb::ClearStore),
+            ("enable-scanner", Verb::EnableScanner),
+        ];
+        let attributes = [
+            (attribute::SYSTEM_ID, "systemId", Shape::Octets),
+            (attribute::MODEL, "model", Shape::Texts),
+            (attribute::PRODUCTION, "production", Shape::Production),
+            (attribute::CONFIG_ID, "configuration", Shape::Number16),
+            (attribute::SPECIALISATIONS, "specialisations", Shape::Specialisations),
+            (attribute::TIME_ABSOLUTE, "clock", Shape::Time),
+            (attribute::TIME_RELATIVE, "ticks", Shape::Number32),
+            (attribute::BATTERY, "battery", Shape::Number16),
+            (attribute::POWER_STATUS, "power", Shape::Number16),
+            (attribute::OPERATIONAL_STATE, "operationalState", Shape::Number16),
+            (attribute::STORE_USAGE, "entries", Shape::Number32),
+            (attribute::SEGMENT_USAGE, "entries", Shape::Number32),
+            (attribute::SEGMENT_LABEL, "label", Shape::Texts),
+        ];
+        Self {
+            app_id: "Ngatewright.phd".to_owned(),
+            entity_prefix: "phd-".to_owned(),
+            rules: rules(),
+            fields: fields.map(field).to_vec(),
+            commands: commands.map(command).to_vec(),
+            attributes: attributes.map(shown).to_vec(),
+            instances_max: 10_000,
+        }
+    }
+}
+
+/// What a user's tables have wrong.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MappingError {
+    /// Resource names have unreserved characters of URIs only, and some are taken.
+    #[error("\"{0}\" cannot be part of a resource name")]
+    Name(String),
+    /// An App-ID begins with N, or is registered and begins with R.
+    #[error("App-ID \"{0}\" does not begin with N or R")]
+    AppId(String),
+    /// One name stands for two things.
+    #[error("\"{0}\" twice")]
+    Twice(String),
+}
+
+impl Mapping {
+    /// Whether the tables can be used: call this once on what a user wrote.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), MappingError> {
+        if !self.app_id.starts_with(['N', 'R']) || self.app_id.len() < 2 {
+            return Err(MappingError::AppId(self.app_id.clone()));
+        }
+        let named = self.rules.iter().map(|rule| &rule.container).filter(|name| !name.is_empty());
+        for name in named.chain([&self.entity_prefix]) {
+            if !is_name(name) {
+                return Err(MappingError::Name(name.clone()));
+            }
+        }
+        let fields = self.fields.iter().map(|field| &field.name);
+        let commands = self.commands.iter().map(|command| &command.name);
+        for mut names in [fields.collect::<Vec<_>>(), commands.collect()] {
+            names.sort_unstable();
+            if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
+                return Err(MappingError::Twice((*twice).clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule for an object of this type, class and unit; the last rule fits all by default.
+    pub fn rule(&self, kind: Type, class: ObjectClass, unit: Option<UnitCode>) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.when.fits(kind, class, unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_checked() {
+        assert_eq!(Mapping::default().check(), Ok(()));
+        let mut mapping = Mapping::default();
+        mapping.rules.insert(0, Rule { container: "sp o2".to_owned(), ..Rule::default() });
+        assert_eq!(mapping.check(), Err(MappingError::Name("sp o2".to_owned())));
+        let mapping = Mapping { app_id: "phd".to_owned(), ..Mapping::default() };
+        assert_eq!(mapping.check(), Err(MappingError::AppId("phd".to_owned())));
+        let mut mapping = Mapping::default();
+        mapping.fields.push(Field { name: "value".to_owned(), source: Source::Unit });
+        assert_eq!(mapping.check(), Err(MappingError::Twice("value".to_owned())));
+    }
+}

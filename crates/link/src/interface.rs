@@ -1,6 +1,7 @@
 //! What the kernel says about an interface.
 
 use crate::{LinkState, socket};
+use gatewright_wire::MacAddress;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -32,12 +33,13 @@ impl Interface {
     }
 
     /// Its Ethernet address; `None` if its frames do not begin with an Ethernet header.
-    pub(crate) fn mac(&self) -> Answer<Option<[u8; 6]>> {
+    pub(crate) fn mac(&self) -> Answer<Option<MacAddress>> {
         let octets = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFHWADDR)?;
         let [family_1, family_2, address @ ..] = octets;
         let ethernet = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
         let family = u16::from_ne_bytes([family_1, family_2]);
-        Ok(address.first_chunk().copied().filter(|_| ethernet.contains(&family)))
+        let address = address.first_chunk().copied().map(MacAddress);
+        Ok(address.filter(|_| ethernet.contains(&family)))
     }
 
     /// Whether it is still this interface, and can carry frames.

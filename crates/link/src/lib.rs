@@ -12,7 +12,7 @@
 //! | capture files | [`pcapng::CaptureLink`] | once each way |
 //! | port of a memory segment | [`MemoryLink`] | once each way |
 //!
-//! A frame may come with its transport checksum left undone ([`partial`]): virtual links promise
+//! A frame may come with its transport checksum left undone ([`gatewright_wire::partial`]): virtual links promise
 //! their peer a device that fills it in. The link marks such a frame, and completes the checksum
 //! at the latest when the frame is transmitted. No peer is ever reconfigured.
 //!
@@ -25,7 +25,6 @@ mod interface;
 mod memory;
 mod open;
 mod packet_socket;
-pub mod partial;
 pub mod pcapng;
 mod ring;
 mod socket;
@@ -35,7 +34,10 @@ mod xdp;
 pub use memory::{MemoryLink, SharedSegment};
 pub use open::{Backend, LinkConfig, OpenError, Opener};
 
-use gatewright_packet::Batch;
+pub use gatewright_wire::partial::Framing;
+
+use gatewright_packet::{Batch, Checksum, Packet};
+use gatewright_wire::{MacAddress, partial};
 use std::{fmt, os::fd::BorrowedFd, time::Duration};
 
 /// A device that gives and takes frames in bursts.
@@ -102,15 +104,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a frame of a link begins with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Framing {
-    /// An Ethernet header.
-    Ethernet,
-    /// An IP header: a link without a link layer.
-    Ip,
-}
-
 /// What a link is, decided when it was opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkInfo {
@@ -123,7 +116,7 @@ pub struct LinkInfo {
     /// What its frames begin with.
     pub framing: Framing,
     /// Its hardware address, if it has one.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddress>,
     /// Octets of a packet without its link-layer header, at the most.
     pub mtu: usize,
     /// Whether frames may arrive with a partial checksum.
@@ -200,6 +193,16 @@ pub struct LinkCounters {
     pub transmit_length: u64,
     /// Frames dropped because the device was down or gone.
     pub transmit_down: u64,
+}
+
+/// Completes the checksum of a packet that is to be sent, if it is partial.
+pub(crate) fn complete(packet: &mut Packet, framing: Framing, counters: &mut LinkCounters) {
+    if packet.meta().checksum == Checksum::Partial
+        && partial::complete(packet.octets_mut(), framing)
+    {
+        packet.meta_mut().checksum = Checksum::Complete;
+        counters.completed += 1;
+    }
 }
 
 /// The clock of frames' stamps: whole nanoseconds.

@@ -1,8 +1,9 @@
 //! A port of a medium in memory.
 
-use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
-use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
+use gatewright_packet::{Batch, LinkIndex, Pool};
 use gatewright_sim::{PortIndex, Segment};
+use gatewright_wire::MacAddress;
 use std::{cell::RefCell, os::fd::BorrowedFd, rc::Rc, time::Duration};
 
 /// A segment whose ports belong to links of one thread.
@@ -29,7 +30,7 @@ impl MemoryLink {
     pub fn new(
         index: LinkIndex,
         name: &str,
-        mac: [u8; 6],
+        mac: MacAddress,
         mtu: usize,
         (segment, port): (SharedSegment, PortIndex),
         pool: Rc<Pool>,
@@ -80,11 +81,7 @@ impl Link for MemoryLink {
                 self.counters.transmit_length += 1;
                 continue;
             }
-            if packet.meta().checksum == Checksum::Partial
-                && partial::complete(packet.octets_mut(), self.info.framing)
-            {
-                self.counters.completed += 1;
-            }
+            complete(&mut packet, self.info.framing, &mut self.counters);
             self.counters.sent += 1;
             self.counters.sent_octets += packet.len() as u64;
             segment.send(now, self.port, packet.octets());

@@ -10,8 +10,9 @@ use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
 use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio};
-use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, nanos, partial};
+use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
+use gatewright_wire::partial;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -321,11 +322,7 @@ impl Sender {
             fits
         });
         for packet in batch.iter_mut() {
-            if packet.meta().checksum == Checksum::Partial
-                && partial::complete(packet.octets_mut(), Framing::Ethernet)
-            {
-                counters.completed += 1;
-            }
+            complete(packet, Framing::Ethernet, counters);
         }
         let mut done = 0;
         while done < batch.len() {

@@ -5,8 +5,9 @@
 //! Either way up to 64 KiB arrive at once, with a virtio header that says how to cut
 //! (virtio 1.2 §5.1.6).
 
-use crate::{Framing, partial};
+use crate::Framing;
 use gatewright_packet::Packet;
+use gatewright_wire::{checksum, partial};
 
 /// Octets of the header in front of each frame of a packet socket or TAP device.
 pub(crate) const VIRTIO_LEN: usize = 10;
@@ -187,7 +188,7 @@ impl SuperFrame {
                 let identification = u16::from_be_bytes([*id_1, *id_2]).wrapping_add(self.cut);
                 [*id_1, *id_2] = identification.to_be_bytes();
                 (*sum_1, *sum_2) = (0, 0);
-                let checksum = !partial::fold(partial::sum(header));
+                let checksum = checksum::of(header);
                 put(header, 10, checksum.to_be_bytes())
             }
             Some(6) => len.checked_sub(40).is_some_and(|len| put(packet, 4, len.to_be_bytes())),
@@ -299,7 +300,7 @@ mod tests {
             for (segment, number) in segments.iter().zip(0_u16..) {
                 assert!(partial::is_partial(segment, Framing::Ethernet));
                 if kind == 1 {
-                    assert_eq!(partial::fold(partial::sum(&segment[14..34])), 0xffff);
+                    assert_eq!(checksum::of(&segment[14..34]), 0);
                     assert_eq!(segment[18..20], 0xffff_u16.wrapping_add(number).to_be_bytes());
                 }
             }

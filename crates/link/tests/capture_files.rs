@@ -15,6 +15,7 @@ use gatewright_link::pcapng::{
 use gatewright_link::{Framing, Link, LinkState};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::Needs;
+use gatewright_wire::MacAddress;
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -247,7 +248,7 @@ fn editcap_formats() -> Result<(), Failed> {
 }
 
 fn link(pool: &Rc<Pool>) -> CaptureLink {
-    CaptureLink::new(LinkIndex(5), "file", [2, 0, 0, 0, 0, 1], 1500, Rc::clone(pool))
+    CaptureLink::new(LinkIndex(5), "file", MacAddress([2, 0, 0, 0, 0, 1]), 1500, Rc::clone(pool))
 }
 
 /// Three Ethernet frames, 0, 10 and 30 ms after the first; between them one that was cut off.

@@ -4,6 +4,7 @@
 use gatewright_link::{Link, LinkState, MemoryLink};
 use gatewright_packet::{Batch, CHUNK_SIZE, Checksum, LinkIndex, Pool};
 use gatewright_sim::{PortIndex, Segment, SegmentConfig};
+use gatewright_wire::MacAddress;
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
 fn two_links(config: SegmentConfig) -> (Rc<Pool>, [MemoryLink; 2]) {
@@ -11,7 +12,7 @@ fn two_links(config: SegmentConfig) -> (Rc<Pool>, [MemoryLink; 2]) {
     let segment = Rc::new(RefCell::new(Segment::new(2, config).unwrap()));
     let links = [0, 1].map(|number: u8| {
         let port = (Rc::clone(&segment), PortIndex(number.into()));
-        let (index, mac) = (LinkIndex(7 + u16::from(number)), [2, 0, 0, 0, 0, number]);
+        let (index, mac) = (LinkIndex(7 + u16::from(number)), MacAddress([2, 0, 0, 0, 0, number]));
         MemoryLink::new(index, &format!("p{number}"), mac, 100, port, Rc::clone(&pool))
     });
     (pool, links)

@@ -109,7 +109,7 @@ fn automatic() -> Result<(), Failed> {
         "g0: AF_XDP native, copy (the fastest that veth offers), MTU 1500"
     );
     assert_eq!((info.mtu, info.driver.as_str(), info.partial_checksums), (1500, "veth", true));
-    let mac = info.mac.unwrap().map(|octet| format!("{octet:02x}")).join(":");
+    let mac = info.mac.unwrap().to_string();
     assert_eq!(mac, cable.a.mac()?);
     assert_eq!(info.kernel_index, cable.a.index()?);
     let shared = LinkConfig { exclusive: false, ..config("g0", Backend::Auto) };

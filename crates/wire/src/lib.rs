@@ -46,6 +46,7 @@ pub mod mpls;
 pub mod ndp;
 mod numbers;
 mod option;
+pub mod partial;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;

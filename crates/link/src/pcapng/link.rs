@@ -1,6 +1,7 @@
 use super::{Direction, InterfaceId, Reader, Record, Writer};
-use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
-use gatewright_packet::{Batch, Checksum, LinkIndex, Packet, Pool};
+use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
+use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use gatewright_wire::MacAddress;
 use std::fmt;
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
@@ -47,7 +48,7 @@ impl fmt::Debug for CaptureLink {
 
 impl CaptureLink {
     /// A link named `name`, whose packets are those of `pool`, without files: it is silent.
-    pub fn new(index: LinkIndex, name: &str, mac: [u8; 6], mtu: usize, pool: Rc<Pool>) -> Self {
+    pub fn new(index: LinkIndex, name: &str, mac: MacAddress, mtu: usize, pool: Rc<Pool>) -> Self {
         let info = LinkInfo {
             name: name.to_owned(),
             mode: Mode::CaptureFile,
@@ -169,11 +170,7 @@ impl Link for CaptureLink {
 
     fn transmit(&mut self, now: Duration, batch: &mut Batch) {
         for mut packet in batch.drain() {
-            if packet.meta().checksum == Checksum::Partial
-                && partial::complete(packet.octets_mut(), self.info.framing)
-            {
-                self.counters.completed += 1;
-            }
+            complete(&mut packet, self.info.framing, &mut self.counters);
             let Some((writer, interface)) = &mut self.output else {
                 self.counters.transmit_down += 1;
                 continue;

@@ -13,8 +13,9 @@ pub(crate) use socket::Registered;
 use crate::bpf::{self, Hook, Kind};
 use crate::interface::Interface;
 use crate::packet_socket::join_promiscuous;
-use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, nanos, partial};
+use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use gatewright_wire::partial;
 use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -180,11 +181,7 @@ impl Link for Xdp {
                 self.counters.transmit_length += 1;
                 continue;
             }
-            if packet.meta().checksum == Checksum::Partial
-                && partial::complete(packet.octets_mut(), self.info.framing)
-            {
-                self.counters.completed += 1;
-            }
+            complete(&mut packet, self.info.framing, &mut self.counters);
             let octets = packet.len() as u64;
             match self.socket.push(packet) {
                 Ok(()) => {

@@ -1,10 +1,9 @@
 //! Two hosts and, between them, a forwarder that hands each frame on untouched.
 
-use gatewright_link::{
-    Backend, Framing, Link, LinkConfig, LinkCounters, OpenError, Opener, partial,
-};
+use gatewright_link::{Backend, Link, LinkConfig, LinkCounters, OpenError, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, TestbedError, Veth, wait_until};
+use gatewright_wire::partial::{self, Framing};
 use libtest_mimic::Failed;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
-use gatewright_link::{Framing, partial};
+use gatewright_wire::partial::{self, Framing};
 use proptest::prelude::*;
 
 /// A datagram without its checksum, `192.0.2.1` to `192.0.2.2`, ports 4444 and 4000.

@@ -9,10 +9,19 @@
 //! valid; one that was corrupted on its way passes as valid once in 2¹⁶ times. So it is asked only
 //! on links that can carry partial checksums.
 
-use crate::Framing;
+use crate::Checksum;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+
+/// What a frame begins with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Framing {
+    /// An Ethernet header, perhaps with tags.
+    Ethernet,
+    /// An IP header: there is no link layer.
+    Ip,
+}
 
 /// Whether the frame is an unfragmented TCP or UDP packet whose checksum field holds the folded,
 /// uncomplemented sum of its pseudo-header.
@@ -39,8 +48,8 @@ pub fn complete(octets: &mut [u8], framing: Framing) -> bool {
 /// Computes the checksum over `start..end`, in which the field at `field` holds the folded sum of
 /// the pseudo-header already; whether the positions lie within the frame.
 ///
-/// For packets whose kernel says where the field is (`csum_start`, `csum_offset` of virtio).
-pub(crate) fn complete_at(octets: &mut [u8], start: usize, field: usize) -> bool {
+/// For packets of which a device says where the field is (`csum_start`, `csum_offset` of virtio).
+pub fn complete_at(octets: &mut [u8], start: usize, field: usize) -> bool {
     let end = octets.len();
     complete_from(octets, start, field, end, None, true)
 }
@@ -61,11 +70,10 @@ fn complete_from(
         *place = sum.to_be_bytes();
     }
     let Some(covered) = octets.get(start..end) else { return false };
-    let checksum = match !fold(sum(covered)) {
-        // RFC 768: "If the computed checksum is zero, it is transmitted as all ones."
-        0 if zero_is_none => u16::MAX,
-        checksum => checksum,
-    };
+    let mut checksum = Checksum::new();
+    checksum.add(covered);
+    // RFC 768: "If the computed checksum is zero, it is transmitted as all ones."
+    let checksum = if zero_is_none { checksum.finish_udp() } else { checksum.finish() };
     let Some(place) = octets.get_mut(field..).and_then(|rest| rest.first_chunk_mut()) else {
         return false;
     };
@@ -76,7 +84,7 @@ fn complete_from(
 /// The folded, uncomplemented sum of the pseudo-header of an IP packet's transport, as a kernel
 /// leaves it in a partial checksum; and where the field is. `None` unless the packet is
 /// unfragmented TCP or UDP.
-pub(crate) fn pseudo_header(octets: &[u8], framing: Framing) -> Option<(usize, u16)> {
+pub fn pseudo_header(octets: &[u8], framing: Framing) -> Option<(usize, u16)> {
     locate(octets, framing).map(|transport| (transport.field, transport.pseudo_header))
 }
 
@@ -103,7 +111,7 @@ fn locate(octets: &[u8], framing: Framing) -> Option<Transport> {
 }
 
 /// Where the IP header of an Ethernet frame begins, behind at most two VLAN tags.
-pub(crate) fn network_start(frame: &[u8]) -> Option<usize> {
+pub fn network_start(frame: &[u8]) -> Option<usize> {
     const TAGS_MAX: usize = 2;
     let mut at = 12;
     for _ in 0..=TAGS_MAX {
@@ -174,35 +182,15 @@ fn transport(
     if end > packet.len() {
         return None;
     }
-    let words = sum(addresses) + u64::from(protocol) + u64::try_from(len).ok()?;
+    let mut sum = Checksum::new();
+    sum.add(addresses);
+    sum.add(&u32::try_from(len).ok()?.to_be_bytes());
+    sum.add_word(u16::from(protocol));
     Some(Transport {
         protocol,
         start: offset + start,
         end: offset + end,
         field: offset + start + field,
-        pseudo_header: fold(words),
+        pseudo_header: sum.sum(),
     })
-}
-
-/// The sum of the octets as big-endian 16-bit words (RFC 1071), not folded.
-pub(crate) fn sum(octets: &[u8]) -> u64 {
-    let (words, rest) = octets.as_chunks::<4>();
-    let mut sum = 0_u64;
-    for word in words {
-        sum += u64::from(u32::from_be_bytes(*word));
-    }
-    let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    sum + u64::from(u32::from_be_bytes(last))
-}
-
-/// Folds a sum to 16 bits with end-around carry.
-#[expect(clippy::cast_possible_truncation, reason = "the loop ends when it fits")]
-pub(crate) const fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }

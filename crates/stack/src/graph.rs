@@ -58,6 +58,8 @@ struct Floor {
     queues: Vec<Vec<Packet>>,
     ready: Vec<EdgeIndex>,
     host: View,
+    /// The layers have seen the host once.
+    told: bool,
     events: Vec<Event>,
     groups: Groups,
     paths: Paths,
@@ -112,6 +114,7 @@ impl Graph {
             queues,
             ready: ready(),
             host,
+            told: false,
             events: Vec::new(),
             groups: Groups::default(),
             paths: Paths::default(),
@@ -171,7 +174,7 @@ impl Graph {
         now: Duration,
         exit: &mut impl Exit,
     ) {
-        self.floor.host.refresh();
+        self.refresh(now);
         match self.wiring.entry(link) {
             Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
             None => self.floor.drops.add(UNCLAIMED, batch.len() as u64),
@@ -189,7 +192,7 @@ impl Graph {
         now: Duration,
         exit: &mut impl Exit,
     ) {
-        self.floor.host.refresh();
+        self.refresh(now);
         self.floor.call(&self.wiring, node, at, now, |layer, out| layer.transmit(batch, out));
         batch.clear();
         self.run(now, exit);
@@ -202,7 +205,7 @@ impl Graph {
 
     /// Lets each layer do what is due.
     pub fn handle_timeouts(&mut self, now: Duration, exit: &mut impl Exit) {
-        self.floor.host.refresh();
+        self.refresh(now);
         for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
             let due = (self.floor.nodes.get(index.index()))
                 .is_some_and(|node| node.layer.poll_timeout().is_some_and(|at| at <= now));
@@ -212,6 +215,18 @@ impl Graph {
             }
         }
         self.run(now, exit);
+    }
+
+    /// Looks whether the host has changed; if so, each layer does.
+    fn refresh(&mut self, now: Duration) {
+        if !self.floor.host.refresh() && self.floor.told {
+            return;
+        }
+        self.floor.told = true;
+        for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
+            let look = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_host(out);
+            self.floor.call(&self.wiring, index, At::Frame, now, look);
+        }
     }
 
     /// Visits edges until no packet is on its way.

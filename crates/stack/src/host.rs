@@ -29,6 +29,21 @@ pub struct Address {
     pub state: AddressState,
 }
 
+impl Address {
+    /// Whether `ip` is in its subnet.
+    pub fn covers(&self, ip: IpAddr) -> bool {
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                Prefix::new(own, self.prefix_len).is_ok_and(|subnet| subnet.contains(ip))
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                Prefix::new(own, self.prefix_len).is_ok_and(|subnet| subnet.contains(ip))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Whether an address may be used (RFC 4862 §5.5.4).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum AddressState {
@@ -44,7 +59,8 @@ pub enum AddressState {
 }
 
 /// One link as the network layers see it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent setting of the link")]
 pub struct Interface {
     /// Which link.
     pub link: LinkIndex,
@@ -56,6 +72,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Its addresses, of both families.
     pub addresses: Vec<Address>,
+    /// Whether frames to other stations are passed up too, marked as such.
+    pub promiscuous: bool,
     /// Whether frames can be sent and received.
     pub up: bool,
     /// Whether packets that arrive here for others are sent on.
@@ -455,16 +473,7 @@ fn broadcast(subnet: Prefix<Ipv4Addr>) -> Option<Ipv4Addr> {
 }
 
 fn same_subnet(one: &Address, other: &Address) -> bool {
-    one.prefix_len == other.prefix_len
-        && match (one.ip, other.ip) {
-            (IpAddr::V4(one), IpAddr::V4(other_ip)) => {
-                Prefix::new(one, other.prefix_len).is_ok_and(|subnet| subnet.contains(other_ip))
-            }
-            (IpAddr::V6(one), IpAddr::V6(other_ip)) => {
-                Prefix::new(one, other.prefix_len).is_ok_and(|subnet| subnet.contains(other_ip))
-            }
-            _ => false,
-        }
+    one.prefix_len == other.prefix_len && one.covers(other.ip)
 }
 
 /// Whether `ip` means something on one link only (RFC 4291 §2.5.6, §2.7).

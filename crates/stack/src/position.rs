@@ -50,6 +50,22 @@ pub enum IcmpError {
     BadOption,
 }
 
+impl IcmpError {
+    /// Every cause.
+    pub const ALL: [Self; 10] = [
+        Self::NetworkUnreachable,
+        Self::HostUnreachable,
+        Self::ProtocolUnreachable,
+        Self::PortUnreachable,
+        Self::TooBig,
+        Self::Prohibited,
+        Self::HopLimit,
+        Self::Reassembly,
+        Self::BadHeader,
+        Self::BadOption,
+    ];
+}
+
 /// A position in the graph: what the packets that pass there are.
 ///
 /// Its text is the one of configuration and command line: `frame`, `ether:ipv4`, `ether:0x88b5`,

@@ -107,6 +107,11 @@ impl Plan {
         (0..).map(NodeIndex).zip(&self.nodes).map(|(index, &(name, link))| (index, name, link))
     }
 
+    /// The one link that the layer stands on, if it is one link's.
+    pub fn link_of(&self, node: NodeIndex) -> Option<LinkIndex> {
+        self.nodes.get(node.index()).and_then(|&(_, link)| link)
+    }
+
     /// The ways with the packets that went each.
     pub fn ways(&self) -> impl Iterator<Item = (&Binding, u64)> {
         self.bindings.iter().map(|(binding, counter)| (binding, counter.get()))

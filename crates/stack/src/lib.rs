@@ -15,37 +15,56 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arp;
 mod bucket;
 mod counters;
+mod ethernet;
 mod graph;
 mod groups;
 mod handler;
 mod host;
+mod icmpv4;
 mod icmpv6;
+mod ipv4;
 mod ipv6;
 mod layer;
 mod merge;
+mod neighbour;
 mod paths;
 mod position;
+mod random;
 mod reassembly;
 mod socket;
+mod suite;
 mod udp;
+mod vlan;
 mod wiring;
 
+pub use arp::ArpLayer;
 pub use bucket::Bucket;
 pub use counters::{Counter, Drops, Reason};
+pub use ethernet::EthernetLayer;
 pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Handler, Place, tap};
 pub use host::{
     Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route, View,
 };
+pub use icmpv4::Icmpv4Layer;
 pub use icmpv6::Icmpv6Layer;
+pub use ipv4::Ipv4Layer;
 pub use ipv6::Ipv6Layer;
 pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};
 pub use merge::{CutShort, Form, Merger, split};
+pub use neighbour::{
+    Advertised, LinkNeighbours, NEIGHBOUR_EVICTED, NEIGHBOURS_FULL, NEIGHBOURS_MAX,
+    NeighbourOutput, NeighbourState, Neighbours, SharedNeighbours, WAITING_FULL, WAITING_MAX,
+    WAITING_PER_NEIGHBOUR_MAX,
+};
 pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side};
 pub use socket::{SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
+pub use suite::{Suite, SuiteLink, assemble};
 pub use udp::{UdpLayer, UdpSockets};
+pub use vlan::{VlanLayer, VlanMember};
 pub use wiring::{Binding, NodeIndex, Plan, Target, Wiring, WiringError};

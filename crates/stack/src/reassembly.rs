@@ -14,19 +14,19 @@ use gatewright_wire::{
 use std::{net::IpAddr, time::Duration};
 
 /// Packets that wait for fragments at the most.
-pub const REASSEMBLIES_MAX: usize = 256;
+pub(crate) const REASSEMBLIES_MAX: usize = 256;
 
 /// Packets of one source that wait for fragments at the most.
-pub const REASSEMBLIES_OF_SOURCE_MAX: usize = 64;
+pub(crate) const REASSEMBLIES_OF_SOURCE_MAX: usize = 64;
 
 /// Fragments of one packet at the most: 65,535 octets in pieces of 512 and some.
-pub const FRAGMENTS_MAX: usize = 128;
+pub(crate) const FRAGMENTS_MAX: usize = 128;
 
 /// Fragments that wait in all at the most, each holding a chunk of the slab.
-pub const FRAGMENTS_HELD_MAX: usize = 1024;
+pub(crate) const FRAGMENTS_HELD_MAX: usize = 1024;
 
 /// How long a packet waits for its fragments (RFC 8200 §4.5: 60 seconds).
-pub const REASSEMBLY_FOR: Duration = Duration::from_mins(1);
+pub(crate) const REASSEMBLY_FOR: Duration = Duration::from_mins(1);
 
 /// Octets of an IP packet's length field at the most.
 const LENGTH_MAX: usize = 65_535;

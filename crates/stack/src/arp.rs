@@ -1,0 +1,319 @@
+//! The address resolution protocol of IPv4 (RFC 826), with conflict detection (RFC 5227).
+
+mod claim;
+
+use crate::{
+    AddressState, At, Event, IcmpError, Interface, Layer, LinkNeighbours, NeighbourOutput, Out,
+    Reason, SharedNeighbours, UNCLAIMED, ethernet::TRUNCATED, neighbour::Advertised,
+    random::Random,
+};
+use claim::{Claim, Due};
+use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    EtherType, MacAddress,
+    arp::{Arp, ArpFields, Operation},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+/// The message is for other address types than Ethernet and IPv4, or contradicts itself.
+pub(crate) const BAD_ARP: Reason = Reason("bad-arp");
+
+/// A message that we sent ourselves came back.
+pub(crate) const OWN_ARP: Reason = Reason("own-arp");
+
+/// No frame was free in the slab.
+pub(crate) const NO_FRAME: Reason = Reason("no-frame");
+
+/// An address is used by another station too.
+pub(crate) const CONFLICT: Reason = Reason("conflict");
+
+/// ARP on all links of a host.
+///
+/// Receives `ether:arp` and answers to the station that asked; keeps the neighbours of each link.
+/// Transmits nothing but its own messages: packets that come by `unresolved:ipv4` wait here until
+/// their neighbour has answered, and go to `error:ipv4:HostUnreachable` if it does not. Probes each
+/// tentative address before it is used, announces it afterwards, and defends it (RFC 5227); tells
+/// [`Event::Unique`] and [`Event::Duplicate`]. Drops `truncated`, `bad-arp`, `own-arp`,
+/// `no-frame`, `conflict`, and what the neighbour cache drops.
+#[derive(Debug)]
+pub struct ArpLayer {
+    links: Vec<ArpLink>,
+    random: Random,
+}
+
+#[derive(Debug)]
+struct ArpLink {
+    link: LinkIndex,
+    neighbours: SharedNeighbours,
+    claims: Vec<Claim>,
+    up: bool,
+}
+
+impl ArpLayer {
+    /// ARP on the links of `neighbours`; `random` spreads the probes of hosts that start together.
+    pub fn new(neighbours: &[LinkNeighbours], random: u64) -> Self {
+        let link = |of: &LinkNeighbours| ArpLink {
+            link: of.link,
+            neighbours: of.v4.clone(),
+            claims: Vec::new(),
+            up: false,
+        };
+        Self { links: neighbours.iter().map(link).collect(), random: Random::new(random) }
+    }
+}
+
+impl Layer for ArpLayer {
+    fn name(&self) -> &'static str {
+        "arp"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            let ingress = packet.meta().ingress;
+            let Some(link) = self.links.iter_mut().find(|link| link.link == ingress) else {
+                out.drop(UNCLAIMED, packet);
+                continue;
+            };
+            let arrival = packet.meta().arrival;
+            if let Err(reason) = read(&packet).and_then(|message| link.hear(message, arrival, out))
+            {
+                out.drop(reason, packet);
+            }
+            link.settle(out);
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            let meta = *packet.meta();
+            let link = self.links.iter_mut().find(|link| link.link == meta.egress);
+            match (link, meta.next_hop) {
+                (Some(link), NextHop::Neighbour(ip)) => {
+                    link.neighbours.lock().wait(ip, packet, out.now());
+                    link.settle(out);
+                }
+                _ => out.drop(UNCLAIMED, packet),
+            }
+        }
+    }
+
+    fn handle_host(&mut self, out: &mut Out<'_>) {
+        for link in &mut self.links {
+            link.look_at_host(&mut self.random, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.links.iter().filter_map(ArpLink::poll_timeout).min()
+    }
+
+    fn handle_timeout(&mut self, out: &mut Out<'_>) {
+        for link in &mut self.links {
+            link.handle_timeout(&mut self.random, out);
+        }
+    }
+}
+
+fn read(packet: &Packet) -> Result<ArpFields, Reason> {
+    let (message, _) = Arp::split(packet.octets()).map_err(|_| TRUNCATED)?;
+    let fields = message.fields();
+    let sane = message.has_constants()
+        && fields.sender_hardware.is_unicast()
+        && !fields.sender_protocol.is_multicast()
+        && !fields.sender_protocol.is_broadcast();
+    if sane { Ok(fields) } else { Err(BAD_ARP) }
+}
+
+impl ArpLink {
+    /// Takes a message, answers it if it asks for us.
+    fn hear(
+        &mut self,
+        message: ArpFields,
+        arrival: Arrival,
+        out: &mut Out<'_>,
+    ) -> Result<(), Reason> {
+        let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
+        let (mac, now) = (interface.mac, out.now());
+        if message.sender_hardware == mac {
+            return Err(OWN_ARP);
+        }
+        let (sender, target) = (message.sender_protocol, message.target_protocol);
+        let for_us = interface.has(target.into());
+        let on_link = interface.addresses.iter().any(|address| address.covers(sender.into()));
+        if self.conflicts(&message, out) {
+            return Err(CONFLICT);
+        }
+        if !sender.is_unspecified() && on_link {
+            let mut neighbours = self.neighbours.lock();
+            let answers = message.operation == Operation::REPLY && for_us;
+            if answers && arrival == Arrival::Unicast {
+                let said = Advertised {
+                    mac: Some(message.sender_hardware),
+                    solicited: true,
+                    overrides: true,
+                    router: false,
+                };
+                neighbours.advertised(sender.into(), said, now);
+            } else {
+                // RFC 826: whoever is known is updated; whoever asks for us is added, for we shall
+                // have to answer more than this.
+                let add = for_us && message.operation == Operation::REQUEST;
+                neighbours.heard(sender.into(), message.sender_hardware, add, now);
+            }
+        }
+        if for_us && message.operation == Operation::REQUEST {
+            let station = NextHop::Station(message.sender_hardware.octets());
+            self.send(message.reply(mac), station, out);
+        }
+        Ok(())
+    }
+
+    /// Whether another station uses an address of ours, or is about to; defends it or gives it up.
+    fn conflicts(&mut self, message: &ArpFields, out: &mut Out<'_>) -> bool {
+        let probed = message.sender_protocol.is_unspecified().then_some(message.target_protocol);
+        let claim = self.claims.iter_mut().find(|claim| {
+            claim.address == message.sender_protocol
+                || (claim.is_probing() && Some(claim.address) == probed)
+        });
+        let Some(claim) = claim else { return false };
+        let address = claim.address;
+        if claim.defend(out.now()) {
+            self.announce(address, out);
+        } else {
+            let (link, by) = (self.link, message.sender_hardware);
+            self.claims.retain(|claim| claim.address != address);
+            out.report(Event::Duplicate { link, address: address.into(), by });
+        }
+        true
+    }
+
+    /// Begins to claim new addresses, and forgets those that are gone.
+    fn look_at_host(&mut self, random: &mut Random, out: &mut Out<'_>) {
+        let now = out.now();
+        let interface = out.host().interface(self.link).filter(|interface| interface.up);
+        let Some(interface) = interface else {
+            self.claims.clear();
+            self.neighbours.lock().clear();
+            self.up = false;
+            self.settle(out);
+            return;
+        };
+        self.up = true;
+        let state = |address| state_of(interface, address);
+        self.claims.retain(|claim| {
+            state(claim.address).is_some_and(|state| state != AddressState::Duplicate)
+        });
+        for address in &interface.addresses {
+            let IpAddr::V4(ip) = address.ip else { continue };
+            let found = self.claims.iter_mut().find(|claim| claim.address == ip);
+            match (address.state, found) {
+                (AddressState::Tentative, None) => {
+                    self.claims.push(Claim::probing(ip, now, random));
+                }
+                (AddressState::Preferred | AddressState::Deprecated, None) => {
+                    self.claims.push(Claim::announcing(ip, now));
+                }
+                (AddressState::Preferred, Some(claim)) => claim.take_up(now),
+                _ => {}
+            }
+        }
+        self.handle_timeout(random, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        let claims = self.claims.iter().filter_map(|claim| claim.due);
+        claims.chain(self.neighbours.lock().poll_timeout()).min()
+    }
+
+    fn handle_timeout(&mut self, random: &mut Random, out: &mut Out<'_>) {
+        let now = out.now();
+        for index in 0..self.claims.len() {
+            let Some(claim) = self.claims.get_mut(index) else { continue };
+            let address = claim.address;
+            match claim.handle_timeout(now, random) {
+                Some(Due::Probe) => self.ask(Ipv4Addr::UNSPECIFIED, address, None, out),
+                Some(Due::Announce) => self.announce(address, out),
+                Some(Due::Unique) => {
+                    out.report(Event::Unique { link: self.link, address: address.into() });
+                }
+                None => {}
+            }
+        }
+        self.neighbours.lock().handle_timeout(now);
+        self.settle(out);
+    }
+
+    /// Does what the neighbour cache asks for.
+    fn settle(&mut self, out: &mut Out<'_>) {
+        loop {
+            let Some(output) = self.neighbours.lock().poll_output() else { return };
+            match output {
+                NeighbourOutput::Solicit { address: IpAddr::V4(address), to } => {
+                    let source = source_for(out.host().interface(self.link), address);
+                    self.ask(source, address, to, out);
+                }
+                NeighbourOutput::Send(packet) => self.push(packet, out),
+                NeighbourOutput::Unreachable(packet) => {
+                    out.push_or_drop(
+                        At::Error(EtherType::IPV4, IcmpError::HostUnreachable),
+                        packet,
+                    );
+                }
+                NeighbourOutput::Drop(reason, packet) => out.drop(reason, packet),
+                NeighbourOutput::Count(reason) => out.count(reason),
+                NeighbourOutput::Solicit { .. } | NeighbourOutput::RouterGone(_) => {}
+            }
+        }
+    }
+
+    fn announce(&self, address: Ipv4Addr, out: &mut Out<'_>) {
+        self.ask(address, address, None, out);
+    }
+
+    /// Asks who has `target`, all stations or only `to`.
+    fn ask(&self, source: Ipv4Addr, target: Ipv4Addr, to: Option<MacAddress>, out: &mut Out<'_>) {
+        let Some(mac) = out.host().interface(self.link).map(|interface| interface.mac) else {
+            return;
+        };
+        let next_hop = to.map_or(NextHop::Broadcast, |to| NextHop::Station(to.octets()));
+        self.send(ArpFields::request(mac, source, target), next_hop, out);
+    }
+
+    fn send(&self, message: ArpFields, next_hop: NextHop, out: &mut Out<'_>) {
+        let Some(mut packet) = out.frames().packet_of(&message.emit()) else {
+            out.count(NO_FRAME);
+            return;
+        };
+        let meta = packet.meta_mut();
+        meta.egress = self.link;
+        meta.ether_type = EtherType::ARP.0;
+        meta.next_hop = next_hop;
+        self.push(packet, out);
+    }
+
+    fn push(&self, packet: Packet, out: &mut Out<'_>) {
+        if let Err(packet) = out.push_down(self.link, packet) {
+            out.drop(UNCLAIMED, packet);
+        }
+    }
+}
+
+fn state_of(interface: &Interface, ip: Ipv4Addr) -> Option<AddressState> {
+    interface.addresses.iter().find(|address| address.ip == ip).map(|address| address.state)
+}
+
+/// The address to ask with: one of the target's subnet if we have one there. Without any address
+/// we ask as a probe does.
+fn source_for(interface: Option<&Interface>, target: Ipv4Addr) -> Ipv4Addr {
+    let usable = || interface.into_iter().flat_map(Interface::usable);
+    let of_v4 = |ip| match ip {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    };
+    (usable().filter(|address| address.covers(target.into())).find_map(|address| of_v4(address.ip)))
+        .or_else(|| usable().find_map(|address| of_v4(address.ip)))
+        .unwrap_or(Ipv4Addr::UNSPECIFIED)
+}

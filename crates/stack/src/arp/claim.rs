@@ -1,0 +1,117 @@
+//! How an address is claimed: probed, announced, defended (RFC 5227 §2).
+
+use crate::random::Random;
+use std::{net::Ipv4Addr, time::Duration};
+
+/// PROBE_WAIT (RFC 5227 §1.1): the first probe comes at a random time up to this.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
+
+/// PROBE_NUM.
+const PROBES: u8 = 3;
+
+/// PROBE_MIN and PROBE_MAX: time between two probes.
+const PROBE_MIN: Duration = Duration::from_secs(1);
+const PROBE_MAX: Duration = Duration::from_secs(2);
+
+/// ANNOUNCE_WAIT: how long a conflict may show itself after the last probe.
+const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
+
+/// ANNOUNCE_NUM and ANNOUNCE_INTERVAL.
+const ANNOUNCEMENTS: u8 = 2;
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// DEFEND_INTERVAL: a second conflict within it is not defended against.
+const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// This many probes were sent.
+    Probing(u8),
+    /// Nobody objected; the control side has not put the address in use yet.
+    Unique,
+    /// In use, and announced this often.
+    Announcing(u8),
+}
+
+/// An address of ours on one link.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) address: Ipv4Addr,
+    phase: Phase,
+    /// When something is to be done.
+    pub(super) due: Option<Duration>,
+    defended: Option<Duration>,
+}
+
+/// What is to be done for a claim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Due {
+    Probe,
+    Announce,
+    /// Nobody else has the address.
+    Unique,
+}
+
+impl Claim {
+    /// A tentative address, to be probed before it is used.
+    pub(super) fn probing(address: Ipv4Addr, now: Duration, random: &mut Random) -> Self {
+        let due = Some(now + random.between(Duration::ZERO, PROBE_WAIT));
+        Self { address, phase: Phase::Probing(0), due, defended: None }
+    }
+
+    /// An address that is in use already.
+    pub(super) fn announcing(address: Ipv4Addr, now: Duration) -> Self {
+        Self { address, phase: Phase::Announcing(0), due: Some(now), defended: None }
+    }
+
+    /// The address is put in use.
+    pub(super) fn take_up(&mut self, now: Duration) {
+        if !matches!(self.phase, Phase::Announcing(_)) {
+            (self.phase, self.due) = (Phase::Announcing(0), Some(now));
+        }
+    }
+
+    /// Whether the address is not ours yet.
+    pub(super) fn is_probing(&self) -> bool {
+        matches!(self.phase, Phase::Probing(_))
+    }
+
+    /// Whether a conflict is answered by one announcement; if not, the address is given up
+    /// (RFC 5227 §2.4 (b)).
+    pub(super) fn defend(&mut self, now: Duration) -> bool {
+        let in_use = matches!(self.phase, Phase::Announcing(_));
+        let rested = self.defended.is_none_or(|then| now >= then + DEFEND_INTERVAL);
+        if in_use && rested {
+            self.defended = Some(now);
+        }
+        in_use && rested
+    }
+
+    /// What is due now.
+    pub(super) fn handle_timeout(&mut self, now: Duration, random: &mut Random) -> Option<Due> {
+        if self.due.is_none_or(|due| now < due) {
+            return None;
+        }
+        let (phase, wait, due) = match self.phase {
+            Phase::Probing(sent @ ..PROBES) => {
+                let wait = match sent + 1 {
+                    PROBES => ANNOUNCE_WAIT,
+                    _ => random.between(PROBE_MIN, PROBE_MAX),
+                };
+                (Phase::Probing(sent + 1), Some(wait), Due::Probe)
+            }
+            Phase::Probing(_) => (Phase::Unique, None, Due::Unique),
+            Phase::Unique | Phase::Announcing(ANNOUNCEMENTS..) => {
+                self.due = None;
+                return None;
+            }
+            Phase::Announcing(sent) => {
+                let more = (sent + 1 < ANNOUNCEMENTS).then_some(ANNOUNCE_INTERVAL);
+                (Phase::Announcing(sent + 1), more, Due::Announce)
+            }
+        };
+        self.phase = phase;
+        self.due = wait.map(|wait| now + wait);
+        Some(due)
+    }
+}

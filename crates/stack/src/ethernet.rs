@@ -1,0 +1,191 @@
+//! Ethernet II: the link layer of most links.
+
+use crate::{At, Layer, LinkNeighbours, Neighbours, Out, Reason};
+use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    EtherType, MacAddress,
+    ethernet::{Ethernet, EthernetFields},
+};
+use std::{net::IpAddr, time::Duration};
+
+/// The frame is shorter than its header.
+pub(crate) const TRUNCATED: Reason = Reason("truncated");
+
+/// The type field is a length: an 802.2 frame, which no layer here takes.
+pub(crate) const NOT_ETHERNET_II: Reason = Reason("not-ethernet-ii");
+
+/// The source address is that of a group (IEEE 802.3 §3.2.3 forbids it).
+pub(crate) const BAD_STATION: Reason = Reason("bad-station");
+
+/// The frame is to another station, and the link is not promiscuous.
+pub(crate) const OTHER_STATION: Reason = Reason("other-station");
+
+/// The host has no interface for the link.
+pub(crate) const NO_INTERFACE: Reason = Reason("no-interface");
+
+/// A packet came down without a next hop.
+pub(crate) const NO_NEXT_HOP: Reason = Reason("no-next-hop");
+
+/// The packet's chunk has no room for another header.
+pub(crate) const NO_HEADROOM: Reason = Reason("no-headroom");
+
+/// The link layer of one Ethernet link (RFC 894, RFC 2464).
+///
+/// Receives frames; strips the header, marks how the frame was addressed, and pushes the payload to
+/// `ether:TYPE`. Transmits packets whose `next_hop` and `ether_type` the layer above has set: looks
+/// the station up in the neighbour caches, writes the header and pushes the frame down to the
+/// device. A packet whose neighbour is not known yet goes to `unresolved:TYPE`, where ARP or
+/// neighbour discovery stands. Drops `truncated`, `not-ethernet-ii`, `bad-station`, `other-station`,
+/// `no-interface`, `no-next-hop`, `no-headroom`.
+#[derive(Debug)]
+pub struct EthernetLayer {
+    link: LinkIndex,
+    neighbours: LinkNeighbours,
+}
+
+impl EthernetLayer {
+    /// The link layer of the link that `neighbours` are of.
+    pub fn new(neighbours: LinkNeighbours) -> Self {
+        Self { link: neighbours.link, neighbours }
+    }
+
+    /// Our own address, and whether frames to others are wanted.
+    fn own(&self, out: &Out<'_>) -> Option<(MacAddress, bool)> {
+        out.host().interface(self.link).map(|interface| (interface.mac, interface.promiscuous))
+    }
+}
+
+impl Layer for EthernetLayer {
+    fn name(&self) -> &'static str {
+        "ethernet"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let own = self.own(out);
+        for mut packet in batch.drain() {
+            let Some((mac, promiscuous)) = own else {
+                out.drop(NO_INTERFACE, packet);
+                continue;
+            };
+            match accept(&packet, mac, promiscuous) {
+                Ok((arrival, ether_type)) => {
+                    packet.strip(Ethernet::LEN);
+                    let meta = packet.meta_mut();
+                    meta.ingress = self.link;
+                    meta.arrival = arrival;
+                    meta.ether_type = ether_type.0;
+                    out.push_or_drop(At::EtherType(ether_type), packet);
+                }
+                Err(reason) => out.drop(reason, packet),
+            }
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let own = self.own(out);
+        let mut stations = Stations::of(&self.neighbours, out.now());
+        for mut packet in batch.drain() {
+            let Some((mac, _)) = own else {
+                out.drop(NO_INTERFACE, packet);
+                continue;
+            };
+            let destination = match stations.find(packet.meta().next_hop) {
+                Station::At(station) => station,
+                Station::Unknown(family) => {
+                    out.push_or_drop(At::Unresolved(family), packet);
+                    continue;
+                }
+                Station::Nowhere => {
+                    out.drop(NO_NEXT_HOP, packet);
+                    continue;
+                }
+            };
+            let ether_type = EtherType(packet.meta().ether_type);
+            let header = EthernetFields { destination, source: mac, ether_type }.emit();
+            if packet.prepend(&header).is_err() {
+                out.drop(NO_HEADROOM, packet);
+            } else if let Err(packet) = out.push_down(self.link, packet) {
+                out.drop(crate::UNCLAIMED, packet);
+            }
+        }
+    }
+}
+
+/// How the frame is addressed and what it carries, if we take it.
+fn accept(
+    packet: &Packet,
+    mac: MacAddress,
+    promiscuous: bool,
+) -> Result<(Arrival, EtherType), Reason> {
+    let (header, _) = Ethernet::split(packet.octets()).map_err(|_| TRUNCATED)?;
+    if header.source().is_multicast() {
+        return Err(BAD_STATION);
+    }
+    let destination = header.destination();
+    let arrival = if destination == mac {
+        Arrival::Unicast
+    } else if destination.is_broadcast() {
+        Arrival::Broadcast
+    } else if destination.is_multicast() {
+        Arrival::Multicast
+    } else if promiscuous {
+        Arrival::Other
+    } else {
+        return Err(OTHER_STATION);
+    };
+    if header.is_llc() {
+        return Err(NOT_ETHERNET_II);
+    }
+    Ok((arrival, header.ether_type()))
+}
+
+/// Which station a next hop is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Station {
+    At(MacAddress),
+    /// Its neighbour has to be asked for, by the protocol of this family.
+    Unknown(EtherType),
+    /// The packet has no next hop.
+    Nowhere,
+}
+
+/// Next hops to stations, for the packets of one batch; most of them go to the same one.
+pub(crate) struct Stations<'a> {
+    v4: std::cell::RefMut<'a, Neighbours>,
+    v6: std::cell::RefMut<'a, Neighbours>,
+    now: Duration,
+    last: (NextHop, Station),
+}
+
+impl<'a> Stations<'a> {
+    pub(crate) fn of(neighbours: &'a LinkNeighbours, now: Duration) -> Self {
+        let (v4, v6) = (neighbours.v4.lock(), neighbours.v6.lock());
+        Self { v4, v6, now, last: (NextHop::Unknown, Station::Nowhere) }
+    }
+
+    pub(crate) fn find(&mut self, next_hop: NextHop) -> Station {
+        if self.last.0 != next_hop {
+            self.last = (next_hop, self.look_up(next_hop));
+        }
+        self.last.1
+    }
+
+    fn look_up(&mut self, next_hop: NextHop) -> Station {
+        let found = |cache: &mut Neighbours, ip, family| {
+            cache.resolve(ip, self.now).map_or(Station::Unknown(family), Station::At)
+        };
+        match next_hop {
+            NextHop::Unknown => Station::Nowhere,
+            NextHop::Broadcast => Station::At(MacAddress::BROADCAST),
+            NextHop::Station(octets) => Station::At(MacAddress(octets)),
+            NextHop::Neighbour(IpAddr::V4(ip)) if ip.is_multicast() => {
+                Station::At(MacAddress::of_ipv4_multicast(ip))
+            }
+            NextHop::Neighbour(IpAddr::V6(ip)) if ip.is_multicast() => {
+                Station::At(MacAddress::of_ipv6_multicast(ip))
+            }
+            NextHop::Neighbour(ip @ IpAddr::V4(_)) => found(&mut self.v4, ip, EtherType::IPV4),
+            NextHop::Neighbour(ip @ IpAddr::V6(_)) => found(&mut self.v6, ip, EtherType::IPV6),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The Internet control message protocol (RFC 792, RFC 1122 §3.2.2, RFC 1812 §4.3).
+
+use crate::{
+    At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, View, ethernet::NO_HEADROOM,
+};
+use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    EtherType, IpProtocol, checksum,
+    icmpv4::{
+        FragmentationNeeded, Icmpv4, Icmpv4Fields, Icmpv4Mut, Icmpv4Type, Redirect, RouterAddress,
+        RouterAdvertisement, exceeded, unreachable,
+    },
+    ipv4::{Ipv4, Ipv4Fields, MTU_MIN},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+/// Fewer octets than a message has.
+const TRUNCATED: Reason = Reason("truncated");
+
+/// The message's checksum is wrong.
+const BAD_CHECKSUM: Reason = Reason("bad-checksum");
+
+/// An echo request to everyone or to a group (RFC 1122 §3.2.2.6 lets us be silent).
+const BROADCAST_ECHO: Reason = Reason("broadcast-echo");
+
+/// A message that nobody here waits for.
+const UNHANDLED: Reason = Reason("unhandled");
+
+/// An error message that does not fit to anything we sent, or comes from who may not send it.
+const UNTRUSTED: Reason = Reason("untrusted");
+
+/// No error is sent about errors, broadcasts, later fragments and nobody's packets
+/// (RFC 1812 §4.3.2.7).
+const NO_ERROR_ABOUT: Reason = Reason("no-error-about");
+
+/// More errors than the rate allows (RFC 1812 §4.3.2.8).
+const RATE_LIMITED: Reason = Reason("rate-limited");
+
+/// Errors a second, and at once: what Linux has as its default.
+const ERRORS_PER_SECOND: u32 = 1000;
+const ERRORS_AT_ONCE: u32 = 50;
+
+/// Octets of the original datagram in an error, so that the whole fits 576 (RFC 1812 §4.3.2.3).
+const ORIGINAL_LEN_MAX: usize = 576 - Ipv4::LEN - Icmpv4::LEN;
+
+/// Precedence of errors: internetwork control (RFC 1812 §4.3.2.5).
+const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
+
+/// ICMP on all links of a host.
+///
+/// Receives `ip:icmp`: answers echo requests of any size, learns path MTUs, tells
+/// [`Event::Redirect`] and [`Event::Router`]. Receives `error:ipv4:CAUSE`: packets, header in
+/// front, whose source is to be told; the MTU or the octet at fault is their `parameter`. Pushes
+/// messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`, `unhandled`,
+/// `untrusted`, `no-error-about`, `rate-limited`.
+#[derive(Debug)]
+pub struct Icmpv4Layer {
+    errors: Bucket,
+}
+
+impl Default for Icmpv4Layer {
+    fn default() -> Self {
+        Self { errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE) }
+    }
+}
+
+impl Layer for Icmpv4Layer {
+    fn name(&self) -> &'static str {
+        "icmpv4"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let at = out.at();
+        for mut packet in batch.drain() {
+            let handled = match at {
+                At::Error(_, error) => self.report(error, &mut packet, out).map(|()| true),
+                _ => hear(&mut packet, out),
+            };
+            match handled {
+                Ok(true) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
+                Ok(false) => {}
+                Err(reason) => out.drop(reason, packet),
+            }
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        // Messages of applications, an IPv4 header in front.
+        for packet in batch.drain() {
+            out.push_or_drop(At::Local(EtherType::IPV4), packet);
+        }
+    }
+}
+
+impl Icmpv4Layer {
+    /// Makes an error message of the packet that it is about.
+    fn report(
+        &mut self,
+        error: IcmpError,
+        packet: &mut Packet,
+        out: &Out<'_>,
+    ) -> Result<(), Reason> {
+        let (source, destination) = may_be_reported(packet, out.host())?;
+        if !self.errors.take(out.now()) {
+            return Err(RATE_LIMITED);
+        }
+        let to_us = out.host().route4(destination) == Route::Local;
+        let message = error_fields(error, packet.meta().parameter);
+        packet.truncate(ORIGINAL_LEN_MAX);
+        packet.prepend(&message.emit()).map_err(|_| NO_HEADROOM)?;
+        sign(packet.octets_mut());
+        let fields = Ipv4Fields {
+            type_of_service: ERROR_TYPE_OF_SERVICE,
+            ..Ipv4Fields::new(
+                IpProtocol::ICMPV4,
+                if to_us { destination } else { Ipv4Addr::UNSPECIFIED },
+                source,
+                0,
+            )
+        };
+        packet.prepend(&fields.emit()).map_err(|_| NO_HEADROOM)?;
+        forget_the_way(packet);
+        Ok(())
+    }
+}
+
+/// Type, code and the word behind the checksum for an error.
+fn error_fields(error: IcmpError, parameter: u32) -> Icmpv4Fields {
+    let [a, b, c, d] = parameter.to_be_bytes();
+    let (kind, code, rest_of_header) = match error {
+        IcmpError::NetworkUnreachable => {
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::NETWORK, [0; 4])
+        }
+        IcmpError::HostUnreachable => {
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::HOST, [0; 4])
+        }
+        IcmpError::ProtocolUnreachable => {
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::PROTOCOL, [0; 4])
+        }
+        IcmpError::PortUnreachable => {
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::PORT, [0; 4])
+        }
+        // RFC 1191 §4: the next hop's MTU in the low half; no link's is larger than 16 bits.
+        IcmpError::TooBig => {
+            let mtu = if [a, b] == [0; 2] { [0, 0, c, d] } else { [0, 0, 0xff, 0xff] };
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::FRAGMENTATION_NEEDED, mtu)
+        }
+        IcmpError::Prohibited => {
+            (Icmpv4Type::DESTINATION_UNREACHABLE, unreachable::PROHIBITED, [0; 4])
+        }
+        IcmpError::HopLimit => (Icmpv4Type::TIME_EXCEEDED, exceeded::IN_TRANSIT, [0; 4]),
+        IcmpError::Reassembly => (Icmpv4Type::TIME_EXCEEDED, exceeded::REASSEMBLY, [0; 4]),
+        IcmpError::BadHeader | IcmpError::BadOption => {
+            (Icmpv4Type::PARAMETER_PROBLEM, 0, [d, 0, 0, 0])
+        }
+    };
+    Icmpv4Fields { kind, code, checksum: 0, rest_of_header }
+}
+
+/// Source and destination of a packet about which an error may be sent (RFC 1812 §4.3.2.7).
+fn may_be_reported(packet: &Packet, host: &View) -> Result<(Ipv4Addr, Ipv4Addr), Reason> {
+    let (header, rest) = Ipv4::split(packet.octets()).map_err(|_| TRUNCATED)?;
+    let (source, destination) = (header.source_address(), header.destination_address());
+    let group = |ip: Ipv4Addr| {
+        ip.is_multicast() || ip.is_broadcast() || matches!(host.route4(ip), Route::Broadcast(_))
+    };
+    let nobody = source.is_loopback() || matches!(source.octets(), [0, ..]);
+    let payload = rest.get(header.header_len().saturating_sub(Ipv4::LEN)..).unwrap_or_default();
+    let about_error = header.protocol() == IpProtocol::ICMPV4
+        && payload.first().is_none_or(|&kind| Icmpv4Type(kind).is_error());
+    let refused = packet.meta().arrival != Arrival::Unicast
+        || header.fragment_offset() != 0
+        || nobody
+        || about_error
+        || group(source)
+        || group(destination);
+    if refused { Err(NO_ERROR_ABOUT) } else { Ok((source, destination)) }
+}
+
+/// Takes a message for us; whether it has become an answer.
+fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<bool, Reason> {
+    packet.restore_network();
+    let octets = packet.octets();
+    let (header, _) = Ipv4::split(octets).map_err(|_| TRUNCATED)?;
+    let (source, destination) = (header.source_address(), header.destination_address());
+    let (header_len, type_of_service) = (header.header_len(), header.type_of_service());
+    let message = octets.get(header_len..).unwrap_or_default();
+    let (fixed, _) = Icmpv4::split(message).map_err(|_| TRUNCATED)?;
+    if checksum::of(message) != 0 {
+        return Err(BAD_CHECKSUM);
+    }
+    let ingress = packet.meta().ingress;
+    match fixed.kind() {
+        Icmpv4Type::ECHO_REQUEST => {
+            let to_us = out.host().route4(destination) == Route::Local;
+            if !to_us || packet.meta().arrival != Arrival::Unicast {
+                return Err(BROADCAST_ECHO);
+            }
+            let fields = Ipv4Fields {
+                type_of_service,
+                ..Ipv4Fields::new(IpProtocol::ICMPV4, destination, source, 0)
+            };
+            packet.strip(header_len);
+            answer_echo(packet.octets_mut());
+            packet.prepend(&fields.emit()).map_err(|_| NO_HEADROOM)?;
+            forget_the_way(packet);
+            Ok(true)
+        }
+        Icmpv4Type::DESTINATION_UNREACHABLE
+            if fixed.code() == unreachable::FRAGMENTATION_NEEDED =>
+        {
+            let (destination, mtu) = path_mtu(message, out.host()).ok_or(UNTRUSTED)?;
+            let now = out.now();
+            out.paths().learn(destination.into(), mtu, now);
+            Ok(false)
+        }
+        Icmpv4Type::REDIRECT => {
+            let event = redirect(message, source, ingress, out.host()).ok_or(UNTRUSTED)?;
+            out.report(event);
+            Ok(false)
+        }
+        Icmpv4Type::ROUTER_ADVERTISEMENT => {
+            routers(message, ingress, out).ok_or(UNTRUSTED)?;
+            Ok(false)
+        }
+        _ => Err(UNHANDLED),
+    }
+}
+
+/// Makes a request the reply to it: only the type changes, and the checksum with it (RFC 1624).
+fn answer_echo(message: &mut [u8]) {
+    let Some(fixed) = message.first_chunk_mut() else { return };
+    let mut fixed = Icmpv4Mut::of(fixed);
+    let view = fixed.view();
+    let word = |kind: Icmpv4Type, code| u16::from_be_bytes([kind.0, code]);
+    let old = word(view.kind(), view.code());
+    let sum = checksum::update(view.checksum(), old, word(Icmpv4Type::ECHO_REPLY, 0));
+    fixed.set_kind(Icmpv4Type::ECHO_REPLY);
+    fixed.set_code(0);
+    fixed.set_checksum(sum);
+}
+
+/// Computes the checksum of a message whose field is zero.
+fn sign(message: &mut [u8]) {
+    let sum = checksum::of(message);
+    if let Some(fixed) = message.first_chunk_mut() {
+        Icmpv4Mut::of(fixed).set_checksum(sum);
+    }
+}
+
+/// Makes a packet that came, one that goes.
+fn forget_the_way(packet: &mut Packet) {
+    let meta = packet.meta_mut();
+    meta.egress = LinkIndex::NONE;
+    meta.next_hop = NextHop::Unknown;
+    meta.checksum = State::Complete;
+    meta.parameter = 0;
+}
+
+/// What a router says about the size of a packet that we sent (RFC 1191).
+fn path_mtu(message: &[u8], host: &View) -> Option<(Ipv4Addr, u32)> {
+    let (needed, original) = FragmentationNeeded::split(message).ok()?;
+    let (original, _) = Ipv4::split(original).ok()?;
+    if host.route4(original.source_address()) != Route::Local {
+        return None;
+    }
+    let mtu = match usize::from(needed.next_hop_mtu()) {
+        // A router older than RFC 1191: the next size below what we sent (its §7.1).
+        0 => PLATEAUS.into_iter().find(|&mtu| mtu < usize::from(original.total_length()))?,
+        mtu => mtu,
+    };
+    Some((original.destination_address(), u32::try_from(mtu.max(MTU_MIN)).ok()?))
+}
+
+/// MTUs in use, largest first (RFC 1191 §7.1).
+const PLATEAUS: [usize; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
+
+/// What our router says about a better first hop (RFC 1122 §3.2.2.2).
+fn redirect(message: &[u8], from: Ipv4Addr, link: LinkIndex, host: &View) -> Option<Event> {
+    let (redirect, original) = Redirect::split(message).ok()?;
+    let (original, _) = Ipv4::split(original).ok()?;
+    let (destination, gateway) = (original.destination_address(), redirect.gateway());
+    let interface = host.interface(link).filter(|interface| !interface.forwarding)?;
+    let by_sender = matches!(
+        host.route4(destination),
+        Route::Via { link: by, gateway } if by == link && gateway == IpAddr::V4(from)
+    );
+    let on_link = interface.addresses.iter().any(|address| address.covers(gateway.into()));
+    (by_sender && on_link && host.route4(gateway) != Route::Local).then(|| Event::Redirect {
+        link,
+        destination: destination.into(),
+        gateway: gateway.into(),
+    })
+}
+
+/// Tells the routers of an advertisement (RFC 1256 §5), to a host that wants to know them.
+fn routers(message: &[u8], link: LinkIndex, out: &mut Out<'_>) -> Option<()> {
+    let (advertisement, rest) = RouterAdvertisement::split(message).ok()?;
+    let (list, _) = advertisement.router_addresses(rest).ok()?;
+    let entry_len = usize::from(advertisement.addr_entry_size()) * 4;
+    let listens = |interface: &&Interface| interface.autoconfigure && !interface.forwarding;
+    let interface = out.host().interface(link).filter(listens)?;
+    if entry_len < RouterAddress::LEN || advertisement.num_addrs() == 0 {
+        return None;
+    }
+    let lifetime = Duration::from_secs(advertisement.lifetime().into());
+    let neighbours: Vec<Ipv4Addr> = (list.chunks_exact(entry_len))
+        .filter_map(|entry| RouterAddress::split(entry).ok())
+        .filter(|(entry, _)| entry.preference_level() != NEVER_DEFAULT)
+        .map(|(entry, _)| entry.router_address())
+        .filter(|&ip| interface.addresses.iter().any(|address| address.covers(ip.into())))
+        .collect();
+    for address in neighbours {
+        out.report(Event::Router { link, address: address.into(), lifetime });
+    }
+    Some(())
+}
+
+/// The preference of a router that is not to be a default router (RFC 1256 §3).
+const NEVER_DEFAULT: u32 = 0x8000_0000;
+
+/// The causes for which errors are asked, by network layer.
+pub(crate) fn error_positions(family: EtherType) -> impl Iterator<Item = At> {
+    IcmpError::ALL.into_iter().map(move |error| At::Error(family, error))
+}

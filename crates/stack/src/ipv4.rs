@@ -1,0 +1,456 @@
+//! The Internet protocol, version 4, as host and router (RFC 791, RFC 1122 §3, RFC 1812 §4.2, §5).
+
+mod fragment;
+mod header;
+mod options;
+
+use crate::{
+    At, IcmpError, Layer, Out, Reason, Route, UNCLAIMED,
+    arp::NO_FRAME,
+    random::Random,
+    reassembly::{Reassembly, Whole},
+};
+use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_wire::{EtherType, ipv4::Ipv4Mut};
+use header::Header;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+/// The source is no host's address, or the destination none that is forwarded to (RFC 1812 §5.3.7).
+const MARTIAN: Reason = Reason("martian");
+
+/// The frame was to a group of stations, the packet to one host (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
+const LINK_BROADCAST: Reason = Reason("link-broadcast");
+
+/// A broadcast to the subnet of another link (RFC 2644).
+const DIRECTED_BROADCAST: Reason = Reason("directed-broadcast");
+
+/// To a multicast group that we did not join.
+const NOT_JOINED: Reason = Reason("not-joined");
+
+/// For another host, and the link it came by does not forward.
+const NOT_FORWARDING: Reason = Reason("not-forwarding");
+
+/// Routed nowhere on purpose.
+const BLACKHOLE: Reason = Reason("blackhole");
+
+/// The link it should leave by is down or gone.
+const LINK_DOWN: Reason = Reason("link-down");
+
+/// The sender chose the way itself, which is refused (RFC 7126 §4.3).
+const SOURCE_ROUTE: Reason = Reason("source-route");
+
+/// There is no address of ours to send from.
+const NO_SOURCE: Reason = Reason("no-source");
+
+/// A fragment of a size that none can have.
+const BAD_FRAGMENT: Reason = Reason("bad-fragment");
+
+/// What a layer above gave is no IPv4 packet.
+const MISUSE: Reason = Reason("misuse");
+
+/// The hop count of what we send (RFC 1122 §3.2.1.7, IANA's recommended value).
+pub(crate) const TIME_TO_LIVE: u8 = 64;
+
+/// IPv4 on all links of a host.
+///
+/// Receives `ether:ipv4`; delivers what is for this host by `ip:PROTOCOL`, its header stripped and
+/// marked ([`Packet::restore_network`]), fragments put together; forwards the rest by the host's
+/// one router, down to the next link. Transmits packets that begin with an IPv4 header: the layer
+/// above fills in protocol and destination, and what else it wants (source, time to live, type of
+/// service, *don't fragment*); a link of broadcasts and multicasts is named in `egress`. Asks for
+/// ICMP errors at `error:ipv4:CAUSE`. Drops malformed headers by cause, `martian`,
+/// `link-broadcast`, `directed-broadcast`, `not-joined`, `not-forwarding`, `blackhole`,
+/// `link-down`, `source-route`, `no-source`, `no-frame`, and what reassembly drops.
+#[derive(Debug)]
+pub struct Ipv4Layer {
+    reassembly: Reassembly,
+    identifications: Identifications,
+}
+
+/// Why a packet goes no further.
+#[derive(Clone, Copy)]
+enum Refusal {
+    Drop(Reason),
+    Error(IcmpError, u32),
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy)]
+enum Way {
+    Up,
+    Down(LinkIndex, NextHop),
+}
+
+impl Ipv4Layer {
+    /// IPv4 with nothing to put together yet; `random` makes identifications unpredictable
+    /// (RFC 7739 §5).
+    pub fn new(random: u64) -> Self {
+        Self { reassembly: Reassembly::default(), identifications: Identifications::new(random) }
+    }
+}
+
+impl Layer for Ipv4Layer {
+    fn name(&self) -> &'static str {
+        "ipv4"
+    }
+
+    fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let mut last = (Ipv4Addr::UNSPECIFIED, Route::None);
+        for mut packet in batch.drain() {
+            let header = match Header::check(packet.octets()) {
+                Ok(header) => header,
+                Err(reason) => {
+                    out.drop(reason, packet);
+                    continue;
+                }
+            };
+            packet.truncate(header.total_length);
+            if last.0 != header.destination {
+                last = (header.destination, out.host().route4(header.destination));
+            }
+            match received_way(&header, last.1, &packet, out) {
+                Ok(Way::Up) => self.deliver(header, packet, out),
+                Ok(Way::Down(link, next_hop)) => {
+                    forward(header, packet, link, next_hop, out);
+                }
+                Err(refusal) => refuse(refusal, packet, out),
+            }
+        }
+    }
+
+    fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for packet in batch.drain() {
+            self.send(packet, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.reassembly.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, out: &mut Out<'_>) {
+        self.settle(out);
+    }
+}
+
+impl Ipv4Layer {
+    /// Hands a packet for this host to its protocol.
+    fn deliver(&mut self, mut header: Header, mut packet: Packet, out: &mut Out<'_>) {
+        if header.is_fragment {
+            packet = match self.reassembly.ipv4(packet, out.now(), out) {
+                Whole::Packet(whole) => whole,
+                Whole::NotYet => return,
+                Whole::Problem(packet, _) => {
+                    out.drop(BAD_FRAGMENT, packet);
+                    return;
+                }
+            };
+            match Header::check(packet.octets()) {
+                Ok(whole) => header = whole,
+                Err(reason) => {
+                    out.drop(reason, packet);
+                    return;
+                }
+            }
+        }
+        if header.has_options()
+            && let Err(refusal) = options::check(packet.octets(), header.header_len)
+        {
+            refuse(refusal, packet, out);
+            return;
+        }
+        packet.mark_network();
+        packet.strip(header.header_len);
+        if let Err(mut packet) = out.push(At::IpProtocol(header.protocol), packet) {
+            packet.restore_network();
+            refuse(Refusal::Error(IcmpError::ProtocolUnreachable, PROTOCOL_AT), packet, out);
+        }
+    }
+
+    /// Tells what reassembly gave up.
+    fn settle(&mut self, out: &mut Out<'_>) {
+        while let Some(beginning) = self.reassembly.expire(out) {
+            refuse(Refusal::Error(IcmpError::Reassembly, 0), beginning, out);
+        }
+    }
+
+    /// Completes and sends a packet from above.
+    fn send(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        let meta = *packet.meta();
+        let Some((header_len, destination)) = header::destination(packet.octets()) else {
+            out.drop(MISUSE, packet);
+            return;
+        };
+        let way = match transmit_way(destination, meta.egress, out) {
+            Ok(way) => way,
+            Err(refusal) => {
+                refuse(refusal, packet, out);
+                return;
+            }
+        };
+        let source = match way {
+            Way::Up => Some(destination),
+            Way::Down(link, _) => out.host().source4_on(Some(link), destination),
+        };
+        let identification = self.identifications.next(destination);
+        match header::complete(packet.octets_mut(), header_len, source, identification) {
+            Ok(header) => match way {
+                Way::Up => {
+                    packet.meta_mut().arrival = Arrival::Unicast;
+                    self.deliver(header, packet, out);
+                }
+                Way::Down(link, next_hop) => {
+                    let (now, mtu) = (out.now(), mtu_of(link, out));
+                    let mtu = out.paths().mtu(destination.into(), mtu, now);
+                    push_down(&header, packet, (link, next_hop, mtu), out);
+                }
+            },
+            Err(reason) => out.drop(reason, packet),
+        }
+    }
+}
+
+/// The octet of the header that names the protocol.
+const PROTOCOL_AT: u32 = 9;
+
+/// Drops the packet, or asks for an ICMP error about it.
+fn refuse(refusal: Refusal, mut packet: Packet, out: &mut Out<'_>) {
+    match refusal {
+        Refusal::Drop(reason) => out.drop(reason, packet),
+        Refusal::Error(error, parameter) => {
+            packet.meta_mut().parameter = parameter;
+            out.push_or_drop(At::Error(EtherType::IPV4, error), packet);
+        }
+    }
+}
+
+/// Where a received packet goes.
+fn received_way(
+    header: &Header,
+    route: Route,
+    packet: &Packet,
+    out: &mut Out<'_>,
+) -> Result<Way, Refusal> {
+    let meta = packet.meta();
+    let destination = header.destination;
+    check_source(header.source, destination).map_err(Refusal::Drop)?;
+    if meta.arrival == Arrival::Other {
+        return Err(Refusal::Drop(crate::ethernet::OTHER_STATION));
+    }
+    if destination.is_broadcast() {
+        return Ok(Way::Up);
+    }
+    if destination.is_multicast() {
+        return if joined(destination, meta.ingress, out) {
+            Ok(Way::Up)
+        } else {
+            Err(Refusal::Drop(NOT_JOINED))
+        };
+    }
+    if let Route::Broadcast(link) = route {
+        return if link == meta.ingress {
+            Ok(Way::Up)
+        } else {
+            Err(Refusal::Drop(DIRECTED_BROADCAST))
+        };
+    }
+    if meta.arrival != Arrival::Unicast {
+        return Err(Refusal::Drop(LINK_BROADCAST));
+    }
+    if route == Route::Local {
+        return Ok(Way::Up);
+    }
+    let forwards = out.host().interface(meta.ingress).is_some_and(|interface| interface.forwarding);
+    if !forwards {
+        return Err(Refusal::Drop(NOT_FORWARDING));
+    }
+    if is_bound_to_link(header.source) || is_bound_to_link(destination) {
+        return Err(Refusal::Drop(MARTIAN));
+    }
+    match route {
+        Route::Connected(link) => Ok(Way::Down(link, NextHop::Neighbour(destination.into()))),
+        Route::Via { link, gateway } => Ok(Way::Down(link, NextHop::Neighbour(gateway))),
+        Route::Blackhole => Err(Refusal::Drop(BLACKHOLE)),
+        Route::Prohibited => Err(Refusal::Error(IcmpError::Prohibited, 0)),
+        Route::None | Route::Local | Route::Broadcast(_) => {
+            Err(Refusal::Error(IcmpError::NetworkUnreachable, 0))
+        }
+    }
+}
+
+/// RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a source is a host's address; only a host that has none yet
+/// may send from none, and only to everyone.
+fn check_source(source: Ipv4Addr, destination: Ipv4Addr) -> Result<(), Reason> {
+    let [first, ..] = source.octets();
+    let [to, ..] = destination.octets();
+    let nobody = source.is_unspecified() && destination.is_broadcast();
+    if (matches!(first, 0 | 127 | 224..) && !nobody) || matches!(to, 0 | 127) {
+        return Err(MARTIAN);
+    }
+    Ok(())
+}
+
+/// Addresses that no router forwards: of one link (RFC 3927 §7) or reserved (RFC 1812 §5.3.7).
+fn is_bound_to_link(address: Ipv4Addr) -> bool {
+    address.is_link_local() || address.octets().first().is_some_and(|&first| first >= 240)
+}
+
+/// Whether a group is listened to on a link: all hosts are in 224.0.0.1 (RFC 1112 §4).
+fn joined(group: Ipv4Addr, link: LinkIndex, out: &mut Out<'_>) -> bool {
+    let router = || out.host().interface(link).is_some_and(|interface| interface.forwarding);
+    group == ALL_SYSTEMS
+        || (group == ALL_ROUTERS && router())
+        || out.groups().has(link, IpAddr::V4(group))
+}
+
+/// The group of all hosts on a link (RFC 1112 §4).
+pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
+/// The group of all routers on a link (RFC 1256 §2).
+pub(crate) const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
+
+/// Spends a hop and sends the packet on (RFC 1812 §5.2.1.2, §5.3.1).
+fn forward(
+    header: Header,
+    mut packet: Packet,
+    link: LinkIndex,
+    next_hop: NextHop,
+    out: &mut Out<'_>,
+) {
+    if header.time_to_live <= 1 {
+        refuse(Refusal::Error(IcmpError::HopLimit, 0), packet, out);
+        return;
+    }
+    if header.has_options() {
+        let address = out.host().interface(link).and_then(crate::Interface::ipv4);
+        if let Err(refusal) = options::forward(packet.octets_mut(), header.header_len, address) {
+            refuse(refusal, packet, out);
+            return;
+        }
+    }
+    let mtu = mtu_of(link, out);
+    let whole = header.dont_fragment && exceeds(header.total_length, mtu);
+    // Before the hop is spent: the source shall know the packet that it sent.
+    if !whole && let Some(octets) = packet.octets_mut().first_chunk_mut() {
+        Ipv4Mut::of(octets).spend_hop();
+    }
+    push_down(&header, packet, (link, next_hop, mtu), out);
+}
+
+/// Octets that a link carries; none if it is down or gone.
+fn mtu_of(link: LinkIndex, out: &Out<'_>) -> u32 {
+    let up = out.host().interface(link).filter(|interface| interface.up);
+    up.map_or(0, |interface| interface.mtu)
+}
+
+fn exceeds(total_length: usize, mtu: u32) -> bool {
+    usize::try_from(mtu).is_ok_and(|mtu| total_length > mtu)
+}
+
+/// Sends a complete packet by a link to a next hop, in fragments if it is larger than the MTU.
+fn push_down(
+    header: &Header,
+    mut packet: Packet,
+    (link, next_hop, mtu): (LinkIndex, NextHop, u32),
+    out: &mut Out<'_>,
+) {
+    let meta = packet.meta_mut();
+    meta.egress = link;
+    meta.next_hop = next_hop;
+    meta.ether_type = EtherType::IPV4.0;
+    if mtu == 0 {
+        out.drop(LINK_DOWN, packet);
+    } else if !exceeds(header.total_length, mtu) {
+        push_frame(packet, link, out);
+    } else if header.dont_fragment {
+        refuse(Refusal::Error(IcmpError::TooBig, mtu), packet, out);
+    } else {
+        let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
+        fragment::send(packet, mtu, |fragment, out| push_frame(fragment, link, out), out);
+    }
+}
+
+/// Pushes a packet down in a chunk that a link can send.
+fn push_frame(packet: Packet, link: LinkIndex, out: &mut Out<'_>) {
+    let packet = if packet.is_of(out.frames()) {
+        packet
+    } else {
+        let Some(mut frame) = out.frames().packet_of(packet.octets()) else {
+            out.drop(NO_FRAME, packet);
+            return;
+        };
+        *frame.meta_mut() = *packet.meta();
+        frame.set_received_ns(packet.received_ns());
+        frame
+    };
+    if let Err(packet) = out.push_down(link, packet) {
+        out.drop(UNCLAIMED, packet);
+    }
+}
+
+/// Where a packet of ours goes; `bound` is the link it is bound to, if any.
+fn transmit_way(destination: Ipv4Addr, bound: LinkIndex, out: &Out<'_>) -> Result<Way, Refusal> {
+    let host = out.host();
+    let or_first = |link: LinkIndex| {
+        let up = || host.interfaces().iter().find(|interface| interface.up);
+        let found = if link == LinkIndex::NONE { up().map(|found| found.link) } else { Some(link) };
+        found.ok_or(Refusal::Drop(LINK_DOWN))
+    };
+    if destination.is_broadcast() {
+        return Ok(Way::Down(or_first(bound)?, NextHop::Broadcast));
+    }
+    let neighbour = NextHop::Neighbour(destination.into());
+    let route = host.route4(destination);
+    if destination.is_multicast() {
+        let routed = match route {
+            Route::Connected(link) | Route::Via { link, .. } if bound == LinkIndex::NONE => link,
+            _ => bound,
+        };
+        return Ok(Way::Down(or_first(routed)?, neighbour));
+    }
+    let (link, next_hop) = match route {
+        Route::Local => return Ok(Way::Up),
+        Route::Broadcast(link) => (link, NextHop::Broadcast),
+        Route::Connected(link) => (link, neighbour),
+        Route::Via { link, gateway } => (link, NextHop::Neighbour(gateway)),
+        Route::None if bound != LinkIndex::NONE => (bound, neighbour),
+        Route::None => return Err(Refusal::Error(IcmpError::NetworkUnreachable, 0)),
+        Route::Prohibited => return Err(Refusal::Error(IcmpError::Prohibited, 0)),
+        Route::Blackhole => return Err(Refusal::Drop(BLACKHOLE)),
+    };
+    if bound != LinkIndex::NONE && bound != link {
+        // Bound to a link, a destination counts as being on it.
+        return Ok(Way::Down(bound, neighbour));
+    }
+    Ok(Way::Down(link, next_hop))
+}
+
+/// Identifications of what we send: one counter for many destinations, each from a random start,
+/// so that they tell nobody how much we send to others (RFC 7739 §5.3).
+#[derive(Debug)]
+struct Identifications {
+    counters: [u16; COUNTERS],
+    key: u64,
+}
+
+/// Counters, a power of two.
+const COUNTERS: usize = 256;
+
+impl Identifications {
+    fn new(random: u64) -> Self {
+        let mut random = Random::new(random);
+        let counters = std::array::from_fn(|_| u16::try_from(random.draw() >> 48).unwrap_or(0));
+        Self { counters, key: random.draw() | 1 }
+    }
+
+    fn next(&mut self, destination: Ipv4Addr) -> u16 {
+        let hash = u64::from(destination.to_bits()).wrapping_mul(self.key) >> 56;
+        let index = usize::try_from(hash).unwrap_or(0);
+        let Some(counter) = self.counters.get_mut(index) else { return 0 };
+        *counter = counter.wrapping_add(1);
+        *counter
+    }
+}

@@ -1,0 +1,207 @@
+//! The standard assembly: the Internet protocol suite over any number of Ethernet links.
+
+use crate::{
+    ArpLayer, At, Binding, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer, Ipv4Layer,
+    Ipv6Layer, Layer, LinkNeighbours, NodeIndex, Plan, Side, Sockets, Target, UdpLayer, UdpSockets,
+    VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
+};
+use gatewright_packet::LinkIndex;
+use gatewright_wire::{EtherType, IpProtocol};
+use std::{fmt, sync::Arc};
+
+/// A link of the suite.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SuiteLink {
+    /// A device with Ethernet frames.
+    Ethernet(LinkIndex),
+    /// A VLAN of another of the links, which is a link of its own (IEEE 802.1Q).
+    Vlan {
+        /// The VLAN.
+        link: LinkIndex,
+        /// The link whose frames carry its tags.
+        below: LinkIndex,
+        /// Its identifier, 1 to 4094.
+        id: u16,
+        /// The priority of the frames we send, 0 to 7.
+        priority: u8,
+    },
+}
+
+/// Layers of both families with the plan that joins them; further layers can be added, and
+/// bindings replaced, before the plan is wired.
+pub struct Suite {
+    /// The layers' places and ways.
+    pub plan: Plan,
+    /// The layers, in the plan's order.
+    pub layers: Vec<Box<dyn Layer>>,
+    /// The neighbour caches of each link, which whoever runs the graph may read and set.
+    pub neighbours: Vec<LinkNeighbours>,
+    /// For each link, the layer that packets are pushed down to.
+    pub bottoms: Vec<(LinkIndex, NodeIndex)>,
+    /// The network layer of IPv4: sockets transmit by it.
+    pub ipv4: NodeIndex,
+    /// ICMP for IPv4.
+    pub icmpv4: NodeIndex,
+    /// The network layer of IPv6.
+    pub ipv6: NodeIndex,
+    /// ICMP for IPv6.
+    pub icmpv6: NodeIndex,
+    /// UDP over both.
+    pub udp: NodeIndex,
+    /// Where applications open UDP sockets, from any thread.
+    pub sockets: Sockets,
+}
+
+impl fmt::Debug for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.layers.iter().map(|layer| layer.name())).finish()
+    }
+}
+
+/// The suite over `links`. Sockets `wake` whoever runs the graph; `random` makes what others must
+/// not guess unpredictable.
+pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite {
+    let mut random = Random::new(random);
+    let mut builder = Builder::default();
+    builder.links(links, &mut random);
+    let (ipv4, icmpv4) = builder.ipv4(&mut random);
+    let (ipv6, icmpv6) = builder.ipv6(&mut random);
+    let (udp, sockets) =
+        builder.udp([(EtherType::IPV4, ipv4, icmpv4), (EtherType::IPV6, ipv6, icmpv6)], wake);
+    let Builder { plan, layers, neighbours, bottoms } = builder;
+    Suite { plan, layers, neighbours, bottoms, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
+}
+
+#[derive(Default)]
+struct Builder {
+    plan: Plan,
+    layers: Vec<Box<dyn Layer>>,
+    neighbours: Vec<LinkNeighbours>,
+    bottoms: Vec<(LinkIndex, NodeIndex)>,
+}
+
+impl Builder {
+    fn add(&mut self, layer: impl Layer + 'static, link: Option<LinkIndex>) -> NodeIndex {
+        let node = self.plan.add(layer.name(), link);
+        self.layers.push(Box::new(layer));
+        node
+    }
+
+    /// From `from`, packets at `at` go up to `to`.
+    fn up(&mut self, from: NodeIndex, at: At, link: Option<LinkIndex>, to: NodeIndex) {
+        let (side, to) = (Side::Receive, Target::Layer(to));
+        self.plan.bind(Binding { from: Some(from), at, side, link, to });
+    }
+
+    /// From `from`, packets at `at` go down to `to`.
+    fn down(&mut self, from: NodeIndex, at: At, link: Option<LinkIndex>, to: NodeIndex) {
+        let (side, to) = (Side::Transmit, Target::Layer(to));
+        self.plan.bind(Binding { from: Some(from), at, side, link, to });
+    }
+
+    /// Link layers.
+    fn links(&mut self, links: &[SuiteLink], random: &mut Random) {
+        for &link in links {
+            if let SuiteLink::Ethernet(link) = link {
+                let neighbours = LinkNeighbours::new(link, random.draw());
+                self.ethernet(neighbours, links, random);
+            }
+        }
+    }
+
+    fn ethernet(&mut self, own: LinkNeighbours, links: &[SuiteLink], random: &mut Random) {
+        let link = own.link;
+        let ethernet = self.add(EthernetLayer::new(own.clone()), Some(link));
+        let (link_only, at) = (Some(link), At::Frame);
+        for (from, side, to) in [
+            (None, Side::Receive, Target::Layer(ethernet)),
+            (Some(ethernet), Side::Transmit, Target::Device(link)),
+        ] {
+            self.plan.bind(Binding { from, at, side, link: link_only, to });
+        }
+        self.neighbours.push(own);
+        self.bottoms.push((link, ethernet));
+        let members: Vec<_> = (links.iter())
+            .filter_map(|&found| match found {
+                SuiteLink::Vlan { link: member, below, id, priority } if below == link => {
+                    let neighbours = LinkNeighbours::new(member, random.draw());
+                    Some(VlanMember { id, priority, neighbours })
+                }
+                _ => None,
+            })
+            .collect();
+        if members.is_empty() {
+            return;
+        }
+        let caches: Vec<_> = members.iter().map(|member| member.neighbours.clone()).collect();
+        let vlan = self.add(VlanLayer::new(link, members), link_only);
+        self.up(ethernet, At::EtherType(EtherType::VLAN), link_only, vlan);
+        self.down(vlan, At::EtherType(EtherType::VLAN), link_only, ethernet);
+        self.bottoms.extend(caches.iter().map(|cache| (cache.link, vlan)));
+        self.neighbours.extend(caches);
+    }
+
+    /// IPv4 with ARP and ICMP; the network layer and ICMP.
+    fn ipv4(&mut self, random: &mut Random) -> (NodeIndex, NodeIndex) {
+        let family = EtherType::IPV4;
+        let arp = self.add(ArpLayer::new(&self.neighbours, random.draw()), None);
+        let ipv4 = self.add(Ipv4Layer::new(random.draw()), None);
+        let icmpv4 = self.add(Icmpv4Layer::default(), None);
+        for (link, bottom) in self.bottoms.clone() {
+            // Several VLANs share one layer, and so one way up.
+            let of_link = self.plan.link_of(bottom);
+            self.up(bottom, At::EtherType(EtherType::ARP), of_link, arp);
+            self.up(bottom, At::EtherType(family), of_link, ipv4);
+            self.down(bottom, At::Unresolved(family), None, arp);
+            self.down(arp, At::EtherType(EtherType::ARP), Some(link), bottom);
+            self.down(ipv4, At::EtherType(family), Some(link), bottom);
+        }
+        self.up(ipv4, At::IpProtocol(IpProtocol::ICMPV4), None, icmpv4);
+        self.down(icmpv4, At::Local(family), None, ipv4);
+        for at in error_positions(family) {
+            self.up(ipv4, at, None, icmpv4);
+            self.up(arp, at, None, icmpv4);
+        }
+        (ipv4, icmpv4)
+    }
+
+    /// IPv6 with ICMP; the network layer and ICMP.
+    fn ipv6(&mut self, random: &mut Random) -> (NodeIndex, NodeIndex) {
+        let family = EtherType::IPV6;
+        let identification = u32::try_from(random.draw() >> 32).unwrap_or_default();
+        let ipv6 = self.add(Ipv6Layer::new(identification), None);
+        let icmpv6 = self.add(Icmpv6Layer::default(), None);
+        for (link, bottom) in self.bottoms.clone() {
+            let of_link = self.plan.link_of(bottom);
+            self.up(bottom, At::EtherType(family), of_link, ipv6);
+            self.down(ipv6, At::EtherType(family), Some(link), bottom);
+        }
+        self.up(ipv6, At::IpProtocol(IpProtocol::ICMPV6), None, icmpv6);
+        self.down(icmpv6, At::Local(family), None, ipv6);
+        for at in error_positions(family) {
+            self.up(ipv6, at, None, icmpv6);
+        }
+        (ipv6, icmpv6)
+    }
+
+    /// UDP with its sockets, over network layers each with its ICMP.
+    fn udp(
+        &mut self,
+        families: [(EtherType, NodeIndex, NodeIndex); 2],
+        wake: Arc<dyn Wake>,
+    ) -> (NodeIndex, Sockets) {
+        let (sockets, end) = Sockets::new(wake);
+        let udp = self.add(UdpLayer, None);
+        let layer = self.add(UdpSockets::new(end), None);
+        self.up(udp, At::UdpPort(ANY_PORT), None, layer);
+        for (family, network, icmp) in families {
+            self.up(network, At::IpProtocol(IpProtocol::UDP), None, udp);
+            self.down(layer, At::Local(family), None, network);
+            self.up(layer, At::Error(family, IcmpError::PortUnreachable), None, icmp);
+        }
+        (udp, sockets)
+    }
+}
+
+/// The position of all ports that nothing else is bound to.
+const ANY_PORT: u16 = 0;

@@ -1,0 +1,298 @@
+//! The neighbour cache alone: the state table of RFC 4861, appendix C, and its bounds.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
+
+use gatewright_packet::{CHUNK_SIZE, Packet, Pool};
+use gatewright_stack::{
+    Advertised, NEIGHBOUR_EVICTED, NEIGHBOURS_MAX, NeighbourOutput, NeighbourState, Neighbours,
+    WAITING_FULL, WAITING_MAX, WAITING_PER_NEIGHBOUR_MAX,
+};
+use gatewright_wire::MacAddress;
+use proptest::prelude::*;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+const OURS: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+const PEER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7));
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn said(mac: Option<MacAddress>, solicited: bool, overrides: bool) -> Advertised {
+    Advertised { mac, solicited, overrides, router: false }
+}
+
+fn state(cache: &Neighbours, now: Duration) -> Option<(NeighbourState, MacAddress)> {
+    cache.iter(now).find(|&(ip, ..)| ip == PEER).map(|(_, mac, state)| (state, mac))
+}
+
+fn outputs(cache: &mut Neighbours) -> Vec<String> {
+    std::iter::from_fn(|| cache.poll_output())
+        .map(|output| match output {
+            NeighbourOutput::Solicit { to: None, .. } => "ask all".to_owned(),
+            NeighbourOutput::Solicit { to: Some(to), .. } => format!("ask {to}"),
+            NeighbourOutput::Send(packet) => format!("send {}", packet.len()),
+            NeighbourOutput::Unreachable(packet) => format!("unreachable {}", packet.len()),
+            NeighbourOutput::Drop(reason, _) | NeighbourOutput::Count(reason) => {
+                reason.0.to_owned()
+            }
+            NeighbourOutput::RouterGone(_) => "router gone".to_owned(),
+        })
+        .collect()
+}
+
+fn pool() -> Pool {
+    Pool::new(2048, CHUNK_SIZE).unwrap()
+}
+
+fn packet(pool: &Pool, len: usize) -> Packet {
+    pool.packet_of(&vec![0; len]).unwrap()
+}
+
+/// A cache whose one neighbour is in `state` at 100 s, with its outputs taken.
+fn in_state(pool: &Pool, state: NeighbourState) -> Neighbours {
+    let mut cache = Neighbours::new(7);
+    match state {
+        NeighbourState::Incomplete => cache.wait(PEER, packet(pool, 9), s(100)),
+        NeighbourState::Permanent => assert!(cache.set_permanent(PEER, OURS)),
+        NeighbourState::Stale => cache.heard(PEER, OURS, true, s(100)),
+        NeighbourState::Reachable => {
+            cache.heard(PEER, OURS, true, s(99));
+            cache.advertised(PEER, said(Some(OURS), true, true), s(100));
+        }
+        NeighbourState::Delay => {
+            cache.heard(PEER, OURS, true, s(100));
+            assert_eq!(cache.resolve(PEER, s(100)), Some(OURS));
+        }
+        NeighbourState::Probe => {
+            cache.heard(PEER, OURS, true, s(94));
+            assert_eq!(cache.resolve(PEER, s(95)), Some(OURS));
+            cache.handle_timeout(s(100));
+        }
+    }
+    outputs(&mut cache);
+    assert_eq!(self::state(&cache, s(100)).map(|(state, _)| state), Some(state));
+    cache
+}
+
+/// RFC 4861, appendix C; where it and the text of §7.2.5 differ (an advertisement without
+/// link-layer address, an unsolicited one without override that differs), the text holds.
+#[test]
+fn rfc4861_appendix_c_advertisements() {
+    use NeighbourState::{Delay, Incomplete, Probe, Reachable, Stale};
+    let known = [Reachable, Stale, Delay, Probe];
+    let pool = pool();
+    let mut cases = vec![
+        (Incomplete, said(Some(OURS), false, false), Stale, OURS),
+        (Incomplete, said(Some(OURS), false, true), Stale, OURS),
+        (Incomplete, said(Some(OURS), true, false), Reachable, OURS),
+        (Incomplete, said(Some(OURS), true, true), Reachable, OURS),
+        (Incomplete, said(None, true, true), Incomplete, MacAddress([0; 6])),
+        (Reachable, said(Some(OTHER), true, false), Stale, OURS),
+    ];
+    for from in known {
+        cases.push((from, said(Some(OURS), true, false), Reachable, OURS));
+        cases.push((from, said(Some(OTHER), true, true), Reachable, OTHER));
+        cases.push((from, said(Some(OURS), false, false), from, OURS));
+        cases.push((from, said(Some(OURS), false, true), from, OURS));
+        cases.push((from, said(Some(OTHER), false, true), Stale, OTHER));
+        cases.push((from, said(None, false, true), from, OURS));
+    }
+    for from in [Stale, Delay, Probe] {
+        cases.push((from, said(Some(OTHER), true, false), from, OURS));
+    }
+    for (from, what, to, mac) in cases {
+        let mut cache = in_state(&pool, from);
+        cache.advertised(PEER, what, s(100));
+        assert_eq!(state(&cache, s(100)), Some((to, mac)), "{from:?} {what:?}");
+        let sent = outputs(&mut cache) == ["send 9"];
+        assert_eq!(sent, from == Incomplete && to != Incomplete, "{from:?} {what:?}");
+    }
+}
+
+/// RFC 4861, appendix C: what is heard in other messages than advertisements.
+#[test]
+fn rfc4861_appendix_c_other_messages() {
+    use NeighbourState::{Delay, Incomplete, Probe, Reachable, Stale};
+    let pool = pool();
+    for (from, mac, to) in [
+        (Incomplete, OURS, Stale),
+        (Reachable, OTHER, Stale),
+        (Delay, OTHER, Stale),
+        (Probe, OTHER, Stale),
+        (Reachable, OURS, Reachable),
+        (Stale, OURS, Stale),
+        (Delay, OURS, Delay),
+        (Probe, OURS, Probe),
+    ] {
+        let mut cache = in_state(&pool, from);
+        cache.heard(PEER, mac, false, s(100));
+        assert_eq!(state(&cache, s(100)), Some((to, mac)), "{from:?} {mac}");
+    }
+    let mut cache = Neighbours::new(7);
+    cache.heard(PEER, OURS, false, s(1));
+    assert_eq!(state(&cache, s(1)), None, "not ours to remember");
+    for from in [Stale, Delay, Probe] {
+        let mut cache = in_state(&pool, from);
+        cache.confirm(PEER, s(100));
+        assert_eq!(state(&cache, s(100)), Some((Reachable, OURS)), "{from:?}");
+    }
+}
+
+/// RFC 4861, appendix C: the timers, and the packets that wait meanwhile.
+#[test]
+fn rfc4861_appendix_c_timeouts() {
+    let pool = pool();
+    let mut cache = Neighbours::new(7);
+    cache.wait(PEER, packet(&pool, 1), s(0));
+    cache.wait(PEER, packet(&pool, 2), s(0));
+    assert_eq!(outputs(&mut cache), ["ask all"], "once for all that wait");
+    for (at, expected) in [
+        (0, &[][..]),
+        (1, &["ask all"]),
+        (2, &["ask all"]),
+        (3, &["unreachable 1", "unreachable 2"]),
+        (4, &[]),
+    ] {
+        cache.handle_timeout(s(at));
+        assert_eq!(outputs(&mut cache), expected, "at {at} s");
+    }
+    assert_eq!((state(&cache, s(4)), cache.poll_timeout()), (None, None));
+
+    cache.heard(PEER, OURS, true, s(10));
+    assert_eq!(cache.poll_timeout(), None, "a stale neighbour is let be");
+    assert_eq!(cache.resolve(PEER, s(20)), Some(OURS), "sent at once");
+    for (at, state_then, expected) in [
+        (24, Some(NeighbourState::Delay), None),
+        (25, Some(NeighbourState::Probe), Some("ask 02:00:00:00:00:01")),
+        (26, Some(NeighbourState::Probe), Some("ask 02:00:00:00:00:01")),
+        (27, Some(NeighbourState::Probe), Some("ask 02:00:00:00:00:01")),
+        (28, None, None),
+    ] {
+        cache.handle_timeout(s(at));
+        assert_eq!(state(&cache, s(at)).map(|(state, _)| state), state_then, "at {at} s");
+        assert_eq!(outputs(&mut cache), expected.as_slice(), "at {at} s");
+        if state_then.is_some() {
+            assert_eq!(cache.resolve(PEER, s(at)), Some(OURS), "traffic does not wait for probes");
+        }
+    }
+    let mut cache = in_state(&pool, NeighbourState::Reachable);
+    assert_eq!(state(&cache, s(114)).unwrap().0, NeighbourState::Reachable, "half of 30 s");
+    assert_eq!(state(&cache, s(146)).unwrap().0, NeighbourState::Stale, "one and a half of 30 s");
+    assert_eq!(cache.resolve(PEER, s(146)), Some(OURS));
+    assert_eq!(state(&cache, s(146)).unwrap().0, NeighbourState::Delay);
+}
+
+#[test]
+fn the_oldest_waiting_packet_gives_way() {
+    let pool = pool();
+    let mut cache = Neighbours::new(7);
+    for len in 1..=usize::from(WAITING_PER_NEIGHBOUR_MAX) + 1 {
+        cache.wait(PEER, packet(&pool, len), s(0));
+    }
+    assert_eq!(outputs(&mut cache), ["ask all", WAITING_FULL.0]);
+    cache.advertised(PEER, said(Some(OURS), true, true), s(0));
+    let sent: Vec<_> = (2..=9).map(|len| format!("send {len}")).collect();
+    assert_eq!(outputs(&mut cache), sent);
+}
+
+#[test]
+fn a_router_that_stops_being_one_is_told() {
+    let mut cache = in_state(&pool(), NeighbourState::Stale);
+    cache.set_router(PEER, true);
+    cache.advertised(PEER, said(Some(OURS), true, true), s(100));
+    assert_eq!(outputs(&mut cache), ["router gone"]);
+}
+
+#[test]
+fn a_flood_stays_inside_its_bounds_and_spares_the_living() {
+    let pool = pool();
+    let mut cache = in_state(&pool, NeighbourState::Reachable);
+    let fixed = IpAddr::from([192, 0, 2, 99]);
+    assert!(cache.set_permanent(fixed, OTHER));
+    let mut evicted = 0;
+    for host in 0..20_000_u32 {
+        let address = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + host));
+        // A scan through us, and a station that claims every address in turn.
+        if host % 2 == 0 {
+            cache.wait(address, packet(&pool, 1), s(101));
+        } else {
+            cache.heard(address, OTHER, true, s(101));
+        }
+        evicted += outputs(&mut cache).iter().filter(|what| *what == NEIGHBOUR_EVICTED.0).count();
+    }
+    assert_eq!(cache.iter(s(101)).count(), NEIGHBOURS_MAX);
+    assert!(evicted >= 20_000 - NEIGHBOURS_MAX);
+    assert!(pool.capacity() - pool.available() <= WAITING_MAX);
+    assert_eq!(state(&cache, s(101)), Some((NeighbourState::Reachable, OURS)));
+    assert_eq!(cache.resolve(fixed, s(101)), Some(OTHER));
+    cache.clear();
+    drop(cache);
+    assert_eq!(pool.available(), pool.capacity(), "every chunk is home");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u8),
+    Resolve(u8),
+    Advertised(u8, bool, bool, bool),
+    Heard(u8, u8, bool),
+    Remove(u8),
+    Pass(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        any::<u8>().prop_map(Step::Wait),
+        any::<u8>().prop_map(Step::Resolve),
+        any::<(u8, bool, bool, bool)>().prop_map(|(a, b, c, d)| Step::Advertised(a, b, c, d)),
+        any::<(u8, u8, bool)>().prop_map(|(a, b, c)| Step::Heard(a, b, c)),
+        any::<u8>().prop_map(Step::Remove),
+        any::<u16>().prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    /// Whatever happens: every packet comes out or waits, and a neighbour is in the table once.
+    #[test]
+    fn no_packet_is_lost_and_no_neighbour_is_twice(steps in prop::collection::vec(step(), 0..200)) {
+        let pool = Pool::new(512, CHUNK_SIZE).unwrap();
+        let mut cache = Neighbours::new(1);
+        let (mut now, mut given, mut came) = (Duration::ZERO, 0, 0);
+        let ip = |host: u8| IpAddr::from([10, 0, 0, host % 16]);
+        for step in steps {
+            match step {
+                Step::Wait(host) => {
+                    given += 1;
+                    cache.wait(ip(host), packet(&pool, 1), now);
+                }
+                Step::Resolve(host) => drop(cache.resolve(ip(host), now)),
+                Step::Advertised(host, mac, solicited, overrides) => {
+                    cache.advertised(ip(host), said(mac.then_some(OURS), solicited, overrides), now);
+                }
+                Step::Heard(host, mac, add) => {
+                    cache.heard(ip(host), MacAddress([2, 0, 0, 0, 0, mac % 3]), add, now);
+                }
+                Step::Remove(host) => cache.remove(ip(host)),
+                Step::Pass(millis) => {
+                    now += Duration::from_millis(millis.into());
+                    cache.handle_timeout(now);
+                    prop_assert!(cache.poll_timeout().is_none_or(|at| at > now));
+                }
+            }
+            came += std::iter::from_fn(|| cache.poll_output())
+                .filter(|output| !matches!(output,
+                    NeighbourOutput::Solicit { .. } | NeighbourOutput::Count(_) | NeighbourOutput::RouterGone(_)))
+                .count();
+            let mut known: Vec<_> = cache.iter(now).map(|(ip, ..)| ip).collect();
+            let count = known.len();
+            known.sort();
+            known.dedup();
+            prop_assert_eq!(known.len(), count);
+            prop_assert_eq!(pool.capacity() - pool.available(), given - came);
+        }
+    }
+}

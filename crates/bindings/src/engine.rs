@@ -3,7 +3,7 @@
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, CallId, Counters, Cse, Input, Output, Request, Response, Token, Unreachable,
+    Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Token, Unreachable,
 };
 use gatewright_store::{Entry, Report, Writer};
 use std::collections::HashMap;
@@ -29,6 +29,21 @@ struct Inner {
     wakes: Option<Duration>,
     outgoing: mpsc::UnboundedSender<Call>,
     audits: bool,
+}
+
+/// A request that was taken.
+enum Asked {
+    Answered(Response),
+    Waiting(oneshot::Receiver<Response>),
+}
+
+impl Asked {
+    async fn answer(self) -> Option<Response> {
+        match self {
+            Self::Answered(answer) => Some(answer),
+            Self::Waiting(answer) => answer.await.ok(),
+        }
+    }
 }
 
 /// The time since 1970. A clock set before 1970 counts as 1970.
@@ -70,25 +85,34 @@ impl Engine {
     /// The request is taken when this is called, not when the future is first polled; dropping
     /// the future does not undo it.
     pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
+        let asked = self.put(|inner, token| {
+            inner.audit(&request);
+            Input::Request { token, request }
+        });
+        asked.answer()
+    }
+
+    /// Has a request of our own delivered, however long it takes; accepted when it is stored.
+    pub fn post(&self, letter: Letter) -> impl Future<Output = Option<Response>> + Send + use<> {
+        self.put(|_, token| Input::Post { token, letter }).answer()
+    }
+
+    fn put(&self, input: impl FnOnce(&Inner, Token) -> Input) -> Asked {
         let mut inner = self.lock();
         inner.asked += 1;
         let token = Token(inner.asked);
-        inner.audit(&request);
-        inner.cse.handle(now(), Input::Request { token, request });
-        let at_once = inner.drain(Some(token));
-        let later = at_once.is_none().then(|| {
-            let (sender, receiver) = oneshot::channel();
-            inner.waiting.insert(token, sender);
-            receiver
-        });
-        self.rearm(&mut inner);
-        drop(inner);
-        async move {
-            match later {
-                Some(later) => later.await.ok(),
-                None => at_once,
+        let input = input(&inner, token);
+        inner.cse.handle(now(), input);
+        let asked = match inner.drain(Some(token)) {
+            Some(answer) => Asked::Answered(answer),
+            None => {
+                let (sender, receiver) = oneshot::channel();
+                inner.waiting.insert(token, sender);
+                Asked::Waiting(receiver)
             }
-        }
+        };
+        self.rearm(&mut inner);
+        asked
     }
 
     /// Takes the answer to a request that was sent.

@@ -127,6 +127,10 @@ counters! {
     delivery_retries,
     /// Notifications dropped because too many waited.
     notifications_dropped,
+    /// Letters dropped because they were too old.
+    letters_aged,
+    /// Letters that the receiver refused for good.
+    letters_refused,
     /// Requests sent on to another CSE.
     forwarded,
     /// Requests refused because too many sent to others were unanswered.

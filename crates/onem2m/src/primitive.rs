@@ -306,7 +306,7 @@ impl Request {
         Self::from_value(&value)
     }
 
-    fn from_value(value: &Value) -> Result<Self, (Option<String>, Refusal)> {
+    pub(crate) fn from_value(value: &Value) -> Result<Self, (Option<String>, Refusal)> {
         let value = value.get("m2m:rqp").unwrap_or(value);
         let id = value.get("rqi").and_then(Value::as_str).map(str::to_owned);
         let Some(object) = value.as_object() else {

@@ -203,12 +203,6 @@ const SUBSCRIPTION: &[Attribute] = &[
     free("ln", Flag),
     free("nec", Uint),
     free("pn", Uint),
-    free("nse", Flag),
-    free("gpi", Text),
-    free("nfu", Text),
-    once("psn", Uint),
-    once("su", Text),
-    ours("nsi", Objects),
 ];
 
 const FLEX_CONTAINER: &[Attribute] = &[

@@ -5,6 +5,7 @@ use crate::primitive::{Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A request to be sent to another entity.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,10 @@ pub(super) enum Purpose {
     Forward(Asker),
     /// This CSE's own registration.
     Registration,
+    /// What is under way on a lane of the outbox.
+    Letter(Arc<str>),
+    /// Whether a notification target agrees.
+    Verification(u64),
 }
 
 /// Requests sent and not answered.
@@ -95,6 +100,8 @@ impl Cse {
         match purpose {
             Purpose::Forward(asker) => self.pass_on(&asker, answer),
             Purpose::Registration => self.registration_answered(answer),
+            Purpose::Letter(lane) => self.letter_answered(&lane, answer),
+            Purpose::Verification(number) => self.verification_answered(number, answer),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Creation of resources (TS-0001 §10.1.2), instances apart.
 
 use super::access::{Right, check_privileges};
-use super::{Cse, Done, Refusal, Target, not_allowed};
+use super::notify::Event;
+use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a creation is about, once its content is taken apart.
+#[derive(Debug)]
 pub(super) struct Draft {
     pub(super) kind: Kind,
     pub(super) tag: Cow<'static, str>,
@@ -29,10 +31,11 @@ pub(super) struct Draft {
 impl Cse {
     pub(super) fn create(
         &mut self,
+        asker: &Asker,
         request: &Request,
         from: &str,
         target: Target<'_>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Option<Done>, Refusal> {
         let Target::Resource(parent) = target else {
             return Err(not_allowed("nothing is created below a virtual resource"));
         };
@@ -46,16 +49,19 @@ impl Cse {
             ));
         }
         if kind == Kind::ContentInstance {
-            return self.create_content_instance(request, from, parent);
+            return self.create_content_instance(request, from, parent).map(Some);
         }
         check_creation_result(request)?;
         let (tag, attributes) = content_of(request, kind)?;
         schema::check_create(kind, &attributes, &self.config.limits)?;
         let mut draft = Draft { kind, tag, parent, attributes, id: None, owner: from.to_owned() };
         self.prepare(&mut draft, from, request.release)?;
+        if kind == Kind::Subscription {
+            return self.create_subscription(asker, request, from, draft);
+        }
         let given = draft.attributes.clone();
         let slot = self.found(draft)?;
-        self.creation_response(request, slot, &given)
+        self.creation_response(request, slot, &given).map(Some)
     }
 
     /// Registration needs no right: whoever is admitted may create its own AE or remoteCSE.
@@ -81,7 +87,7 @@ impl Cse {
             Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
             Kind::RemoteCse => self.prepare_remote_cse(draft, from),
             Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
-            Kind::Container => Ok(()),
+            Kind::Container | Kind::Subscription => Ok(()),
             kind => Err(Refusal::new(
                 Status::NotImplemented,
                 format!("resources of type {} are not created here", kind.number()),
@@ -175,8 +181,9 @@ impl Cse {
         if self.tree.by_id(&id).is_some() {
             return Err(Refusal::new(Status::Conflict, "the identifier is taken"));
         }
-        let parent_id = Arc::clone(&self.resource(draft.parent)?.id);
-        Ok(self.put_in(Resource {
+        let parent = draft.parent;
+        let parent_id = Arc::clone(&self.resource(parent)?.id);
+        let slot = self.put_in(Resource {
             seq,
             kind: draft.kind,
             tag: draft.tag,
@@ -194,7 +201,9 @@ impl Cse {
             size: 0,
             family: None,
             stored_by: 0,
-        }))
+        });
+        self.tell(parent, Event::ChildCreated, slot, &[]);
+        Ok(slot)
     }
 
     /// Whether the tree takes one more resource below `parent`.

@@ -38,7 +38,7 @@ impl Cse {
 
     /// The remoteCSE to send to for `cse`: itself, one that has it below, or the registrar. What
     /// came from above does not go up again: it would go round.
-    fn next_hop(&self, cse: &str, from: &str) -> Option<Slot> {
+    pub(super) fn next_hop(&self, cse: &str, from: &str) -> Option<Slot> {
         if let Some(direct) = self.remote_cse(cse) {
             return Some(direct);
         }

@@ -2,6 +2,7 @@
 
 use super::access::Right;
 use super::create::check_creation_result;
+use super::notify::Event;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -105,13 +106,14 @@ impl Cse {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
         let body = resource.to_record();
         self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
-        self.tree.insert(resource);
+        let slot = self.tree.insert(resource);
         let Some(parent) = parent else {
             return;
         };
         if let Some(container) = self.tree.get_mut(parent) {
             container.stored_by = number;
         }
+        self.tell(parent, Event::ChildCreated, slot, &[]);
         self.trim(parent);
     }
 

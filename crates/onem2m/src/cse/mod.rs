@@ -8,6 +8,8 @@ mod discover;
 mod forward;
 mod instance;
 mod ledger;
+mod notify;
+mod outbox;
 mod registrar;
 mod repeats;
 mod retrieve;
@@ -25,6 +27,9 @@ use calls::Calls;
 pub use calls::{Call, Unreachable};
 use core::time::Duration;
 use ledger::Ledger;
+use notify::{Event, Verifications};
+use outbox::Outbox;
+pub use outbox::{Gather, Letter};
 pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
@@ -115,6 +120,13 @@ pub enum Input {
         /// The request.
         request: Request,
     },
+    /// A request of our own is to arrive, however long it takes; accepted (1000) once stored.
+    Post {
+        /// Comes out with the answer.
+        token: Token,
+        /// The request.
+        letter: Letter,
+    },
     /// A request that was sent has been answered, or will not be.
     Answer {
         /// Of the [`Output::Call`].
@@ -169,6 +181,8 @@ pub struct Cse {
     ledger: Ledger,
     repeats: Repeats,
     calls: Calls,
+    outbox: Outbox,
+    verifications: Verifications,
     registration: Registration,
     counters: Counters,
     now: Timestamp,
@@ -239,6 +253,8 @@ impl Cse {
             repeats: Repeats::new(now.micros()),
             tree: Tree::default(),
             calls: Calls::default(),
+            outbox: Outbox::default(),
+            verifications: Verifications::new(),
             registration: Registration::new(now),
             counters: Counters::default(),
             config,
@@ -248,13 +264,14 @@ impl Cse {
         };
         let mut unreadable = 0;
         for (seq, body) in rows {
-            if !cse.tree.restore(seq, &body) {
+            if !cse.outbox.restore(seq, &body, now) && !cse.tree.restore(seq, &body) {
                 unreadable += 1;
             }
             cse.ledger.keep_above(seq);
         }
         cse.found_base();
         cse.pursue_registration();
+        cse.run_outbox();
         cse.settle();
         (cse, unreadable)
     }
@@ -264,6 +281,7 @@ impl Cse {
         self.now = Timestamp::new(now).max(self.now);
         match input {
             Input::Request { token, request } => self.take_request(token, &request),
+            Input::Post { token, letter } => self.take_letter(token, letter),
             Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => self.ledger.committed(number),
             Input::Failed(number) => self.roll_back(number),
@@ -272,6 +290,7 @@ impl Cse {
         self.expire();
         self.give_up();
         self.pursue_registration();
+        self.run_outbox();
         self.settle();
     }
 
@@ -283,7 +302,8 @@ impl Cse {
     /// When [`Input::Tick`] is due at the latest, counted from 1970.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let expiry = self.tree.next_expiry().map(|(time, _)| time);
-        let times = [expiry, self.calls.next_deadline(), self.registration_due()];
+        let times =
+            [expiry, self.calls.next_deadline(), self.registration_due(), self.outbox.next_due()];
         times.into_iter().flatten().min().map(Timestamp::since_epoch)
     }
 
@@ -302,9 +322,10 @@ impl Cse {
         &self.config
     }
 
-    /// Every row as it would be restored, for comparison and export.
+    /// Every row as it would be restored, resources before letters, for comparison and export.
     pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
-        self.tree.iter().map(|(_, resource)| (resource.seq, resource.to_record()))
+        let resources = self.tree.iter().map(|(_, it)| (it.seq, it.to_record()));
+        resources.chain(self.outbox.rows())
     }
 
     fn take_request(&mut self, token: Token, request: &Request) {
@@ -330,6 +351,13 @@ impl Cse {
         self.serve(&asker, request);
     }
 
+    fn take_letter(&mut self, token: Token, letter: Letter) {
+        let id = letter.request.id.as_str().into();
+        let asker = Asker { whom: Whom::Outside(token, None), id, release: letter.request.release };
+        let outcome = self.post(letter).map(|()| Done::new(Status::Accepted));
+        self.answer(&asker, outcome);
+    }
+
     /// Does what is asked; the answer is given now or, if others must be asked first, later.
     fn serve(&mut self, asker: &Asker, request: &Request) {
         match self.perform(asker, request) {
@@ -352,11 +380,14 @@ impl Cse {
         };
         let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
         match request.operation {
-            Operation::Create => self.create(request, &from, target).map(Some),
+            Operation::Create => self.create(asker, request, &from, target),
             Operation::Retrieve => self.retrieve(request, &from, target).map(Some),
-            Operation::Update => self.update(request, &from, target).map(Some),
+            Operation::Update => self.update(asker, request, &from, target),
             Operation::Delete => self.delete(request, &from, target).map(Some),
-            Operation::Notify => Err(not_allowed("nothing here takes notifications")),
+            Operation::Notify => {
+                let slot = self.settle_target(target)?;
+                self.notify_entity(asker, request, slot)
+            }
         }
     }
 
@@ -564,12 +595,27 @@ impl Cse {
 
     /// Changes a resource, to be stored; its lt and stateTag follow.
     fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
+        self.change_until(slot, None, how);
+    }
+
+    /// Changes a resource as [`Self::change`], and when it expires.
+    fn change_until(
+        &mut self,
+        slot: Slot,
+        expires: Option<Timestamp>,
+        how: impl FnOnce(&mut Resource),
+    ) {
         let (now, number) = (self.now, self.ledger.number());
+        let Some(before) = self.tree.get(slot).map(Resource::to_record) else {
+            return;
+        };
+        if let Some(expires) = expires {
+            self.tree.set_expiry(slot, expires);
+        }
         let Some(resource) = self.tree.get_mut(slot) else {
             return;
         };
         let seq = resource.seq;
-        let before = resource.to_record();
         how(resource);
         resource.modified = now;
         resource.state += u64::from(resource.kind.has_state_tag());
@@ -580,7 +626,13 @@ impl Cse {
 
     /// Takes a resource and everything below it out of the tree, to be stored.
     fn take_out(&mut self, slot: Slot) {
+        if let Some(parent) = self.tree.get(slot).and_then(|resource| resource.parent) {
+            self.tell(parent, Event::ChildDeleted, slot, &[]);
+        }
         // Children first, so that taking back puts parents first.
+        for slot in self.tree.subtree(slot) {
+            self.tell(slot, Event::Deleted, slot, &[]);
+        }
         for slot in self.tree.subtree(slot).into_iter().rev() {
             let Some(resource) = self.tree.remove(slot) else {
                 continue;
@@ -598,9 +650,13 @@ impl Cse {
         for record in undone.records {
             match record {
                 Record::Put { seq, body } => {
-                    self.tree.restore(seq, &body);
+                    let letter = self.outbox.restore(seq, &body, self.now);
+                    if !letter {
+                        self.tree.restore(seq, &body);
+                    }
                 }
                 Record::Delete { seq } => {
+                    self.outbox.forget(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
                         self.tree.remove(slot);
                     }

@@ -2,7 +2,8 @@
 
 use super::access::Right;
 use super::create::{content_of, no_such_result};
-use super::{Cse, Done, Refusal, Target, denied, not_allowed};
+use super::notify::Event;
+use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::wrap;
@@ -14,10 +15,11 @@ use serde_json::{Map, Value};
 impl Cse {
     pub(super) fn update(
         &mut self,
+        asker: &Asker,
         request: &Request,
         from: &str,
         target: Target<'_>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Option<Done>, Refusal> {
         let Target::Resource(slot) = target else {
             return Err(not_allowed("a virtual resource is not updated"));
         };
@@ -30,7 +32,7 @@ impl Cse {
             None | Some(0 | 1 | 9) => {}
             Some(other) => return Err(no_such_result(other)),
         }
-        let (tag, mut given) = content_of(request, kind)?;
+        let (tag, given) = content_of(request, kind)?;
         if tag != self.resource(slot)?.tag {
             return Err(Refusal::bad("the content has another name than the resource"));
         }
@@ -43,12 +45,27 @@ impl Cse {
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
         }
-        let asked = given.clone();
-        if given.contains_key("et") {
-            let expires = self.expiry_of(given.remove("et").as_ref())?;
-            self.tree.set_expiry(slot, expires);
+        if kind == Kind::Subscription
+            && self.update_subscription(asker, request, from, slot, &given)?
+        {
+            return Ok(None);
         }
-        self.change(slot, |resource| merge(&mut resource.attributes, given));
+        self.apply_update(request, slot, given).map(Some)
+    }
+
+    /// Does a checked update.
+    pub(super) fn apply_update(
+        &mut self,
+        request: &Request,
+        slot: Slot,
+        mut given: Map<String, Value>,
+    ) -> Result<Done, Refusal> {
+        let kind = self.resource(slot)?.kind;
+        let asked = given.clone();
+        let expires = given.remove("et").map(|time| self.expiry_of(Some(&time))).transpose()?;
+        self.change_until(slot, expires, |resource| merge(&mut resource.attributes, given));
+        let changed: Vec<String> = asked.keys().cloned().collect();
+        self.tell(slot, Event::Updated, slot, &changed);
         if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
             self.trim(slot);
         }

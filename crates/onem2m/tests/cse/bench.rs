@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Token,
+    Call, Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Status,
+    Token, Unreachable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -157,4 +158,41 @@ pub(crate) fn found(response: &Response) -> Vec<String> {
     assert_eq!(response.status.number(), 2000, "{response:?}");
     let list = json(response)["m2m:uril"].clone();
     serde_json::from_value(list).unwrap()
+}
+
+impl Bench {
+    /// The requests that the CSE wanted sent since this was last asked.
+    pub(crate) fn calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// Answers a request that the CSE sent; the answers that this sets free.
+    pub(crate) fn reply(&mut self, call: &Call, status: Status) -> Vec<(Token, Response)> {
+        let answer = Response::new(status, call.request.id.as_str(), call.request.release);
+        self.cse.handle(self.now, Input::Answer { call: call.id, answer: Ok(answer) });
+        self.run()
+    }
+
+    /// Says that a request could not be delivered.
+    pub(crate) fn away(&mut self, call: &Call) -> Vec<(Token, Response)> {
+        let answer = Err(Unreachable("nobody listens".to_owned()));
+        self.cse.handle(self.now, Input::Answer { call: call.id, answer });
+        self.run()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, span: Duration) {
+        self.now += span;
+        self.cse.handle(self.now, Input::Tick);
+        self.run();
+    }
+
+    /// Asks what cannot be answered at once.
+    pub(crate) fn ask_later(&mut self, request: Request) -> Token {
+        self.asked += 1;
+        let token = Token(self.asked);
+        self.cse.handle(self.now, Input::Request { token, request });
+        assert!(self.run().is_empty(), "answered at once");
+        token
+    }
 }

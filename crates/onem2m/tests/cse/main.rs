@@ -10,5 +10,6 @@
 mod access;
 mod bench;
 mod commit;
+mod notify;
 mod results;
 mod statuses;

@@ -1,0 +1,444 @@
+//! Subscriptions (TS-0001 §9.6.8, §10.2.10): who hears of what, and how it is said.
+
+use super::access::Right;
+use super::calls::{Purpose, Unreachable};
+use super::create::Draft;
+use super::outbox::{Gather, Letter};
+use super::{Asker, Cse, Done, Refusal, not_allowed};
+use crate::filter::Filter;
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request, Response};
+use crate::resource::wrap;
+use crate::status::Status;
+use crate::time::parse_duration;
+use crate::tree::Slot;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How long a notification is kept for a target that is away.
+const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+/// How long a batch waits that sets no duration (bn without dur).
+const GATHERED_FOR: Duration = Duration::from_mins(1);
+
+/// What happened to a resource that may be subscribed to (m2m:notificationEventType).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Event {
+    /// 1.
+    Updated,
+    /// 2.
+    Deleted,
+    /// 3.
+    ChildCreated,
+    /// 4.
+    ChildDeleted,
+}
+
+impl Event {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Updated => 1,
+            Self::Deleted => 2,
+            Self::ChildCreated => 3,
+            Self::ChildDeleted => 4,
+        }
+    }
+}
+
+/// Targets being asked whether they want notifications, and what is done when all of them do.
+#[derive(Debug)]
+pub(super) struct Verification {
+    asker: Asker,
+    request: Request,
+    then: Then,
+    asked: usize,
+    refused: Option<Status>,
+}
+
+#[derive(Debug)]
+enum Then {
+    Create { parent_seq: u64, draft: Draft, given: Map<String, Value> },
+    Update { seq: u64, given: Map<String, Value> },
+}
+
+/// Verifications under way.
+pub(super) type Verifications = BTreeMap<u64, Verification>;
+
+impl Cse {
+    /// Tells the subscribers of `subject` that `event` happened to it or to its child `about`;
+    /// `changed` names the attributes of an update.
+    pub(super) fn tell(&mut self, subject: Slot, event: Event, about: Slot, changed: &[String]) {
+        let Some(family) = self.tree.get(subject).and_then(|it| it.family.as_ref()) else {
+            return;
+        };
+        if family.subscriptions.is_empty() {
+            return;
+        }
+        for subscription in family.subscriptions.clone() {
+            if subscription != about && self.wants(subscription, event, about, changed) {
+                self.notify(subscription, event, about, changed);
+            }
+        }
+    }
+
+    fn wants(&self, subscription: Slot, event: Event, about: Slot, changed: &[String]) -> bool {
+        let (Some(subscription), Some(subject)) =
+            (self.tree.get(subscription), self.tree.get(about))
+        else {
+            return false;
+        };
+        let Some(criteria) = subscription.attribute("enc").and_then(Value::as_object) else {
+            return event == Event::Updated;
+        };
+        let numbers = |name: &str| criteria.get(name).and_then(Value::as_array);
+        let lists = |name: &str, number: u64| {
+            numbers(name).is_none_or(|list| list.iter().any(|entry| entry.as_u64() == Some(number)))
+        };
+        let wanted = match numbers("net") {
+            None => event == Event::Updated,
+            Some(_) => lists("net", event.number()),
+        };
+        let of_child = matches!(event, Event::ChildCreated | Event::ChildDeleted);
+        let child_fits = !of_child || lists("chty", u64::from(subject.kind.number()));
+        let attribute_fits = event != Event::Updated
+            || numbers("atr").is_none_or(|names| {
+                names
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .any(|name| changed.iter().any(|changed| changed == name))
+            });
+        wanted
+            && child_fits
+            && attribute_fits
+            && conditions(criteria).is_ok_and(|filter| self.matches(&filter, about))
+    }
+
+    fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {
+        let (Some(subscription), Some(subject)) = (self.tree.get(slot), self.tree.get(about))
+        else {
+            return;
+        };
+        let representation = match subscription.uint("nct") {
+            Some(2) if event == Event::Updated => {
+                let mut object = subject.to_object();
+                object.retain(|name, _| changed.contains(name));
+                wrap(&subject.tag, &Value::Object(object)).into()
+            }
+            Some(3) => json!({ "m2m:uri": self.tree.path(about) }).to_string().into(),
+            _ => subject.to_text(),
+        };
+        let reference = format!("{}/{}", self.config.cse_id, subscription.id);
+        let (net, category) = (event.number(), subscription.uint("nec"));
+        let content = format!(
+            "{{\"m2m:sgn\":{{\"nev\":{{\"net\":{net},\"rep\":{representation}}},\"sur\":{}}}}}",
+            Value::from(reference)
+        );
+        let latest_only = subscription.uint("pn") == Some(1) || subscription.flag("ln");
+        let gather = self.gather(subscription.attribute("bn"));
+        let id = Arc::clone(&subscription.id);
+        let targets: Vec<String> = subscription.texts("nu").map(str::to_owned).collect();
+        let remaining = subscription.uint("exc");
+        for target in targets {
+            let mut request = self.own_request(Operation::Notify, target.clone());
+            request.content = Some(content.as_str().into());
+            request.event_category = category.and_then(|number| u32::try_from(number).ok());
+            let lane: Arc<str> = format!("{id} {target}").into();
+            let until = self.now.plus(KEPT_FOR);
+            self.counters.notifications += 1;
+            let letter = Letter { lane: Arc::clone(&lane), target, request, until, batch: gather };
+            if self.post(letter.clone()).is_err() {
+                self.drop_oldest(&letter.lane);
+                if self.post(letter).is_err() {
+                    self.counters.notifications_dropped += 1;
+                }
+            }
+            if latest_only {
+                self.keep_latest(&lane);
+            }
+        }
+        self.count_down(slot, remaining);
+    }
+
+    /// expirationCounter: a subscription that has said enough goes.
+    fn count_down(&mut self, slot: Slot, remaining: Option<u64>) {
+        match remaining {
+            None => {}
+            Some(0 | 1) => self.take_out(slot),
+            Some(more) => self.change(slot, |subscription| {
+                subscription.attributes.insert("exc".into(), json!(more - 1));
+            }),
+        }
+    }
+
+    fn gather(&self, given: Option<&Value>) -> Option<Gather> {
+        let given = given?;
+        let number = given.get("num").and_then(Value::as_u64);
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        let limit = self.config.limits.batch;
+        let duration = given.get("dur").and_then(duration_of).unwrap_or(GATHERED_FOR);
+        Some(Gather { number: number.unwrap_or(limit).clamp(1, limit), duration })
+    }
+
+    /// Checks a subscription and asks its targets whether they want notifications; it is
+    /// created at once only if there is none to ask.
+    pub(super) fn create_subscription(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        mut draft: Draft,
+    ) -> Result<Option<Done>, Refusal> {
+        let (subscribed, parent) = (self.resource(draft.parent)?, draft.parent);
+        let parent_seq = subscribed.seq;
+        let count = subscribed.family.as_ref().map_or(0, |family| family.subscriptions.len());
+        if count >= self.config.limits.subscriptions {
+            self.counters.subscriptions_full += 1;
+            return Err(Refusal::new(
+                Status::InternalServerError,
+                format!("{count} subscriptions are as many as one resource has here"),
+            ));
+        }
+        if !self.allows(from, Right::Retrieve, parent, None) {
+            return Err(Refusal::new(
+                Status::SubscriptionCreatorHasNoPrivilege,
+                "who subscribes must be allowed to retrieve",
+            ));
+        }
+        check_subscription(&draft.attributes)?;
+        let given = draft.attributes.clone();
+        let id = format!("{}{:x}", Kind::Subscription.prefix(), self.ledger.next_seq());
+        let targets = self.targets_to_ask(&draft.attributes, from, &[]);
+        draft.id = Some(id.clone());
+        if targets.is_empty() {
+            let slot = self.found(draft)?;
+            return self.creation_response(request, slot, &given).map(Some);
+        }
+        let then = Then::Create { parent_seq, draft, given };
+        self.ask_targets(asker, request, from, &id, targets, then)?;
+        Ok(None)
+    }
+
+    /// Checks an update of a subscription; whether new targets must be asked first.
+    pub(super) fn update_subscription(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<bool, Refusal> {
+        check_subscription(given)?;
+        let subscription = self.resource(slot)?;
+        let (seq, id) = (subscription.seq, subscription.id.to_string());
+        let present: Vec<String> = subscription.texts("nu").map(str::to_owned).collect();
+        let targets = self.targets_to_ask(given, from, &present);
+        if targets.is_empty() {
+            return Ok(false);
+        }
+        let then = Then::Update { seq, given: given.clone() };
+        self.ask_targets(asker, request, from, &id, targets, then)?;
+        Ok(true)
+    }
+
+    /// Targets other than the subscriber itself, which need not be asked (TS-0001 §10.2.10.2).
+    fn targets_to_ask(
+        &self,
+        attributes: &Map<String, Value>,
+        from: &str,
+        known: &[String],
+    ) -> Vec<String> {
+        let targets = attributes.get("nu").and_then(Value::as_array).into_iter().flatten();
+        let others = targets.filter_map(Value::as_str).filter(|target| {
+            let same = self.own_form(target) == from
+                || self.resolve_local(target).is_some_and(|found| {
+                    matches!(found, super::Target::Resource(slot)
+                        if self.tree.get(slot).is_some_and(|entity| *entity.id == *from))
+                });
+            !same && !known.iter().any(|known| known == target)
+        });
+        others.map(str::to_owned).collect()
+    }
+
+    fn ask_targets(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        id: &str,
+        targets: Vec<String>,
+        then: Then,
+    ) -> Result<(), Refusal> {
+        let number = self.ledger.next_seq();
+        let reference = format!("{}/{id}", self.config.cse_id);
+        let content =
+            json!({ "m2m:sgn": { "vrq": true, "sur": reference, "cr": from } }).to_string();
+        let asked = targets.len();
+        for target in targets {
+            let mut question = self.own_request(Operation::Notify, target.clone());
+            question.content = Some(content.as_str().into());
+            let sent = self
+                .reach(&target, &mut question)
+                .and_then(|urls| self.call(urls, question, Purpose::Verification(number)));
+            sent.map_err(|refusal| {
+                Refusal::new(
+                    Status::SubscriptionVerificationInitiationFailed,
+                    format!("a notification target cannot be asked: {}", refusal.debug),
+                )
+            })?;
+        }
+        let verification = Verification {
+            asker: asker.clone(),
+            request: request.clone(),
+            then,
+            asked,
+            refused: None,
+        };
+        self.verifications.insert(number, verification);
+        Ok(())
+    }
+
+    pub(super) fn verification_answered(
+        &mut self,
+        number: u64,
+        answer: Result<Response, Unreachable>,
+    ) {
+        let Some(verification) = self.verifications.get_mut(&number) else {
+            return;
+        };
+        match answer.map(|answer| answer.status) {
+            Ok(status) if status.is_success() => {}
+            Ok(Status::SubscriptionHostHasNoPrivilege) => {
+                verification.refused = Some(Status::SubscriptionHostHasNoPrivilege);
+            }
+            _ => {
+                verification
+                    .refused
+                    .get_or_insert(Status::SubscriptionVerificationInitiationFailed);
+            }
+        }
+        verification.asked -= 1;
+        if verification.asked > 0 {
+            return;
+        }
+        let Some(verification) = self.verifications.remove(&number) else {
+            return;
+        };
+        let asker = verification.asker.clone();
+        let outcome = self.conclude(verification);
+        self.answer(&asker, outcome);
+    }
+
+    fn conclude(&mut self, verification: Verification) -> Result<Done, Refusal> {
+        if let Some(status) = verification.refused {
+            return Err(Refusal::new(status, "a notification target did not agree"));
+        }
+        let gone = || not_allowed("the resource is gone");
+        match verification.then {
+            Then::Create { parent_seq, mut draft, given } => {
+                // The place may be another's by now; the number never is.
+                draft.parent = self.tree.by_seq(parent_seq).ok_or_else(gone)?;
+                let slot = self.found(draft)?;
+                self.creation_response(&verification.request, slot, &given)
+            }
+            Then::Update { seq, given } => {
+                let slot = self.tree.by_seq(seq).ok_or_else(gone)?;
+                self.apply_update(&verification.request, slot, given)
+            }
+        }
+    }
+
+    /// A notification for an entity of this CSE is handed on to it.
+    pub(super) fn notify_entity(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        slot: Slot,
+    ) -> Result<Option<Done>, Refusal> {
+        match self.resource(slot)?.kind {
+            Kind::CseBase => Ok(Some(Done::new(Status::Ok))),
+            Kind::ApplicationEntity => {
+                let id = self.resource(slot)?.id.to_string();
+                let mut onward = request.clone();
+                let urls = self.reach(&id, &mut onward)?;
+                self.call(urls, onward, Purpose::Forward(asker.clone()))?;
+                Ok(None)
+            }
+            _ => Err(not_allowed("resources of this type take no notifications")),
+        }
+    }
+}
+
+/// The conditions of event notification criteria as a filter.
+fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
+    let mut filter = Filter::default();
+    for (name, value) in criteria {
+        match (name.as_str(), value) {
+            ("net" | "chty" | "atr", Value::Array(_)) => {}
+            (
+                "crb" | "cra" | "ms" | "us" | "sts" | "stb" | "exb" | "exa" | "sza" | "szb" | "fo",
+                Value::String(_) | Value::Number(_),
+            ) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                filter.set(name, &text)?;
+            }
+            ("om", _) => {
+                return Err(Refusal::new(
+                    Status::NotImplemented,
+                    "operation monitors are not offered",
+                ));
+            }
+            _ => return Err(Refusal::bad(format!("enc has no {name}, or of another form"))),
+        }
+    }
+    Ok(filter)
+}
+
+fn check_subscription(attributes: &Map<String, Value>) -> Result<(), Refusal> {
+    if attributes.get("nu").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        return Err(Refusal::bad("nu has at least one target"));
+    }
+    if attributes.get("exc").and_then(Value::as_u64) == Some(0) {
+        return Err(Refusal::bad("exc is at least 1"));
+    }
+    match attributes.get("nct").and_then(Value::as_u64) {
+        None | Some(1..=3) => {}
+        Some(4 | 5) => {
+            return Err(Refusal::new(Status::NotImplemented, "nct 4 and 5 are not offered"));
+        }
+        Some(_) => return Err(Refusal::bad("nct is from 1 to 5")),
+    }
+    if let Some(batch) = attributes.get("bn") {
+        let number = batch.get("num").is_none_or(|number| number.as_u64().is_some_and(|n| n > 0));
+        let duration = batch.get("dur").is_none_or(|duration| duration_of(duration).is_some());
+        if !number || !duration {
+            return Err(Refusal::bad("bn has a positive num and a duration dur"));
+        }
+    }
+    let Some(criteria) = attributes.get("enc").and_then(Value::as_object) else {
+        return Ok(());
+    };
+    conditions(criteria)?;
+    for event in criteria.get("net").and_then(Value::as_array).into_iter().flatten() {
+        match event.as_u64() {
+            Some(1..=4) => {}
+            Some(5..=8) => {
+                return Err(Refusal::new(
+                    Status::NotImplemented,
+                    format!("notification event type {event} is not offered"),
+                ));
+            }
+            _ => return Err(Refusal::bad("a notification event type is from 1 to 8")),
+        }
+    }
+    Ok(())
+}
+
+/// A duration as text or as a number of milliseconds.
+fn duration_of(value: &Value) -> Option<Duration> {
+    match value {
+        Value::String(text) => parse_duration(text),
+        Value::Number(number) => number.as_u64().map(Duration::from_millis),
+        _ => None,
+    }
+}

@@ -1,0 +1,400 @@
+//! Requests that must arrive: kept in the store until they are answered, sent in order on each
+//! lane, tried again with growing pauses, bounded by number and by age.
+
+use super::calls::{Purpose, Unreachable};
+use super::forward::reachable_at;
+use super::{Cse, Refusal, not_found};
+use crate::address::Address;
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
+use crate::tree::Record;
+use core::time::Duration;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// After the first failed delivery, doubled with each further one.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// At most.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
+
+/// A request that must arrive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    /// Letters of one lane arrive in the order they were posted.
+    pub lane: Arc<str>,
+    /// A URL, or the address of an entity.
+    pub target: String,
+    /// What to send.
+    pub request: Request,
+    /// When it is not worth delivering any more.
+    pub until: Timestamp,
+    /// Several notifications go out as one.
+    pub batch: Option<Gather>,
+}
+
+/// How notifications are gathered (m2m:batchNotify).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Gather {
+    /// So many make a batch.
+    pub number: usize,
+    /// What has waited so long goes out all the same.
+    pub duration: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    letters: BTreeMap<u64, Kept>,
+    /// Those under way.
+    sent: Vec<u64>,
+    failures: u32,
+    /// When to look at the lane again.
+    due: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    letter: Letter,
+    since: Timestamp,
+}
+
+/// Every lane.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    lanes: HashMap<Arc<str>, Lane>,
+    lane_of: BTreeMap<u64, Arc<str>>,
+    due: BTreeSet<(Timestamp, Arc<str>)>,
+}
+
+impl Outbox {
+    pub(super) fn len(&self) -> usize {
+        self.lane_of.len()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(time, _)| *time)
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
+        self.lanes
+            .values()
+            .flat_map(|lane| lane.letters.iter().map(|(&seq, kept)| (seq, kept.letter.to_record())))
+    }
+
+    fn keep(&mut self, seq: u64, letter: Letter, since: Timestamp) {
+        let name = Arc::clone(&letter.lane);
+        self.lane_of.insert(seq, Arc::clone(&name));
+        let lane = self.lanes.entry(name).or_default();
+        lane.letters.insert(seq, Kept { letter, since });
+    }
+
+    /// Takes over a stored row; whether it is a letter.
+    pub(super) fn restore(&mut self, seq: u64, body: &str, now: Timestamp) -> bool {
+        let Some(letter) = Letter::from_record(body) else {
+            return false;
+        };
+        let lane = Arc::clone(&letter.lane);
+        self.keep(seq, letter, now);
+        self.wake_at(&lane, now);
+        true
+    }
+
+    /// Forgets a letter without a word.
+    pub(super) fn forget(&mut self, seq: u64) -> Option<Letter> {
+        let name = self.lane_of.remove(&seq)?;
+        let lane = self.lanes.get_mut(&name)?;
+        lane.sent.retain(|&sent| sent != seq);
+        let kept = lane.letters.remove(&seq);
+        if lane.letters.is_empty() {
+            if let Some(due) = lane.due {
+                self.due.remove(&(due, Arc::clone(&name)));
+            }
+            self.lanes.remove(&name);
+        }
+        kept.map(|kept| kept.letter)
+    }
+
+    fn wake_at(&mut self, name: &Arc<str>, time: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(name) else {
+            return;
+        };
+        if let Some(due) = lane.due.replace(time) {
+            self.due.remove(&(due, Arc::clone(name)));
+        }
+        self.due.insert((time, Arc::clone(name)));
+    }
+}
+
+impl Letter {
+    /// Letters and resources share the store; a letter's row begins like no resource's.
+    const MARK: &'static str = "{\"_x\":";
+
+    fn to_record(&self) -> Arc<str> {
+        let mut request = self.request.clone();
+        // As text within the text: numbers must come back digit for digit.
+        let content = request.content.take();
+        let gather = self.batch.map(|batch| json!([batch.number, batch.duration.as_millis()]));
+        let body = json!({
+            "lane": &*self.lane,
+            "target": self.target,
+            "until": self.until.micros(),
+            "request": request.to_value(),
+            "content": content,
+            "gather": gather,
+        });
+        format!("{}{body}}}", Self::MARK).into()
+    }
+
+    fn from_record(body: &str) -> Option<Self> {
+        let body = body.strip_prefix(Self::MARK)?.strip_suffix('}')?;
+        let body: Value = serde_json::from_str(body).ok()?;
+        let text = |name: &str| body.get(name).and_then(Value::as_str);
+        let mut request = Request::from_value(body.get("request")?).ok()?;
+        request.content = text("content").map(Into::into);
+        let gather = body.get("gather").and_then(Value::as_array);
+        let gather = gather.and_then(|pair| {
+            let number = usize::try_from(pair.first()?.as_u64()?).ok()?;
+            let duration = Duration::from_millis(pair.get(1)?.as_u64()?);
+            Some(Gather { number, duration })
+        });
+        Some(Self {
+            lane: text("lane")?.into(),
+            target: text("target")?.to_owned(),
+            request,
+            until: Timestamp::from_micros(body.get("until")?.as_u64()?),
+            batch: gather,
+        })
+    }
+}
+
+impl Cse {
+    /// Letters that wait or are under way.
+    pub fn letters(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Keeps a letter, to be stored, and sends it as soon as it is its turn.
+    ///
+    /// # Errors
+    ///
+    /// 5103 if as many wait as may.
+    pub(super) fn post(&mut self, letter: Letter) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let waiting = self.outbox.lanes.get(&letter.lane).map_or(0, |lane| lane.letters.len());
+        if waiting >= limits.notifications_waiting
+            || self.outbox.len() >= limits.notifications_waiting_total
+        {
+            return Err(Refusal::new(Status::TargetNotReachable, "too much waits to be sent"));
+        }
+        let seq = self.ledger.next_seq();
+        self.ledger.write(Record::Put { seq, body: letter.to_record() }, Record::Delete { seq });
+        let lane = Arc::clone(&letter.lane);
+        self.outbox.keep(seq, letter, self.now);
+        self.run_lane(&lane);
+        Ok(())
+    }
+
+    /// Drops the oldest letter of a lane that is not under way, to make room.
+    pub(super) fn drop_oldest(&mut self, lane: &str) {
+        let oldest = self
+            .outbox
+            .lanes
+            .get(lane)
+            .and_then(|lane| lane.letters.keys().copied().find(|seq| !lane.sent.contains(seq)));
+        if let Some(seq) = oldest {
+            self.counters.notifications_dropped += 1;
+            self.discard(seq);
+        }
+    }
+
+    /// Drops every letter of a lane but the last and what is under way.
+    pub(super) fn keep_latest(&mut self, lane: &str) {
+        let waiting =
+            self.outbox.lanes.get(lane).map_or(0, |lane| {
+                lane.letters.keys().filter(|seq| !lane.sent.contains(seq)).count()
+            });
+        for _ in 1..waiting {
+            self.drop_oldest(lane);
+        }
+    }
+
+    /// Forgets a letter, to be stored.
+    fn discard(&mut self, seq: u64) {
+        if let Some(letter) = self.outbox.forget(seq) {
+            self.ledger
+                .write(Record::Delete { seq }, Record::Put { seq, body: letter.to_record() });
+        }
+    }
+
+    /// Looks at the lanes that are due.
+    pub(super) fn run_outbox(&mut self) {
+        while let Some((time, lane)) = self.outbox.due.first().cloned() {
+            if time > self.now {
+                return;
+            }
+            self.outbox.due.remove(&(time, Arc::clone(&lane)));
+            if let Some(lane) = self.outbox.lanes.get_mut(&lane) {
+                lane.due = None;
+            }
+            self.run_lane(&lane);
+        }
+    }
+
+    /// Sends what is next on a lane, unless something is under way or a pause is on.
+    fn run_lane(&mut self, name: &Arc<str>) {
+        self.drop_stale(name);
+        let Some(lane) = self.outbox.lanes.get_mut(name) else {
+            return;
+        };
+        let paused = lane.failures > 0 && lane.due.is_some();
+        let Some((_, first)) = lane.letters.first_key_value() else {
+            return;
+        };
+        if paused || !lane.sent.is_empty() {
+            return;
+        }
+        let target = first.letter.target.clone();
+        let mut request = first.letter.request.clone();
+        let count = match first.letter.batch {
+            None => 1,
+            Some(gather) => {
+                let full = lane.letters.len() >= gather.number;
+                let ripe = first.since.plus(gather.duration);
+                if !full && ripe > self.now {
+                    self.outbox.wake_at(name, ripe);
+                    return;
+                }
+                let number = gather.number.min(lane.letters.len());
+                let contents = lane.letters.values().take(number);
+                let contents = contents.filter_map(|kept| kept.letter.request.content.as_deref());
+                request.content = Some(gathered(contents).into());
+                number
+            }
+        };
+        lane.sent = lane.letters.keys().copied().take(count).collect();
+        if self.send_letter(name, &target, request).is_err() {
+            self.delivery_failed(name);
+        }
+    }
+
+    fn drop_stale(&mut self, name: &str) {
+        let stale: Vec<u64> = self.outbox.lanes.get(name).map_or_else(Vec::new, |lane| {
+            let stale = lane
+                .letters
+                .iter()
+                .filter(|(seq, kept)| kept.letter.until <= self.now && !lane.sent.contains(seq));
+            stale.map(|(&seq, _)| seq).collect()
+        });
+        for seq in stale {
+            self.counters.letters_aged += 1;
+            self.discard(seq);
+        }
+    }
+
+    fn send_letter(
+        &mut self,
+        lane: &Arc<str>,
+        target: &str,
+        mut request: Request,
+    ) -> Result<(), Refusal> {
+        let urls = self.reach(target, &mut request)?;
+        self.call(urls, request, Purpose::Letter(Arc::clone(lane)))
+    }
+
+    /// Where an entity can be reached now; a request for an application goes to its URL.
+    pub(super) fn reach(
+        &self,
+        target: &str,
+        request: &mut Request,
+    ) -> Result<Vec<String>, Refusal> {
+        if target.contains("://") {
+            return Ok(vec![target.to_owned()]);
+        }
+        match Address::parse(target, &self.config.cse_id, &self.config.provider) {
+            Address::Here(path) => {
+                let Some(super::Target::Resource(slot)) = self.resolve(path) else {
+                    return Err(not_found("no such entity"));
+                };
+                let entity = self.resource(slot)?;
+                let urls = reachable_at(entity)?;
+                if let (Kind::ApplicationEntity, Some(url)) = (entity.kind, urls.first()) {
+                    request.to.clone_from(url);
+                }
+                Ok(urls)
+            }
+            Address::There { cse, .. } => {
+                let hop = self.next_hop(cse, &self.config.cse_id);
+                let hop = hop.ok_or_else(|| not_found("no such CSE"))?;
+                target.clone_into(&mut request.to);
+                reachable_at(self.resource(hop)?)
+            }
+            Address::Elsewhere => Err(not_found("no such service provider")),
+        }
+    }
+
+    pub(super) fn letter_answered(
+        &mut self,
+        name: &Arc<str>,
+        answer: Result<Response, Unreachable>,
+    ) {
+        let Some(lane) = self.outbox.lanes.get_mut(name) else {
+            return;
+        };
+        let Ok(answer) = answer else {
+            self.delivery_failed(name);
+            return;
+        };
+        let creates = lane
+            .sent
+            .first()
+            .and_then(|seq| lane.letters.get(seq))
+            .is_some_and(|kept| kept.letter.request.operation == Operation::Create);
+        let arrived = match answer.status {
+            // It was there already: an earlier delivery whose answer was lost.
+            Status::Conflict => creates,
+            Status::TargetNotReachable
+            | Status::RemoteEntityNotReachable
+            | Status::RequestTimeout
+            | Status::InternalServerError => {
+                self.delivery_failed(name);
+                return;
+            }
+            status => status.is_success(),
+        };
+        lane.failures = 0;
+        for seq in core::mem::take(&mut lane.sent) {
+            // Refused for good: to send it again would only be refused again.
+            self.counters.delivered += u64::from(arrived);
+            self.counters.letters_refused += u64::from(!arrived);
+            self.discard(seq);
+        }
+        self.run_lane(name);
+    }
+
+    fn delivery_failed(&mut self, name: &Arc<str>) {
+        let Some(lane) = self.outbox.lanes.get_mut(name) else {
+            return;
+        };
+        self.counters.delivery_retries += 1;
+        let wait = RETRY_AFTER.saturating_mul(1 << lane.failures.min(10)).min(RETRY_AFTER_MAX);
+        lane.failures += 1;
+        lane.sent.clear();
+        self.outbox.wake_at(name, self.now.plus(wait));
+    }
+}
+
+/// Single notifications as one: `m2m:agn` around them (TS-0004, m2m:aggregatedNotification).
+fn gathered<'text>(contents: impl Iterator<Item = &'text str>) -> String {
+    let mut text = String::from("{\"m2m:agn\":{\"m2m:sgn\":[");
+    for (at, content) in contents.enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        let inner = content.strip_prefix("{\"m2m:sgn\":").and_then(|rest| rest.strip_suffix('}'));
+        text.push_str(inner.unwrap_or("{}"));
+    }
+    text.push_str("]}}");
+    text
+}

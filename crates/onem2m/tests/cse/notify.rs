@@ -1,0 +1,366 @@
+//! Subscriptions, notifications that wait, and letters of our own.
+
+use crate::bench::Bench;
+use core::time::Duration;
+use gatewright_onem2m::{
+    Call, Gather, Input, Kind, Letter, Operation, Request, Status, Timestamp, Token,
+};
+use serde_json::{Value, json};
+
+const TARGET: &str = "http://there:1/n";
+
+/// A subscription `s` below `cse-in/a/c` whose target agreed.
+fn subscribed(attributes: &str) -> Bench {
+    let mut bench = Bench::with_container();
+    let content = format!(r#"{{"m2m:sub":{{"rn":"s","nu":["{TARGET}"]{attributes}}}}}"#);
+    let request =
+        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, content);
+    let token = bench.ask_later(request);
+    let asked = bench.calls();
+    assert_eq!(asked.len(), 1);
+    let answers = bench.reply(&asked[0], Status::Ok);
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!((answers[0].0, answers[0].1.status), (token, Status::Created), "{answers:?}");
+    bench
+}
+
+fn content(call: &Call) -> Value {
+    serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap()
+}
+
+/// The event type and the name of what a notification is about.
+fn said(call: &Call) -> (u64, String) {
+    let content = content(call);
+    let event = &content["m2m:sgn"]["nev"];
+    let representation = event["rep"].as_object().unwrap().values().next().unwrap();
+    (event["net"].as_u64().unwrap(), representation["rn"].as_str().unwrap_or("-").to_owned())
+}
+
+#[test]
+fn a_target_is_asked_before_it_is_notified() {
+    let mut bench = Bench::with_container();
+    let content_of =
+        |name: &str| format!(r#"{{"m2m:sub":{{"rn":"{name}","nu":["{TARGET}","http://b:2"]}}}}"#);
+    let mut subscribe = |name: &str, first: Option<Status>, second: Option<Status>| {
+        let request = bench
+            .request(Operation::Create, "Ca", "cse-in/a/c")
+            .creating(Kind::Subscription, content_of(name));
+        bench.ask_later(request);
+        let asked = bench.calls();
+        assert_eq!(asked.len(), 2);
+        assert_eq!(asked[0].urls, [TARGET]);
+        let question = content(&asked[0]);
+        assert_eq!(question["m2m:sgn"]["vrq"], true);
+        assert!(question["m2m:sgn"]["nev"].is_null(), "a verification carries no event");
+        assert!(question["m2m:sgn"]["sur"].as_str().unwrap().starts_with("/id-in/sub"));
+        let mut answers = Vec::new();
+        for (call, status) in asked.iter().zip([first, second]) {
+            assert!(answers.is_empty(), "before all have been asked");
+            answers = match status {
+                Some(status) => bench.reply(call, status),
+                None => bench.away(call),
+            };
+        }
+        answers[0].1.status.number()
+    };
+    assert_eq!(subscribe("s1", Some(Status::Ok), Some(Status::Ok)), 2001);
+    assert_eq!(subscribe("s2", Some(Status::Ok), None), 5204);
+    assert_eq!(subscribe("s3", Some(Status::BadRequest), Some(Status::Ok)), 5204);
+    let host = Status::SubscriptionHostHasNoPrivilege;
+    assert_eq!(subscribe("s4", Some(host), Some(Status::Ok)), 5205);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/s2").status.number(), 4004);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/s1").status.number(), 2000);
+}
+
+#[test]
+fn who_subscribes_for_itself_is_not_asked() {
+    let mut bench = Bench::with_container();
+    let poa = r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#;
+    assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
+    let sub = r#"{"m2m:sub":{"rn":"s","nu":["cse-in/a"],"enc":{"net":[3]}}}"#;
+    let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    bench.reading("one", "1");
+    let calls = bench.calls();
+    assert_eq!(calls[0].urls, ["http://a:1/in"]);
+    assert_eq!(calls[0].request.to, "http://a:1/in");
+    assert_eq!(calls[0].request.from, "/id-in");
+}
+
+#[test]
+fn subscriptions_that_are_refused() {
+    let mut bench = Bench::with_container();
+    let mut refused = |from: &str, to: &str, content: &str| {
+        bench.create(from, to, Kind::Subscription, content).status.number()
+    };
+    let with = |rest: &str| format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"]{rest}}}}}"#);
+    assert_eq!(refused("Ca", "cse-in/a/c", r#"{"m2m:sub":{}}"#), 4000);
+    assert_eq!(refused("Ca", "cse-in/a/c", r#"{"m2m:sub":{"nu":[]}}"#), 4000);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","enc":{"net":[9]}"#)), 4000);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","enc":{"net":[7]}"#)), 5001);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","enc":{"om":[]}"#)), 5001);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","nct":4"#)), 5001);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","nct":6"#)), 4000);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","exc":0"#)), 4000);
+    assert_eq!(refused("Ca", "cse-in/a/c", &with(r#","bn":{"num":0}"#)), 4000);
+    assert_eq!(refused("Cb", "cse-in/a/c", &with("")), 4103);
+    let nobody = r#"{"m2m:sub":{"nu":["Cnobody"]}}"#;
+    assert_eq!(refused("Ca", "cse-in/a/c", nobody), 5204);
+}
+
+#[test]
+fn who_may_create_but_not_retrieve_may_not_subscribe() {
+    let mut bench = Bench::with_container();
+    let policy = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["Cb"],"acop":1}]},
+        "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    let id = crate::bench::json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
+    bench.update("Ca", "cse-in/a/c", &format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#));
+    let sub = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"]}}}}"#);
+    let refused = bench.create("Cb", "cse-in/a/c", Kind::Subscription, &sub);
+    assert_eq!(refused.status.number(), 4101);
+}
+
+#[test]
+fn each_event_reaches_who_wants_it() {
+    let all = subscribed(r#","enc":{"net":[1,2,3,4]}"#);
+    let cases: &[(&str, &[(u64, &str)])] = &[
+        ("", &[(1, "c")]),
+        (r#","enc":{"net":[1]}"#, &[(1, "c")]),
+        (r#","enc":{"net":[3]}"#, &[(3, "one"), (3, "d")]),
+        (r#","enc":{"net":[3],"chty":[4]}"#, &[(3, "one")]),
+        (r#","enc":{"net":[4]}"#, &[(4, "one")]),
+        (r#","enc":{"net":[2]}"#, &[(2, "c")]),
+        (r#","enc":{"net":[1],"atr":["lbl"]}"#, &[(1, "c")]),
+        (r#","enc":{"net":[1],"atr":["mni"]}"#, &[]),
+        (r#","enc":{"net":[3],"szb":1}"#, &[]),
+    ];
+    drop(all);
+    for (criteria, expected) in cases {
+        let mut bench = subscribed(criteria);
+        let mut heard = Vec::new();
+        let mut hear = |bench: &mut Bench| {
+            for call in bench.calls() {
+                heard.push(said(&call));
+                bench.reply(&call, Status::Ok);
+            }
+        };
+        bench.reading("one", "1");
+        hear(&mut bench);
+        bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+        hear(&mut bench);
+        bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+        hear(&mut bench);
+        bench.delete("Ca", "cse-in/a/c/one");
+        hear(&mut bench);
+        bench.delete("Ca", "cse-in/a/c");
+        hear(&mut bench);
+        let expected: Vec<(u64, String)> =
+            expected.iter().map(|(net, name)| (*net, (*name).to_owned())).collect();
+        assert_eq!(heard, expected, "{criteria}");
+        assert_eq!(bench.cse.letters(), 0);
+    }
+}
+
+#[test]
+fn content_types_of_notifications() {
+    for (nct, expected) in
+        [(2, json!({"m2m:cnt": {"lbl": ["x"]}})), (3, json!({"m2m:uri": "cse-in/a/c"}))]
+    {
+        let mut bench = subscribed(&format!(r#","nct":{nct}"#));
+        bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+        let calls = bench.calls();
+        assert_eq!(content(&calls[0])["m2m:sgn"]["nev"]["rep"], expected);
+    }
+    let mut bench = subscribed(r#","enc":{"net":[3]}"#);
+    let body = r#"{"m2m:cin":{"con":96.50}}"#;
+    bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, body);
+    let calls = bench.calls();
+    assert!(calls[0].request.content.as_deref().unwrap().contains("\"con\":96.50"));
+}
+
+#[test]
+fn a_notification_leaves_after_its_commit() {
+    let mut bench = subscribed(r#","enc":{"net":[3]}"#);
+    let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "x")
+        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+    bench.cse.handle(bench.now, Input::Request { token: Token(900), request });
+    let first = bench.cse.poll_output().unwrap();
+    assert!(matches!(first, gatewright_onem2m::Output::Store(_)), "{first:?}");
+    assert!(bench.cse.poll_output().is_none(), "nothing is said before");
+}
+
+#[test]
+fn notifications_wait_for_a_target_that_is_away_and_arrive_in_order() {
+    let mut bench = subscribed(r#","enc":{"net":[3]}"#);
+    for number in 0..3 {
+        bench.reading(&format!("n{number}"), "1");
+    }
+    let calls = bench.calls();
+    assert_eq!(calls.len(), 1, "one at a time");
+    bench.away(&calls[0]);
+    for (after, sent) in [(500, 0), (600, 1), (1_500, 0), (600, 1)] {
+        bench.pass(Duration::from_millis(after));
+        let calls = bench.calls();
+        assert_eq!(calls.len(), sent, "after {after} ms");
+        for call in calls {
+            assert_eq!(said(&call), (3, "n0".to_owned()));
+            bench.away(&call);
+        }
+    }
+    // The CSE restarts, and goes on where it was.
+    bench.cse = bench.reopened();
+    bench.run();
+    let mut arrived = Vec::new();
+    for _ in 0..3 {
+        let calls = bench.calls();
+        assert_eq!(calls.len(), 1);
+        arrived.push(said(&calls[0]).1);
+        bench.reply(&calls[0], Status::Ok);
+    }
+    assert_eq!(arrived, ["n0", "n1", "n2"]);
+    assert!(bench.calls().is_empty());
+    assert_eq!(bench.cse.letters(), 0);
+    assert!(!bench.rows.values().any(|body| body.starts_with("{\"_x\"")), "nothing left behind");
+}
+
+#[test]
+fn no_answer_is_as_good_as_away() {
+    let mut bench = subscribed(r#","enc":{"net":[3]}"#);
+    bench.reading("one", "1");
+    assert_eq!(bench.calls().len(), 1);
+    bench.pass(Duration::from_secs(11));
+    assert_eq!(bench.cse.counters().unanswered, 1);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.calls().len(), 1, "again");
+}
+
+#[test]
+fn only_the_latest_is_kept_if_so_wished() {
+    let mut bench = subscribed(r#","enc":{"net":[3]},"pn":1"#);
+    bench.reading("n0", "1");
+    let first = bench.calls();
+    bench.away(&first[0]);
+    for number in 1..4 {
+        bench.reading(&format!("n{number}"), "1");
+    }
+    bench.pass(Duration::from_secs(1));
+    let calls = bench.calls();
+    assert_eq!(said(&calls[0]).1, "n3");
+    bench.reply(&calls[0], Status::Ok);
+    assert!(bench.calls().is_empty());
+}
+
+#[test]
+fn what_waits_is_bounded_and_the_oldest_goes() {
+    let mut config = crate::bench::config();
+    config.limits.notifications_waiting = 3;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let sub = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"],"enc":{{"net":[3]}}}}}}"#);
+    let request =
+        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+    bench.ask_later(request);
+    let asked = bench.calls();
+    bench.reply(&asked[0], Status::Ok);
+    bench.reading("n0", "1");
+    let first = bench.calls();
+    bench.away(&first[0]);
+    for number in 1..6 {
+        bench.reading(&format!("n{number}"), "1");
+    }
+    assert_eq!(bench.cse.letters(), 3);
+    assert_eq!(bench.cse.counters().notifications_dropped, 3);
+    bench.pass(Duration::from_secs(1));
+    let calls = bench.calls();
+    assert_eq!(said(&calls[0]).1, "n3");
+}
+
+#[test]
+fn a_batch_goes_when_it_is_full_or_old() {
+    let mut bench = subscribed(r#","enc":{"net":[3]},"bn":{"num":3,"dur":"PT10S"}"#);
+    for number in 0..4 {
+        bench.reading(&format!("n{number}"), "1");
+    }
+    let calls = bench.calls();
+    assert_eq!(calls.len(), 1);
+    let list = content(&calls[0])["m2m:agn"]["m2m:sgn"].clone();
+    assert_eq!(list.as_array().unwrap().len(), 3);
+    assert_eq!(list[2]["nev"]["rep"]["m2m:cin"]["rn"], "n2");
+    bench.reply(&calls[0], Status::Ok);
+    assert!(bench.calls().is_empty(), "one is no batch yet");
+    bench.pass(Duration::from_secs(10));
+    let calls = bench.calls();
+    let list = content(&calls[0])["m2m:agn"]["m2m:sgn"].clone();
+    assert_eq!(list.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_subscription_that_has_said_enough_goes() {
+    let mut bench = subscribed(r#","enc":{"net":[3]},"exc":2"#);
+    for number in 0..3 {
+        bench.reading(&format!("n{number}"), "1");
+    }
+    assert_eq!(bench.cse.counters().notifications, 2);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/s").status.number(), 4004);
+}
+
+#[test]
+fn new_targets_of_an_update_are_asked() {
+    let mut bench = subscribed("");
+    let update = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}","http://new:1"]}}}}"#);
+    let request =
+        bench.request(Operation::Update, "Ca", "cse-in/a/c/s").with_content(update.as_str());
+    bench.ask_later(request.clone());
+    let asked = bench.calls();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].urls, ["http://new:1"]);
+    let answers = bench.away(&asked[0]);
+    assert_eq!(answers[0].1.status.number(), 5204);
+    let mut again = request;
+    again.id = "again".to_owned();
+    bench.ask_later(again);
+    let asked = bench.calls();
+    let answers = bench.reply(&asked[0], Status::Ok);
+    assert_eq!(answers[0].1.status.number(), 2004);
+}
+
+#[test]
+fn a_letter_of_our_own_arrives_in_the_end() {
+    let mut bench = Bench::with_container();
+    let letter = |name: &str| Letter {
+        lane: "device/1".into(),
+        target: "http://in:8080".to_owned(),
+        request: Request::new(Operation::Create, "/id-in2/x", "/id-in", name)
+            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#),
+        until: Timestamp::new(bench.now + Duration::from_secs(100)),
+        batch: None::<Gather>,
+    };
+    let letters = [letter("a"), letter("b"), letter("c"), letter("d")];
+    for (number, letter) in letters.into_iter().enumerate() {
+        let token = Token(1_000 + number as u64);
+        bench.cse.handle(bench.now, Input::Post { token, letter });
+        let answers = bench.run();
+        assert_eq!(answers[0].1.status, Status::Accepted);
+    }
+    bench.calls();
+    bench.cse = bench.reopened();
+    bench.run();
+    // Created, there already, refused for good, too old: each is done with.
+    for (name, status) in
+        [("a", Status::Created), ("b", Status::Conflict), ("c", Status::BadRequest)]
+    {
+        let calls: Vec<Call> =
+            bench.calls().into_iter().filter(|call| call.request.id == name).collect();
+        assert_eq!(calls.len(), 1, "{name}");
+        assert!(calls[0].request.content.as_deref().unwrap().contains("1.50"));
+        bench.reply(&calls[0], status);
+    }
+    let last = bench.calls();
+    bench.away(&last[0]);
+    bench.pass(Duration::from_secs(100));
+    assert_eq!(bench.cse.letters(), 0);
+    let counters = bench.cse.counters();
+    assert_eq!((counters.delivered, counters.letters_refused, counters.letters_aged), (2, 1, 1));
+}

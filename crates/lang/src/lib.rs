@@ -16,11 +16,13 @@
 
 mod codes;
 pub mod ir;
+mod listing;
 mod lower;
 mod syntax;
 
 pub use codes::CODES;
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
+pub use listing::{graph, listing};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The most files of one program.

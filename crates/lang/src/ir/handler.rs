@@ -468,19 +468,33 @@ impl Terminator {
 
     /// The blocks that may come next.
     pub fn targets(&self) -> Vec<BlockId> {
+        let mut targets = Vec::new();
+        self.clone().retarget(|block| {
+            targets.push(block);
+            block
+        });
+        targets
+    }
+
+    /// Sends every edge elsewhere.
+    pub(crate) fn retarget(&mut self, mut to: impl FnMut(BlockId) -> BlockId) {
+        let mut lead = |block: &mut BlockId| *block = to(*block);
         match self {
-            Self::Jump(then) | Self::Await { then, .. } | Self::Sleep { then, .. } => vec![*then],
-            Self::Branch { then, otherwise, .. } => vec![*then, *otherwise],
-            Self::Try { present, absent, .. } => vec![*present, *absent],
-            Self::Append { done, full, .. } => vec![*done, *full],
-            Self::Next { body, done, .. } | Self::Gather { body, done, .. } => vec![*body, *done],
-            Self::Send { then, failed, .. } | Self::Receive { then, failed, .. } => {
-                vec![*then, *failed]
+            Self::Jump(then) | Self::Await { then, .. } | Self::Sleep { then, .. } => lead(then),
+            Self::Branch { then: one, otherwise: other, .. }
+            | Self::Try { present: one, absent: other, .. }
+            | Self::Append { done: one, full: other, .. }
+            | Self::Next { body: one, done: other, .. }
+            | Self::Gather { body: one, done: other, .. }
+            | Self::Send { then: one, failed: other, .. }
+            | Self::Receive { then: one, failed: other, .. }
+            | Self::StartSession { then: one, full: other }
+            | Self::ResumeSession { then: one, none: other } => {
+                lead(one);
+                lead(other);
             }
-            Self::StartSession { then, full } => vec![*then, *full],
-            Self::ResumeSession { then, none } => vec![*then, *none],
-            Self::NextResponse { gather } => vec![*gather],
-            Self::Return { .. } | Self::Close | Self::Done | Self::Fail => Vec::new(),
+            Self::NextResponse { gather } => lead(gather),
+            Self::Return { .. } | Self::Close | Self::Done | Self::Fail => {}
         }
     }
 }

@@ -194,7 +194,8 @@ pub enum ParseOp {
         into: SlotId,
     },
     /// If the slot has the value of a case, reads that many octets more as a big-endian number,
-    /// adds the case's constant, and stores the sum instead.
+    /// adds the case's constant, and stores the sum instead. Malformed if the slot's value is
+    /// above that of the last case (RFC 7252 §3.1: 15 is reserved).
     Extend {
         /// The slot.
         slot: SlotId,

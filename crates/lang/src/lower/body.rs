@@ -90,7 +90,7 @@ impl<'c, 'a> Body<'c, 'a> {
             terminator: draft.terminator.unwrap_or(Terminator::Fail),
             span: draft.span,
         };
-        let blocks = self.blocks.into_iter().map(block).collect();
+        let blocks = super::tidy::tidy(self.blocks.into_iter().map(block).collect());
         Handler { name, span, kind, registers: self.registers, blocks }
     }
 
@@ -154,6 +154,7 @@ impl<'c, 'a> Body<'c, 'a> {
             Ty::Int { low, high } => RegisterType::Int { low: *low, high: *high },
             Ty::Octets { max } => RegisterType::Octets { max: *max },
             Ty::View(message) => RegisterType::View(*message),
+            Ty::Unknown => RegisterType::Octets { max: 0 },
             Ty::List { .. } | Ty::Stream => return None,
         };
         Some(self.register(name, span, ty))
@@ -164,6 +165,7 @@ impl<'c, 'a> Body<'c, 'a> {
         if let Some(other) = self.scope.iter().find(|local| local.name.text == name.text) {
             let diagnostic = super::twice(name, other.name.span);
             self.context.report(diagnostic);
+            self.scope.retain(|local| local.name.text != name.text);
         }
         self.scope.push(Local { name: name.clone(), value, used: false });
     }
@@ -233,6 +235,13 @@ impl<'c, 'a> Body<'c, 'a> {
         self.go_on_in(present);
         let operand = Operand::Register(into);
         Some(Value { operand, ty: ty.clone(), optional: false, span })
+    }
+
+    /// Says that a value is of the wrong type, unless that follows from another error.
+    pub(super) fn wrong_type(&mut self, ty: &Ty, span: Span, message: String) {
+        if *ty != Ty::Unknown {
+            self.context.error(&codes::WRONG_TYPE, span, message);
+        }
     }
 
     pub(super) fn may_be_absent(&mut self, span: Span) {

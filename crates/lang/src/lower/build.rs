@@ -196,7 +196,7 @@ impl<'a> Body<'_, 'a> {
                 let (Ty::View(view), Operand::Register(register)) = (&value.ty, value.operand)
                 else {
                     let message = format!("this is {}, not a message", value.ty.name());
-                    self.context.error(&codes::WRONG_TYPE, expression.span, message);
+                    self.wrong_type(&value.ty, expression.span, message);
                     return None;
                 };
                 self.pass_on(*view, register, exchange, expression.span)
@@ -331,7 +331,8 @@ impl<'a> Body<'_, 'a> {
         }
         self.fill_private(message, exchange, &mut holes);
         for (slot, value) in defaults {
-            if !holes.iter().any(|hole| hole.slot == slot) {
+            let own = slots.get(slot.index()).is_some_and(|slot| !slot.scratch);
+            if own && !holes.iter().any(|hole| hole.slot == slot) {
                 let value = match value {
                     Constant::Int(value) => Operand::Int(value),
                     Constant::Octets(literal) => Operand::Literal(literal),
@@ -412,6 +413,7 @@ impl<'a> Body<'_, 'a> {
             // Octets pass as a stream of themselves.
             (Ty::Stream | Ty::Octets { .. }, Ty::Stream) => return true,
             (Ty::View(one), Ty::View(other)) if one == other => return true,
+            (Ty::Unknown, _) => return true,
             (from, into) => {
                 let message = format!("this is {}, and `{name}` is {}", from.name(), into.name());
                 self.context.error(&codes::WRONG_TYPE, span, message);

@@ -99,7 +99,7 @@ impl Body<'_, '_> {
         }
         let Some(slot_type) = ty.slot() else {
             let message = format!("{} matches no pattern", ty.name());
-            self.context.error(&codes::WRONG_TYPE, pattern.span, message);
+            self.wrong_type(ty, pattern.span, message);
             return None;
         };
         let module = *self.modules.first()?;
@@ -118,6 +118,7 @@ impl Body<'_, '_> {
         match (&left_value.ty, &right_value.ty, operator) {
             (Ty::Int { .. }, Ty::Int { .. }, _)
             | (Ty::Octets { .. }, Ty::Octets { .. }, Comparison::Equal) => {}
+            (Ty::Unknown, ..) | (_, Ty::Unknown, _) => return None,
             (left_type, right_type, _) => {
                 let message =
                     format!("{} and {} cannot be compared so", left_type.name(), right_type.name());

@@ -436,7 +436,8 @@ impl<'a> Lowering<'_, 'a> {
         self.items(items, &Place { optional: true, ..place.clone() });
         let end = self.here();
         self.lead(branch, end);
-        let slots = (first..self.slots.len()).map(SlotId::new).collect();
+        let own = |id: &SlotId| self.slot(*id).is_some_and(|slot| !slot.scratch);
+        let slots = (first..self.slots.len()).map(SlotId::new).filter(own).collect();
         self.step(ParseOp::Settle { slots }, span);
     }
 

@@ -10,6 +10,9 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::Span;
 
+/// What stands for a guard that is wrong.
+const NEVER: Guard = Guard::Any(Vec::new());
+
 /// The fields that a guard may name.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'s, 'a> {
@@ -27,7 +30,7 @@ impl Lowering<'_, '_> {
 }
 
 impl<'a> Context<'a> {
-    /// A guard over fields; `Always` where it is wrong, which is reported.
+    /// A guard over fields; where it is wrong, which is reported, one that never holds.
     pub(super) fn guard(&mut self, fields: Fields<'_, 'a>, condition: &Condition) -> Guard {
         match &condition.kind {
             ConditionKind::And(left, right) => {
@@ -38,11 +41,11 @@ impl<'a> Context<'a> {
             }
             ConditionKind::Not(inner) => Guard::Not(Box::new(self.guard(fields, inner))),
             ConditionKind::Is { value, patterns, not } => {
-                let guard = self.guard_is(fields, value, patterns).unwrap_or(Guard::Always);
+                let guard = self.guard_is(fields, value, patterns).unwrap_or(NEVER);
                 if *not { Guard::Not(Box::new(guard)) } else { guard }
             }
             ConditionKind::Compare { operator, left, right } => {
-                self.guard_compare(fields, *operator, left, right).unwrap_or(Guard::Always)
+                self.guard_compare(fields, *operator, left, right).unwrap_or(NEVER)
             }
         }
     }

@@ -15,6 +15,7 @@ mod scope;
 mod send;
 mod statement;
 mod test;
+mod tidy;
 mod value;
 
 use crate::codes;
@@ -72,7 +73,23 @@ pub(crate) fn lower(files: &[File]) -> (Option<Program>, Vec<Diagnostic>) {
     };
     context.layouts();
     let program = context.gateway();
-    (program, context.found)
+    (program, once(context.found))
+}
+
+/// Each finding once, and none that only follows from a missing limit.
+fn once(found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let unlimited = found.iter().any(|of| of.code == &codes::NO_LIMIT);
+    let mut kept: Vec<Diagnostic> = Vec::new();
+    for diagnostic in found {
+        let follows = unlimited && diagnostic.code == &codes::TOO_LONG;
+        let known = kept
+            .iter()
+            .any(|of| of.code == diagnostic.code && of.primary.span == diagnostic.primary.span);
+        if !follows && !known {
+            kept.push(diagnostic);
+        }
+    }
+    kept
 }
 
 impl<'a> World<'a> {

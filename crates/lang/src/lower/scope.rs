@@ -7,11 +7,22 @@ use gatewright_diagnostic::Span;
 /// The type of a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Ty {
-    Int { low: i64, high: i64 },
-    Octets { max: u32 },
-    List { columns: Vec<(String, ColumnType)>, max: u32 },
+    Int {
+        low: i64,
+        high: i64,
+    },
+    Octets {
+        max: u32,
+    },
+    List {
+        columns: Vec<(String, ColumnType)>,
+        max: u32,
+    },
     Stream,
     View(MessageId),
+    /// Not known, because something before was wrong; fits everywhere, so that one error stays
+    /// one.
+    Unknown,
 }
 
 impl Ty {
@@ -41,7 +52,7 @@ impl Ty {
                 Some(SlotType::List { columns: columns.clone(), max: *max })
             }
             Self::Stream => Some(SlotType::Stream),
-            Self::View(_) => None,
+            Self::View(_) | Self::Unknown => None,
         }
     }
 
@@ -52,6 +63,7 @@ impl Ty {
             Self::List { .. } => "a list",
             Self::Stream => "a stream",
             Self::View(_) => "a message",
+            Self::Unknown => "unknown",
         }
     }
 }

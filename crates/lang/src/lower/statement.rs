@@ -94,7 +94,7 @@ impl<'a> Body<'_, 'a> {
                 .and_then(|to| self.env.roles.iter().find(|role| role.name == to.text)?.response),
             _ => None,
         };
-        let ty = view.map_or(Ty::Octets { max: 0 }, Ty::View);
+        let ty = view.map_or(Ty::Unknown, Ty::View);
         let Some(register) = self.register_for(&name.text, &ty, name.span) else { return };
         let operand = Operand::Register(register);
         let value = Value { operand, ty, optional: false, span: name.span };
@@ -198,7 +198,7 @@ impl<'a> Body<'_, 'a> {
         let value = self.set_value(list)?;
         let Ty::List { columns, .. } = &value.ty else {
             let message = format!("this is {}, not a list", value.ty.name());
-            self.context.error(&codes::WRONG_TYPE, list.span, message);
+            self.wrong_type(&value.ty, list.span, message);
             return None;
         };
         let [(_, column)] = columns.as_slice() else {
@@ -320,12 +320,6 @@ impl<'a> Body<'_, 'a> {
     /// A definition stands for its statements.
     fn inline(&mut self, call: &Call) {
         let Some(definition) = self.definition(call) else { return };
-        if self.inlining.contains(&definition.name.text.as_str()) {
-            let message = format!("`{}` uses itself", definition.name.text);
-            self.context.error(&codes::RECURSION, call.span, message);
-            self.leave(Terminator::Fail, call.span);
-            return;
-        }
         let returns = self.view_of(&definition.returns);
         let wanted = self
             .purpose
@@ -340,6 +334,12 @@ impl<'a> Body<'_, 'a> {
             self.leave(Terminator::Fail, call.span);
             return;
         };
+        if self.inlining.contains(&definition.name.text.as_str()) {
+            let message = format!("`{}` uses itself", definition.name.text);
+            self.context.error(&codes::RECURSION, call.span, message);
+            self.leave(Terminator::Fail, call.span);
+            return;
+        }
         self.env.use_definition(&definition.name.text);
         self.inlining.push(&definition.name.text);
         let before = self.context.found.len();

@@ -74,7 +74,7 @@ impl Body<'_, '_> {
             Ty::Octets { max } => Some((value.operand, max)),
             other => {
                 let message = format!("this is {}, not octets", other.name());
-                self.context.error(&codes::WRONG_TYPE, expression.span, message);
+                self.wrong_type(&other, expression.span, message);
                 None
             }
         }
@@ -86,7 +86,7 @@ impl Body<'_, '_> {
             Ty::Int { low, high } => Some((value.operand, low, high)),
             other => {
                 let message = format!("this is {}, not a number", other.name());
-                self.context.error(&codes::WRONG_TYPE, expression.span, message);
+                self.wrong_type(&other, expression.span, message);
                 None
             }
         }
@@ -121,7 +121,7 @@ impl Body<'_, '_> {
                         }
                         other => {
                             let message = format!("{} cannot stand in a text", other.name());
-                            self.context.error(&codes::WRONG_TYPE, hole.span, message);
+                            self.wrong_type(&other, hole.span, message);
                             return None;
                         }
                     }
@@ -211,7 +211,7 @@ impl Body<'_, '_> {
     ) -> Option<Value> {
         let (Ty::View(message), Operand::Register(view)) = (&base.ty, base.operand) else {
             let message = format!("`{}` is {} and has no fields", base_name.text, base.ty.name());
-            self.context.error(&codes::WRONG_TYPE, base_name.span, message);
+            self.wrong_type(&base.ty, base_name.span, message);
             return None;
         };
         let message = self.context.message(*message)?;
@@ -259,8 +259,12 @@ impl Body<'_, '_> {
     }
 
     fn session_value(&mut self, name: &Name, span: Span) -> Option<Value> {
+        let named = |slot: &crate::ir::Slot| slot.name == name.text;
+        let session = self.env.session.as_ref();
+        if let Some(index) = session.and_then(|session| session.slots.iter().position(named)) {
+            self.env.read_session(SlotId::new(index));
+        }
         let (slot, ty) = self.session_slot(name)?;
-        self.env.read_session(slot);
         let operand = Operand::Session(slot);
         let list = matches!(ty, Ty::List { .. });
         let optional = !list && !self.flow.facts.contains(&operand);
@@ -274,7 +278,7 @@ impl Body<'_, '_> {
         let list = self.value(of)?;
         let Ty::List { columns, .. } = &list.ty else {
             let message = format!("this is {}, not a list", list.ty.name());
-            self.context.error(&codes::WRONG_TYPE, of.span, message);
+            self.wrong_type(&list.ty, of.span, message);
             return None;
         };
         if low < 1 {
@@ -294,7 +298,7 @@ impl Body<'_, '_> {
         let value = self.set_value(of)?;
         let (Ty::Octets { max } | Ty::List { max, .. }) = value.ty else {
             let message = format!("{} has no size", value.ty.name());
-            self.context.error(&codes::WRONG_TYPE, of.span, message);
+            self.wrong_type(&value.ty, of.span, message);
             return None;
         };
         let high = i64::from(max);

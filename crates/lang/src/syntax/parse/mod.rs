@@ -141,8 +141,19 @@ impl Parser<'_> {
         self.found.push(Diagnostic::error(code, span, message));
     }
 
+    fn is_unclosed(&self, token: Token) -> bool {
+        let text = self.text_of(token);
+        let quoted = matches!(token.kind, Kind::Text | Kind::Hex);
+        quoted && (text.len() < 2 || !text.ends_with('"') || text == "x\"")
+    }
+
     fn unexpected(&mut self, wanted: &str) {
         let token = self.peek();
+        // An unclosed text has swallowed what is missed here, and was reported.
+        let before = self.tokens.get(self.at.wrapping_sub(1)).copied();
+        if before.is_some_and(|before| self.is_unclosed(before)) {
+            return;
+        }
         let found = match token.kind {
             Kind::End => "the end of the text".to_owned(),
             _ => format!("`{}`", self.text_of(token)),
@@ -156,7 +167,8 @@ impl Parser<'_> {
     /// Offers a word instead of the current one, in the last finding.
     fn suggest(&mut self, near: Option<String>) {
         let span = self.peek().span;
-        if let (Some(near), Some(last)) = (near, self.found.pop()) {
+        let Some(near) = near else { return };
+        if let Some(last) = self.found.pop_if(|last| last.primary.span == span) {
             let message = format!("write `{near}`");
             self.found.push(last.fix(span, near, &message));
         }

@@ -1,0 +1,92 @@
+//! No text makes the compiler panic or take long.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::{compile, listing};
+use proptest::prelude::*;
+use std::path::Path;
+
+/// Compiles, and renders what was found: places must lie within the text.
+fn run(text: &str) {
+    let mut sources = Sources::of("text.gate", text);
+    let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/import");
+        Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
+    });
+    for found in &compiled.diagnostics {
+        found.render(&sources, false);
+    }
+    if let Some(program) = &compiled.program {
+        listing(program);
+    }
+}
+
+fn corpus() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["tests/cases/accept", "tests/cases/reject", "../../examples/gateways"];
+    let mut texts = Vec::new();
+    for folder in folders {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "gate") {
+                texts.push(std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts.sort();
+    texts
+}
+
+#[test]
+fn a_text_that_is_cut_anywhere_is_answered() {
+    for text in corpus().iter().filter(|text| text.len() < 700) {
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            run(&text[..cut]);
+        }
+    }
+}
+
+#[test]
+fn deep_nesting_is_answered() {
+    for unit in ["(", "{", "let a = (", "not ", "if x is 1 { ", "\"{\"{", "- "] {
+        run(&format!("gateway g {{ on a(b) {{ {}", unit.repeat(3_000)));
+        run(&format!("message m {{ view v = {}", unit.repeat(3_000)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_text_is_answered(text in "\\PC{0,300}") {
+        run(&text);
+    }
+
+    /// Words of the language in any order come further than characters do.
+    #[test]
+    fn any_words_are_answered(pick in prop::collection::vec(any::<prop::sample::Index>(), 0..200)) {
+        let corpus = corpus();
+        let words: Vec<&str> =
+            corpus.iter().flat_map(|text| text.split_inclusive([' ', '\n', '('])).collect();
+        let text: String = pick.iter().map(|index| *index.get(&words)).collect();
+        run(&text);
+    }
+
+    /// One line taken out of a program that is fine.
+    #[test]
+    fn any_missing_line_is_answered(which in any::<prop::sample::Index>(), line: prop::sample::Index) {
+        let corpus = corpus();
+        let text = which.get(&corpus);
+        let lines: Vec<&str> = text.lines().collect();
+        let gone = line.index(lines.len().max(1));
+        let kept: Vec<&str> =
+            lines.iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, line)| *line).collect();
+        run(&kept.join("\n"));
+    }
+}

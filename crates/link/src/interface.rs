@@ -59,6 +59,17 @@ impl Interface {
         }
     }
 
+    /// Sets its MTU.
+    pub(crate) fn set_mtu(&self, mtu: usize) -> Answer<()> {
+        let mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
+        socket::set_mtu(self.socket.as_fd(), &self.name, mtu)
+    }
+
+    /// Takes it up.
+    pub(crate) fn set_up(&self) -> Answer<()> {
+        socket::set_up(self.socket.as_fd(), &self.name)
+    }
+
     /// The name of its driver, empty if it tells none.
     pub(crate) fn driver(&self) -> String {
         const GET_DRIVER_INFO: u32 = 3;

@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | AF_XDP | [`Opener`] | once each way, or never (zero-copy drivers) |
 //! | packet socket | [`Opener`] | once each way |
+//! | TAP, TUN | [`Opener::open_tap`] | once each way |
 //! | capture files | [`pcapng::CaptureLink`] | once each way |
 //! | port of a memory segment | [`MemoryLink`] | once each way |
 //!
@@ -17,7 +18,7 @@
 //! at the latest when the frame is transmitted. No peer is ever reconfigured.
 //!
 //! All calls of a link come from the thread that owns its pool. None of them blocks, allocates
-//! after start, or calls the kernel once per packet.
+//! after start, or calls the kernel once per packet; TAP and TUN must do the last.
 
 mod bpf;
 mod exclusive;
@@ -29,10 +30,11 @@ pub mod pcapng;
 mod ring;
 mod socket;
 mod super_frame;
+mod tap;
 mod xdp;
 
 pub use memory::{MemoryLink, SharedSegment};
-pub use open::{Backend, LinkConfig, OpenError, Opener};
+pub use open::{Backend, LinkConfig, OpenError, Opener, TapConfig};
 
 pub use gatewright_wire::partial::Framing;
 
@@ -85,6 +87,10 @@ pub enum Mode {
     XdpGeneric,
     /// A packet socket with a receive ring that is shared with the kernel.
     PacketSocket,
+    /// A TAP device: the kernel is the host at the other end of the cable.
+    Tap,
+    /// A TUN device: as TAP, without a link layer.
+    Tun,
     /// Capture files.
     CaptureFile,
     /// A port of a medium in memory.
@@ -98,6 +104,8 @@ impl fmt::Display for Mode {
             Self::XdpCopy => "AF_XDP native, copy",
             Self::XdpGeneric => "AF_XDP generic",
             Self::PacketSocket => "packet socket",
+            Self::Tap => "TAP",
+            Self::Tun => "TUN",
             Self::CaptureFile => "capture file",
             Self::Memory => "memory",
         })

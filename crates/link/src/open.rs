@@ -3,9 +3,11 @@
 use crate::exclusive::KernelSilenced;
 use crate::interface::Interface;
 use crate::packet_socket::{Options, PacketSocket};
+use crate::tap::{self, Device, Tap};
 use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
 use gatewright_packet::{LinkIndex, Pool};
+use gatewright_wire::MacAddress;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -64,6 +66,21 @@ impl LinkConfig {
             ring_slots: RING_SLOTS,
         }
     }
+}
+
+/// A TAP or TUN interface that is to be made, with a link as its other end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TapConfig {
+    /// The link's index in the gateway, stamped on what it receives.
+    pub index: LinkIndex,
+    /// The name of the interface; the kernel replaces `%d` in it by a number.
+    pub interface: String,
+    /// Ethernet for TAP, IP for TUN.
+    pub framing: Framing,
+    /// Octets of a packet without its link-layer header, at the most.
+    pub mtu: usize,
+    /// The kernel's end is taken up, too. Addresses are given to it by whoever wants them.
+    pub up: bool,
 }
 
 /// Why a link cannot be opened.
@@ -228,6 +245,56 @@ impl Opener {
         };
         let info = LinkInfo { why: format!("not AF_XDP: {reason}"), ..info };
         self.open_packet_socket(config, info, interface)
+    }
+
+    /// Makes a TAP or TUN interface, of which the link is the other end.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names what is missing.
+    pub fn open_tap(&self, config: &TapConfig) -> Result<Box<dyn Link>, OpenError> {
+        const CAPABILITY: &str = "CAP_NET_ADMIN";
+        let device = Device::new(&config.interface, config.framing).map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                return OpenError::NoDevice { name: tap::DEVICE.to_owned() };
+            }
+            OpenError::system(&config.interface, "make a TAP or TUN device", CAPABILITY, source)
+        })?;
+        let name = device.name.clone();
+        let set = |source| OpenError::system(&name, "set the MTU", CAPABILITY, source);
+        let interface = Interface::find(&name).map_err(set)?;
+        interface.set_mtu(config.mtu).map_err(set)?;
+        if config.up {
+            let set = |source| OpenError::system(&name, "take up", CAPABILITY, source);
+            interface.set_up().map_err(set)?;
+        }
+        let (mtu, found) = (config.mtu, self.pool.packet_len_max());
+        let needed = mtu + HEADER_LEN_MAX;
+        if needed > found {
+            return Err(OpenError::Chunk { name, mtu, needed, found });
+        }
+        // The kernel's end has an address of its own; ours differs in one bit.
+        let mac = interface
+            .mac()
+            .ok()
+            .flatten()
+            .map(|MacAddress([a, b, c, d, e, f])| MacAddress([a, b, c, d, e, f ^ 1]));
+        let info = LinkInfo {
+            name,
+            mode: match config.framing {
+                Framing::Ethernet => Mode::Tap,
+                Framing::Ip => Mode::Tun,
+            },
+            why: "as configured".to_owned(),
+            framing: config.framing,
+            mac,
+            mtu,
+            partial_checksums: true,
+            exclusive: Exclusive::Ours,
+            driver: interface.driver(),
+            kernel_index: interface.index,
+        };
+        Ok(Box::new(Tap::new(info, config.index, interface, device, Rc::clone(&self.pool))))
     }
 
     /// What the interface says about itself.

@@ -9,10 +9,9 @@ use crate::exclusive::KernelSilenced;
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
 use crate::socket::{self, Burst};
-use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio};
+use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
-use gatewright_wire::partial;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -279,22 +278,9 @@ impl Taker<'_> {
             packet.append(piece).ok()?;
         }
         if let Some(checksum) = virtio.checksum {
-            self.note_checksum(&mut packet, checksum);
+            note_checksum(&mut packet, Framing::Ethernet, checksum, self.counters);
         }
         Some(packet)
-    }
-
-    /// Marks a partial checksum if it is one that layers understand (TCP or UDP), and completes it
-    /// now if not: the kernel says where it is, also inside a tunnel.
-    fn note_checksum(&mut self, packet: &mut Packet, (start, field): (usize, usize)) {
-        let known = partial::pseudo_header(packet.octets(), Framing::Ethernet);
-        if known.is_some_and(|(known_field, _)| known_field == field) {
-            packet.meta_mut().checksum = Checksum::Partial;
-        } else if partial::complete_at(packet.octets_mut(), start, field) {
-            self.counters.completed += 1;
-        } else {
-            self.counters.receive_malformed += 1;
-        }
     }
 }
 

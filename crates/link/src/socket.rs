@@ -158,6 +158,51 @@ fn ifreq(name: &str) -> io::Result<libc::ifreq> {
     Ok(asked)
 }
 
+/// Gives a file of the TUN device the interface `name`; the name that it has then.
+pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Result<String> {
+    let mut asked = ifreq(name)?;
+    asked.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
+    // SAFETY: the request reads and writes one `ifreq`.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut asked) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = asked.ifr_name.iter().take_while(|&&octet| octet != 0);
+    Ok(name.map(|&octet| char::from(octet.cast_unsigned())).collect())
+}
+
+/// Says what the kernel may leave to us on a TUN device.
+pub(crate) fn tun_offload(fd: BorrowedFd<'_>, features: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the argument is a number.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, features) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sets the MTU of an interface.
+pub(crate) fn set_mtu(fd: BorrowedFd<'_>, name: &str, mtu: i32) -> io::Result<()> {
+    let mut asked = ifreq(name)?;
+    asked.ifr_ifru.ifru_mtu = mtu;
+    // SAFETY: the request reads one `ifreq`.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFMTU as _, &raw mut asked) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Takes an interface up.
+pub(crate) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let [one, two, ..] = request(fd, name, libc::SIOCGIFFLAGS)?;
+    let mut asked = ifreq(name)?;
+    let up = i16::try_from(libc::IFF_UP).unwrap_or_default();
+    asked.ifr_ifru.ifru_flags = i16::from_ne_bytes([one, two]) | up;
+    // SAFETY: the request reads one `ifreq`.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut asked) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Receives one message into `buffer`, without waiting; its octets.
 pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `buffer.len()` octets into it.

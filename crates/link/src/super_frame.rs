@@ -5,8 +5,8 @@
 //! Either way up to 64 KiB arrive at once, with a virtio header that says how to cut
 //! (virtio 1.2 §5.1.6).
 
-use crate::Framing;
-use gatewright_packet::Packet;
+use crate::{Framing, LinkCounters};
+use gatewright_packet::{Checksum, Packet};
 use gatewright_wire::{checksum, partial};
 
 /// Octets of the header in front of each frame of a packet socket or TAP device.
@@ -59,6 +59,24 @@ impl Virtio {
             checksum: (flags & NEEDS_CHECKSUM != 0).then_some((start, start + offset)),
             cut: protocol.map(|protocol| Cut { protocol, payload }),
         }
+    }
+}
+
+/// Marks a partial checksum if it is one that layers understand (TCP or UDP), and completes it now
+/// if not: the kernel says where it is, also inside a tunnel.
+pub(crate) fn note_checksum(
+    packet: &mut Packet,
+    framing: Framing,
+    (start, field): (usize, usize),
+    counters: &mut LinkCounters,
+) {
+    let known = partial::pseudo_header(packet.octets(), framing);
+    if known.is_some_and(|(known_field, _)| known_field == field) {
+        packet.meta_mut().checksum = Checksum::Partial;
+    } else if partial::complete_at(packet.octets_mut(), start, field) {
+        counters.completed += 1;
+    } else {
+        counters.receive_malformed += 1;
     }
 }
 

@@ -1,0 +1,160 @@
+//! TAP and TUN: an interface of the kernel whose other end is this link.
+//!
+//! The kernel is the peer here, as if it were a host on a cable. It is promised that we fill in
+//! checksums, but not that we cut super-frames, so it sends none. The interface goes when the link
+//! is closed. The device gives and takes one frame a call: of all links this is the only one that
+//! calls the kernel once per frame.
+
+use crate::interface::Interface;
+use crate::super_frame::{VIRTIO_LEN, Virtio, note_checksum};
+use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, socket};
+use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The device by which such interfaces are made.
+pub(crate) const DEVICE: &str = "/dev/net/tun";
+
+/// Octets of an Ethernet header with two tags.
+const HEADER_LEN_MAX: usize = 22;
+
+/// A TAP or TUN device that has an interface.
+pub(crate) struct Device {
+    file: File,
+    /// The interface's name, perhaps chosen by the kernel.
+    pub(crate) name: String,
+}
+
+impl Device {
+    /// Makes the interface `name`; `%d` in it is replaced by the kernel.
+    pub(crate) fn new(name: &str, framing: Framing) -> io::Result<Self> {
+        // linux/if_tun.h: only the peer's checksums are left to us.
+        const TUN_F_CSUM: libc::c_ulong = 1;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(DEVICE)?;
+        let kind = match framing {
+            Framing::Ethernet => libc::IFF_TAP,
+            Framing::Ip => libc::IFF_TUN,
+        };
+        let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        let name = socket::tun_attach(file.as_fd(), name, flags)?;
+        socket::tun_offload(file.as_fd(), TUN_F_CSUM)?;
+        Ok(Self { file, name })
+    }
+}
+
+/// The link over a TAP or TUN device.
+pub(crate) struct Tap {
+    info: LinkInfo,
+    index: LinkIndex,
+    interface: Interface,
+    device: Device,
+    pool: Rc<Pool>,
+    counters: LinkCounters,
+}
+
+impl Tap {
+    pub(crate) fn new(
+        info: LinkInfo,
+        index: LinkIndex,
+        interface: Interface,
+        device: Device,
+        pool: Rc<Pool>,
+    ) -> Self {
+        Self { info, index, interface, device, pool, counters: LinkCounters::default() }
+    }
+}
+
+impl Link for Tap {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        while batch.room() > 0 {
+            let Some(mut packet) = self.pool.packet() else {
+                self.counters.receive_no_packet += 1;
+                break;
+            };
+            let room = self.info.mtu + HEADER_LEN_MAX;
+            // The link was opened only because such a frame fits.
+            let Ok(octets) = packet.extend_back(room) else { break };
+            let mut header = [0; VIRTIO_LEN];
+            let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(octets)];
+            let read = match self.device.file.read_vectored(parts) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Nothing more, or the device has gone, which `state` tells.
+                Err(_) => break,
+            };
+            let Some(len) = read.checked_sub(VIRTIO_LEN).filter(|&len| len > 0) else {
+                self.counters.receive_malformed += 1;
+                continue;
+            };
+            packet.truncate(len);
+            let virtio = Virtio::parse(header, 0);
+            if virtio.cut.is_some() {
+                self.counters.receive_malformed += 1;
+                continue;
+            }
+            if let Some(place) = virtio.checksum {
+                note_checksum(&mut packet, self.info.framing, place, &mut self.counters);
+            }
+            packet.set_received_ns(nanos(now));
+            packet.meta_mut().ingress = self.index;
+            self.counters.partial += u64::from(packet.meta().checksum == Checksum::Partial);
+            self.counters.received += 1;
+            self.counters.received_octets += packet.len() as u64;
+            // The loop's condition left room for it.
+            let _ = batch.push(packet);
+        }
+        batch.len() - before
+    }
+
+    fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
+        let len_max = self.info.mtu + HEADER_LEN_MAX;
+        for mut packet in batch.drain() {
+            if !(1..=len_max).contains(&packet.len()) {
+                self.counters.transmit_length += 1;
+                continue;
+            }
+            complete(&mut packet, self.info.framing, &mut self.counters);
+            let parts = [IoSlice::new(&[0; VIRTIO_LEN]), IoSlice::new(packet.octets())];
+            match self.device.file.write_vectored(&parts) {
+                Ok(written) => {
+                    debug_assert_eq!(written, VIRTIO_LEN + packet.len(), "a frame is all or none");
+                    self.counters.sent += 1;
+                    self.counters.sent_octets += packet.len() as u64;
+                }
+                Err(error) => match error.raw_os_error() {
+                    // The interface is down (EIO), or has gone (EBADFD).
+                    Some(libc::EIO | libc::EBADFD | libc::ENETDOWN) => {
+                        self.counters.transmit_down += 1;
+                    }
+                    Some(libc::EINVAL) => self.counters.transmit_length += 1,
+                    _ => self.counters.transmit_full += 1,
+                },
+            }
+        }
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        self.counters
+    }
+
+    fn state(&mut self) -> LinkState {
+        self.interface.state()
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.file.as_fd())
+    }
+}

@@ -1,0 +1,147 @@
+//! TAP and TUN links between two kernels: a forwarder that hands each frame on untouched.
+//!
+//! A test that lacks its rights or programs is shown as ignored, with what is missing.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_link::{Framing, Link, LinkCounters, LinkState, Mode, OpenError, Opener, TapConfig};
+use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
+use gatewright_testbed::{Interface, Namespace, Needs, Transport};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::{ExitCode, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let trials = vec![
+        trial("kernels_talk_over_tap", || talk(Framing::Ethernet)),
+        trial("kernels_talk_over_tun", || talk(Framing::Ip)),
+        trial("the_interface_goes_with_the_link", goes),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: &str, test: fn() -> Result<(), Failed>) -> Trial {
+    match Needs::new().namespaces().program("ping").program("iperf3").missing() {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), test).with_ignored_flag(true)
+        }
+    }
+}
+
+fn config(number: u16, framing: Framing) -> TapConfig {
+    let interface = format!("t{number}");
+    TapConfig { index: LinkIndex(number), interface, framing, mtu: 1500, up: true }
+}
+
+fn talk(framing: Framing) -> Result<(), Failed> {
+    let [left, right] = [Namespace::new()?, Namespace::new()?];
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ready, opened) = channel();
+    let stopped = Arc::clone(&stop);
+    let thread =
+        left.run(move || std::thread::spawn(move || forward(framing, &stopped, &ready)))?;
+    opened.recv()??;
+    left.ip(&["link", "set", "t1", "netns", &right.path()])?;
+    let hosts = [(&left, "t0", 1), (&right, "t1", 2)];
+    for (host, name, number) in hosts {
+        let interface = Interface::existing(host, name);
+        interface.up()?;
+        interface.add_address(&format!("192.0.2.{number}/24"))?;
+        interface.add_address(&format!("2001:db8::{number}/64"))?;
+    }
+    for address in ["192.0.2.2", "2001:db8::2"] {
+        left.command("ping")
+            .args(["-c", "2", "-i", "0.01", "-W", "2", "-s", "4000", address])
+            .run()?;
+        for kind in [&[][..], &["-u", "-b", "50M", "-l", "1200"], &["-R"]] {
+            let server =
+                right.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
+            assert!(right.wait_listening(Transport::Tcp, 5201, LIMIT)?);
+            let arguments = [&["-c", address, "-t", "1", "-f", "m"], kind].concat();
+            let said = left.command("iperf3").args(arguments).run()?;
+            let summary = said.lines().rfind(|line| line.contains("receiver")).unwrap_or_default();
+            eprintln!("{framing:?} {address} {kind:?}: {summary}");
+            assert!(!summary.contains(" 0.00 Mbits/sec"), "{said}");
+            server.wait()?;
+        }
+    }
+    for (host, ..) in hosts {
+        for name in ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors"] {
+            assert_eq!(host.counter(name)?, 0, "{name}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let counters = thread.join().map_err(|_| "the forwarder failed")?;
+    assert!(counters.iter().all(|link| link.partial > 0 && link.received > 100), "{counters:?}");
+    Ok(())
+}
+
+fn forward(
+    framing: Framing,
+    stop: &AtomicBool,
+    ready: &Sender<Result<(), OpenError>>,
+) -> [LinkCounters; 2] {
+    let opener = Opener::new(Rc::new(Pool::new(512, CHUNK_SIZE).unwrap()));
+    let open = |number| opener.open_tap(&config(number, framing));
+    let (mut left, mut right) = match (open(0), open(1)) {
+        (Ok(left), Ok(right)) => (left, right),
+        (Err(error), _) | (_, Err(error)) => {
+            ready.send(Err(error)).unwrap();
+            return [LinkCounters::default(); 2];
+        }
+    };
+    ready.send(Ok(())).unwrap();
+    let (start, mut batch) = (Instant::now(), Batch::default());
+    while !stop.load(Ordering::Relaxed) {
+        let mut pass = |from: &mut dyn Link, to: &mut dyn Link| {
+            let received = from.receive(start.elapsed(), &mut batch);
+            to.transmit(start.elapsed(), &mut batch);
+            received
+        };
+        if pass(&mut *left, &mut *right) + pass(&mut *right, &mut *left) == 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+    [left.counters(), right.counters()]
+}
+
+fn goes() -> Result<(), Failed> {
+    let namespace = Namespace::new()?;
+    namespace.run(|| -> Result<(), Failed> {
+        let opener = Opener::new(Rc::new(Pool::new(64, CHUNK_SIZE)?));
+        let there = |name: &str| namespace.ip(&["link", "show", "dev", name]).is_ok();
+        let any = TapConfig { interface: "gw%d".to_owned(), ..config(0, Framing::Ethernet) };
+        let mut link = opener.open_tap(&any)?;
+        assert_eq!((link.info().name.as_str(), link.info().mode), ("gw0", Mode::Tap));
+        assert_eq!(link.state(), LinkState::Up);
+        let kernel = Interface::existing(&namespace, "gw0").mac()?;
+        assert_ne!(link.info().mac.unwrap().to_string(), kernel);
+        assert!(there("gw0"));
+        let twice = TapConfig { interface: "gw0".to_owned(), ..any.clone() };
+        assert!(opener.open_tap(&twice).is_err(), "one link an interface");
+        namespace.ip(&["link", "delete", "gw0"])?;
+        assert_eq!(link.state(), LinkState::Gone);
+        assert_eq!(link.receive(Duration::ZERO, &mut Batch::default()), 0);
+        drop(link);
+        drop(opener.open_tap(&twice)?);
+        assert!(!there("gw0"));
+        let large = TapConfig { mtu: 9000, ..any };
+        let error = opener.open_tap(&large).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::Chunk { needed: 9022, .. }), "{error}");
+        Ok(())
+    })?
+}

@@ -16,6 +16,9 @@ const FIELDS_MAX: usize = 512;
 /// Octets of the fixed part, at most: an IP packet holds no more.
 const OCTETS_MAX: u32 = 65_535;
 
+/// Bits of a constant field, at most: every language has such numbers.
+const CONSTANT_BITS_MAX: u32 = 64;
+
 /// A length is computed from fields of at most this many bits.
 const LENGTH_BITS_MAX: u32 = 32;
 
@@ -240,6 +243,11 @@ fn misfit(field: &Field) -> Option<String> {
     };
     if *width == 0 {
         return Some(format!("`{name}` has no bits"));
+    }
+    if matches!(role, Role::Constant(_)) && *width > CONSTANT_BITS_MAX {
+        return Some(format!(
+            "the constant `{name}` has {width} bits, {CONSTANT_BITS_MAX} at most"
+        ));
     }
     if let Role::Constant(value) = role
         && *width < NUMBER_BITS_MAX

@@ -64,7 +64,7 @@ codes! {
 
     WRONG_WIDTH 12 "the width does not fit"
     "An IPv4 address is 32 bits wide, an IPv6 address 128, a MAC address 48; octets begin and end at \
-    octets; a number has at most 128 bits; a constant must fit its field."
+    octets; a number has at most 128 bits, a constant 64; a constant must fit its field."
 
     NO_NAME 13 "a field without a name"
     "Each field needs a name, or `Reserved`, or its constant bits: an accessor is named after it."

@@ -28,19 +28,24 @@
 mod annotation;
 mod art;
 mod assemble;
+mod c;
 pub mod codes;
 mod draw;
 mod expression;
 mod grid;
+mod java;
 mod layout;
 mod names;
+mod pieces;
 mod rust;
 mod text;
 
+pub use c::c;
 pub use draw::draw;
 pub use expression::{Expression, Operator};
+pub use java::java;
 pub use layout::{Field, Kind, Layout, NUMBER_BITS_MAX, ROW_BITS, Role, Variable};
-pub use rust::rust;
+pub use rust::{RUST_SUPPORT, rust};
 
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 

@@ -3,6 +3,7 @@
 use crate::{
     expression::{Expression, Operator},
     layout::{Field, Kind, Layout, Role, Variable},
+    pieces::{Piece, constant, octets_of, ones, pieces},
 };
 use std::fmt::Write;
 
@@ -35,8 +36,7 @@ struct Emitter<'a> {
 }
 
 /// Casts are exact here: each is between widths that the layout has fixed.
-const ALLOW: &str =
-    "#[allow(clippy::all, clippy::pedantic, clippy::restriction, reason = \"generated\")]";
+const ALLOW: &str = "#[allow(unused_parens, clippy::all, clippy::pedantic, clippy::restriction, reason = \"generated\")]";
 
 impl Emitter<'_> {
     /// Fields with a getter.
@@ -74,11 +74,11 @@ impl Emitter<'_> {
         }
         out.push_str("];\n\n");
         for (field, value) in self.constants() {
-            let (constant, ty) = (field.name.to_uppercase(), number_type(field.width));
+            let (name, ty) = (constant(&field.name), number_type(field.width));
             let value = if ty == "bool" { (value != 0).to_string() } else { format!("{value:#x}") };
             let _ = write!(
                 out,
-                "/// The only value of [`{}`](Self::{}).\npub const {constant}: {ty} = {value};\n\n",
+                "/// The only value of [`{}`](Self::{}).\npub const {name}: {ty} = {value};\n\n",
                 field.name,
                 method(&field.name)
             );
@@ -131,11 +131,11 @@ impl Emitter<'_> {
     fn has_constants(&self) -> String {
         let checks: Vec<String> = (self.constants())
             .map(|(field, _)| {
-                let (method, constant) = (method(&field.name), field.name.to_uppercase());
+                let (method, name) = (method(&field.name), constant(&field.name));
                 if matches!(field.kind, Kind::Newtype(_)) {
-                    format!("self.{method}().0 == Self::{constant}")
+                    format!("self.{method}().0 == Self::{name}")
                 } else {
-                    format!("self.{method}() == Self::{constant}")
+                    format!("self.{method}() == Self::{name}")
                 }
             })
             .collect();
@@ -317,7 +317,7 @@ impl Emitter<'_> {
                 "/// Writes the constant fields.\npub const fn set_constants(&mut self) {\n",
             );
             for (field, _) in self.constants() {
-                let constant = field.name.to_uppercase();
+                let constant = constant(&field.name);
                 let _ = write!(
                     out,
                     "let constant = {}::{constant};\n{}",
@@ -379,17 +379,6 @@ impl Emitter<'_> {
     }
 }
 
-/// First octet and number of octets that hold some bit of the field.
-pub(crate) fn octets_of(field: &Field) -> (u32, u32) {
-    let first = field.offset / 8;
-    (first, (field.offset + field.width).div_ceil(8) - first)
-}
-
-/// So many ones.
-pub(crate) fn ones(width: u32) -> u128 {
-    u128::MAX.checked_shr(128_u32.saturating_sub(width)).unwrap_or(0)
-}
-
 /// The smallest type that holds so many bits.
 fn number_type(width: u32) -> String {
     if width == 1 { "bool".to_owned() } else { format!("u{}", width.next_power_of_two().max(8)) }
@@ -410,18 +399,14 @@ fn store(field: &Field, value: &str) -> String {
              {{ *slot = {octets}; }}\n"
         );
     }
-    let end = field.offset + field.width;
     let mut out = String::new();
-    for at in first..first + count {
-        let (low, high) = (field.offset.max(at * 8), end.min(at * 8 + 8));
-        let (down, up, bits) = (end - high, at * 8 + 8 - high, high - low);
-        let shifted = if down == 0 { value.to_owned() } else { format!("({value} >> {down})") };
+    for Piece { octet: at, below, up, mask } in pieces(field) {
+        let shifted = if below == 0 { value.to_owned() } else { format!("({value} >> {below})") };
         let octet = format!("({shifted} as u8)");
-        let _ = if bits == 8 {
+        let placed = if up == 0 { octet.clone() } else { format!("({octet} << {up})") };
+        let _ = if mask == u8::MAX {
             writeln!(out, "self.0[{at}] = {octet};")
         } else {
-            let mask = ones(bits) << up;
-            let placed = if up == 0 { octet } else { format!("({octet} << {up})") };
             writeln!(
                 out,
                 "self.0[{at}] = (self.0[{at}] & !{mask:#04x}) | ({placed} & {mask:#04x});"
@@ -432,7 +417,7 @@ fn store(field: &Field, value: &str) -> String {
 }
 
 /// `Bits 4 to 7 of the header`, for a doc comment.
-fn place(field: &Field) -> String {
+pub(crate) fn place(field: &Field) -> String {
     let Field { offset, width, .. } = field;
     if *width == 1 {
         format!("Bit {offset} of the header")
@@ -516,3 +501,30 @@ fn identifier(name: &str) -> String {
     ];
     if KEYWORDS.contains(&name) { format!("{name}_") } else { name.to_owned() }
 }
+
+/// What [`rust`] needs where there is no `gatewright-wire`: a module with the types it names.
+pub const RUST_SUPPORT: &str = r"
+/// Octets end before what they should hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Truncated {
+    /// Octets that are needed.
+    pub needed: usize,
+    /// Octets that are there.
+    pub found: usize,
+}
+
+/// Where a field stands in its header.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Field {
+    /// Its name, as the getter's.
+    pub name: &'static str,
+    /// Bits before it.
+    pub offset: u32,
+    /// Bits of it.
+    pub width: u32,
+}
+
+/// A 48-bit link-layer address.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct MacAddress(pub [u8; 6]);
+";

@@ -6,112 +6,11 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_diagram::{
-    Expression, Field, Kind, Layout, Operator, Role, Variable, draw, read_art,
-};
-use proptest::{prelude::*, sample::select};
-use std::collections::HashSet;
+mod layouts;
 
-/// Name, width, role and kind.
-type Part = (String, u32, Role, Kind);
-
-/// A field without its place: name, role, and a kind that may have to give way to the width.
-fn part() -> impl Strategy<Value = Part> {
-    let width = prop_oneof![
-        4 => 1_u32..=32,
-        2 => select(vec![8_u32, 16, 24, 32, 48, 64, 128]),
-        1 => select(vec![160_u32, 512, 1024]),
-    ];
-    let name = "[a-z][a-z0-9]{0,8}(_[a-z][a-z0-9]{0,8}){0,3}";
-    let role =
-        select(vec![Role::Value, Role::Value, Role::Value, Role::Reserved, Role::Constant(0)]);
-    let kind = select(vec![
-        Kind::Number,
-        Kind::Octets,
-        Kind::Ipv4,
-        Kind::Ipv6,
-        Kind::Mac,
-        Kind::Newtype("EtherType".to_owned()),
-    ]);
-    (name, width, role, kind)
-}
-
-fn fits(kind: &Kind, offset: u32, width: u32) -> bool {
-    let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
-    match kind {
-        Kind::Number | Kind::Newtype(_) => offset % 8 + width <= 128,
-        Kind::Octets => octets,
-        Kind::Ipv4 => octets && width == 32,
-        Kind::Ipv6 => octets && width == 128,
-        Kind::Mac => octets && width == 48,
-    }
-}
-
-/// A layout that `read_art` could have made: whole octets, names once, kinds that fit.
-fn layouts() -> impl Strategy<Value = Layout> {
-    (prop::collection::vec(part(), 1..24), any::<bool>(), 0_u8..4, any::<u128>()).prop_map(
-        |(parts, trailer, tail, value)| {
-            let mut fields: Vec<Field> = Vec::new();
-            let mut seen = HashSet::new();
-            let mut offset = 0;
-            for part in parts {
-                let field = field(part, offset, value);
-                if let Some(field) = field.filter(|field| seen.insert(field.name.clone())) {
-                    offset += field.width;
-                    fields.push(field);
-                }
-            }
-            if !offset.is_multiple_of(8) || fields.is_empty() {
-                let (name, width) = ("reserved".to_owned(), 8 - offset % 8);
-                let (role, kind) = (Role::Reserved, Kind::Number);
-                fields.push(Field { name, offset, width, role, kind });
-            }
-            let variable = variable(&fields, tail);
-            Layout { name: "Random".to_owned(), trailer, fields, variable }
-        },
-    )
-}
-
-/// The part at its place, if it can stand there.
-fn field((name, width, role, kind): Part, offset: u32, value: u128) -> Option<Field> {
-    let number = fits(&Kind::Number, offset, width);
-    let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
-    let role = match role {
-        Role::Constant(_) if !number => Role::Value,
-        Role::Constant(_) => Role::Constant(value >> (128 - width)),
-        role => role,
-    };
-    let natural = width <= 32 || width == 64 || width == 128 || !octets;
-    let natural = if natural { Kind::Number } else { Kind::Octets };
-    let kind = match role {
-        Role::Constant(_) => Kind::Number,
-        Role::Value if fits(&kind, offset, width) => kind,
-        _ => natural,
-    };
-    let possible = role != Role::Value || fits(&kind, offset, width);
-    possible.then_some(Field { name, offset, width, role, kind })
-}
-
-/// None, one without a length, or two of which the first has one: `FIELD * 4 - 20`.
-fn variable(fields: &[Field], tail: u8) -> Vec<Variable> {
-    let number = fields.iter().find(|field| {
-        let number = field.role == Role::Value && field.kind == Kind::Number;
-        number && (2..=32).contains(&field.width)
-    });
-    let length = number.map(|field| {
-        let factor = Box::new(Expression::Field(field.name.clone()));
-        let four = Box::new(Expression::Number(4));
-        let product = Box::new(Expression::Binary(factor, Operator::Multiply, four));
-        Expression::Binary(product, Operator::Subtract, Box::new(Expression::Number(20)))
-    });
-    let options = |length| Variable { name: "zz_options".to_owned(), length };
-    let payload = Variable { name: "zz_payload".to_owned(), length: None };
-    match tail {
-        0 => Vec::new(),
-        1 => vec![options(None)],
-        _ => vec![options(length), payload],
-    }
-}
+use gatewright_diagram::{draw, read_art};
+use layouts::layouts;
+use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]

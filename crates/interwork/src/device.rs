@@ -1,7 +1,9 @@
 //! A device becomes an AE, its objects become containers.
 
+use crate::instance::primitive_head;
 use crate::json::Json;
 use crate::mapping::{Mapping, Rule};
+use crate::template::Template;
 use gatewright_health::code::{Handle, ObjectClass, SystemId, Type, UnitCode, class};
 use gatewright_health::configuration::{Configuration, Object};
 use gatewright_health::specialisation;
@@ -22,6 +24,8 @@ pub struct Device {
     address: String,
     /// AE-ID stem.
     originator: String,
+    /// What the names of its readings begin with.
+    name_head: String,
     /// The measuring objects, by handle.
     places: Vec<Place>,
 }
@@ -43,6 +47,10 @@ pub struct Place {
     pub name: String,
     /// Position of the rule in the mapping.
     rule: Option<usize>,
+    /// What a primitive that creates an instance begins with.
+    pub(crate) primitive: String,
+    /// The content of its instances; one for each value of a compound.
+    pub(crate) templates: Vec<Template>,
 }
 
 impl Device {
@@ -58,6 +66,7 @@ impl Device {
     ) -> Self {
         let name = format!("{}{system_id}", mapping.entity_prefix);
         let address = format!("{base}/{name}");
+        let originator = format!("C{name}");
         let measuring: Vec<&Object> =
             configuration.objects().iter().filter(|object| measures(object.class)).collect();
         let wanted = |object: &Object| {
@@ -80,12 +89,15 @@ impl Device {
                     name if is_alone && name != "object" => name.to_owned(),
                     name => format!("{name}-{}", object.handle),
                 };
+                let address = format!("{address}/{name}");
                 Place {
                     handle: object.handle,
                     kind: object.kind,
                     class: object.class,
                     unit: object.unit,
-                    address: format!("{address}/{name}"),
+                    primitive: primitive_head(&address, &originator),
+                    templates: templates(mapping, object),
+                    address,
                     name,
                     rule,
                 }
@@ -96,7 +108,8 @@ impl Device {
             system_id,
             epoch,
             kind: known.map_or("device", |known| known.name),
-            originator: format!("C{name}"),
+            originator,
+            name_head: format!("{system_id}-{epoch}-"),
             address,
             places,
         }
@@ -125,6 +138,10 @@ impl Device {
     /// The AE-ID stem: who asks when this device's readings are created.
     pub fn originator(&self) -> &str {
         &self.originator
+    }
+
+    pub(crate) fn name_head(&self) -> &str {
+        &self.name_head
     }
 
     /// The measuring objects, by handle.
@@ -211,6 +228,16 @@ impl Place {
                 json.string(label);
             }
         });
+    }
+}
+
+/// The contents of an object's instances: one, or one for each value of its compound.
+fn templates(mapping: &Mapping, object: &Object) -> Vec<Template> {
+    let template =
+        |kind| Template::new(&mapping.fields, object.handle, kind, object.unit, object.source);
+    match object.components.as_slice() {
+        [] => vec![template(object.kind)],
+        codes => codes.iter().map(|code| template(Type { code: *code, ..object.kind })).collect(),
     }
 }
 

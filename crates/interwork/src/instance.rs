@@ -3,6 +3,7 @@
 use crate::device::{Device, Place};
 use crate::json::Json;
 use crate::mapping::{Mapping, Source};
+use crate::template::{push_digits, push_number};
 use core::fmt::{self, Write};
 use gatewright_health::code::{Handle, SystemId, UnitCode};
 use gatewright_health::convert::{Observation, Value};
@@ -42,7 +43,7 @@ impl fmt::Display for ReadingName {
 }
 
 /// What is known of a report beside its octets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Arrival {
     /// The report's unwrapped number.
     pub report: u64,
@@ -53,6 +54,9 @@ pub struct Arrival {
 /// Makes instances of one report's observations; its memory is used again for the next report.
 #[derive(Debug, Default)]
 pub struct Instances {
+    arrival: Arrival,
+    /// The time of arrival, written.
+    received: String,
     /// How often each handle was met in this report.
     met: Vec<(Handle, u32)>,
     text: String,
@@ -85,9 +89,20 @@ impl Instances {
         Self::default()
     }
 
-    /// A new report: names count from the start.
-    pub fn start(&mut self) {
+    /// A new report: its observations' names count from the start.
+    pub fn start(&mut self, arrival: Arrival) {
         self.met.clear();
+        let micros = arrival.received.micros();
+        if self.received.is_empty() || micros / SECOND != self.arrival.received.micros() / SECOND {
+            self.received.clear();
+            // Writing into a `String` cannot fail.
+            let _ = write!(self.received, "{}", arrival.received);
+        } else {
+            // Within the second only the six digits behind the comma differ.
+            self.received.truncate(self.received.len().saturating_sub(FRACTION_DIGITS));
+            push_digits(&mut self.received, micros % SECOND, FRACTION_DIGITS);
+        }
+        self.arrival = arrival;
     }
 
     /// The instance of an observation of the report that was started; `None` if the object has
@@ -96,13 +111,12 @@ impl Instances {
         &'text mut self,
         mapping: &Mapping,
         device: &'text Device,
-        arrival: Arrival,
         observation: &Observation<'_>,
     ) -> Option<Instance<'text>> {
         let place = device.place(observation.handle)?;
-        let name = self.name(device, arrival, observation.handle);
+        let name = self.name(device, observation.handle);
         self.text.clear();
-        content(&mut self.text, mapping, arrival, name, observation);
+        self.content(mapping, device, place, name, observation);
         Some(Instance {
             name,
             container: &place.address,
@@ -117,18 +131,23 @@ impl Instances {
         &mut self,
         mapping: &Mapping,
         device: &Device,
-        arrival: Arrival,
         observation: &Observation<'_>,
         release: &str,
     ) -> Option<&str> {
         let place = device.place(observation.handle)?;
-        let name = self.name(device, arrival, observation.handle);
+        let name = self.name(device, observation.handle);
         self.text.clear();
-        primitive(&mut self.text, mapping, (device, place), arrival, name, observation, release);
+        self.text.push_str(&place.primitive);
+        push_name(&mut self.text, device, name);
+        self.text.push_str("\",\"rvi\":\"");
+        self.text.push_str(release);
+        self.text.push_str("\",\"ty\":4,\"pc\":");
+        self.content(mapping, device, place, name, observation);
+        self.text.push('}');
         Some(&self.text)
     }
 
-    fn name(&mut self, device: &Device, arrival: Arrival, handle: Handle) -> ReadingName {
+    fn name(&mut self, device: &Device, handle: Handle) -> ReadingName {
         let mut nth = 0;
         if let Some((_, count)) = self.met.iter_mut().find(|(met, _)| *met == handle) {
             *count += 1;
@@ -137,50 +156,66 @@ impl Instances {
             self.met.push((handle, 0));
         }
         let (system_id, epoch) = (device.system_id(), device.epoch());
-        ReadingName { system_id, epoch, report: arrival.report, handle, nth }
+        ReadingName { system_id, epoch, report: self.arrival.report, handle, nth }
+    }
+
+    /// The content of a creation: name, media type and the members that the mapping names.
+    fn content(
+        &mut self,
+        mapping: &Mapping,
+        device: &Device,
+        place: &Place,
+        name: ReadingName,
+        observation: &Observation<'_>,
+    ) {
+        let text = &mut self.text;
+        text.push_str("{\"m2m:cin\":{\"rn\":\"");
+        push_name(text, device, name);
+        text.push_str("\",\"cnf\":\"application/json:0\",\"con\":");
+        match place.templates.iter().find(|template| template.fits(observation)) {
+            Some(template) => {
+                text.push('{');
+                template.write(text, &self.received, self.arrival, observation);
+                text.push('}');
+            }
+            // The device says something else than its configuration: every member anew.
+            None => Json::new(text).object(|json| {
+                for field in &mapping.fields {
+                    member(json, &field.name, field.source, self.arrival, observation);
+                }
+            }),
+        }
+        text.push_str("}}");
     }
 }
 
-fn primitive(
-    text: &mut String,
-    mapping: &Mapping,
-    (device, place): (&Device, &Place),
-    arrival: Arrival,
-    name: ReadingName,
-    observation: &Observation<'_>,
-    release: &str,
-) {
+/// Microseconds in a second.
+const SECOND: u64 = 1_000_000;
+/// Digits behind the comma of a oneM2M time.
+const FRACTION_DIGITS: usize = 6;
+
+/// What a primitive begins with, up to the name of the reading in its request identifier.
+///
+/// Addresses consist of unreserved characters of URIs: nothing needs an escape.
+pub(crate) fn primitive_head(address: &str, originator: &str) -> String {
     const CREATE: u8 = Operation::Create.number();
-    const CONTENT_INSTANCE: u16 = Kind::ContentInstance.number();
-    // The names of one's own are unreserved characters of URIs: nothing needs an escape.
-    let _ = write!(text, r#"{{"op":{CREATE},"to":""#);
-    text.push_str(&place.address);
-    text.push_str(r#"","fr":""#);
-    text.push_str(device.originator());
-    let _ = write!(text, r#"","rqi":"{name}","rvi":"{release}","ty":{CONTENT_INSTANCE},"pc":"#);
-    content(text, mapping, arrival, name, observation);
-    text.push('}');
+    format!(r#"{{"op":{CREATE},"to":"{address}","fr":"{originator}","rqi":""#)
 }
 
-/// The content of a creation: name, media type and the members that the mapping names.
-fn content(
-    text: &mut String,
-    mapping: &Mapping,
-    arrival: Arrival,
-    name: ReadingName,
-    observation: &Observation<'_>,
-) {
-    let _ = write!(text, r#"{{"m2m:cin":{{"rn":"{name}","cnf":"application/json:0","con":"#);
-    Json::new(text).object(|json| {
-        for field in &mapping.fields {
-            member(json, &field.name, field.source, arrival, observation);
-        }
-    });
-    text.push_str("}}");
+/// Writes the name of a reading as it is shown, the device's part from its memory.
+fn push_name(text: &mut String, device: &Device, name: ReadingName) {
+    text.push_str(device.name_head());
+    push_number(text, name.report);
+    text.push('-');
+    push_number(text, name.handle.0.into());
+    if name.nth > 0 {
+        text.push('-');
+        push_number(text, name.nth.into());
+    }
 }
 
 /// Writes a member, if there is something to say.
-fn member(
+pub(crate) fn member(
     json: &mut Json<'_>,
     name: &str,
     source: Source,
@@ -335,6 +370,16 @@ mod tests {
         ];
         for (mantissa, exponent, expected) in cases {
             assert_eq!(rounded(Decimal::new(mantissa, exponent)), expected);
+        }
+    }
+
+    #[test]
+    fn times_of_arrival_are_written_anew() {
+        let mut instances = Instances::new();
+        for micros in [1_795_266_000_000_007, 1_795_266_000_999_999, 1_795_266_001_000_000, 0] {
+            let received = Timestamp::from_micros(micros);
+            instances.start(Arrival { report: 0, received });
+            assert_eq!(instances.received, received.to_string());
         }
     }
 

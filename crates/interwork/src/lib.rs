@@ -16,6 +16,7 @@ pub mod device;
 pub mod instance;
 mod json;
 pub mod mapping;
+mod template;
 
 pub use device::Device;
 pub use instance::{Arrival, Instances, ReadingName};

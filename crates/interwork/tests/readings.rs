@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 const DEVICE: SystemId = SystemId([0, 0x22, 0x09, 0x22, 0x5C, 0xFE, 0x4D, 0x32]);
 /// 2026-11-21T13:00:00Z.
-const NOW: Duration = Duration::from_micros(1_795_266_000_000_000);
+const NOW: Duration = Timestamp::from_micros(1_795_266_000_000_000).since_epoch();
 
 /// A CSE whose batches are stored at once.
 struct Store(Cse, u64);
@@ -111,9 +111,9 @@ fn creations(
     for record in records {
         let Some((handle, _, Report::Scan(scan))) = record.report() else { panic!() };
         let arrival = Arrival { report: record.number, received: Timestamp::new(NOW) };
-        instances.start();
+        instances.start(arrival);
         observe(configuration, handle, &scan, |observation| {
-            requests.push(instances.make(mapping, device, arrival, observation).unwrap().request());
+            requests.push(instances.make(mapping, device, observation).unwrap().request());
         });
     }
     requests
@@ -217,10 +217,9 @@ fn a_primitive_is_the_same_request() {
         for record in &records {
             let Some((handle, _, Report::Scan(scan))) = record.report() else { panic!() };
             let arrival = Arrival { report: record.number, received: Timestamp::new(NOW) };
-            instances.start();
+            instances.start(arrival);
             observe(&configuration, handle, &scan, |observation| {
-                let text =
-                    instances.primitive(&mapping, &device, arrival, observation, "4").unwrap();
+                let text = instances.primitive(&mapping, &device, observation, "4").unwrap();
                 primitives.push(Request::from_json(text.as_bytes()).unwrap());
             });
         }

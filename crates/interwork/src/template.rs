@@ -1,0 +1,274 @@
+//! What is the same in every instance of an object, written once for each association.
+//!
+//! Of an instance's content only value, times and numbers change from report to report. A
+//! [`Template`] holds the rest as text; what changes is written between its pieces, without
+//! formatting machinery.
+
+use crate::instance::{Arrival, member};
+use crate::json::Json;
+use crate::mapping::{Field, Source};
+use gatewright_health::code::{Handle, Type, UnitCode};
+use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value};
+use gatewright_health::decimal::{Decimal, Number};
+use gatewright_health::time::AbsoluteTime;
+
+/// The content of an object's instances, with holes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Template {
+    /// An observation fits if these are its own.
+    kind: Type,
+    unit: Option<UnitCode>,
+    source: Option<Handle>,
+    pieces: Vec<Piece>,
+}
+
+/// A part of a template. Every member ends with a comma; the last one is taken off at the end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Piece {
+    /// Members that never change.
+    Text(String),
+    /// A member that does: its key with the colon, and where its value comes from.
+    Hole(String, Source),
+}
+
+impl Template {
+    /// What the instances of an object have in common.
+    pub(crate) fn new(
+        fields: &[Field],
+        handle: Handle,
+        kind: Type,
+        unit: Option<UnitCode>,
+        source: Option<Handle>,
+    ) -> Self {
+        let observation = Observation {
+            handle,
+            component: 0,
+            person: None,
+            kind,
+            value: Value::None,
+            unit,
+            time: Timestamps::default(),
+            active_period: None,
+            status: MeasurementStatus::default(),
+            source,
+        };
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        for field in fields {
+            let mut written = String::new();
+            if is_constant(field.source) {
+                let mut json = Json::new(&mut written);
+                member(&mut json, &field.name, field.source, Arrival::default(), &observation);
+                if !written.is_empty() {
+                    text.push_str(&written);
+                    text.push(',');
+                }
+            } else {
+                if !text.is_empty() {
+                    pieces.push(Piece::Text(core::mem::take(&mut text)));
+                }
+                Json::new(&mut written).key(&field.name);
+                pieces.push(Piece::Hole(written, field.source));
+            }
+        }
+        pieces.push(Piece::Text(text));
+        Self { kind, unit, source, pieces }
+    }
+
+    /// Whether the observation has what the template takes for granted.
+    pub(crate) fn fits(&self, observation: &Observation<'_>) -> bool {
+        self.kind == observation.kind
+            && self.unit == observation.unit
+            && self.source == observation.source
+    }
+
+    /// Writes the members of `observation`, without braces.
+    pub(crate) fn write(
+        &self,
+        text: &mut String,
+        received: &str,
+        arrival: Arrival,
+        observation: &Observation<'_>,
+    ) {
+        let start = text.len();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(members) => text.push_str(members),
+                Piece::Hole(key, source) => {
+                    let before = text.len();
+                    text.push_str(key);
+                    let value = text.len();
+                    fill(text, *source, received, arrival, observation);
+                    if text.len() == value {
+                        text.truncate(before);
+                    } else {
+                        text.push(',');
+                    }
+                }
+            }
+        }
+        if text.len() > start {
+            text.pop();
+        }
+    }
+}
+
+/// Whether a source says the same for every observation of an object.
+const fn is_constant(source: Source) -> bool {
+    matches!(
+        source,
+        Source::Unit | Source::UnitCode | Source::Type | Source::Name | Source::BelongsTo
+    )
+}
+
+/// Writes a value, or nothing if there is none.
+fn fill(
+    text: &mut String,
+    source: Source,
+    received: &str,
+    arrival: Arrival,
+    observation: &Observation<'_>,
+) {
+    match (source, observation.value) {
+        (Source::Value, Value::Number(Number::Finite(decimal))) => {
+            text.push('"');
+            push_decimal(text, decimal);
+            text.push('"');
+        }
+        (Source::Received, _) => {
+            text.push('"');
+            text.push_str(received);
+            text.push('"');
+        }
+        (Source::Report, _) => push_number(text, arrival.report),
+        (Source::DeviceTime, _) => {
+            if let Some(time) = observation.time.absolute {
+                push_time(text, time);
+            }
+        }
+        (Source::DeviceTicks, _) => {
+            if let Some(ticks) = observation.time.relative {
+                push_number(text, ticks.into());
+            }
+        }
+        (Source::Value, Value::None) => {}
+        (Source::Person, _) if observation.person.is_none() => {}
+        (Source::DeviceMicros, _) if observation.time.high_resolution.is_none() => {}
+        (Source::DeviceBase, _) if observation.time.base_offset.is_none() => {}
+        (Source::Period, _) if observation.active_period.is_none() => {}
+        (Source::Status, _) if observation.status.0 == 0 => {}
+        // What is rare is written as everything else is, its name taken off.
+        _ => {
+            let mut written = String::new();
+            let mut json = Json::new(&mut written);
+            member(&mut json, "", source, arrival, observation);
+            text.push_str(written.strip_prefix("\"\":").unwrap_or_default());
+        }
+    }
+}
+
+/// Appends the digits of `number`.
+pub(crate) fn push_number(text: &mut String, number: u64) {
+    push_digits(text, number, 1);
+}
+
+/// Appends the digits of `number`, with zeros before it up to `width` of them, at most 20.
+pub(crate) fn push_digits(text: &mut String, mut number: u64, width: usize) {
+    /// Digits of the largest number of 64 bits.
+    const DIGITS: usize = 20;
+    let mut digits = [b'0'; DIGITS];
+    let mut count = 0;
+    for digit in digits.iter_mut().rev() {
+        if number == 0 && count >= width {
+            break;
+        }
+        *digit += u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+        count += 1;
+    }
+    let written = digits.get(DIGITS - count..).unwrap_or_default();
+    text.push_str(core::str::from_utf8(written).unwrap_or_default());
+}
+
+fn push_digit(text: &mut String, digit: u8) {
+    text.push(char::from(b'0' + digit % 10));
+}
+
+/// Appends a decimal as its `Display` shows it.
+fn push_decimal(text: &mut String, decimal: Decimal) {
+    let Decimal { mantissa, exponent } = decimal;
+    if mantissa < 0 {
+        text.push('-');
+    }
+    let digits = u64::from(mantissa.unsigned_abs());
+    if exponent >= 0 {
+        push_number(text, digits);
+        for _ in 0..if digits == 0 { 0 } else { exponent } {
+            text.push('0');
+        }
+        return;
+    }
+    let places = exponent.unsigned_abs();
+    let Some(unit) = 10_u64.checked_pow(places.into()) else {
+        // More places than 64 bits have digits: nothing before the point, and zeros behind it.
+        text.push_str("0.");
+        for _ in DIGITS_MAX..usize::from(places) {
+            text.push('0');
+        }
+        return push_digits(text, digits, DIGITS_MAX);
+    };
+    push_number(text, digits / unit);
+    text.push('.');
+    push_digits(text, digits % unit, places.into());
+}
+
+/// Places that one call of [`push_digits`] writes.
+const DIGITS_MAX: usize = 19;
+
+/// Appends a calendar time as ISO 8601 in quotes, or nothing if it is no date.
+fn push_time(text: &mut String, time: AbsoluteTime) {
+    if time.parts().is_none() {
+        return;
+    }
+    // The octets are decimal digits already; only what stands between them is missing.
+    text.push('"');
+    for (octet, behind) in time.0.into_iter().zip(["", "-", "-", "T", ":", ":", ".", "\""]) {
+        push_digit(text, octet >> 4);
+        push_digit(text, octet & 0x0F);
+        text.push_str(behind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn decimals_are_written_as_they_are_shown(mantissa: i32, exponent: i8) {
+            let decimal = Decimal::new(mantissa, exponent);
+            let mut text = String::new();
+            push_decimal(&mut text, decimal);
+            prop_assert_eq!(text, decimal.to_string());
+        }
+
+        #[test]
+        fn times_are_written_as_they_are_shown(octets: [u8; 8]) {
+            for octets in [octets, octets.map(|octet| octet % 10)] {
+                let time = AbsoluteTime(octets);
+                let mut text = String::new();
+                push_time(&mut text, time);
+                let shown = time.iso().map(|iso| format!("\"{iso}\"")).unwrap_or_default();
+                prop_assert_eq!(text, shown);
+            }
+        }
+
+        #[test]
+        fn numbers_are_written_as_they_are_shown(number: u64) {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            prop_assert_eq!(text, number.to_string());
+        }
+    }
+}

@@ -26,9 +26,8 @@ fn a_record_is_read_whole_or_not_at_all() {
         let words = Words::zeroed(4);
         let shared = words.clone();
         let reader = thread::spawn(move || {
-            let mut copy = [0; 3];
-            match record::read(shared.all(), &mut [&mut copy]) {
-                Ok(()) => assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}"),
+            match record::read(shared.all(), |words| record::copy_words::<[u32; 3]>(words).0) {
+                Ok(copy) => assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}"),
                 Err(error) => assert_eq!(error, ReadError::Unsettled),
             }
         });
@@ -36,9 +35,8 @@ fn a_record_is_read_whole_or_not_at_all() {
             record::write(words.all(), [number; 3].into_iter());
         }
         reader.join().unwrap();
-        let mut copy = [0; 3];
-        record::read(words.all(), &mut [&mut copy]).unwrap();
-        assert_eq!(copy, [2; 3]);
+        let copy = record::read(words.all(), |words| record::copy_words::<[u32; 3]>(words).0);
+        assert_eq!(copy, Ok([2; 3]));
     });
 }
 

@@ -99,15 +99,19 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
     /// [`ReadError`] if the writer is inside of it, or wrote something else.
     #[inline]
     pub fn get(&self, key: &K) -> Result<Option<R>, ReadError> {
-        let (first, tag) = self.hash(key);
+        let key = key.to_words();
+        let (first, tag) = self.hash(&key);
         for slot in self.probes(first) {
             let Some(cell) = self.cell(slot) else { return Ok(None) };
             match tag_of(cell) {
                 EMPTY => return Ok(None),
-                found if found == tag => match Self::read(cell)? {
-                    Some((other, record)) if other == *key => return Ok(Some(record)),
-                    _ => {}
-                },
+                found if found == tag => {
+                    let (now, other, record) = Self::read(cell)?;
+                    if now == tag && other.as_ref() == key.as_ref() {
+                        let malformed = ReadError::Malformed { record: R::NAME };
+                        return R::from_words(record).ok_or(malformed).map(Some);
+                    }
+                }
                 _ => {}
             }
         }
@@ -116,24 +120,34 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
 
     /// Every record with its key, in no order; each is read when it is its turn.
     pub fn iter(&self) -> impl Iterator<Item = Result<(K, R), ReadError>> + '_ {
-        (0..=self.mask).filter_map(|slot| {
-            let cell = self.cell(slot)?;
-            if tag_of(cell) <= TOMBSTONE { None } else { Self::read(cell).transpose() }
+        (0..=self.mask).filter_map(|slot| Self::entry(self.cell(slot)?))
+    }
+
+    /// Tag, key and record of a slot, all from one write.
+    #[inline]
+    fn read(cell: &[AtomicU32]) -> Result<(u32, K::Words, R::Words), ReadError> {
+        record::read(cell, |words| {
+            let ([tag], words) = record::copy_words(words);
+            let (key, words) = record::copy_words(words);
+            let (record, _end) = record::copy_words(words);
+            (tag, key, record)
         })
     }
 
-    /// Key and record of a slot, or nothing if it was freed meanwhile.
-    #[inline]
-    fn read(cell: &[AtomicU32]) -> Result<Option<(K, R)>, ReadError> {
-        let (mut tag, mut key, mut record) = ([EMPTY], K::Words::ZERO, R::Words::ZERO);
-        record::read(cell, &mut [&mut tag, key.as_mut(), record.as_mut()])?;
-        let [tag] = tag;
-        if tag <= TOMBSTONE {
-            return Ok(None);
+    /// Key and record of a slot, or nothing if it is free.
+    fn entry(cell: &[AtomicU32]) -> Option<Result<(K, R), ReadError>> {
+        if tag_of(cell) <= TOMBSTONE {
+            return None;
         }
-        let key = K::from_words(key).ok_or(ReadError::Malformed { record: K::NAME })?;
-        let record = R::from_words(record).ok_or(ReadError::Malformed { record: R::NAME })?;
-        Ok(Some((key, record)))
+        let (tag, key, record) = match Self::read(cell) {
+            Ok(read) => read,
+            Err(error) => return Some(Err(error)),
+        };
+        let malformed = |record| ReadError::Malformed { record };
+        (tag > TOMBSTONE).then(|| {
+            let key = K::from_words(key).ok_or(malformed(K::NAME))?;
+            Ok((key, R::from_words(record).ok_or(malformed(R::NAME))?))
+        })
     }
 
     /// The slots to look at for a key, in order.
@@ -151,11 +165,14 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
 
     /// The first slot for `key`, and its tag.
     #[inline]
-    fn hash(&self, key: &K) -> (usize, u32) {
+    fn hash(&self, key: &K::Words) -> (usize, u32) {
         let [mut state, multiplier] = self.seed;
-        for pair in key.to_words().as_ref().chunks(2) {
-            let both = pair.iter().fold(0, |both, &word| both << u32::BITS | u64::from(word));
-            state = fold(state ^ both, multiplier);
+        let (pairs, last) = key.as_ref().as_chunks::<2>();
+        for &[high, low] in pairs {
+            state = fold(state ^ (u64::from(high) << u32::BITS | u64::from(low)), multiplier);
+        }
+        if let [word] = last {
+            state = fold(state ^ u64::from(*word), multiplier);
         }
         let [first, tag] = halves(fold(state, MULTIPLIER));
         (index(first), tag | (TOMBSTONE + 1))
@@ -212,10 +229,14 @@ pub struct MapWriter<K, R> {
 }
 
 impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
-    /// Takes the map in `words` over; its seed is set.
+    /// The writer of the empty map in `words`, whose seed is set.
     pub(crate) fn new(words: Words, capacity: u32) -> Self {
-        let reader = Map::new(words);
-        let mut writer = Self { reader, capacity, torn: 0, refused: 0 };
+        Self { reader: Map::new(words), capacity, torn: 0, refused: 0 }
+    }
+
+    /// Takes over the map in `words`, whose last writer may have died anywhere.
+    pub(crate) fn adopt(words: Words, capacity: u32) -> Self {
+        let mut writer = Self::new(words, capacity);
         writer.mend();
         writer
     }
@@ -276,7 +297,8 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
     ///
     /// [`MapFull`] if the key is new and there is no slot for it; nothing has changed then.
     pub fn set(&mut self, key: &K, record: &R) -> Result<bool, MapFull> {
-        let (found, free) = self.find(key);
+        let key = key.to_words();
+        let (found, free) = self.find(&key);
         let full = self.len() >= self.capacity;
         let slot = match (found, free) {
             (Some(slot), _) => slot,
@@ -286,8 +308,8 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
                 return Err(MapFull { records: self.len(), capacity: self.capacity });
             }
         };
-        let (_, tag) = self.reader.hash(key);
-        let (key, record) = (key.to_words(), record.to_words());
+        let (_, tag) = self.reader.hash(&key);
+        let record = record.to_words();
         let words = key.as_ref().iter().chain(record.as_ref()).copied();
         if let Some(cell) = self.reader.cell(slot) {
             record::write(cell, std::iter::once(tag).chain(words));
@@ -298,7 +320,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
 
     /// Takes `key` away and says whether it had a record.
     pub fn remove(&mut self, key: &K) -> bool {
-        let (Some(slot), _) = self.find(key) else { return false };
+        let (Some(slot), _) = self.find(&key.to_words()) else { return false };
         if self.tag(slot.wrapping_add(1)) == EMPTY {
             // The run ends here, so nobody looks past these slots for anything.
             let mut last = slot;
@@ -318,7 +340,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
     }
 
     /// The slot of `key`, and the first one that it could take.
-    fn find(&self, key: &K) -> (Option<usize>, Option<usize>) {
+    fn find(&self, key: &K::Words) -> (Option<usize>, Option<usize>) {
         let (first, tag) = self.reader.hash(key);
         let mut free = None;
         for slot in self.reader.probes(first) {
@@ -327,7 +349,9 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
                 EMPTY => return (None, free.or(Some(slot))),
                 TOMBSTONE => free = free.or(Some(slot)),
                 found if found == tag => match Map::<K, R>::read(cell) {
-                    Ok(Some((other, _))) if other == *key => return (Some(slot), free),
+                    Ok((_, other, _)) if other.as_ref() == key.as_ref() => {
+                        return (Some(slot), free);
+                    }
                     _ => {}
                 },
                 _ => {}

@@ -21,6 +21,7 @@ impl<const N: usize> Default for Packer<N> {
 
 impl<const N: usize> Packer<N> {
     /// Adds a word.
+    #[inline]
     #[must_use]
     pub fn word(mut self, word: u32) -> Self {
         if let Some(place) = self.words.get_mut(self.at) {
@@ -31,6 +32,7 @@ impl<const N: usize> Packer<N> {
     }
 
     /// Adds octets, first one highest, the last word filled up with zeroes.
+    #[inline]
     #[must_use]
     pub fn octets(mut self, octets: &[u8]) -> Self {
         for chunk in octets.chunks(4) {
@@ -45,6 +47,7 @@ impl<const N: usize> Packer<N> {
 
     /// Adds an address in five words: 0 for none, 4 or 6 for the family, then 128 bits, of which
     /// IPv4 takes the first 32.
+    #[inline]
     #[must_use]
     pub fn address(self, address: Option<IpAddr>) -> Self {
         let (family, key) = match address {
@@ -52,10 +55,12 @@ impl<const N: usize> Packer<N> {
             Some(IpAddr::V4(address)) => (4, [address.to_bits(), 0, 0, 0]),
             Some(IpAddr::V6(address)) => (6, address.to_bits().to_words()),
         };
-        key.into_iter().fold(self.word(family), Self::word)
+        let [first, second, third, fourth] = key;
+        self.word(family).word(first).word(second).word(third).word(fourth)
     }
 
     /// The words.
+    #[inline]
     pub fn finish(self) -> [u32; N] {
         self.words
     }
@@ -75,6 +80,7 @@ impl<const N: usize> Unpacker<N> {
     }
 
     /// The next word.
+    #[inline]
     pub fn word(&mut self) -> Option<u32> {
         let word = self.words.get(self.at).copied()?;
         self.at += 1;
@@ -82,11 +88,13 @@ impl<const N: usize> Unpacker<N> {
     }
 
     /// The next word, if it is small enough for `T`.
+    #[inline]
     pub fn small<T: TryFrom<u32>>(&mut self) -> Option<T> {
         T::try_from(self.word()?).ok()
     }
 
     /// The next `M` octets, from as many words as they fill.
+    #[inline]
     pub fn octets<const M: usize>(&mut self) -> Option<[u8; M]> {
         let mut octets = [0; M];
         for chunk in octets.chunks_mut(4) {
@@ -98,6 +106,7 @@ impl<const N: usize> Unpacker<N> {
     }
 
     /// The next five words as [`Packer::address`] has them; nothing inside for none.
+    #[inline]
     pub fn address(&mut self) -> Option<Option<IpAddr>> {
         let family = self.word()?;
         let key = [self.word()?, self.word()?, self.word()?, self.word()?];

@@ -57,25 +57,36 @@ pub enum ReadError {
     },
 }
 
-/// Copies the words behind the version in `cell` to `copies`, all from one write.
+/// What `copy` makes of the words behind the version in `cell`, all from one write.
 #[inline]
-pub(crate) fn read(cell: &[AtomicU32], copies: &mut [&mut [u32]]) -> Result<(), ReadError> {
+pub(crate) fn read<T>(
+    cell: &[AtomicU32],
+    copy: impl Fn(&[AtomicU32]) -> T,
+) -> Result<T, ReadError> {
     let Some((version, words)) = cell.split_first() else { return Err(ReadError::Unsettled) };
     for _ in 0..TRIES {
         let before = version.load(Ordering::Acquire);
-        if before % 2 == 0 {
-            let places = copies.iter_mut().flat_map(|copy| copy.iter_mut());
-            for (place, word) in places.zip(words) {
-                *place = word.load(Ordering::Relaxed);
-            }
+        if before.is_multiple_of(2) {
+            let copied = copy(words);
             fence(Ordering::Acquire);
             if version.load(Ordering::Relaxed) == before {
-                return Ok(());
+                return Ok(copied);
             }
         }
         wait_a_moment();
     }
     Err(ReadError::Unsettled)
+}
+
+/// Copies as many words as `W` has, and says which are left.
+#[inline]
+pub(crate) fn copy_words<W: RecordWords>(words: &[AtomicU32]) -> (W, &[AtomicU32]) {
+    let mut copy = W::ZERO;
+    let (here, left) = words.split_at_checked(W::LEN).unwrap_or((&[], &[]));
+    for (place, word) in copy.as_mut().iter_mut().zip(here) {
+        *place = word.load(Ordering::Relaxed);
+    }
+    (copy, left)
 }
 
 /// Writes the words behind the version in `cell`; only the one writer calls this.

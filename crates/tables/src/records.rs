@@ -86,10 +86,12 @@ impl LinkAddress {
         (self.len == 6).then_some(octets)
     }
 
+    #[inline]
     fn pack<const N: usize>(self, packer: Packer<N>) -> Packer<N> {
         packer.word(self.len.into()).octets(&self.octets)
     }
 
+    #[inline]
     fn unpack<const N: usize>(words: &mut Unpacker<N>) -> Option<Self> {
         let len = words.small().filter(|&len| len <= 8)?;
         Some(Self { len, octets: words.octets()? })
@@ -135,6 +137,7 @@ impl Record for Interface {
         packer.word(self.mtu).word(self.device).word(self.flags).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 10]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self {
@@ -175,11 +178,13 @@ impl Record for Address {
     const NAME: &'static str = "address/1";
     type Words = [u32; 8];
 
+    #[inline]
     fn to_words(&self) -> [u32; 8] {
         let packer = Packer::default().word(self.link.into()).word(self.prefix_len.into());
         packer.word(self.flags).address(Some(self.address)).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 8]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self {
@@ -238,6 +243,7 @@ impl Record for NextHop {
     const NAME: &'static str = "next-hop/1";
     type Words = [u32; 8];
 
+    #[inline]
     fn to_words(&self) -> [u32; 8] {
         let kind = match self.kind {
             HopKind::Connected => 0,
@@ -251,6 +257,7 @@ impl Record for NextHop {
         packer.word(self.mtu).address(self.gateway).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 8]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         let kind = match words.word()? {
@@ -279,10 +286,12 @@ impl Record for NeighbourKey {
     const NAME: &'static str = "neighbour-key/1";
     type Words = [u32; 6];
 
+    #[inline]
     fn to_words(&self) -> [u32; 6] {
         Packer::default().word(self.link.into()).address(Some(self.address)).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 6]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self { link: words.small()?, address: words.address()?? })
@@ -324,6 +333,7 @@ impl Record for Neighbour {
     const NAME: &'static str = "neighbour/1";
     type Words = [u32; 5];
 
+    #[inline]
     fn to_words(&self) -> [u32; 5] {
         let state = match self.state {
             NeighbourState::Incomplete => 0,
@@ -337,6 +347,7 @@ impl Record for Neighbour {
         self.address.pack(Packer::default().word(state).word(self.router.into())).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 5]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         let state = match words.word()? {
@@ -386,6 +397,7 @@ impl Record for Attachment {
         packer.word(self.position).word(self.side.into()).word(self.place.into()).finish()
     }
 
+    #[inline]
     fn from_words(words: [u32; 12]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self {
@@ -410,6 +422,7 @@ impl Record for HopIndex {
         [self.0]
     }
 
+    #[inline]
     fn from_words([index]: [u32; 1]) -> Option<Self> {
         Some(Self(index))
     }

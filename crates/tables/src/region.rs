@@ -270,6 +270,8 @@ impl Region {
 pub struct RegionOwner {
     region: Region,
     taken: Vec<bool>,
+    /// Whether another writer was here before.
+    adopted: bool,
     shared: Option<Shared>,
 }
 
@@ -319,11 +321,17 @@ impl RegionOwner {
         let copy = copy.map_err(|source| memory(layout, source))?;
         let lock = lock(descriptor, layout)?;
         let words = map(&lock, layout, Access::Write)?;
-        Ok(Self::new(words, layout, Some(Shared { descriptor: copy, _lock: lock })))
+        let shared = Shared { descriptor: copy, _lock: lock };
+        Ok(Self { adopted: true, ..Self::new(words, layout, Some(shared)) })
     }
 
     fn new(words: Words, layout: &Layout, shared: Option<Shared>) -> Self {
-        Self { region: Region { words }, taken: vec![false; layout.sections], shared }
+        Self {
+            region: Region { words },
+            taken: vec![false; layout.sections],
+            adopted: false,
+            shared,
+        }
     }
 
     /// Writes the header, last its magic number, by which a reader knows it is complete.
@@ -365,7 +373,10 @@ impl RegionOwner {
         &mut self,
         at: &MapAt<K, R>,
     ) -> Result<MapWriter<K, R>, RegionError> {
-        Ok(MapWriter::new(self.take(&at.0)?, at.0.capacity))
+        let words = self.take(&at.0)?;
+        // A new map is not looked through: that would cost the memory of all its empty slots.
+        let writer = if self.adopted { MapWriter::adopt } else { MapWriter::new };
+        Ok(writer(words, at.0.capacity))
     }
 
     /// The writer of routes; the linked ones stay in force until its first change.

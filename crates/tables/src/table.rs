@@ -94,10 +94,12 @@ impl<R: Record> Table<R> {
         let start = TABLE_HEADER + index(place).saturating_mul(stride::<R>());
         let end = start.saturating_add(stride::<R>());
         let Some(cell) = self.words.all().get(start..end) else { return Ok(None) };
-        let (mut generation, mut words) = ([0], R::Words::ZERO);
-        record::read(cell, &mut [&mut generation, words.as_mut()])?;
-        let [generation] = generation;
-        if generation % 2 == 0 {
+        let (generation, words) = record::read(cell, |words| {
+            let ([generation], words) = record::copy_words(words);
+            let (words, _end) = record::copy_words::<R::Words>(words);
+            (generation, words)
+        })?;
+        if generation.is_multiple_of(2) {
             return Ok(None);
         }
         let record = R::from_words(words).ok_or(ReadError::Malformed { record: R::NAME })?;

@@ -1,0 +1,28 @@
+//! The harness of the benchmarks: rounds, ratios, promises, and where they are written.
+//!
+//! A benchmark runs its contestants one after the other, round after round, so that whatever else
+//! the machine does falls on all of them alike. Ratios are taken inside of a round and only then
+//! summed up. Each contestant asserts for itself that what it measures is really there; no
+//! benchmark fails because of a time.
+
+mod chart;
+mod machine;
+mod numbers;
+mod report;
+mod rounds;
+
+pub use chart::{Chart, Curve};
+pub use numbers::Numbers;
+pub use report::Relation;
+pub use rounds::{Bench, Contestant, Options};
+
+use std::time::Instant;
+
+/// Nanoseconds that each of `count` operations takes, when `work` does them all.
+pub fn nanoseconds_each<T>(count: usize, work: impl FnOnce() -> T) -> f64 {
+    let start = Instant::now();
+    std::hint::black_box(work());
+    let elapsed = start.elapsed();
+    let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    elapsed.as_secs_f64() * 1e9 / f64::from(count)
+}

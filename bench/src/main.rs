@@ -1,0 +1,49 @@
+//! `cargo xtask bench [NAME] [--quick]`: runs one benchmark, or all.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for a terminal: its table is its output"
+)]
+
+mod route;
+mod tables;
+
+use bench::{Bench, Options};
+use std::path::Path;
+use std::process::ExitCode;
+
+type Run = fn(Options) -> Result<Bench, String>;
+
+/// Every benchmark, in the order in which all are run.
+const BENCHMARKS: [(&str, Run); 2] = [("route", route::run), ("tables", tables::run)];
+
+fn main() -> ExitCode {
+    let mut options = Options::default();
+    let mut names = Vec::new();
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => options.quick = true,
+            name if BENCHMARKS.iter().any(|(known, _)| *known == name) => names.push(argument),
+            other => {
+                let known = BENCHMARKS.map(|(name, _)| name).join(" ");
+                eprintln!("bench: there is no `{other}`; there are: {known} [--quick]");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let mut failed = false;
+    for (name, run) in BENCHMARKS.into_iter().filter(|(name, _)| wanted(name)) {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench"));
+        let table =
+            run(options).and_then(|bench| bench.finish(folder).map_err(|it| it.to_string()));
+        match table {
+            Ok(table) => println!("{table}\n"),
+            Err(problem) => {
+                eprintln!("bench {name}: {problem}");
+                failed = true;
+            }
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

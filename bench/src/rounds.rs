@@ -1,0 +1,183 @@
+//! Rounds of contestants, and what becomes of their samples.
+
+use crate::report::{Figure, Promise, Relation, Report, Spread};
+use crate::{Chart, machine};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+/// Rounds, unless asked to be quick.
+const ROUNDS: usize = 7;
+const ROUNDS_QUICK: usize = 3;
+
+/// How a benchmark is to be run.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Options {
+    /// Fewer rounds, smaller sets: to see that it works, not to quote it.
+    pub quick: bool,
+}
+
+impl Options {
+    /// How often each contestant runs.
+    pub fn rounds(self) -> usize {
+        if self.quick { ROUNDS_QUICK } else { ROUNDS }
+    }
+
+    /// `full`, or `quick` when in a hurry.
+    pub fn pick<T>(self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// One thing that is measured in every round.
+pub struct Contestant<'run> {
+    key: &'static str,
+    unit: &'static str,
+    measure: Box<dyn FnMut() -> f64 + 'run>,
+}
+
+impl<'run> Contestant<'run> {
+    /// `measure` gives one sample of the figure `key`, in `unit`.
+    pub fn new(key: &'static str, unit: &'static str, measure: impl FnMut() -> f64 + 'run) -> Self {
+        Self { key, unit, measure: Box::new(measure) }
+    }
+}
+
+impl fmt::Debug for Contestant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contestant").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// The samples of one figure, one a round.
+#[derive(Debug)]
+struct Samples {
+    unit: &'static str,
+    rounds: Vec<f64>,
+}
+
+/// A benchmark in progress.
+#[derive(Debug)]
+pub struct Bench {
+    name: &'static str,
+    options: Options,
+    samples: BTreeMap<String, Samples>,
+    ratios: BTreeMap<String, Vec<f64>>,
+    promises: Vec<Promise>,
+    charts: Vec<Chart>,
+    notes: Vec<String>,
+}
+
+impl Bench {
+    /// A benchmark without figures yet.
+    pub fn new(name: &'static str, options: Options) -> Self {
+        Self {
+            name,
+            options,
+            samples: BTreeMap::new(),
+            ratios: BTreeMap::new(),
+            promises: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// How it is run.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Runs all contestants in every round, one after the other: A-B-A-B.
+    pub fn interleave(&mut self, mut contestants: Vec<Contestant<'_>>) {
+        for _round in 0..self.options.rounds() {
+            for contestant in &mut contestants {
+                let sample = (contestant.measure)();
+                self.sample(contestant.key, contestant.unit, sample);
+            }
+        }
+    }
+
+    /// Adds one sample to a figure.
+    pub fn sample(&mut self, key: &str, unit: &'static str, sample: f64) {
+        let none = Samples { unit, rounds: Vec::new() };
+        self.samples.entry(key.to_owned()).or_insert(none).rounds.push(sample);
+    }
+
+    /// Adds the ratio `of / to`, taken in each round.
+    pub fn ratio(&mut self, key: &str, of: &str, to: &str) {
+        let ratios = self.each_round(of, to, |of, to| of / to);
+        self.ratios.insert(key.to_owned(), ratios);
+    }
+
+    /// Adds the figure `of - less`, taken in each round.
+    pub fn difference(&mut self, key: &str, of: &str, less: &str) {
+        let rounds = self.each_round(of, less, |of, less| of - less);
+        let unit = self.samples.get(of).map_or("", |samples| samples.unit);
+        self.samples.insert(key.to_owned(), Samples { unit, rounds });
+    }
+
+    fn each_round(&self, first: &str, second: &str, value: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+        let rounds = |key| self.samples.get(key).map_or(&[][..], |samples| &samples.rounds);
+        rounds(first).iter().zip(rounds(second)).map(|(&a, &b)| value(a, b)).collect()
+    }
+
+    /// Evaluates a promise by the median of its figure or ratio; without one it is skipped.
+    pub fn promise(&mut self, key: &str, relation: Relation, bound: f64) {
+        let figure = self.samples.get(key).map(|samples| &samples.rounds);
+        let promise = match figure.or_else(|| self.ratios.get(key)).and_then(|it| Spread::of(it)) {
+            Some(spread) => Promise::evaluate(key, relation, bound, spread.median),
+            None => Promise::skip(key, relation, bound, "it was not measured"),
+        };
+        self.promises.push(promise);
+    }
+
+    /// Says why a promise could not be evaluated.
+    pub fn skip(&mut self, key: &str, relation: Relation, bound: f64, why: &str) {
+        self.promises.push(Promise::skip(key, relation, bound, why));
+    }
+
+    /// Adds a curve sheet, written as `target/bench/NAME-TITLE.svg`.
+    pub fn chart(&mut self, chart: Chart) {
+        self.charts.push(chart);
+    }
+
+    /// Says what a reader of the figures must know, such as which of them share a core.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Writes `NAME.json` and the charts into `folder` and returns the table.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when they cannot be written.
+    pub fn finish(self, folder: &Path) -> io::Result<String> {
+        fs::create_dir_all(folder)?;
+        let mut files: Vec<PathBuf> = Vec::new();
+        for chart in &self.charts {
+            let file = folder.join(format!("{}-{}.svg", self.name, chart.title.replace(' ', "-")));
+            fs::write(&file, chart.draw().map_err(io::Error::other)?)?;
+            files.push(file);
+        }
+        let figures = self.samples.iter().filter_map(|(key, samples)| {
+            let spread = Spread::of(&samples.rounds)?;
+            Some((key.clone(), Figure { spread, unit: samples.unit.to_owned() }))
+        });
+        let ratios = self.ratios.iter();
+        let ratios = ratios.filter_map(|(key, rounds)| Some((key.clone(), Spread::of(rounds)?)));
+        let report = Report {
+            name: self.name.to_owned(),
+            machine: machine::describe(),
+            rounds: self.options.rounds(),
+            figures: figures.collect(),
+            ratios: ratios.collect(),
+            promises: self.promises,
+        };
+        let file = folder.join(format!("{}.json", self.name));
+        fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
+        files.push(file);
+        let notes = self.notes.iter().map(|note| format!("\nnote: {note}"));
+        let files = files.iter().map(|file| format!("\nwritten: {}", file.display()));
+        Ok(report.to_string() + &notes.chain(files).collect::<String>())
+    }
+}

@@ -15,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod codes;
+mod fmt;
 pub mod ir;
 mod listing;
 mod lower;
 mod syntax;
 
 pub use codes::CODES;
+pub use fmt::format;
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use listing::{graph, listing};
 use std::collections::{BTreeSet, VecDeque};

@@ -46,7 +46,7 @@ fn corpus() -> Vec<String> {
 #[test]
 fn a_text_that_is_cut_anywhere_is_answered() {
     for text in corpus().iter().filter(|text| text.len() < 700) {
-        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+        for cut in (0..text.len()).step_by(3).filter(|cut| text.is_char_boundary(*cut)) {
             run(&text[..cut]);
         }
     }
@@ -61,7 +61,7 @@ fn deep_nesting_is_answered() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn any_text_is_answered(text in "\\PC{0,300}") {

@@ -1,0 +1,244 @@
+//! The formatter: one layout for every text, with no comment lost.
+//!
+//! Line breaks stay where the author put them; indentation, spaces within a line, runs of empty
+//! lines, and the columns of `->` and of comments behind code are the formatter's.
+
+use crate::syntax::token::{Kind, Token, tokens};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
+
+/// Columns of one level.
+const INDENT: usize = 4;
+
+/// Arrows and comments are aligned only as far as this, in columns.
+const ALIGN_MAX: usize = 60;
+
+/// The text in its one layout.
+///
+/// The result has the same tokens and the same comments, and formatting it again changes nothing.
+///
+/// # Errors
+///
+/// What makes the text unreadable: only a text that follows the grammar is formatted.
+pub fn format(source: SourceId, text: &str) -> Result<String, Vec<Diagnostic>> {
+    let mut found = Vec::new();
+    crate::syntax::parse(source, text, &mut found);
+    if found.iter().any(|of| of.severity == Severity::Error) {
+        return Err(found);
+    }
+    let tokens = tokens(source, text, &mut found);
+    let mut lines = Layouter { text, tokens: &tokens, lines: Vec::new(), depth: 0 }.lines();
+    align(&mut lines, |line| line.stops[0], |line, column| line.push(0, column));
+    align(&mut lines, |line| line.stops[1], |line, column| line.push(1, column));
+    align(&mut lines, |line| line.comment.as_ref().map(|_| line.width()), Line::push_comment);
+    let mut out = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        if line.gap && index > 0 {
+            out.push('\n');
+        }
+        let code = format!("{:indent$}{}", "", line.code, indent = line.indent);
+        let comment = line.comment.as_deref().unwrap_or_default();
+        let between = " ".repeat(if line.code.is_empty() { 0 } else { line.space });
+        let whole = if comment.is_empty() { code } else { code + &between + comment };
+        out.push_str(whole.trim_end());
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// One line of the result.
+struct Line {
+    indent: usize,
+    code: String,
+    /// Where in `code` stands what is aligned: the verb of a test's step; then its value, or the
+    /// line's own arrow.
+    stops: [Option<usize>; 2],
+    comment: Option<String>,
+    /// Columns between code and comment.
+    space: usize,
+    /// Whether an empty line stands before it.
+    gap: bool,
+}
+
+impl Line {
+    fn width(&self) -> usize {
+        self.code.chars().count()
+    }
+
+    /// Moves a stop, and those behind it, to a column.
+    fn push(&mut self, stop: usize, column: usize) {
+        let Some(at) = self.stops.get(stop).copied().flatten() else { return };
+        let pad = column.saturating_sub(at);
+        self.code.insert_str(at, &" ".repeat(pad));
+        for stop in self.stops.iter_mut().skip(stop).flatten() {
+            *stop += pad;
+        }
+    }
+
+    fn push_comment(&mut self, column: usize) {
+        self.space = column.saturating_sub(self.width()) + 2;
+    }
+}
+
+/// Moves what `at` finds in neighbouring lines to one column.
+fn align(
+    lines: &mut [Line],
+    at: impl Fn(&Line) -> Option<usize>,
+    shift: impl Fn(&mut Line, usize),
+) {
+    let mut start = 0;
+    while start < lines.len() {
+        let indent = lines.get(start).map(|line| line.indent);
+        let run = lines.get(start..).unwrap_or_default().iter().enumerate();
+        let length = run
+            .take_while(|(offset, line)| {
+                at(line).is_some_and(|column| column <= ALIGN_MAX)
+                    && Some(line.indent) == indent
+                    && (*offset == 0 || !line.gap)
+            })
+            .count();
+        let group = lines.get_mut(start..start + length).unwrap_or_default();
+        let column = group.iter().filter_map(&at).max().unwrap_or_default();
+        for line in group {
+            shift(line, column);
+        }
+        start += length.max(1);
+    }
+}
+
+struct Layouter<'t> {
+    text: &'t str,
+    tokens: &'t [Token],
+    lines: Vec<Line>,
+    depth: usize,
+}
+
+impl Layouter<'_> {
+    fn lines(mut self) -> Vec<Line> {
+        let mut end = 0;
+        let mut start = 0;
+        while let Some(first) = self.tokens.get(start) {
+            let between = self.text.get(end..first.span.start).unwrap_or_default();
+            let gap = self.comments(between, start > 0, first.kind);
+            if first.kind == Kind::End {
+                break;
+            }
+            let rest = self.tokens.get(start + 1..).unwrap_or_default();
+            let length = 1 + rest.iter().take_while(|token| !token.first).count();
+            let line = self.tokens.get(start..start + length).unwrap_or_default();
+            self.line(line, gap);
+            end = line.last().map_or(end, |token| token.span.end);
+            start += length;
+        }
+        self.lines
+    }
+
+    fn of(&self, token: Token) -> &str {
+        self.text.get(token.span.start..token.span.end).unwrap_or_default()
+    }
+
+    /// Takes the comments between two lines of code; says whether an empty line comes last.
+    fn comments(&mut self, between: &str, behind_code: bool, next: Kind) -> bool {
+        let mut gap = false;
+        for (number, line) in between.split('\n').enumerate() {
+            let line = line.trim();
+            let last = number == between.matches('\n').count();
+            if line.is_empty() {
+                gap |= number > 0 && !last;
+            } else if number == 0 && behind_code {
+                if let Some(code) = self.lines.last_mut() {
+                    code.comment = Some(line.to_owned());
+                }
+            } else {
+                let gap = std::mem::take(&mut gap) && !self.after_open();
+                let comment = Some(line.to_owned());
+                let indent = self.depth * INDENT;
+                let code = String::new();
+                let stops = [None, None];
+                self.lines.push(Line { indent, code, stops, comment, space: 0, gap });
+            }
+        }
+        gap && !self.after_open() && !matches!(next, Kind::Mark('}' | ')'))
+    }
+
+    /// Whether the last line opens a block.
+    fn after_open(&self) -> bool {
+        self.lines.last().is_some_and(|line| line.code.ends_with(['{', '(']))
+    }
+
+    fn line(&mut self, tokens: &[Token], gap: bool) {
+        let closing =
+            tokens.iter().take_while(|token| matches!(token.kind, Kind::Mark('}' | ')'))).count();
+        let level = self.depth.saturating_sub(closing);
+        let continued = self.continues(tokens);
+        let mut code = String::new();
+        let mut stops = [None, None];
+        let is_step = self.is_step(tokens);
+        let mut inner = 0_usize;
+        let mut before: Option<Token> = None;
+        for (number, token) in tokens.iter().enumerate() {
+            if let Some(before) = before
+                && spaced(before, *token)
+            {
+                code.push(' ');
+            }
+            match token.kind {
+                Kind::Mark('{' | '(') => {
+                    self.depth += 1;
+                    inner += 1;
+                }
+                Kind::Mark('}' | ')') => {
+                    self.depth = self.depth.saturating_sub(1);
+                    inner = inner.saturating_sub(1);
+                }
+                Kind::Arrow if inner == 0 && stops[1].is_none() => stops[1] = Some(code.len()),
+                _ => {}
+            }
+            if let Some(stop) = number.checked_sub(1).and_then(|stop| stops.get_mut(stop))
+                && is_step
+            {
+                *stop = Some(code.len());
+            }
+            code.push_str(self.of(*token));
+            before = Some(*token);
+        }
+        if !code.is_ascii() || code.ends_with('{') || continued {
+            stops = [None, None];
+        }
+        let indent = (level + usize::from(continued)) * INDENT;
+        self.lines.push(Line { indent, code, stops, comment: None, space: 2, gap });
+    }
+
+    /// Whether the line is a step of a test: `ROLE sees VALUE`.
+    fn is_step(&self, tokens: &[Token]) -> bool {
+        matches!(tokens, [role, verb, _, ..]
+            if role.kind == Kind::Word && matches!(self.of(*verb), "sends" | "sees"))
+    }
+
+    /// Whether the line goes on with what the line before began.
+    fn continues(&self, tokens: &[Token]) -> bool {
+        const WORDS: [&str; 10] =
+            ["else", "within", "to", "and", "or", "as", "before", "after", "of", "mod"];
+        let Some(first) = tokens.first() else { return false };
+        let field = tokens.get(1).is_some_and(|next| next.kind == Kind::Mark(':'));
+        match first.kind {
+            Kind::Word => !field && WORDS.contains(&self.of(*first)),
+            Kind::Mark('=' | '+' | '-' | '*' | '/' | '<' | '>')
+            | Kind::Arrow
+            | Kind::AtMost
+            | Kind::AtLeast => true,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a space stands between two tokens of a line.
+fn spaced(before: Token, token: Token) -> bool {
+    let touching = before.span.end == token.span.start;
+    match (before.kind, token.kind) {
+        (_, Kind::Mark(',' | ';' | ')' | ':' | '.') | Kind::Range)
+        | (Kind::Mark('(' | '.') | Kind::Range, _) => false,
+        // A call has none, a condition in parentheses has one: the author knows.
+        (Kind::Word, Kind::Mark('(')) => !touching,
+        _ => true,
+    }
+}

@@ -1,0 +1,220 @@
+//! ARP over Ethernet: resolution, and claims of addresses (RFC 826, RFC 5227).
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+mod common;
+
+use common::{
+    A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, ether, from_a, hex,
+    interface, ipv4,
+};
+use gatewright_stack::{Address, AddressState, Event, NEIGHBOURS_MAX, SuiteLink, WAITING_MAX};
+use gatewright_wire::{EtherType, IpProtocol, MacAddress, arp::ArpFields};
+use std::{net::Ipv4Addr, time::Duration};
+
+const ALL: MacAddress = MacAddress::BROADCAST;
+
+fn arp(to: MacAddress, message: ArpFields) -> Vec<u8> {
+    ether(to, message.sender_hardware, EtherType::ARP, &message.emit())
+}
+
+/// Request and reply as a Linux kernel put them on a veth cable, addresses changed to ours.
+#[test]
+fn a_request_is_answered_octet_by_octet() {
+    let mut gateway = Gateway::cold();
+    let request = hex(
+        "ffffffffffff 02000000000a 0806 0001 0800 06 04 0001 02000000000a 0a000002 000000000000 0a000001",
+    );
+    let reply = hex(
+        "02000000000a 020000000010 0806 0001 0800 06 04 0002 020000000010 0a000001 02000000000a 0a000002",
+    );
+    assert_eq!(gateway.receive(LAN, &[request]), [(LAN, reply)]);
+}
+
+#[test]
+fn only_requests_for_us_are_answered() {
+    let mut gateway = Gateway::cold();
+    let to_other = ArpFields::request(A.0, A.1, Ipv4Addr::new(10, 0, 0, 77));
+    let of_other_link = ArpFields::request(A.0, A.1, WAN_IP);
+    assert!(gateway.receive(LAN, &[arp(ALL, to_other), arp(ALL, of_other_link)]).is_empty());
+    let mut bad = arp(ALL, ArpFields::request(A.0, A.1, LAN_IP));
+    bad[14] = 9;
+    let group = ArpFields::request(MacAddress([1, 0, 0, 0, 0, 1]), A.1, LAN_IP);
+    let group = ether(ALL, A.0, EtherType::ARP, &group.emit());
+    let own = ether(ALL, A.0, EtherType::ARP, &ArpFields::request(LAN_MAC, A.1, LAN_IP).emit());
+    let short = ether(ALL, A.0, EtherType::ARP, &[0; 27]);
+    assert!(gateway.receive(LAN, &[bad, group, own, short]).is_empty());
+    let expected = [("arp", "bad-arp", 2), ("arp", "own-arp", 1), ("arp", "truncated", 1)];
+    assert_eq!(gateway.drops(), expected);
+    // RFC 5227 §2.1.1: a probe for our address is answered, to the station that probes.
+    let probe = ArpFields::request(A.0, Ipv4Addr::UNSPECIFIED, LAN_IP);
+    assert_eq!(gateway.receive(LAN, &[arp(ALL, probe)]), [(LAN, arp(A.0, probe.reply(LAN_MAC)))]);
+}
+
+#[test]
+fn packets_wait_for_their_neighbour_and_go_in_order() {
+    let mut gateway = Gateway::cold();
+    let packet = |data: &[u8]| ipv4(A.1, B.1, IpProtocol::UDP, data, |_| {});
+    let frames = [from_a(&packet(b"1")), from_a(&packet(b"2"))];
+    let request = ArpFields::request(WAN_MAC, WAN_IP, B.1);
+    assert_eq!(gateway.receive(LAN, &frames), [(WAN, arp(ALL, request))]);
+    let sent = gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]);
+    let forwarded = |data: &[u8]| {
+        let packet = ipv4(A.1, B.1, IpProtocol::UDP, data, |ip| ip.time_to_live = 63);
+        (WAN, ether(B.0, WAN_MAC, EtherType::IPV4, &packet))
+    };
+    assert_eq!(sent, [forwarded(b"1"), forwarded(b"2")]);
+    assert_eq!(gateway.receive(LAN, &[from_a(&packet(b"3"))]), [forwarded(b"3")]);
+    assert!(gateway.is_clean());
+}
+
+/// RFC 1812 §5.2.7.1: a host that does not answer is told as unreachable.
+#[test]
+fn a_neighbour_that_does_not_answer_is_unreachable() {
+    let mut gateway = Gateway::new();
+    let silent = Ipv4Addr::new(10, 0, 1, 99);
+    gateway.receive(LAN, &[from_a(&ipv4(A.1, silent, IpProtocol::UDP, b"12345678", |_| {}))]);
+    let sent = gateway.tick(5);
+    let request = arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, silent));
+    assert_eq!(sent[..2], [(WAN, request.clone()), (WAN, request)], "three in all");
+    let (link, error) = &sent[2];
+    assert_eq!((*link, &error[34..36], sent.len()), (LAN, &[3, 1][..], 3));
+}
+
+/// RFC 4861 §7.3.3 for ARP: a stale neighbour gets packets at once and is asked by unicast.
+#[test]
+fn transit_does_not_wait_while_a_neighbour_is_probed() {
+    let mut gateway = Gateway::new();
+    gateway.tick(100);
+    let packet = from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"", |_| {}));
+    assert_eq!(gateway.receive(LAN, &[packet.clone()]).len(), 1);
+    let probes = gateway.tick(5);
+    let request = ArpFields::request(WAN_MAC, WAN_IP, B.1);
+    assert_eq!(probes, [(WAN, arp(B.0, request))]);
+    assert_eq!(gateway.receive(LAN, &[packet]).len(), 1);
+    assert!(gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]).is_empty());
+    assert!(gateway.tick(20).is_empty(), "confirmed");
+}
+
+fn tentative() -> Gateway {
+    let mut gateway = Gateway::of(&[SuiteLink::Ethernet(LAN)], |_| {});
+    let claimed = Address { state: AddressState::Tentative, ..address(LAN_IP, 24) };
+    gateway.host.add_interface(interface(LAN, LAN_MAC, vec![claimed])).unwrap();
+    gateway
+}
+
+const UNIQUE: Event = Event::Unique { link: LAN, address: std::net::IpAddr::V4(LAN_IP) };
+
+/// RFC 5227 §2.1.1 and §2.3: three probes, a wait, then two announcements.
+#[test]
+fn a_tentative_address_is_probed_then_announced() {
+    let mut gateway = tentative();
+    let probe = (LAN, arp(ALL, ArpFields::request(LAN_MAC, Ipv4Addr::UNSPECIFIED, LAN_IP)));
+    assert_eq!(gateway.tick(10), [probe.clone(), probe.clone(), probe]);
+    let request = arp(ALL, ArpFields::request(A.0, A.1, LAN_IP));
+    assert!(gateway.receive(LAN, &[request.clone()]).is_empty(), "not ours yet");
+    assert_eq!(gateway.events(), [UNIQUE]);
+    gateway.host.add_address(LAN, address(LAN_IP, 24)).unwrap();
+    let announcement = (LAN, arp(ALL, ArpFields::request(LAN_MAC, LAN_IP, LAN_IP)));
+    assert_eq!(gateway.tick(10), [announcement.clone(), announcement]);
+    assert_eq!(gateway.receive(LAN, &[request]).len(), 1);
+}
+
+/// RFC 5227 §2.1.1: somebody has the address, or wants it at the same time.
+#[test]
+fn a_duplicate_found_while_probing_is_told() {
+    for (sender, target) in [(LAN_IP, LAN_IP), (Ipv4Addr::UNSPECIFIED, LAN_IP), (LAN_IP, A.1)] {
+        let mut gateway = tentative();
+        gateway.tick(1);
+        gateway.receive(LAN, &[arp(ALL, ArpFields::request(A.0, sender, target))]);
+        let duplicate = Event::Duplicate { link: LAN, address: LAN_IP.into(), by: A.0 };
+        assert_eq!(gateway.events(), [duplicate], "{sender} {target}");
+        assert!(gateway.tick(10).is_empty(), "no more probes");
+    }
+}
+
+/// RFC 5227 §2.4 (b): defended once in ten seconds, then given up.
+#[test]
+fn an_address_in_use_is_defended_once() {
+    let mut gateway = Gateway::cold();
+    let conflict = arp(ALL, ArpFields::request(A.0, LAN_IP, A.1));
+    let announcement = (LAN, arp(ALL, ArpFields::request(LAN_MAC, LAN_IP, LAN_IP)));
+    assert_eq!(gateway.receive(LAN, &[conflict.clone()]), [announcement.clone()]);
+    gateway.tick(11);
+    assert_eq!(gateway.receive(LAN, &[conflict.clone()]), [announcement]);
+    assert!(gateway.events().is_empty());
+    gateway.tick(9);
+    assert!(gateway.receive(LAN, &[conflict]).is_empty());
+    let duplicate = Event::Duplicate { link: LAN, address: LAN_IP.into(), by: A.0 };
+    assert_eq!(gateway.events(), [duplicate]);
+}
+
+#[test]
+fn floods_stay_inside_their_bounds_and_spare_the_living() {
+    let mut gateway = Gateway::new();
+    // B has answered us.
+    gateway.receive(LAN, &[from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"", |_| {}))]);
+    gateway.tick(6);
+    let reply = ArpFields::request(WAN_MAC, WAN_IP, B.1).reply(B.0);
+    gateway.receive(WAN, &[arp(WAN_MAC, reply)]);
+    gateway.host.add_address(WAN, address(Ipv4Addr::new(172, 16, 0, 1), 12)).unwrap();
+    gateway.tick(5);
+    for host in 2..20_000_u32 {
+        let other = Ipv4Addr::from_bits(0xac10_0000 + host);
+        let liar = ArpFields::request(B.0, other, WAN_IP);
+        gateway.receive(WAN, &[arp(ALL, liar)]);
+        let unknown = Ipv4Addr::from_bits(0xac18_0000 + host);
+        gateway.receive(LAN, &[from_a(&ipv4(A.1, unknown, IpProtocol::UDP, b"", |_| {}))]);
+    }
+    let held = gateway.graph.frames().capacity() - gateway.graph.frames().available();
+    assert!(held <= WAITING_MAX, "{held} packets wait");
+    let evicted = gateway.drops().iter().find(|drop| drop.1 == "neighbour-evicted").unwrap().2;
+    assert!(evicted > 39_000 - u64::try_from(NEIGHBOURS_MAX).unwrap());
+    let sent = gateway.receive(LAN, &[from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"", |_| {}))]);
+    assert_eq!((sent.len(), &sent[0].1[..6]), (1, &B.0.octets()[..]), "B is still known");
+    gateway.now += Duration::from_secs(60);
+    gateway.tick(10);
+    assert!(gateway.is_clean());
+}
+
+#[test]
+fn a_link_that_goes_down_forgets_its_neighbours_and_announces_itself_again() {
+    let mut gateway = Gateway::new();
+    gateway.host.change_interface(WAN, |interface| interface.up = false);
+    let packet = from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"", |_| {}));
+    assert!(gateway.receive(LAN, &[packet.clone()]).is_empty());
+    assert_eq!(gateway.drops(), [("ipv4", "link-down", 1)]);
+    gateway.host.change_interface(WAN, |interface| interface.up = true);
+    let announcement = (WAN, arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, WAN_IP)));
+    assert_eq!(gateway.tick(10), [announcement.clone(), announcement]);
+    let request = arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, B.1));
+    assert_eq!(gateway.receive(LAN, &[packet]), [(WAN, request)]);
+}
+
+/// Two VLANs of one cable (IEEE 802.1Q): links of their own, between which is routed.
+#[test]
+fn vlans_are_links_of_their_own() {
+    let (one, two, cable) = (common::LAN, WAN, gatewright_packet::LinkIndex(2));
+    let vlan = |link, id| SuiteLink::Vlan { link, below: cable, id, priority: 3 };
+    let mut gateway =
+        Gateway::of(&[SuiteLink::Ethernet(cable), vlan(one, 10), vlan(two, 20)], |_| {});
+    for (link, ip) in [(one, LAN_IP), (two, WAN_IP)] {
+        gateway.host.add_interface(interface(link, LAN_MAC, vec![address(ip, 24)])).unwrap();
+    }
+    gateway.host.add_interface(interface(cable, LAN_MAC, Vec::new())).unwrap();
+    gateway.tick(10);
+    let tagged = |to: MacAddress, from: MacAddress, tci: &str, ether_type: &str, payload: &[u8]| {
+        ether(to, from, EtherType::VLAN, &[hex(tci), hex(ether_type), payload.to_vec()].concat())
+    };
+    let request = ArpFields::request(B.0, B.1, WAN_IP);
+    let sent = gateway.receive(cable, &[tagged(ALL, B.0, "0014", "0806", &request.emit())]);
+    // Priority 3 is 0x6000 of the tag.
+    let reply = tagged(B.0, LAN_MAC, "6014", "0806", &request.reply(LAN_MAC).emit());
+    assert_eq!(sent, [(cable, reply)]);
+    let packet = ipv4(A.1, B.1, IpProtocol::UDP, b"data", |_| {});
+    let sent = gateway.receive(cable, &[tagged(LAN_MAC, A.0, "000a", "0800", &packet)]);
+    let packet = ipv4(A.1, B.1, IpProtocol::UDP, b"data", |ip| ip.time_to_live = 63);
+    assert_eq!(sent, [(cable, tagged(B.0, LAN_MAC, "6014", "0800", &packet))]);
+    assert!(gateway.receive(cable, &[tagged(ALL, A.0, "001e", "0806", &[])]).is_empty());
+    assert_eq!(gateway.drops(), [("vlan", "unknown-vlan", 1)]);
+    assert!(gateway.is_clean());
+}

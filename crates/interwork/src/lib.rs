@@ -10,8 +10,10 @@
 //! | [`mapping`] | The tables, with defaults for the known kinds of device. |
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
+//! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod device;
 pub mod instance;
 mod json;

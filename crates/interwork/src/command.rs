@@ -1,0 +1,413 @@
+//! The way back: what a user asks of a device becomes GET, SET or ACTION, and its result the
+//! answer.
+//!
+//! A user creates an instance in the device's container [`commands`](crate::device::COMMANDS),
+//! for example `{"command":"set-clock"}` or `{"command":"clear-store","handle":256}`; the result
+//! stands, under the same name, in [`results`](crate::device::RESULTS).
+
+use crate::device::{Device, RESULTS};
+use crate::instance::Hex;
+use crate::json::Json;
+use crate::mapping::{Mapping, Shape, Verb};
+use core::time::Duration;
+use gatewright_health::apdu::Attribute;
+use gatewright_health::code::{AttributeId, DataRequestId, Handle, SystemId, action};
+use gatewright_health::manager::RequestId;
+use gatewright_health::mder::{Malformed, Reader};
+use gatewright_health::operation::{Answer, DataScope, Operation, OperationFailure};
+use gatewright_health::store::{Selection, Transfer, segments};
+use gatewright_health::time::AbsoluteTime;
+use gatewright_onem2m::{Kind, Request, Status, Timestamp};
+use serde_json::Value;
+use std::collections::VecDeque;
+
+/// Why a request is not sent to the device: the user's fault.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The content is no JSON object and no string.
+    #[error("a command is an object with the member \"command\", or its name alone")]
+    NoCommand,
+    /// The mapping has no such command.
+    #[error("no command \"{0}\"")]
+    Unknown(String),
+    /// An argument is missing.
+    #[error("argument \"{0}\" is missing")]
+    Missing(&'static str),
+    /// An argument is not what it should be.
+    #[error("argument \"{name}\" is not {expected}")]
+    Wrong {
+        /// The argument.
+        name: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+impl CommandError {
+    /// The response status code that says the same.
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::NoCommand => Status::BadRequest,
+            Self::Unknown(_) => Status::NotImplemented,
+            Self::Missing(_) => Status::InsufficientArguments,
+            Self::Wrong { .. } => Status::InvalidArguments,
+        }
+    }
+}
+
+/// Reads the content (`con`, JSON) of an instance in the container of commands; `now` is what a
+/// clock is set to that is told no time.
+///
+/// # Errors
+///
+/// [`CommandError`] says what the user has wrong.
+pub fn operation(
+    mapping: &Mapping,
+    content: &Value,
+    now: Timestamp,
+) -> Result<Operation, CommandError> {
+    let name = content.as_str().or_else(|| content.get("command").and_then(Value::as_str));
+    let name = name.ok_or(CommandError::NoCommand)?;
+    let command = mapping.commands.iter().find(|command| command.name == name);
+    let command = command.ok_or_else(|| CommandError::Unknown(name.to_owned()))?;
+    let arguments = Arguments(content);
+    let too_many = |_| CommandError::Wrong { name: "handles", expected: "that many" };
+    match &command.verb {
+        Verb::Read(attributes) => {
+            let handle = arguments.handle()?.unwrap_or(Handle::MDS);
+            Ok(Operation::Get { handle, attributes: attributes.clone() })
+        }
+        Verb::SetClock => {
+            let time = match arguments.0.get("time") {
+                None => AbsoluteTime::from_unix(now.micros() / 10_000),
+                Some(time) => time.as_str().and_then(calendar).ok_or(CommandError::Wrong {
+                    name: "time",
+                    expected: "a time like 2026-11-21T13:00:00",
+                })?,
+            };
+            Ok(Operation::set_clock(time))
+        }
+        Verb::RequestData => {
+            let scope = match arguments.numbers("handles")? {
+                Some(handles) => DataScope::Handles(handles.into_iter().map(Handle).collect()),
+                None => DataScope::All,
+            };
+            let request = arguments.number("request")?.unwrap_or(1);
+            Operation::request_data(DataRequestId(request), &scope).map_err(too_many)
+        }
+        Verb::DescribeStore => {
+            Operation::describe_segments(arguments.needed("handle").map(Handle)?, &Selection::All)
+                .map_err(too_many)
+        }
+        Verb::TransferSegment => {
+            let store = arguments.needed("handle").map(Handle)?;
+            Ok(Operation::transfer_segment(store, arguments.needed("segment")?))
+        }
+        Verb::ClearStore => {
+            let store = arguments.needed("handle").map(Handle)?;
+            let selection = arguments.numbers("segments")?;
+            let selection = selection.map_or(Selection::All, Selection::Instances);
+            Operation::clear_segments(store, &selection).map_err(too_many)
+        }
+        Verb::EnableScanner => {
+            let scanner = arguments.needed("handle").map(Handle)?;
+            let enabled = arguments.0.get("enabled").ok_or(CommandError::Missing("enabled"))?;
+            let enabled = enabled
+                .as_bool()
+                .ok_or(CommandError::Wrong { name: "enabled", expected: "true or false" })?;
+            Ok(Operation::enable_scanner(scanner, enabled))
+        }
+    }
+}
+
+/// The members of a command beside its name.
+struct Arguments<'a>(&'a Value);
+
+impl Arguments<'_> {
+    fn number(&self, name: &'static str) -> Result<Option<u16>, CommandError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
+        number.map(Some).ok_or(CommandError::Wrong { name, expected: "a whole number up to 65535" })
+    }
+
+    fn needed(&self, name: &'static str) -> Result<u16, CommandError> {
+        self.number(name)?.ok_or(CommandError::Missing(name))
+    }
+
+    fn handle(&self) -> Result<Option<Handle>, CommandError> {
+        Ok(self.number("handle")?.map(Handle))
+    }
+
+    fn numbers(&self, name: &'static str) -> Result<Option<Vec<u16>>, CommandError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let wrong = CommandError::Wrong { name, expected: "a list of whole numbers up to 65535" };
+        let Some(list) = value.as_array() else { return Err(wrong) };
+        let number = |value: &Value| value.as_u64().and_then(|number| u16::try_from(number).ok());
+        list.iter().map(number).collect::<Option<Vec<_>>>().map(Some).ok_or(wrong)
+    }
+}
+
+/// Reads `2026-11-21T13:00:00`.
+fn calendar(text: &str) -> Option<AbsoluteTime> {
+    let octets = text.as_bytes();
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if octets.len() != 19 || separators.iter().any(|(at, sign)| octets.get(*at) != Some(sign)) {
+        return None;
+    }
+    let part = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
+    let year = text.get(..4)?.parse().ok()?;
+    AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, 0])
+}
+
+/// What a device has answered, or that it could not: the response status code, and the content
+/// of the result, JSON.
+pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> (Status, String) {
+    let mut text = String::new();
+    let mut json = Json::new(&mut text);
+    let status = match outcome {
+        Ok(_) => Status::Ok,
+        Err(failure) => failure_status(*failure),
+    };
+    json.object(|json| {
+        json.key("status").raw(status.number());
+        match outcome {
+            Ok(Answer::Attributes { handle, values }) => {
+                json.key("handle").raw(handle);
+                json.key("attributes").object(|json| {
+                    for (id, value) in values {
+                        shown(json, mapping, *id, value);
+                    }
+                });
+            }
+            Ok(Answer::Action { handle, action, info }) => {
+                json.key("handle").raw(handle);
+                action_result(json, mapping, action.0, info);
+            }
+            Err(failure) => json.text("error", &failure.to_string()),
+        }
+    });
+    (status, text)
+}
+
+/// A device that is away is *not reachable*; one that refuses is a remote entity that refuses.
+const fn failure_status(failure: OperationFailure) -> Status {
+    match failure {
+        OperationFailure::Failed(_) | OperationFailure::Rejected(_) => {
+            Status::OperationDeniedByRemoteEntity
+        }
+        OperationFailure::TooLong => Status::BadRequest,
+        _ => Status::TargetNotReachable,
+    }
+}
+
+/// What an action came to, as far as it says.
+fn action_result(json: &mut Json<'_>, mapping: &Mapping, done: u16, info: &[u8]) {
+    if done == action::SEGMENT_INFO.0
+        && let Ok(list) = segments(info)
+    {
+        json.key("segments").array(|json| {
+            for segment in list {
+                json.object(|json| {
+                    json.key("segment").raw(segment.instance);
+                    for Attribute { id, value } in segment.attributes {
+                        shown(json, mapping, id, value);
+                    }
+                });
+            }
+        });
+        return;
+    }
+    if done == action::SEGMENT_TRANSFER.0
+        && let Ok(Transfer { instance, result }) = Transfer::decode(info)
+    {
+        json.key("segment").raw(instance);
+        json.key("result").raw(result);
+        return;
+    }
+    if !info.is_empty() {
+        json.key("info").shown(Hex(info));
+    }
+}
+
+/// Writes an attribute under its name, as its shape says; in hexadecimal if it has none.
+fn shown(json: &mut Json<'_>, mapping: &Mapping, id: AttributeId, octets: &[u8]) {
+    let known = mapping.attributes.iter().find(|shown| shown.id == id);
+    let Some(known) = known else {
+        let name = format!("{:04x}", id.0);
+        return json.key(&name).shown(Hex(octets));
+    };
+    let mut text = String::new();
+    if shaped(&mut Json::new(&mut text), known.shape, octets).is_ok() {
+        json.key(&known.name).raw(text);
+    } else {
+        json.key(&known.name).shown(Hex(octets));
+    }
+}
+
+fn shaped(json: &mut Json<'_>, shape: Shape, octets: &[u8]) -> Result<(), Malformed> {
+    let mut reader = Reader::new(octets);
+    match shape {
+        Shape::Number16 => json.raw(reader.u16()?),
+        Shape::Number32 => json.raw(reader.u32()?),
+        Shape::Octets => json.shown(Hex(reader.octet_string()?)),
+        Shape::Texts => {
+            let mut texts = Vec::new();
+            while !reader.is_empty() {
+                texts.push(readable(reader.octet_string()?));
+            }
+            json.string(&texts.join(" "));
+        }
+        Shape::Time => {
+            let time = AbsoluteTime(reader.array()?);
+            match time.iso() {
+                Some(iso) => json.shown(iso),
+                None => json.shown(Hex(&time.0)),
+            }
+        }
+        Shape::Specialisations => {
+            let list = reader.list::<gatewright_health::code::Type>()?;
+            json.array(|json| list.iter().for_each(|known| json.raw(known.partition)));
+        }
+        Shape::Production => {
+            let count = reader.u16()?;
+            let mut entries = Reader::new(reader.octet_string()?);
+            let mut read = Vec::new();
+            for _ in 0..count {
+                let kind = entries.u16()?;
+                entries.u16()?;
+                read.push((kind, readable(entries.octet_string()?)));
+            }
+            json.object(|json| {
+                for (kind, text) in &read {
+                    json.text(production(*kind), text);
+                }
+            });
+        }
+    }
+    reader.finish()
+}
+
+/// A device's text, without the zeros that make it even.
+fn readable(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).trim_end_matches(['\0', ' ']).to_owned()
+}
+
+/// What a production specification specifies (ProdSpecEntry).
+const fn production(kind: u16) -> &'static str {
+    match kind {
+        1 => "serialNumber",
+        2 => "partNumber",
+        3 => "hardwareRevision",
+        4 => "softwareRevision",
+        5 => "firmwareRevision",
+        6 => "protocolRevision",
+        7 => "gmdn",
+        _ => "unspecified",
+    }
+}
+
+/// The request that puts a result, as [`result`] wrote it, where the user finds it: under the
+/// name of the command's instance.
+pub fn result_request(device: &Device, name: &str, content: &str) -> Request {
+    let mut text = String::new();
+    Json::new(&mut text).object(|json| {
+        json.key(Kind::ContentInstance.tag()).object(|json| {
+            json.text("rn", name);
+            json.text("cnf", "application/json:0");
+            json.key("con").raw(content);
+        });
+    });
+    let to = format!("{}/{RESULTS}", device.address());
+    let id = format!("{}-{name}-result", device.system_id());
+    Request::new(gatewright_onem2m::Operation::Create, to, device.originator(), id)
+        .creating(Kind::ContentInstance, text)
+}
+
+/// Requests that wait for any devices; more are refused.
+pub const WAITING_MAX: usize = 4_096;
+/// Requests that wait for one device.
+pub const WAITING_FOR_ONE_MAX: usize = 16;
+
+/// Keeps requests for devices that are away, as long as their originators allow.
+#[derive(Clone, Debug, Default)]
+pub struct Courier {
+    waiting: VecDeque<Waiting>,
+    full: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    system_id: SystemId,
+    request: RequestId,
+    operation: Operation,
+    until: Duration,
+}
+
+impl Courier {
+    /// Nothing waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A request for a device that is away: it waits until `until`, on the clock of `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationFailure::Away`] if it may not wait, [`OperationFailure::Busy`] if too many do.
+    pub fn post(
+        &mut self,
+        now: Duration,
+        system_id: SystemId,
+        request: RequestId,
+        operation: Operation,
+        until: Option<Duration>,
+    ) -> Result<(), OperationFailure> {
+        let Some(until) = until.filter(|until| *until > now) else {
+            return Err(OperationFailure::Away);
+        };
+        let for_one = self.waiting.iter().filter(|waiting| waiting.system_id == system_id).count();
+        if self.waiting.len() >= WAITING_MAX || for_one >= WAITING_FOR_ONE_MAX {
+            self.full += 1;
+            return Err(OperationFailure::Busy(for_one));
+        }
+        self.waiting.push_back(Waiting { system_id, request, operation, until });
+        Ok(())
+    }
+
+    /// The device has come: what waits for it, in the order in which it was asked.
+    pub fn collect(&mut self, system_id: SystemId) -> Vec<(RequestId, Operation)> {
+        let mut collected = Vec::new();
+        self.waiting.retain_mut(|waiting| {
+            let is_meant = waiting.system_id == system_id;
+            if is_meant {
+                collected.push((waiting.request, waiting.operation.clone()));
+            }
+            !is_meant
+        });
+        collected
+    }
+
+    /// The requests whose time is up: their answer is [`OperationFailure::Away`].
+    pub fn expired(&mut self, now: Duration) -> Vec<RequestId> {
+        let mut expired = Vec::new();
+        self.waiting.retain(|waiting| {
+            let is_over = waiting.until <= now;
+            if is_over {
+                expired.push(waiting.request);
+            }
+            !is_over
+        });
+        expired
+    }
+
+    /// When [`expired`](Self::expired) will have something to say.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.waiting.iter().map(|waiting| waiting.until).min()
+    }
+
+    /// Requests refused because too many waited.
+    pub const fn full(&self) -> u64 {
+        self.full
+    }
+}

@@ -1,0 +1,188 @@
+//! The findings about a description: `GW0100` to `GW0199`.
+
+use gatewright_diagnostic::Code;
+
+macro_rules! codes {
+    ($($name:ident $number:literal $title:literal $explanation:literal)*) => {
+        $(#[doc = $title]
+        pub const $name: Code =
+            Code { number: $number, title: $title, explanation: $explanation };)*
+
+        /// Every code of this crate, for `gatewright explain`.
+        pub const CODES: &[&Code] = &[$(&$name),*];
+    };
+}
+
+codes! {
+    SYNTAX 100 "this is not TOML"
+    "A description is TOML 1.1 (https://toml.io). Strings stand in quotes, tables begin with a \
+    header, and every table and key is written once:\n\n    \
+    device = lan0      wrong\n    device = \"lan0\"    right"
+
+    UNKNOWN_KEY 101 "unknown key"
+    "A key that nothing reads is refused rather than ignored: a misspelt `mtu` would otherwise \
+    leave the default in force. `gatewright schema` lists every table with its keys."
+
+    UNKNOWN_TABLE 102 "unknown table"
+    "The tables of a description are [gateway], [link.NAME], [[route]], [[attach]], \
+    [udp_gateway.NAME], [control], [[program]], [devices] and [cse]."
+
+    WRONG_TYPE 103 "a value of the wrong type"
+    "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \
+    mtu = \"1500\"                     wrong\n    mtu = 1500                       right\n    \
+    addresses = \"192.0.2.1/24\"       wrong\n    addresses = [\"192.0.2.1/24\"]     right"
+
+    MISSING_KEY 104 "a key is missing"
+    "The table does not work without this key, and there is no default that would suit everyone. \
+    The finding shows what may stand there."
+
+    OUT_OF_RANGE 105 "a number out of range"
+    "The number is outside what the standard or the machine allows; the finding tells the range."
+
+    NOT_A_CHOICE 106 "not one of the choices"
+    "The key takes one of a few words; the finding lists them."
+
+    NOT_AN_ADDRESS 107 "not an IP address"
+    "An address is written as 192.0.2.1 or 2001:db8::1, without a prefix length and without a port."
+
+    NOT_A_PREFIX 108 "not an address with a prefix length"
+    "An address of a link and the destination of a route carry the length of their prefix: \
+    192.0.2.1/24, 2001:db8::1/64. IPv4 has lengths 0 to 32, IPv6 0 to 128."
+
+    HOST_PART 109 "a prefix with a host part"
+    "The destination of a route is a network, so every bit behind the prefix is 0:\n\n    \
+    to = \"192.0.2.7/24\"    wrong\n    to = \"192.0.2.0/24\"    right\n\n\
+    Which of the two numbers is meant cannot be guessed safely, so it is refused."
+
+    NOT_A_MAC 110 "not a hardware address of a host"
+    "A hardware address is six octets in hex, 02:00:00:00:00:01. The lowest bit of the first octet \
+    says \"group\", so it must be 0; an address of your own choice begins with 02."
+
+    NOT_A_POSITION 111 "not a position of the graph"
+    "A position says which packets are meant: `frame`, `ether:TYPE`, `ip:PROTOCOL`, `udp:PORT`, \
+    `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`. TYPE is ipv4, ipv6, arp, vlan, mpls or a number \
+    such as 0x88b5; PROTOCOL is icmp, igmp, tcp, udp, icmpv6, sctp or a number below 256."
+
+    NOT_A_LISTENER 112 "not a place to listen at"
+    "A place to listen at is an address with a port, 127.0.0.1:9464 or [::1]:9464; for metrics \
+    also a Unix socket, unix:/run/gatewright/metrics.sock. A name is not looked up."
+
+    KEY_WITHOUT_USE 113 "a key without use here"
+    "The key exists, but not together with the handler or mode that stands beside it: `rate` \
+    belongs to the handler `rate-limit`, `file` to `capture` and to mode `pcapng`. It would do \
+    nothing, so it is refused."
+
+    BAD_NAME 114 "not a name"
+    "Names of links and gateways appear in commands, metrics and file names: 1 to 32 letters, \
+    digits, `-` and `_`, beginning with a letter or digit. An interface of the kernel has at most \
+    15 octets, without `/` and blanks."
+
+    TOO_MANY 115 "too many of them"
+    "Everything in a gateway has a bound, so that its memory is known. The finding tells it."
+
+    NOT_YET 116 "not in this version"
+    "The table has its place in a description, but this version of Gatewright cannot do what it \
+    asks for. Remove it, or use a version that can."
+
+    NO_LINK 120 "a gateway without a link"
+    "Frames come in and go out by links. Describe at least one:\n\n    \
+    [link.lan]\n    device = \"eth0\"\n    addresses = [\"192.0.2.1/24\"]"
+
+    DEVICE_TWICE 121 "one device for two links"
+    "A frame of the device would belong to both links. Give each link its own device; several \
+    addresses can stand on one link."
+
+    ADDRESS_TWICE 122 "an address is given twice"
+    "An address belongs to one link. Hosts would find it at two places and lose packets by turns."
+
+    OVERLAP 123 "the prefixes of two links overlap"
+    "Both links claim to reach the same hosts directly, so the router could only guess. Give the \
+    links different networks, or the smaller one a route."
+
+    UNUSABLE_ADDRESS 124 "an address that no host can have"
+    "Multicast, loopback and unspecified addresses do not name a host on a link (RFC 1122 §3.2.1.3, \
+    RFC 4291 §2.5)."
+
+    NETWORK_ADDRESS 125 "the network's own address, or its broadcast address"
+    "With a prefix of up to 30 bits the first IPv4 address names the network and the last is its \
+    broadcast (RFC 1122 §3.2.1.3). Take one between them:\n\n    \
+    192.0.2.0/24 and 192.0.2.255/24   wrong\n    192.0.2.1/24                      right"
+
+    MTU_TOO_SMALL 126 "an MTU too small for IPv6"
+    "Every link that carries IPv6 takes packets of 1280 octets (RFC 8200 §5). Raise the MTU, or \
+    take the IPv6 addresses off the link."
+
+    SHARED_LINK 128 "a setting of a link that is shared with the kernel"
+    "With `exclusive = false` the kernel stays the host: addresses, routes and neighbours come from \
+    it and follow its changes. Set them there (`ip address add …`), or make the link exclusive."
+
+    UNKNOWN_LINK 130 "there is no such link"
+    "The name stands for a table [link.NAME] of this description."
+
+    UNREACHABLE 131 "the next hop is on no link"
+    "A next hop must be a neighbour: an address inside the prefix of a link, so that its hardware \
+    address can be asked for. Add an address of that network to a link, or take another next hop."
+
+    OWN_ADDRESS 132 "the next hop is this gateway"
+    "A packet sent there would come back at once. The next hop is the address of the neighbour."
+
+    OTHER_FAMILY 133 "IPv4 and IPv6 are mixed"
+    "An IPv4 route has an IPv4 next hop, an IPv6 route an IPv6 one; a datagram is relayed within \
+    one family."
+
+    NO_NEXT_HOP 134 "a route that leads nowhere"
+    "A route names a neighbour (`via`), or a link on which the destinations are neighbours \
+    themselves (`link`), or both."
+
+    ROUTE_TWICE 135 "a route is given twice"
+    "Two routes to one destination need different metrics; the lower one is used while it works."
+
+    LINK_LOCAL 136 "a link-local next hop without its link"
+    "Addresses of fe80::/10 exist on every link (RFC 4291 §2.5.6), so the route must say on which: \
+    add `link = \"NAME\"`."
+
+    WRONG_PLACE 140 "the handler cannot stand at this place"
+    "`count`, `capture` and `mirror` only look: as `instead` they would swallow every packet. `drop` \
+    and `rate-limit` take packets away, which a `tap` cannot."
+
+    MIRROR_LOOP 141 "the mirror shows itself"
+    "Copies that leave by the link they were taken from would be copied again without end. Send them \
+    to another link."
+
+    FILE_TWICE 142 "two captures write one file"
+    "Both would write over each other. Give each its own file."
+
+    PORT_WITHOUT_PROTOCOL 143 "a port without a protocol"
+    "Ports belong to UDP and TCP. Say which: `match = { protocol = \"udp\", port = 53 }`."
+
+    LISTENER_TWICE 150 "two listeners at one place"
+    "Only one of them can get what arrives there. Change the port, the address or the link."
+
+    FOREIGN_ADDRESS 151 "the address is not on this link"
+    "A gateway listens at an address of its link; leave `address` out to listen at all of them."
+
+    FORWARD_UNREACHABLE 152 "no link or route leads there"
+    "Datagrams for this address would be dropped. Add a route, or an address of that network to a \
+    link."
+
+    SERIES 153 "merging and the series do not go together"
+    "`merge` says how much is merged; `series` how the pieces are found again: `plain` puts them \
+    together as they are, `merge` adds lengths, and `split`, at the other end, takes them apart. \
+    So `series = \"merge\"` needs merging, and `split` must not merge."
+
+    FORWARD_LOOP 154 "the gateway forwards to itself"
+    "Every datagram would come back to where it was taken from, without end."
+
+    WIDE_OPEN 160 "reachable from other machines"
+    "Metrics and device ports have no password. Bound to an address that is not loopback, everyone \
+    who reaches the machine reaches them. That is a warning: it may be what you want."
+
+    PROGRAM_TWICE 161 "a program is given twice"
+    "It would run twice and listen at the same places. Remove one."
+
+    NOT_A_PROGRAM 162 "not a gateway program"
+    "Programs in the gateway language have names that end in `.gate`."
+
+    BAD_CSE_ID 163 "not a CSE identifier"
+    "A CSE identifier is `/` and a name without further `/` (oneM2M TS-0001 §7.2): \"/gateway-cse\"."
+}

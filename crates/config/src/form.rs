@@ -1,0 +1,200 @@
+//! Whether a string is the name, address or position that its key asks for.
+
+use crate::codes;
+use crate::shape::{self, Findings};
+pub(crate) use crate::tables::Form;
+use crate::tables::Key;
+use crate::values::{self, At, Prefix};
+use gatewright_diagnostic::{Code, Diagnostic, nearest};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+/// The most octets of a name of our own.
+const NAME_LEN_MAX: usize = 32;
+/// The most octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
+const INTERFACE_LEN_MAX: usize = 15;
+
+/// Reports what is wrong with `text`, the value of `key`.
+pub(crate) fn check(key: &Key, form: Form, text: &str, at: Range<usize>, findings: &mut Findings) {
+    if is_right(form, text) {
+        return;
+    }
+    let message = format!("\"{text}\" is not {}", wanted(form));
+    let finding = Diagnostic::error(code(form), findings.span(at.clone()), message);
+    let finding = finding.help(shape::usage(key));
+    findings.add(explain(form, text, at, findings, finding));
+}
+
+/// Adds what is known about this case.
+fn explain(
+    form: Form,
+    text: &str,
+    at: Range<usize>,
+    findings: &Findings,
+    finding: Diagnostic,
+) -> Diagnostic {
+    match form {
+        Form::Network | Form::Destination => match Prefix::parse(text) {
+            Some(prefix) => {
+                let network = prefix.network();
+                let (host, name) = (prefix.address(), network.address());
+                let message = format!("{prefix} has a host part");
+                Diagnostic { code: &codes::HOST_PART, message, help: None, ..finding }
+                    .label(format!("the network of {host} is {name}"))
+                    .fix(findings.span(at), format!("\"{network}\""), "write the whole network")
+            }
+            None => missing_length(text, finding),
+        },
+        Form::AddressOfNetwork => missing_length(text, finding),
+        Form::Address if Prefix::parse(text).is_some() => {
+            let address = text.split('/').next().unwrap_or_default();
+            let edit = format!("\"{address}\"");
+            finding.label("no prefix length here").fix(findings.span(at), edit, "leave it out")
+        }
+        Form::Position => {
+            let names = values::position_names();
+            match nearest(text, names.iter().map(String::as_str)) {
+                Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
+                    findings.span(at),
+                    format!("\"{meant}\""),
+                    "write it so",
+                ),
+                None => finding,
+            }
+        }
+        Form::Socket | Form::Listen if text.parse::<IpAddr>().is_ok() => {
+            finding.label("the port is missing")
+        }
+        _ => finding,
+    }
+}
+
+fn missing_length(text: &str, finding: Diagnostic) -> Diagnostic {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => finding.label("the prefix length is missing, such as /24"),
+        Ok(IpAddr::V6(_)) => finding.label("the prefix length is missing, such as /64"),
+        Err(_) => finding,
+    }
+}
+
+/// Whether the text has the form.
+pub(crate) fn is_right(form: Form, text: &str) -> bool {
+    let network = || Prefix::parse(text).is_some_and(|prefix| prefix.network() == prefix);
+    match form {
+        Form::Any => !text.is_empty() && !text.contains('\0'),
+        Form::Name => is_name(text),
+        Form::Interface => is_interface(text),
+        Form::Address => text.parse::<IpAddr>().is_ok(),
+        Form::AddressOfNetwork => Prefix::parse(text).is_some(),
+        Form::Network => network(),
+        Form::Destination => text == "default" || network(),
+        Form::Mac => values::mac(text).is_some(),
+        Form::Position => At::parse(text).is_some(),
+        Form::Socket => socket(text),
+        Form::Listen => match text.strip_prefix("unix:") {
+            Some(path) => !path.is_empty() && !path.contains('\0'),
+            None => socket(text),
+        },
+        Form::Protocol => values::protocol(text).is_some(),
+        Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
+        Form::CseId => text.strip_prefix('/').is_some_and(is_name),
+    }
+}
+
+fn socket(text: &str) -> bool {
+    text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0)
+}
+
+fn is_name(text: &str) -> bool {
+    let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    (1..=NAME_LEN_MAX).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(rest)
+}
+
+/// What Linux takes (`dev_valid_name`).
+fn is_interface(text: &str) -> bool {
+    (1..=INTERFACE_LEN_MAX).contains(&text.len())
+        && !matches!(text, "." | "..")
+        && !text.contains(|c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace())
+}
+
+const fn code(form: Form) -> &'static Code {
+    match form {
+        Form::Any | Form::Name | Form::Interface => &codes::BAD_NAME,
+        Form::Address => &codes::NOT_AN_ADDRESS,
+        Form::AddressOfNetwork | Form::Network | Form::Destination => &codes::NOT_A_PREFIX,
+        Form::Mac => &codes::NOT_A_MAC,
+        Form::Position => &codes::NOT_A_POSITION,
+        Form::Socket | Form::Listen => &codes::NOT_A_LISTENER,
+        Form::Protocol => &codes::NOT_A_CHOICE,
+        Form::Program => &codes::NOT_A_PROGRAM,
+        Form::CseId => &codes::BAD_CSE_ID,
+    }
+}
+
+/// The form in words, behind "is".
+pub(crate) const fn wanted(form: Form) -> &'static str {
+    match form {
+        Form::Any => "a text that can stand here",
+        Form::Name => "a name: 1 to 32 letters, digits, `-` and `_`",
+        Form::Interface => "a name of an interface: 1 to 15 octets without `/`, `:` and blanks",
+        Form::Address => "an IP address",
+        Form::AddressOfNetwork => "an address with a prefix length",
+        Form::Network => "a network",
+        Form::Destination => "a network or \"default\"",
+        Form::Mac => "a hardware address of a host",
+        Form::Position => "a position of the graph",
+        Form::Socket => "an address with a port",
+        Form::Listen => "an address with a port or a Unix socket",
+        Form::Protocol => "an IP protocol",
+        Form::Program => "a gateway program: its name ends in .gate",
+        Form::CseId => "a CSE identifier: `/` and a name",
+    }
+}
+
+/// A text of the form.
+pub(crate) const fn example(form: Form) -> &'static str {
+    match form {
+        Form::Any => "gateway.pcapng",
+        Form::Name => "lan",
+        Form::Interface => "eth0",
+        Form::Address => "192.0.2.1",
+        Form::AddressOfNetwork => "192.0.2.1/24",
+        Form::Network | Form::Destination => "198.51.100.0/24",
+        Form::Mac => "02:00:00:00:00:01",
+        Form::Position => "ether:ipv4",
+        Form::Socket | Form::Listen => "127.0.0.1:9464",
+        Form::Protocol => "udp",
+        Form::Program => "bridge.gate",
+        Form::CseId => "/gateway-cse",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_has_its_form() {
+        for form in [
+            Form::Any,
+            Form::Name,
+            Form::Interface,
+            Form::Address,
+            Form::AddressOfNetwork,
+            Form::Network,
+            Form::Destination,
+            Form::Mac,
+            Form::Position,
+            Form::Socket,
+            Form::Listen,
+            Form::Protocol,
+            Form::Program,
+            Form::CseId,
+        ] {
+            assert!(is_right(form, example(form)), "{form:?}");
+            assert!(!is_right(form, ""), "{form:?}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The description of a gateway: TOML to a typed [`Config`], or everything that is wrong with it.
+//!
+//! This is the only crate that knows TOML. It opens no file: the caller brings the text, and gets
+//! back findings that point into it. All of them come at once: those of the syntax, of single
+//! values, and of what does not fit together.
+//!
+//! ```
+//! use gatewright_config::parse;
+//! use gatewright_diagnostic::{SourceId, Sources};
+//!
+//! let sources = Sources::of("gateway.toml", "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n");
+//! let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
+//! assert_eq!(parsed.config.map(|config| config.links.len()), Some(1));
+//! assert!(parsed.diagnostics.is_empty());
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod codes;
+mod form;
+mod model;
+mod rules;
+mod schema;
+mod sections;
+mod shape;
+mod tables;
+mod templates;
+mod values;
+
+pub use codes::CODES;
+pub use model::{
+    Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
+    Merge, Mode, Place, Program, Route, Series, Side, UdpGateway,
+};
+pub use schema::schema;
+pub use templates::{TEMPLATES, Template};
+pub use values::{At, Prefix};
+
+use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
+use sections::View;
+use shape::Findings;
+use toml::de::DeTable;
+
+/// The most octets of a description; a longer one is refused unread.
+pub const TEXT_LEN_MAX: usize = 1 << 20;
+
+/// What reading a description gives.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The description, if nothing refuses it.
+    pub config: Option<Config>,
+    /// All findings in the order of the text; warnings alone do not refuse it.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads a whole description, which is the source `source` of the caller's
+/// [`Sources`](gatewright_diagnostic::Sources).
+pub fn parse(source: SourceId, text: &str) -> Parsed {
+    let mut findings = Findings { source, list: Vec::new() };
+    if text.len() > TEXT_LEN_MAX {
+        let message = format!("a description of {} octets; at most {TEXT_LEN_MAX}", text.len());
+        findings.add(Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message));
+        return Parsed { config: None, diagnostics: findings.list };
+    }
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let broken: Vec<usize> = errors.iter().map(|error| line(text, start(error))).collect();
+    shape::check_table(document.get_ref(), 0..0, &tables::ROOT, &mut findings);
+    let root = View::new(document.get_ref(), source, 0..0);
+    let mut config = sections::config(root);
+    if errors.is_empty() {
+        rules::check(&mut config, root, &mut findings);
+    }
+    // What stands on a line that is not TOML was guessed by the parser: no findings about it.
+    // Neither about what it could not take in, which may be all of a table.
+    let follows = [&codes::UNKNOWN_TABLE, &codes::MISSING_KEY];
+    findings.list.retain(|finding| {
+        let guessed = broken.contains(&line(text, finding.primary.span.start));
+        !guessed && (errors.is_empty() || !follows.contains(&finding.code))
+    });
+    for error in &errors {
+        let range = error.span().unwrap_or(0..0);
+        let finding = Diagnostic::error(&codes::SYNTAX, findings.span(range), error.message());
+        findings.add(finding);
+    }
+    findings.list.sort_by_key(|finding| (finding.primary.span.start, finding.code.number));
+    let config = (!has_errors(&findings.list)).then_some(config);
+    Parsed { config, diagnostics: findings.list }
+}
+
+fn start(error: &toml::de::Error) -> usize {
+    error.span().map_or(0, |span| span.start)
+}
+
+/// How many lines end before `offset`.
+fn line(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|&octet| octet == b'\n').count()
+}

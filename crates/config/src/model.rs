@@ -1,0 +1,315 @@
+//! What a description says, typed: it cannot be wrong any more.
+
+use crate::{At, Prefix};
+use gatewright_diagnostic::Span;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A value with the place where the user wrote it, for findings that come later: a device that is
+/// not there, a program that does not compile.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub span: Span,
+}
+
+impl<T> Deref for Located<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// A whole description, in the order in which it was written.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Config {
+    /// `[gateway] name`; `gatewright` if none is given.
+    pub name: String,
+    /// `[link.NAME]`: at least one.
+    pub links: Vec<Link>,
+    /// `[[route]]`.
+    pub routes: Vec<Route>,
+    /// `[[attach]]`.
+    pub attachments: Vec<Attach>,
+    /// `[udp_gateway.NAME]`.
+    pub udp_gateways: Vec<UdpGateway>,
+    /// `[control]`.
+    pub control: Control,
+    /// `[[program]]`.
+    pub programs: Vec<Program>,
+    /// `[devices]`.
+    pub devices: Option<Devices>,
+    /// `[cse]`.
+    pub cse: Option<Cse>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Link {
+    /// NAME of `[link.NAME]`, unique.
+    pub name: Located<String>,
+    /// What it is made of.
+    pub device: Device,
+    /// Whether our stack alone is the host there; otherwise the kernel is.
+    pub exclusive: bool,
+    /// The largest packet in octets; the device's own if none is given.
+    pub mtu: Option<u32>,
+    /// Our addresses there, each with its network; none on a shared link.
+    pub addresses: Vec<Located<Prefix>>,
+    /// Our hardware address; the device's own if none is given.
+    pub mac: Option<[u8; 6]>,
+    /// Whether frames for others are taken, too.
+    pub promiscuous: bool,
+    /// How long a worker looks for the next frame before it sleeps.
+    pub spin: Duration,
+}
+
+/// What a link is made of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Device {
+    /// An interface of the kernel.
+    Interface {
+        /// Its name; that of the link if none is given.
+        name: Located<String>,
+        /// How it is opened.
+        mode: Mode,
+    },
+    /// A TAP interface (Ethernet frames) that the gateway makes.
+    Tap {
+        /// Its name.
+        name: Located<String>,
+    },
+    /// A TUN interface (IP packets) that the gateway makes.
+    Tun {
+        /// Its name.
+        name: Located<String>,
+    },
+    /// Frames of a capture file, replayed.
+    Pcapng {
+        /// Path of the file.
+        file: Located<String>,
+    },
+    /// A port of a shared medium in memory.
+    Segment {
+        /// Links with the same name share the medium.
+        name: Located<String>,
+    },
+}
+
+/// How an interface of the kernel is opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// The fastest that works.
+    #[default]
+    Auto,
+    /// AF_XDP in the driver.
+    Xdp,
+    /// AF_XDP behind the driver.
+    XdpGeneric,
+    /// Packet socket.
+    Packet,
+}
+
+/// A static route.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Route {
+    /// The destinations; every bit behind the prefix is 0.
+    pub to: Located<Prefix>,
+    /// The neighbour; none if the destinations are neighbours themselves.
+    pub via: Option<Located<IpAddr>>,
+    /// The link; given, or the one whose network has the neighbour. None only if a shared link may
+    /// have it.
+    pub link: Option<Located<String>>,
+    /// Of several routes the one with the lowest is used.
+    pub metric: u32,
+}
+
+/// A handler at a position of the graph.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Attach {
+    /// What it does.
+    pub handler: Handler,
+    /// The position.
+    pub at: Located<At>,
+    /// Which way the packets travel.
+    pub side: Side,
+    /// Where it stands there.
+    pub place: Place,
+    /// The link; all if none is given.
+    pub link: Option<Located<String>>,
+}
+
+/// What an attached handler does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Handler {
+    /// Counts packets and octets.
+    Count,
+    /// Writes packets to a pcapng file.
+    Capture {
+        /// Path of the file.
+        file: Located<String>,
+    },
+    /// Drops what matches.
+    Drop {
+        /// What is dropped; everything if it asks for nothing.
+        matching: Match,
+    },
+    /// Sends a copy of each packet by another link.
+    Mirror {
+        /// Name of that link.
+        to: Located<String>,
+    },
+    /// Drops what comes faster than a rate.
+    RateLimit {
+        /// Packets each second.
+        rate: u32,
+        /// Packets at once after a pause.
+        burst: u32,
+    },
+}
+
+/// Which packets are meant: those that agree with everything that is given.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Match {
+    /// Network of the sender.
+    pub source: Option<Prefix>,
+    /// Network of the receiver.
+    pub destination: Option<Prefix>,
+    /// IP protocol.
+    pub protocol: Option<u8>,
+    /// Destination port of UDP or TCP.
+    pub port: Option<u16>,
+}
+
+/// Which way a packet travels.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Side {
+    /// From a link up.
+    #[default]
+    Receive,
+    /// Down to a link.
+    Transmit,
+}
+
+/// Where a handler stands, seen from the layer that the position leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// Before the layer.
+    Before,
+    /// Instead of the layer.
+    Instead,
+    /// Behind the layer.
+    After,
+    /// Beside it, looking only.
+    Tap,
+}
+
+/// A relay of UDP datagrams between two links.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UdpGateway {
+    /// NAME of `[udp_gateway.NAME]`, unique.
+    pub name: Located<String>,
+    /// Name of the link that it listens on.
+    pub link: Located<String>,
+    /// The address that it listens at; all of the link's if none is given.
+    pub address: Option<Located<IpAddr>>,
+    /// The port that it listens at.
+    pub port: Located<u16>,
+    /// Where it sends to.
+    pub forward: Located<SocketAddr>,
+    /// How much it puts into one datagram.
+    pub merge: Merge,
+    /// How the pieces of a merged datagram are found again.
+    pub series: Series,
+}
+
+/// How much is put into one datagram.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Merge {
+    /// Each datagram alone.
+    #[default]
+    Off,
+    /// Up to this many octets of payload.
+    Octets(u16),
+    /// As much as the path takes.
+    PathMtu,
+}
+
+/// How the pieces of a merged datagram are found again.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Series {
+    /// Not at all: the payloads stand one behind the other.
+    #[default]
+    Plain,
+    /// Each is preceded by its length.
+    Merge,
+    /// Takes apart what the other end merged.
+    Split,
+}
+
+/// How the running gateway is reached.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Control {
+    /// Path of the control socket; the default of the command line if none is given.
+    pub socket: Option<String>,
+    /// Where metrics are served; nowhere if none is given.
+    pub metrics: Option<Located<Listen>>,
+}
+
+/// A place to listen at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Listen {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(String),
+}
+
+/// A program in the gateway language.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// Path of the file, as written: relative to the description.
+    pub file: Located<String>,
+}
+
+/// IEEE 11073 devices that associate with this gateway.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Devices {
+    /// Where the manager listens.
+    pub listen: Located<SocketAddr>,
+    /// How readings are delivered.
+    pub delivery: Delivery,
+    /// Associations at once.
+    pub devices_max: u32,
+}
+
+/// How readings are delivered.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Delivery {
+    /// Stored before they are acknowledged, and sent until they are accepted.
+    #[default]
+    Durable,
+    /// Sent on at once, without a store.
+    Direct,
+}
+
+/// The gateway's own oneM2M service entity.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cse {
+    /// Name of its base resource.
+    pub base: String,
+    /// Its identifier, with `/` in front.
+    pub id: String,
+    /// Where it answers HTTP.
+    pub http: Option<Located<SocketAddr>>,
+    /// Where it answers CoAP.
+    pub coap: Option<Located<SocketAddr>>,
+    /// Path of its database; in memory if none is given.
+    pub store: Option<String>,
+}

@@ -1,0 +1,73 @@
+//! What must hold between the values of a description.
+//!
+//! Each rule looks at what could be read; what could not was reported before.
+
+mod attachments;
+mod links;
+mod routes;
+mod services;
+
+use crate::codes;
+use crate::model::{Config, Located};
+use crate::sections::View;
+use crate::shape::Findings;
+use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
+
+/// Reports every broken rule, and completes what follows from others: the link of a route.
+pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings) {
+    let names: Vec<String> = root.named("link").into_iter().map(|(name, _)| name.value).collect();
+    links::check(config, root, findings);
+    routes::check(config, root, &names, findings);
+    attachments::check(config, root, &names, findings);
+    services::check(config, root, &names, findings);
+}
+
+/// The link's name must be one of `names`.
+fn check_link(name: &Located<String>, names: &[String], findings: &mut Findings) {
+    if names.contains(name) {
+        return;
+    }
+    let message = format!("there is no link `{}`", name.value);
+    let finding = Diagnostic::error(&codes::UNKNOWN_LINK, name.span, message);
+    findings.add(match nearest(name, names.iter().map(String::as_str)) {
+        Some(meant) => {
+            let finding = finding.label(format!("did you mean `{meant}`?"));
+            finding.fix(name.span, format!("\"{meant}\""), "write it so")
+        }
+        None if names.is_empty() => finding,
+        None => finding.help(format!("there are: {}", names.join(", "))),
+    });
+}
+
+/// A finding about two values that must not be the same.
+fn twice(
+    code: &'static Code,
+    (first, second): (Span, Span),
+    message: String,
+    findings: &mut Findings,
+) {
+    let finding = Diagnostic::error(code, second, message).label("the second");
+    findings.add(finding.also(first, "the first"));
+}
+
+/// Reports the keys of `table` that `others` use and `own` does not, and those of `own` that are
+/// `needed` and missing.
+fn check_use(
+    table: View<'_>,
+    whose: &str,
+    (own, others): (&[&str], &[&str]),
+    needed: Option<(&str, &str)>,
+    findings: &mut Findings,
+) {
+    for key in others.iter().filter(|key| !own.contains(key)) {
+        if let Some(span) = table.key(key) {
+            let message = format!("`{key}` has no use for {whose}");
+            findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+        }
+    }
+    if let Some((key, example)) = needed.filter(|(key, _)| table.key(key).is_none()) {
+        let message = format!("{whose} needs `{key}`");
+        let finding = Diagnostic::error(&codes::MISSING_KEY, table.header, message);
+        findings.add(finding.help(format!("{key} = {example}")));
+    }
+}

@@ -1,0 +1,116 @@
+//! Rules for attached handlers.
+
+use super::{check_link, check_use, twice};
+use crate::codes;
+use crate::model::{Attach, Config, Handler, Located, Place, Side};
+use crate::sections::View;
+use crate::shape::Findings;
+use crate::tables::HANDLERS;
+use crate::values;
+use gatewright_diagnostic::{Diagnostic, Span};
+
+pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings: &mut Findings) {
+    let tables = root.tables("attach");
+    for table in &tables {
+        check_keys(*table, findings);
+    }
+    for attach in &config.attachments {
+        if let Some(link) = &attach.link {
+            check_link(link, names, findings);
+        }
+        if let Handler::Mirror { to } = &attach.handler {
+            check_link(to, names, findings);
+            check_mirror(attach, to, findings);
+        }
+        let table = View::of_value(&tables, "at", attach.at.span);
+        let place = table.and_then(|table| table.key("place"));
+        check_place(attach, place.unwrap_or(attach.at.span), findings);
+    }
+    check_files(&config.attachments, findings);
+}
+
+fn check_keys(table: View<'_>, findings: &mut Findings) {
+    const OTHERS: [&str; 5] = ["file", "match", "to", "rate", "burst"];
+    let Some(handler) = table.text("handler").map(|handler| handler.value) else { return };
+    let (own, needed): (&[&str], _) = match handler {
+        "capture" => (&["file"], Some(("file", "\"frames.pcapng\""))),
+        "drop" => (&["match"], None),
+        "mirror" => (&["to"], Some(("to", "\"lan\""))),
+        "rate-limit" => (&["rate", "burst"], Some(("rate", "1000"))),
+        handler if HANDLERS.contains(&handler) => (&[], None),
+        _ => return,
+    };
+    check_use(table, &format!("handler {handler}"), (own, &OTHERS), needed, findings);
+    check_port(table, findings);
+}
+
+/// IP protocols that have ports.
+const WITH_PORTS: [&str; 2] = ["udp", "tcp"];
+
+fn check_port(attach: View<'_>, findings: &mut Findings) {
+    let Some(table) = attach.table("match") else { return };
+    let Some(port) = table.key("port") else { return };
+    let protocol = table.text("protocol");
+    let known = protocol.as_ref().and_then(|protocol| values::protocol(protocol));
+    if protocol.is_none() {
+        let finding =
+            Diagnostic::error(&codes::PORT_WITHOUT_PROTOCOL, port, "a port of which protocol?");
+        findings.add(finding.help("add `protocol = \"udp\"` or `protocol = \"tcp\"`"));
+    } else if known.is_some() && !WITH_PORTS.map(values::protocol).contains(&known) {
+        let finding =
+            Diagnostic::error(&codes::PORT_WITHOUT_PROTOCOL, port, "this protocol has no ports");
+        findings.add(match protocol {
+            Some(protocol) => finding.also(protocol.span, "the protocol"),
+            None => finding,
+        });
+    }
+}
+
+fn check_place(attach: &Attach, span: Span, findings: &mut Findings) {
+    let (name, looks) = match attach.handler {
+        Handler::Count => ("count", true),
+        Handler::Capture { .. } => ("capture", true),
+        Handler::Mirror { .. } => ("mirror", true),
+        Handler::Drop { .. } => ("drop", false),
+        Handler::RateLimit { .. } => ("rate-limit", false),
+    };
+    let place = match (looks, attach.place) {
+        (true, Place::Instead) => "`instead` of a layer: every packet would be swallowed",
+        (false, Place::Tap) => "as a `tap`, which only looks",
+        _ => return,
+    };
+    let message = format!("`{name}` cannot stand {place}");
+    let finding = Diagnostic::error(&codes::WRONG_PLACE, span, message);
+    let other = if looks { "tap" } else { "before" };
+    findings.add(finding.help(format!("leave `place` out, or write `place = \"{other}\"`")));
+}
+
+fn check_mirror(attach: &Attach, to: &Located<String>, findings: &mut Findings) {
+    let onto_itself = match &attach.link {
+        Some(link) => link.value == to.value,
+        None => attach.side == Side::Transmit,
+    };
+    if onto_itself {
+        let message = format!("copies of what leaves by `{}` would leave by it again", to.value);
+        let finding = Diagnostic::error(&codes::MIRROR_LOOP, to.span, message);
+        findings.add(match &attach.link {
+            Some(link) => finding.also(link.span, "taken here"),
+            None => finding.help("name the link that is mirrored: link = \"NAME\""),
+        });
+    }
+}
+
+fn check_files(attachments: &[Attach], findings: &mut Findings) {
+    let files: Vec<&Located<String>> = (attachments.iter())
+        .filter_map(|attach| match &attach.handler {
+            Handler::Capture { file } => Some(file),
+            _ => None,
+        })
+        .collect();
+    for (count, second) in files.iter().enumerate() {
+        if let Some(first) = files.iter().take(count).find(|first| first.value == second.value) {
+            let message = format!("two captures write `{}`", second.value);
+            twice(&codes::FILE_TWICE, (first.span, second.span), message, findings);
+        }
+    }
+}

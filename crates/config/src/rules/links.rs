@@ -1,0 +1,165 @@
+//! Rules for links: their keys, devices and addresses.
+
+use super::{check_use, twice};
+use crate::codes;
+use crate::model::{Config, Device, Link, Located};
+use crate::sections::View;
+use crate::shape::Findings;
+use crate::tables::MODES;
+use crate::values::{Prefix, is_host_address, is_link_local};
+use gatewright_diagnostic::{Diagnostic, nearest};
+
+/// The least MTU of a link that carries IPv6 (RFC 8200 §5).
+const IPV6_MTU_MIN: u32 = 1280;
+
+pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
+    let tables = root.named("link");
+    check_present(root, findings);
+    for (name, table) in &tables {
+        check_keys(*table, findings);
+        let link = config.links.iter().find(|link| link.name == *name);
+        if let Some(link) = link {
+            check_shared(link, *table, findings);
+            check_mtu(link, *table, findings);
+        }
+    }
+    check_devices(&config.links, findings);
+    check_addresses(&config.links, findings);
+}
+
+/// A gateway has a link, unless what stands there was refused already.
+fn check_present(root: View<'_>, findings: &mut Findings) {
+    let span = match root.table("link") {
+        Some(link) if link.keys().next().is_none() => link.header,
+        None if !root.keys().any(|key| nearest(key, ["link"]).is_some()) => root.header,
+        _ => return,
+    };
+    let finding = Diagnostic::error(&codes::NO_LINK, span, "the gateway has no link");
+    findings.add(finding.help("describe one: [link.lan]"));
+}
+
+fn check_keys(table: View<'_>, findings: &mut Findings) {
+    const OTHERS: [&str; 6] = ["device", "file", "segment", "mac", "promiscuous", "exclusive"];
+    let mode = table.text("mode").map_or("auto", |mode| mode.value);
+    if !MODES.contains(&mode) {
+        return;
+    }
+    let (own, needed): (&[&str], _) = match mode {
+        "tap" => (&["device", "mac"], None),
+        "tun" => (&["device"], None),
+        "pcapng" => (&["file", "mac"], Some(("file", "\"frames.pcapng\""))),
+        "segment" => (&["segment", "mac"], Some(("segment", "\"radio\""))),
+        _ => (&["device", "mac", "promiscuous", "exclusive"], None),
+    };
+    check_use(table, &format!("mode {mode}"), (own, &OTHERS), needed, findings);
+}
+
+fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let interface = matches!(link.device, Device::Interface { .. });
+    if link.exclusive || !interface {
+        return;
+    }
+    for key in ["addresses", "mtu", "mac"] {
+        if let Some(span) = table.key(key) {
+            let message = format!("`{key}` of the shared link `{}`", link.name.value);
+            let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);
+            let finding = finding
+                .label("the kernel decides this")
+                .help("leave it out and set it in the kernel, or say `exclusive = true`");
+            findings.add(match table.key("exclusive") {
+                Some(other) => finding.also(other, "shared here"),
+                None => finding,
+            });
+        }
+    }
+}
+
+fn check_mtu(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let ipv6 = link.addresses.iter().find(|prefix| prefix.address().is_ipv6());
+    let (Some(mtu), Some(address), Some(span)) = (link.mtu, ipv6, table.key("mtu")) else { return };
+    if mtu < IPV6_MTU_MIN {
+        let message = format!("MTU {mtu} on a link with IPv6");
+        let finding = Diagnostic::error(&codes::MTU_TOO_SMALL, span, message);
+        let finding = finding.also(address.span, "an IPv6 address");
+        findings.add(finding.help(format!("IPv6 needs at least {IPV6_MTU_MIN}")));
+    }
+}
+
+fn check_devices(links: &[Link], findings: &mut Findings) {
+    let devices: Vec<&Located<String>> = (links.iter())
+        .filter_map(|link| match &link.device {
+            Device::Interface { name, .. } | Device::Tap { name } | Device::Tun { name } => {
+                Some(name)
+            }
+            Device::Pcapng { file } => Some(file),
+            Device::Segment { .. } => None,
+        })
+        .collect();
+    for (count, second) in devices.iter().enumerate() {
+        if let Some(first) = devices.iter().take(count).find(|first| first.value == second.value) {
+            let message = format!("`{}` is the device of two links", second.value);
+            twice(&codes::DEVICE_TWICE, (first.span, second.span), message, findings);
+        }
+    }
+}
+
+fn check_addresses(links: &[Link], findings: &mut Findings) {
+    let mut seen: Vec<(&Link, &Located<Prefix>)> = Vec::new();
+    for link in links {
+        for prefix in &link.addresses {
+            if check_address(prefix, findings) {
+                check_against(link, prefix, &seen, findings);
+                seen.push((link, prefix));
+            }
+        }
+    }
+}
+
+/// Whether a host can have the address; reports it otherwise.
+fn check_address(prefix: &Located<Prefix>, findings: &mut Findings) -> bool {
+    let address = prefix.address();
+    if !is_host_address(address) {
+        let message = format!("{address} cannot be the address of a host");
+        findings.add(Diagnostic::error(&codes::UNUSABLE_ADDRESS, prefix.span, message));
+        return false;
+    }
+    if prefix.is_network_or_broadcast() {
+        let which = if prefix.network() == prefix.value {
+            "names the network"
+        } else {
+            "is the broadcast address"
+        };
+        let message = format!("{} {which}", prefix.value);
+        let finding = Diagnostic::error(&codes::NETWORK_ADDRESS, prefix.span, message);
+        findings.add(finding.help("take an address between the network's first and last"));
+        return false;
+    }
+    true
+}
+
+fn check_against(
+    link: &Link,
+    prefix: &Located<Prefix>,
+    seen: &[(&Link, &Located<Prefix>)],
+    findings: &mut Findings,
+) {
+    let same = |(_, other): &&(&Link, &Located<Prefix>)| other.address() == prefix.address();
+    let overlaps = |(on, other): &&(&Link, &Located<Prefix>)| {
+        // Every link has its own fe80::/10 (RFC 4291 §2.5.6).
+        on.name != link.name && !is_link_local(prefix.address()) && other.overlaps(prefix.value)
+    };
+    let local = is_link_local(prefix.address());
+    if let Some((on, other)) =
+        seen.iter().find(same).filter(|(on, _)| !local || on.name == link.name)
+    {
+        let message = format!("{} is on `{}` already", prefix.address(), on.name.value);
+        twice(&codes::ADDRESS_TWICE, (other.span, prefix.span), message, findings);
+    } else if let Some((on, other)) = seen.iter().find(overlaps) {
+        let (own, other_name) = (&link.name.value, &on.name.value);
+        let message = format!("the prefixes of `{other_name}` and `{own}` overlap");
+        let label = format!("{} of `{own}`", prefix.network());
+        let finding = Diagnostic::error(&codes::OVERLAP, prefix.span, message).label(label);
+        let label = format!("{} of `{other_name}`", other.network());
+        findings.add(finding.also(other.span, label));
+    }
+}

@@ -1,0 +1,123 @@
+//! Rules for routes.
+
+use super::{check_link, twice};
+use crate::codes;
+use crate::model::{Config, Link, Located, Route};
+use crate::sections::View;
+use crate::shape::Findings;
+use crate::values::{is_host_address, is_link_local};
+use gatewright_diagnostic::Diagnostic;
+use std::net::IpAddr;
+
+pub(super) fn check(
+    config: &mut Config,
+    root: View<'_>,
+    names: &[String],
+    findings: &mut Findings,
+) {
+    let tables = root.tables("route");
+    let Config { links, routes, .. } = config;
+    for route in routes.iter_mut() {
+        if let Some(link) = &route.link {
+            check_link(link, names, findings);
+        }
+        let table = View::of_value(&tables, "to", route.to.span);
+        if let Some(via) = route.via.clone() {
+            check_via(route, &via, links, findings);
+        } else if table.is_none_or(|table| table.key("via").is_none()) {
+            // A next hop that could not be read was reported.
+            check_direct(route, findings);
+        }
+    }
+    for (count, second) in routes.iter().enumerate() {
+        let same =
+            |first: &&Route| first.to.value == second.to.value && first.metric == second.metric;
+        if let Some(first) = routes.iter().take(count).find(same) {
+            let message = format!("{} has two routes of metric {}", second.to.value, second.metric);
+            twice(&codes::ROUTE_TWICE, (first.to.span, second.to.span), message, findings);
+        }
+    }
+}
+
+/// A route without a next hop: its destinations are neighbours on its link.
+fn check_direct(route: &Route, findings: &mut Findings) {
+    // The span of `default` is the word in its quotes; a prefix of length 0 is longer.
+    let span = route.to.span;
+    let is_word = span.end - span.start == "\"default\"".len() && route.to.length() == 0;
+    let to = if is_word { "default".to_owned() } else { route.to.to_string() };
+    let message = if route.link.is_none() {
+        format!("the route to {to} leads nowhere")
+    } else if is_word {
+        "`default` without a next hop has no family".to_owned()
+    } else {
+        return;
+    };
+    let finding = Diagnostic::error(&codes::NO_NEXT_HOP, span, message);
+    findings.add(finding.help("name the neighbour: via = \"192.0.2.1\""));
+}
+
+fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings: &mut Findings) {
+    let Located { value: address, span } = *via;
+    let error = |code, message| Diagnostic::error(code, span, message);
+    if address.is_ipv4() != route.to.address().is_ipv4() {
+        let message = format!("the next hop {address} of {} has another family", route.to.value);
+        findings.add(error(&codes::OTHER_FAMILY, message).also(route.to.span, "the destination"));
+        return;
+    }
+    if !is_host_address(address) {
+        let message = format!("{address} cannot be a neighbour");
+        findings.add(error(&codes::UNUSABLE_ADDRESS, message));
+        return;
+    }
+    let own = links.iter().flat_map(|link| &link.addresses).find(|own| own.address() == address);
+    if let Some(own) = own {
+        let message = format!("{address} is this gateway's own address");
+        findings.add(error(&codes::OWN_ADDRESS, message).also(own.span, "here"));
+        return;
+    }
+    if is_link_local(address) {
+        if route.link.is_none() {
+            let message = format!("on which link is {address}?");
+            findings.add(error(&codes::LINK_LOCAL, message).help("add `link = \"NAME\"`"));
+        }
+        return;
+    }
+    let asked = |link: &&Link| route.link.as_ref().is_none_or(|name| name.value == link.name.value);
+    let near = |link: &&Link| link.addresses.iter().any(|prefix| prefix.contains(address));
+    let candidates: Vec<&Link> = links.iter().filter(asked).collect();
+    if let Some(link) = candidates.iter().copied().find(near) {
+        route.link.get_or_insert_with(|| link.name.clone());
+    } else if !candidates.is_empty() && candidates.iter().all(|link| link.exclusive) {
+        findings.add(unreachable(
+            route,
+            error(&codes::UNREACHABLE, String::new()),
+            address,
+            &candidates,
+        ));
+    }
+}
+
+/// Says which networks the next hop is not in, and on which other link it would be.
+fn unreachable(
+    route: &Route,
+    finding: Diagnostic,
+    address: IpAddr,
+    candidates: &[&Link],
+) -> Diagnostic {
+    let message = match &route.link {
+        Some(link) => format!("the next hop {address} is not on link `{}`", link.value),
+        None => format!("the next hop {address} is on no link"),
+    };
+    let networks = candidates.iter().flat_map(|link| {
+        let family =
+            link.addresses.iter().filter(|own| own.address().is_ipv4() == address.is_ipv4());
+        family.map(|own| format!("{} ({})", own.network(), link.name.value))
+    });
+    let networks: Vec<String> = networks.collect();
+    let finding = Diagnostic { message, ..finding };
+    if networks.is_empty() {
+        finding
+    } else {
+        finding.help(format!("there are: {}", networks.join(", ")))
+    }
+}

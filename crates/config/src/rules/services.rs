@@ -1,0 +1,138 @@
+//! Rules for what listens: relays, metrics, devices, service entity; and for programs.
+
+use super::{check_link, twice};
+use crate::codes;
+use crate::model::{Config, Link, Listen, Located, Merge, Series, UdpGateway};
+use crate::sections::View;
+use crate::shape::Findings;
+use crate::values::is_host_address;
+use gatewright_diagnostic::Diagnostic;
+use std::net::SocketAddr;
+
+pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings: &mut Findings) {
+    for gateway in &config.udp_gateways {
+        check_link(&gateway.link, names, findings);
+        check_listen(gateway, config, findings);
+        check_forward(gateway, config, findings);
+    }
+    check_relays_apart(&config.udp_gateways, findings);
+    for (_, table) in root.named("udp_gateway") {
+        check_series(table, config, findings);
+    }
+    check_sockets(config, findings);
+    for (count, second) in config.programs.iter().enumerate() {
+        let earlier = config.programs.iter().take(count);
+        if let Some(first) = earlier.into_iter().find(|first| first.file.value == second.file.value)
+        {
+            let message = format!("`{}` would run twice", second.file.value);
+            twice(&codes::PROGRAM_TWICE, (first.file.span, second.file.span), message, findings);
+        }
+    }
+}
+
+fn check_listen(gateway: &UdpGateway, config: &Config, findings: &mut Findings) {
+    let Some(address) = &gateway.address else { return };
+    if address.is_ipv4() != gateway.forward.is_ipv4() {
+        let message = format!("listens at {}, sends to {}", address.value, gateway.forward.ip());
+        let finding = Diagnostic::error(&codes::OTHER_FAMILY, gateway.forward.span, message);
+        findings.add(finding.also(address.span, "the other family"));
+    }
+    let link = config.links.iter().find(|link| link.name.value == gateway.link.value);
+    let Some(link) = link.filter(|link| link.exclusive) else { return };
+    if !link.addresses.iter().any(|own| own.address() == address.value) {
+        let message = format!("{} is no address of `{}`", address.value, link.name.value);
+        let finding = Diagnostic::error(&codes::FOREIGN_ADDRESS, address.span, message);
+        let own: Vec<String> = link.addresses.iter().map(|own| own.address().to_string()).collect();
+        findings.add(if own.is_empty() {
+            finding.help("give the link an address, or leave this one out")
+        } else {
+            finding.help(format!("it has {}", own.join(", ")))
+        });
+    }
+}
+
+fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings) {
+    let Located { value: forward, span } = gateway.forward;
+    let address = forward.ip();
+    if !is_host_address(address) {
+        let message = format!("{address} is no receiver");
+        findings.add(Diagnostic::error(&codes::UNUSABLE_ADDRESS, span, message));
+        return;
+    }
+    let owner = |link: &&Link| link.addresses.iter().any(|own| own.address() == address);
+    if let Some(link) = config.links.iter().find(owner) {
+        let message = format!("{address} is this gateway's own address, on `{}`", link.name.value);
+        findings.add(Diagnostic::error(&codes::FORWARD_LOOP, span, message));
+        return;
+    }
+    let mut networks = config.links.iter().flat_map(|link| &link.addresses);
+    let near = networks.any(|own| own.contains(address));
+    let routed = config.routes.iter().any(|route| route.to.contains(address));
+    let kernel = config.links.iter().any(|link| !link.exclusive);
+    if !(near || routed || kernel || config.links.is_empty()) {
+        let message = format!("no link and no route leads to {address}");
+        findings.add(Diagnostic::error(&codes::FORWARD_UNREACHABLE, span, message));
+    }
+}
+
+fn check_relays_apart(gateways: &[UdpGateway], findings: &mut Findings) {
+    for (count, second) in gateways.iter().enumerate() {
+        let same = |first: &&UdpGateway| {
+            let address = |gateway: &UdpGateway| gateway.address.as_ref().map(|own| own.value);
+            let (one, other) = (address(first), address(second));
+            let apart = one.is_some() && other.is_some() && one != other;
+            first.link.value == second.link.value && first.port.value == second.port.value && !apart
+        };
+        if let Some(first) = gateways.iter().take(count).find(same) {
+            let (one, other) = (&first.name.value, &second.name.value);
+            let port = second.port.value;
+            let message = format!("`{one}` and `{other}` both listen at port {port}");
+            twice(&codes::LISTENER_TWICE, (first.port.span, second.port.span), message, findings);
+        }
+    }
+}
+
+fn check_series(table: View<'_>, config: &Config, findings: &mut Findings) {
+    let read = |gateway: &&UdpGateway| table.holds(gateway.forward.span);
+    let Some(gateway) = config.udp_gateways.iter().find(read) else { return };
+    let message = match (gateway.series, gateway.merge) {
+        (Series::Merge, Merge::Off) => "series \"merge\" with nothing to merge",
+        (Series::Split, Merge::Octets(_) | Merge::PathMtu) => "series \"split\" does not merge",
+        _ => return,
+    };
+    let span = table.key("series").unwrap_or(table.header);
+    let finding = Diagnostic::error(&codes::SERIES, span, message);
+    findings.add(match (gateway.series, table.key("merge")) {
+        (Series::Split, Some(merge)) => finding.also(merge, "leave this out"),
+        _ => finding.help("add `merge = \"mtu\"`, or a number of octets"),
+    });
+}
+
+fn check_sockets(config: &Config, findings: &mut Findings) {
+    let metrics = config.control.metrics.as_ref().and_then(|listen| match listen.value {
+        Listen::Tcp(socket) => Some(Located { value: socket, span: listen.span }),
+        Listen::Unix(_) => None,
+    });
+    let devices = config.devices.as_ref().map(|devices| devices.listen.clone());
+    for (what, socket) in [("metrics", &metrics), ("devices", &devices)] {
+        if let Some(socket) = socket.as_ref().filter(|socket| !socket.ip().is_loopback()) {
+            let message = format!("{what} can be reached from other machines");
+            let finding = Diagnostic::warning(&codes::WIDE_OPEN, socket.span, message);
+            findings.add(finding.help(format!("127.0.0.1:{} is for this one only", socket.port())));
+        }
+    }
+    // CoAP is UDP and meets nobody here.
+    let http = config.cse.as_ref().and_then(|cse| cse.http.clone());
+    let sockets: Vec<Located<SocketAddr>> =
+        [metrics, devices, http].into_iter().flatten().collect();
+    for (count, second) in sockets.iter().enumerate() {
+        let meets = |first: &&Located<SocketAddr>| {
+            let any = first.ip().is_unspecified() || second.ip().is_unspecified();
+            first.port() == second.port() && (any || first.ip() == second.ip())
+        };
+        if let Some(first) = sockets.iter().take(count).find(meets) {
+            let message = format!("port {} is taken twice", second.port());
+            twice(&codes::LISTENER_TWICE, (first.span, second.span), message, findings);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! From the tables of a text to the typed description. What is wrong was reported before and is
+//! left out here, so that the rules can look at everything else.
+
+use crate::model::{
+    Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
+    Merge, Mode, Place, Program, Route, Series, Side, UdpGateway,
+};
+use crate::shape::integer;
+use crate::values::{self, At, Prefix};
+use gatewright_diagnostic::{SourceId, Span};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+use toml::de::{DeTable, DeValue};
+
+/// How long a worker looks for the next frame before it sleeps, if the description does not say.
+const SPIN_US: u32 = 50;
+/// Packets of a burst that a limiter lets pass, if the description does not say.
+const BURST: u32 = 32;
+/// Associations at once, if the description does not say.
+const DEVICES: u32 = 1000;
+
+/// A table of the text, and where its header stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    table: &'a DeTable<'a>,
+    pub(crate) header: Span,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(table: &'a DeTable<'a>, source: SourceId, header: Range<usize>) -> Self {
+        Self { table, header: Span::new(source, header.start, header.end) }
+    }
+
+    fn value(self, key: &str) -> Option<(&'a DeValue<'a>, Span)> {
+        let value = self.table.get(key)?;
+        let range = value.span();
+        Some((value.get_ref(), Span::new(self.header.source, range.start, range.end)))
+    }
+
+    /// The key with its place.
+    pub(crate) fn key(self, key: &str) -> Option<Span> {
+        let (found, _) = self.table.get_key_value(key)?;
+        Some(Span::new(self.header.source, found.span().start, found.span().end))
+    }
+
+    /// The string of a key with its place.
+    pub(crate) fn text(self, key: &str) -> Option<Located<&'a str>> {
+        let (value, span) = self.value(key)?;
+        Some(Located { value: value.as_str()?, span })
+    }
+
+    fn owned(self, key: &str) -> Option<String> {
+        self.name(key).map(|name| name.value)
+    }
+
+    fn parsed<T>(self, key: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Located<T>> {
+        let Located { value, span } = self.text(key)?;
+        Some(Located { value: parse(value)?, span })
+    }
+
+    fn name(self, key: &str) -> Option<Located<String>> {
+        self.parsed(key, |text| (!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    fn flag(self, key: &str) -> Option<bool> {
+        self.value(key)?.0.as_bool()
+    }
+
+    fn number<T: TryFrom<i64>>(self, key: &str) -> Option<T> {
+        integer(self.value(key)?.0.as_integer()?)?.try_into().ok()
+    }
+
+    fn number_at<T: TryFrom<i64>>(self, key: &str) -> Option<Located<T>> {
+        let (_, span) = self.value(key)?;
+        Some(Located { value: self.number(key)?, span })
+    }
+
+    fn texts(self, key: &str) -> Vec<Located<&'a str>> {
+        let items = self.value(key).and_then(|(value, _)| value.as_array());
+        let texts = items.into_iter().flatten().filter_map(|item| {
+            let span = Span::new(self.header.source, item.span().start, item.span().end);
+            Some(Located { value: item.get_ref().as_str()?, span })
+        });
+        texts.collect()
+    }
+
+    /// Whether the address that this relay's table forwards to is the one at `span`.
+    pub(crate) fn holds(self, span: Span) -> bool {
+        let inner = self.table("forward").and_then(|forward| forward.text("address"));
+        inner.is_some_and(|address| address.span == span)
+    }
+
+    pub(crate) fn table(self, key: &str) -> Option<Self> {
+        let (value, header) = self.value(key)?;
+        Some(Self { table: value.as_table()?, header })
+    }
+
+    pub(crate) fn tables(self, key: &str) -> Vec<Self> {
+        let items = self.value(key).and_then(|(value, _)| value.as_array());
+        let source = self.header.source;
+        let tables = items
+            .into_iter()
+            .flatten()
+            .filter_map(|item| Some(Self::new(item.get_ref().as_table()?, source, item.span())));
+        tables.collect()
+    }
+
+    /// The one of several tables whose `key` stands at `span`.
+    pub(crate) fn of_value(tables: &[Self], key: &str, span: Span) -> Option<Self> {
+        let is_it = |table: &&Self| table.text(key).is_some_and(|text| text.span == span);
+        tables.iter().find(is_it).copied()
+    }
+
+    /// The keys of the table.
+    pub(crate) fn keys(self) -> impl Iterator<Item = &'a str> {
+        self.table.keys().map(|key| key.get_ref().as_ref())
+    }
+
+    /// Tables with names, in the order of the text.
+    pub(crate) fn named(self, key: &str) -> Vec<(Located<String>, Self)> {
+        let source = self.header.source;
+        let inner = self.value(key).and_then(|(value, _)| value.as_table());
+        let mut tables: Vec<_> = (inner.into_iter().flatten())
+            .filter_map(|(name, value)| {
+                let span = Span::new(source, name.span().start, name.span().end);
+                let name = Located { value: name.get_ref().to_string(), span };
+                Some((name, Self::new(value.get_ref().as_table()?, source, value.span())))
+            })
+            .collect();
+        tables.sort_by_key(|(name, _)| name.span.start);
+        tables
+    }
+}
+
+/// The whole description.
+pub(crate) fn config(root: View<'_>) -> Config {
+    let gateway = root.table("gateway").and_then(|table| table.owned("name"));
+    Config {
+        name: gateway.unwrap_or_else(|| "gatewright".to_owned()),
+        links: root
+            .named("link")
+            .into_iter()
+            .filter_map(|(name, table)| link(name, table))
+            .collect(),
+        routes: root.tables("route").into_iter().filter_map(route).collect(),
+        attachments: root.tables("attach").into_iter().filter_map(attach).collect(),
+        udp_gateways: (root.named("udp_gateway").into_iter())
+            .filter_map(|(name, table)| udp_gateway(name, table))
+            .collect(),
+        control: root.table("control").map(control).unwrap_or_default(),
+        programs: root.tables("program").into_iter().filter_map(program).collect(),
+        devices: root.table("devices").and_then(devices),
+        cse: root.table("cse").and_then(cse),
+    }
+}
+
+fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
+    let addresses = table
+        .texts("addresses")
+        .into_iter()
+        .filter_map(|Located { value, span }| Some(Located { value: Prefix::parse(value)?, span }));
+    Some(Link {
+        device: device(&name, table)?,
+        exclusive: table.flag("exclusive").unwrap_or(true),
+        mtu: table.number("mtu"),
+        addresses: addresses.collect(),
+        mac: table.parsed("mac", values::mac).map(|mac| mac.value),
+        promiscuous: table.flag("promiscuous").unwrap_or(false),
+        spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),
+        name,
+    })
+}
+
+fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {
+    let name = || table.name("device").unwrap_or_else(|| link.clone());
+    let interface = |mode| Some(Device::Interface { name: name(), mode });
+    match table.text("mode").map_or("auto", |mode| mode.value) {
+        "auto" => interface(Mode::Auto),
+        "xdp" => interface(Mode::Xdp),
+        "xdp-generic" => interface(Mode::XdpGeneric),
+        "packet" => interface(Mode::Packet),
+        "tap" => Some(Device::Tap { name: name() }),
+        "tun" => Some(Device::Tun { name: name() }),
+        "pcapng" => Some(Device::Pcapng { file: table.name("file")? }),
+        "segment" => Some(Device::Segment { name: table.name("segment")? }),
+        _ => None,
+    }
+}
+
+fn route(table: View<'_>) -> Option<Route> {
+    let via = table.parsed("via", |text| text.parse::<IpAddr>().ok());
+    let default = match via.as_deref() {
+        Some(IpAddr::V6(_)) => Prefix::parse("::/0"),
+        _ => Prefix::parse("0.0.0.0/0"),
+    };
+    let to = |text: &str| if text == "default" { default } else { Prefix::parse(text) };
+    Some(Route {
+        to: table.parsed("to", to)?,
+        via,
+        link: table.name("link"),
+        metric: table.number("metric").unwrap_or(0),
+    })
+}
+
+fn attach(table: View<'_>) -> Option<Attach> {
+    let handler = handler(table)?;
+    let place = match (table.text("place").map(|place| place.value), &handler) {
+        (Some("instead"), _) => Place::Instead,
+        (Some("after"), _) => Place::After,
+        (Some("tap"), _)
+        | (None, Handler::Count | Handler::Capture { .. } | Handler::Mirror { .. }) => Place::Tap,
+        (Some("before"), _) | (None, Handler::Drop { .. } | Handler::RateLimit { .. }) => {
+            Place::Before
+        }
+        (Some(_), _) => return None,
+    };
+    let side = table.text("side").map(|side| side.value);
+    Some(Attach {
+        handler,
+        at: table.parsed("at", At::parse)?,
+        side: if side == Some("transmit") { Side::Transmit } else { Side::Receive },
+        place,
+        link: table.name("link"),
+    })
+}
+
+fn handler(table: View<'_>) -> Option<Handler> {
+    Some(match table.text("handler")?.value {
+        "count" => Handler::Count,
+        "capture" => Handler::Capture { file: table.name("file")? },
+        "drop" => {
+            Handler::Drop { matching: table.table("match").map(matching).unwrap_or_default() }
+        }
+        "mirror" => Handler::Mirror { to: table.name("to")? },
+        "rate-limit" => Handler::RateLimit {
+            rate: table.number("rate")?,
+            burst: table.number("burst").unwrap_or(BURST),
+        },
+        _ => return None,
+    })
+}
+
+fn matching(table: View<'_>) -> Match {
+    let network = |key| table.parsed(key, Prefix::parse).map(|network| network.value);
+    Match {
+        source: network("source"),
+        destination: network("destination"),
+        protocol: table.parsed("protocol", values::protocol).map(|protocol| protocol.value),
+        port: table.number("port"),
+    }
+}
+
+fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
+    let (listen, forward) = (table.table("listen")?, table.table("forward")?);
+    let address = |text: &str| text.parse::<IpAddr>().ok();
+    let to = forward.parsed("address", address)?;
+    let port = forward.number("port")?;
+    let merge = match table.text("merge").map(|merge| merge.value) {
+        Some("mtu") => Merge::PathMtu,
+        Some(_) => Merge::Off,
+        None => table.number("merge").map_or(Merge::Off, Merge::Octets),
+    };
+    let series = match table.text("series").map(|series| series.value) {
+        Some("merge") => Series::Merge,
+        Some("split") => Series::Split,
+        _ => Series::Plain,
+    };
+    Some(UdpGateway {
+        name,
+        link: listen.name("link")?,
+        address: listen.parsed("address", address),
+        port: listen.number_at("port")?,
+        forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
+        merge,
+        series,
+    })
+}
+
+fn control(table: View<'_>) -> Control {
+    let metrics = |text: &str| match text.strip_prefix("unix:") {
+        Some(path) => Some(Listen::Unix(path.to_owned())),
+        None => text.parse().ok().map(Listen::Tcp),
+    };
+    Control { socket: table.owned("socket"), metrics: table.parsed("metrics", metrics) }
+}
+
+fn program(table: View<'_>) -> Option<Program> {
+    Some(Program { file: table.name("file")? })
+}
+
+fn devices(table: View<'_>) -> Option<Devices> {
+    let direct = table.text("delivery").is_some_and(|delivery| *delivery == "direct");
+    Some(Devices {
+        listen: table.parsed("listen", |text| text.parse().ok())?,
+        delivery: if direct { Delivery::Direct } else { Delivery::Durable },
+        devices_max: table.number("devices_max").unwrap_or(DEVICES),
+    })
+}
+
+fn cse(table: View<'_>) -> Option<Cse> {
+    let socket = |key| table.parsed(key, |text| text.parse().ok());
+    Some(Cse {
+        base: table.owned("base")?,
+        id: table.owned("id")?,
+        http: socket("http"),
+        coap: socket("coap"),
+        store: table.owned("store"),
+    })
+}

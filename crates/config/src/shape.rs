@@ -1,0 +1,299 @@
+//! Whether a text has the tables, keys and kinds of values that `tables` tells.
+
+use crate::codes;
+use crate::form;
+use crate::tables::{Key, Shape, Table};
+use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span, nearest};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
+
+/// The findings about one text.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) source: SourceId,
+    pub(crate) list: Vec<Diagnostic>,
+}
+
+impl Findings {
+    pub(crate) fn span(&self, range: Range<usize>) -> Span {
+        Span::new(self.source, range.start, range.end)
+    }
+
+    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
+        self.list.push(diagnostic);
+    }
+
+    fn error(&self, code: &'static Code, at: Range<usize>, message: String) -> Diagnostic {
+        Diagnostic::error(code, self.span(at), message)
+    }
+}
+
+/// Checks a table whose header stands at `header`.
+pub(crate) fn check_table(
+    table: &DeTable<'_>,
+    header: Range<usize>,
+    shape: &Table,
+    findings: &mut Findings,
+) {
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        match shape.keys.iter().find(|known| known.name == name) {
+            Some(known) => check_value(known, key.span(), value, findings),
+            None => unknown(name, key.span(), shape, findings),
+        }
+    }
+    let is_there = |key: &Key| table.keys().any(|found| found.get_ref().as_ref() == key.name);
+    for key in shape.keys.iter().filter(|key| key.required && !is_there(key)) {
+        let message = format!("{} needs `{}`", shape.name, key.name);
+        findings.add(findings.error(&codes::MISSING_KEY, header.clone(), message).help(format!(
+            "{} = {}   # {}",
+            key.name,
+            example(key.shape),
+            key.doc
+        )));
+    }
+}
+
+fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings) {
+    let is_root = shape.name == crate::tables::ROOT.name;
+    let (code, what) = if is_root {
+        (&codes::UNKNOWN_TABLE, format!("unknown table `{name}`"))
+    } else {
+        (&codes::UNKNOWN_KEY, format!("unknown key `{name}` in {}", shape.name))
+    };
+    let names = shape.keys.iter().map(|key| key.name);
+    let finding = findings.error(code, at.clone(), what);
+    let finding = match nearest(name, names.clone()) {
+        Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
+            findings.span(at),
+            meant,
+            "write it so",
+        ),
+        None => finding.help(format!("there are: {}", names.collect::<Vec<_>>().join(", "))),
+    };
+    findings.add(finding);
+}
+
+fn check_value(
+    key: &Key,
+    at_key: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    findings: &mut Findings,
+) {
+    let at = value.span();
+    match (key.shape, value.get_ref()) {
+        (Shape::NotYet, _) => {
+            let message = format!("[{}] is not in this version", key.name);
+            findings.add(findings.error(&codes::NOT_YET, at_key, message));
+        }
+        (Shape::Text(form), DeValue::String(text)) => form::check(key, form, text, at, findings),
+        (Shape::Flag, DeValue::Boolean(_)) => {}
+        (
+            Shape::Number(min, max) | Shape::ChoiceOrNumber(_, min, max),
+            DeValue::Integer(number),
+        ) => check_number(key, number, min..=max, at, findings),
+        (Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..), DeValue::String(text)) => {
+            check_choice(key, words, text, at, findings);
+        }
+        (Shape::List(form, max), DeValue::Array(items)) => {
+            check_count(key, items.len(), max, at, findings);
+            for item in items {
+                match item.get_ref() {
+                    DeValue::String(text) => form::check(key, form, text, item.span(), findings),
+                    other => wrong_type(key, other, "a list of strings", item.span(), findings),
+                }
+            }
+        }
+        (Shape::Table(table), DeValue::Table(inner)) => check_table(inner, at, table, findings),
+        (Shape::Many(table, max), DeValue::Array(items)) => {
+            check_many(key, items, table, max, at, findings);
+        }
+        (Shape::Named(table, max), DeValue::Table(inner)) => {
+            check_named(key, inner, table, max, at_key, findings);
+        }
+        (_, other) => wrong_type(key, other, wanted(key.shape), at, findings),
+    }
+}
+
+fn check_many(
+    key: &Key,
+    items: &DeArray<'_>,
+    table: &Table,
+    max: usize,
+    at: Range<usize>,
+    findings: &mut Findings,
+) {
+    check_count(key, items.len(), max, at, findings);
+    for item in items {
+        match item.get_ref() {
+            DeValue::Table(inner) => check_table(inner, item.span(), table, findings),
+            other => wrong_type(key, other, "a list of tables", item.span(), findings),
+        }
+    }
+}
+
+fn check_named(
+    key: &Key,
+    inner: &DeTable<'_>,
+    table: &Table,
+    max: usize,
+    at: Range<usize>,
+    findings: &mut Findings,
+) {
+    check_count(key, inner.len(), max, at, findings);
+    for (name, value) in inner {
+        form::check(key, form::Form::Name, name.get_ref(), name.span(), findings);
+        match value.get_ref() {
+            DeValue::Table(inner) => check_table(inner, value.span(), table, findings),
+            other => {
+                wrong_type(
+                    key,
+                    other,
+                    "a table of tables, each with a name",
+                    value.span(),
+                    findings,
+                );
+            }
+        }
+    }
+}
+
+fn check_count(key: &Key, count: usize, max: usize, at: Range<usize>, findings: &mut Findings) {
+    if count > max {
+        let message = format!("{count} of `{}`; at most {max}", key.name);
+        findings.add(findings.error(&codes::TOO_MANY, at, message));
+    }
+}
+
+fn check_number(
+    key: &Key,
+    number: &DeInteger<'_>,
+    range: std::ops::RangeInclusive<i64>,
+    at: Range<usize>,
+    findings: &mut Findings,
+) {
+    if integer(number).is_some_and(|number| range.contains(&number)) {
+        return;
+    }
+    let (min, max) = range.into_inner();
+    let message = format!("`{}` is a number from {min} to {max}", key.name);
+    let finding = findings.error(&codes::OUT_OF_RANGE, at, message);
+    findings.add(finding.label("out of range").note(key.doc));
+}
+
+fn check_choice(key: &Key, words: &[&str], text: &str, at: Range<usize>, findings: &mut Findings) {
+    if words.contains(&text) {
+        return;
+    }
+    let message = format!("`{}` cannot be \"{text}\"", key.name);
+    let finding = findings.error(&codes::NOT_A_CHOICE, at.clone(), message);
+    let finding = finding.help(format!("it is one of {}", quoted(words)));
+    findings.add(match nearest(text, words.iter().copied()) {
+        Some(meant) => {
+            let finding = finding.label(format!("did you mean \"{meant}\"?"));
+            finding.fix(findings.span(at), format!("\"{meant}\""), "write it so")
+        }
+        None => finding,
+    });
+}
+
+fn wrong_type(
+    key: &Key,
+    found: &DeValue<'_>,
+    wanted: &str,
+    at: Range<usize>,
+    findings: &mut Findings,
+) {
+    let message = format!("`{}` is {wanted}", key.name);
+    let finding = findings.error(&codes::WRONG_TYPE, at.clone(), message);
+    let finding = finding.label(format!("this is {}", kind(found)));
+    findings.add(match mended(key.shape, found) {
+        Some(text) => finding.fix(findings.span(at), text, "write it so"),
+        None => finding.help(usage(key)),
+    });
+}
+
+/// The same value in the right type, where there is no doubt what was meant.
+fn mended(shape: Shape, found: &DeValue<'_>) -> Option<String> {
+    match (shape, found) {
+        (Shape::Number(min, max) | Shape::ChoiceOrNumber(_, min, max), DeValue::String(text)) => {
+            text.parse().ok().filter(|number: &i64| (min..=max).contains(number))?;
+            Some(text.to_string())
+        }
+        (Shape::Flag, DeValue::String(text)) if matches!(text.as_ref(), "true" | "false") => {
+            Some(text.to_string())
+        }
+        (Shape::List(form, _), DeValue::String(text)) if form::is_right(form, text) => {
+            Some(format!("[\"{text}\"]"))
+        }
+        _ => None,
+    }
+}
+
+/// The number of a TOML integer; `None` beyond 64 bits.
+pub(crate) fn integer(number: &DeInteger<'_>) -> Option<i64> {
+    let digits: String = number.as_str().chars().filter(|&digit| digit != '_').collect();
+    i64::from_str_radix(&digits, number.radix()).ok()
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}
+
+const fn wanted(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Text(_) | Shape::Choice(_) => "a string",
+        Shape::Flag => "true or false",
+        Shape::Number(..) => "a whole number",
+        Shape::ChoiceOrNumber(..) => "a string or a whole number",
+        Shape::List(..) => "a list of strings",
+        Shape::Table(_) | Shape::Named(..) | Shape::NotYet => "a table",
+        Shape::Many(..) => "a table with double brackets",
+    }
+}
+
+const fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a point",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// A number that fits most keys: the MTU of Ethernet, a port, a rate.
+const USUAL: i64 = 1500;
+
+/// How a key of this shape is written, for help.
+pub(crate) fn usage(key: &Key) -> String {
+    match key.shape {
+        Shape::Many(table, _) => format!("write a table of its own: {}", table.name),
+        Shape::Named(table, _) => {
+            format!("write a table of its own: {}", table.name.replace("NAME", "lan"))
+        }
+        shape => format!("for example `{} = {}`", key.name, example(shape)),
+    }
+}
+
+/// What could stand behind a key of this shape.
+pub(crate) fn example(shape: Shape) -> String {
+    match shape {
+        Shape::Text(form) => format!("\"{}\"", form::example(form)),
+        Shape::Flag => "true".to_owned(),
+        Shape::Number(min, max) => USUAL.clamp(min, max).to_string(),
+        Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..) => {
+            format!("\"{}\"", words.first().copied().unwrap_or_default())
+        }
+        Shape::List(form, _) => format!("[\"{}\"]", form::example(form)),
+        Shape::Table(table) | Shape::Many(table, _) | Shape::Named(table, _) => {
+            let required = table.keys.iter().filter(|key| key.required);
+            let pairs = required.map(|key| format!("{} = {}", key.name, example(key.shape)));
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        Shape::NotYet => "{}".to_owned(),
+    }
+}

@@ -1,0 +1,313 @@
+//! Every table and key of a description, as data: what is checked, and what the schema tells.
+
+/// A table: `[name]`.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// As the user writes its header.
+    pub(crate) name: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) keys: &'static [Key],
+}
+
+/// A key of a table.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) required: bool,
+}
+
+/// What may stand behind a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// A string.
+    Text(Form),
+    /// `true` or `false`.
+    Flag,
+    /// A whole number from the first to the second.
+    Number(i64, i64),
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// One of a few words, or a whole number in a range.
+    ChoiceOrNumber(&'static [&'static str], i64, i64),
+    /// A list of strings, at most so many.
+    List(Form, usize),
+    /// A table.
+    Table(&'static Table),
+    /// Tables with names that the user chooses, at most so many.
+    Named(&'static Table, usize),
+    /// Tables in a row, at most so many.
+    Many(&'static Table, usize),
+    /// A table of a later version.
+    NotYet,
+}
+
+/// What a string must be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Form {
+    /// Any text but the empty one.
+    Any,
+    /// A name of our own.
+    Name,
+    /// A name of a kernel interface.
+    Interface,
+    /// `192.0.2.1`.
+    Address,
+    /// `192.0.2.1/24`.
+    AddressOfNetwork,
+    /// `192.0.2.0/24`.
+    Network,
+    /// `192.0.2.0/24` or `default`.
+    Destination,
+    /// `02:00:00:00:00:01`.
+    Mac,
+    /// `ether:ipv4`.
+    Position,
+    /// `127.0.0.1:80`.
+    Socket,
+    /// `127.0.0.1:80` or `unix:PATH`.
+    Listen,
+    /// `udp`, or a number.
+    Protocol,
+    /// `NAME.gate`.
+    Program,
+    /// `/NAME`.
+    CseId,
+}
+
+const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, doc, shape, required: false }
+}
+
+const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, doc, shape, required: true }
+}
+
+/// Links of a gateway at the most: their index is an octet.
+pub(crate) const LINKS_MAX: usize = 64;
+/// Addresses of a link at the most.
+const ADDRESSES_MAX: usize = 32;
+/// Tables of one kind at the most.
+const TABLES_MAX: usize = 4096;
+/// The least MTU of IPv4 (RFC 791 §3.2).
+const MTU_MIN: i64 = 68;
+/// The most octets of an IPv4 packet (RFC 791 §3.1).
+const MTU_MAX: i64 = 65_535;
+/// The longest time a worker may spin, in microseconds: longer is not waiting but burning.
+const SPIN_US_MAX: i64 = 1_000_000;
+/// Octets that a merged datagram carries at the least and at the most (RFC 768, RFC 791 §3.1).
+const MERGE: (i64, i64) = (64, 65_507);
+/// The fastest rate that a limiter counts, in packets a second.
+const RATE_MAX: i64 = 1_000_000_000;
+/// The most packets of a burst.
+const BURST_MAX: i64 = 1_000_000;
+/// Associations of devices at the most.
+const DEVICES_MAX: i64 = 100_000;
+
+const PORT: Shape = Shape::Number(1, 65_535);
+
+pub(crate) const MODES: &[&str] =
+    &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
+pub(crate) const HANDLERS: &[&str] = &["count", "capture", "drop", "mirror", "rate-limit"];
+pub(crate) const PLACES: &[&str] = &["before", "instead", "after", "tap"];
+pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
+pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
+pub(crate) const MERGES: &[&str] = &["off", "mtu"];
+pub(crate) const DELIVERIES: &[&str] = &["durable", "direct"];
+
+pub(crate) static ROOT: Table = Table {
+    name: "description",
+    doc: "A gateway.",
+    keys: &[
+        key("gateway", Shape::Table(&GATEWAY), "The gateway itself."),
+        key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
+        key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
+        key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
+        key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
+        key("control", Shape::Table(&CONTROL), "How the running gateway is reached."),
+        key("program", Shape::Many(&PROGRAM, TABLES_MAX), "Programs in the gateway language."),
+        key("devices", Shape::Table(&DEVICES), "IEEE 11073 devices."),
+        key("cse", Shape::Table(&CSE), "The gateway's own oneM2M service entity."),
+        key("mesh", Shape::NotYet, "The label-switched mesh; not in this version."),
+    ],
+};
+
+static GATEWAY: Table = Table {
+    name: "[gateway]",
+    doc: "The gateway itself.",
+    keys: &[key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures.")],
+};
+
+static LINK: Table = Table {
+    name: "[link.NAME]",
+    doc: "A link: where frames come from and go to.",
+    keys: &[
+        key(
+            "device",
+            Shape::Text(Form::Interface),
+            "The interface of the kernel, or the one to make (tap, tun); NAME if not given.",
+        ),
+        key(
+            "mode",
+            Shape::Choice(MODES),
+            "How frames are exchanged: auto takes the fastest that works, xdp, xdp-generic and \
+             packet open an interface, tap and tun make one, pcapng replays a file, segment is a \
+             medium in memory.",
+        ),
+        key(
+            "exclusive",
+            Shape::Flag,
+            "Whether our stack alone is the host there (true, the default), or the kernel is.",
+        ),
+        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The largest packet in octets."),
+        key(
+            "addresses",
+            Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
+            "Our addresses with their prefix lengths, IPv4 and IPv6.",
+        ),
+        key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
+        key("promiscuous", Shape::Flag, "Whether frames for others are taken, too."),
+        key(
+            "spin_us",
+            Shape::Number(0, SPIN_US_MAX),
+            "Microseconds that a worker looks for the next frame before it sleeps.",
+        ),
+        key("file", Shape::Text(Form::Any), "The capture file of mode pcapng."),
+        key("segment", Shape::Text(Form::Name), "The medium of mode segment, by name."),
+    ],
+};
+
+static ROUTE: Table = Table {
+    name: "[[route]]",
+    doc: "A static route.",
+    keys: &[
+        required("to", Shape::Text(Form::Destination), "The destination network, or default."),
+        key("via", Shape::Text(Form::Address), "The neighbour that packets are given to."),
+        key("link", Shape::Text(Form::Name), "The link; found by `via` if not given."),
+        key(
+            "metric",
+            Shape::Number(0, u32::MAX as i64),
+            "Of several routes the one with the lowest metric is used.",
+        ),
+    ],
+};
+
+static ATTACH: Table = Table {
+    name: "[[attach]]",
+    doc: "A handler at a position of the graph.",
+    keys: &[
+        required("handler", Shape::Choice(HANDLERS), "What it does."),
+        required("at", Shape::Text(Form::Position), "The position: which packets it sees."),
+        key(
+            "place",
+            Shape::Choice(PLACES),
+            "Before, instead of or after the layer, or as a tap that only looks.",
+        ),
+        key("side", Shape::Choice(SIDES), "Which way the packets travel."),
+        key("link", Shape::Text(Form::Name), "Only packets of this link; all if not given."),
+        key("file", Shape::Text(Form::Any), "capture: the pcapng file that it writes."),
+        key("match", Shape::Table(&MATCH), "drop: which packets; all if not given."),
+        key("to", Shape::Text(Form::Name), "mirror: the link that copies leave by."),
+        key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets each second."),
+        key("burst", Shape::Number(1, BURST_MAX), "rate-limit: packets at once after a pause."),
+    ],
+};
+
+static MATCH: Table = Table {
+    name: "match",
+    doc: "Which packets: those that agree with everything given.",
+    keys: &[
+        key("source", Shape::Text(Form::Network), "Network of the sender."),
+        key("destination", Shape::Text(Form::Network), "Network of the receiver."),
+        key("protocol", Shape::Text(Form::Protocol), "IP protocol, by name or number."),
+        key("port", PORT, "Destination port of UDP or TCP."),
+    ],
+};
+
+static UDP_GATEWAY: Table = Table {
+    name: "[udp_gateway.NAME]",
+    doc: "A relay of UDP datagrams between two links, which can merge small ones.",
+    keys: &[
+        required("listen", Shape::Table(&LISTEN), "Where it listens."),
+        required("forward", Shape::Table(&FORWARD), "Where it sends to."),
+        key(
+            "merge",
+            Shape::ChoiceOrNumber(MERGES, MERGE.0, MERGE.1),
+            "How much it puts into one datagram: off, octets, or mtu for what the path takes.",
+        ),
+        key(
+            "series",
+            Shape::Choice(SERIES),
+            "How pieces are found again: plain not at all, merge adds lengths, split takes apart.",
+        ),
+    ],
+};
+
+static LISTEN: Table = Table {
+    name: "listen",
+    doc: "Where a relay listens.",
+    keys: &[
+        required("link", Shape::Text(Form::Name), "The link."),
+        key("address", Shape::Text(Form::Address), "An address of the link; all if not given."),
+        required("port", PORT, "The port."),
+    ],
+};
+
+static FORWARD: Table = Table {
+    name: "forward",
+    doc: "Where a relay sends to.",
+    keys: &[
+        required("address", Shape::Text(Form::Address), "The receiver's address."),
+        required("port", PORT, "The receiver's port."),
+    ],
+};
+
+static CONTROL: Table = Table {
+    name: "[control]",
+    doc: "How the running gateway is reached.",
+    keys: &[
+        key("socket", Shape::Text(Form::Any), "Path of the control socket."),
+        key(
+            "metrics",
+            Shape::Text(Form::Listen),
+            "Where metrics are served: 127.0.0.1:9464 or unix:PATH; nowhere if not given.",
+        ),
+    ],
+};
+
+static PROGRAM: Table = Table {
+    name: "[[program]]",
+    doc: "A program in the gateway language.",
+    keys: &[required(
+        "file",
+        Shape::Text(Form::Program),
+        "Path of the .gate file, relative to the description.",
+    )],
+};
+
+static DEVICES: Table = Table {
+    name: "[devices]",
+    doc: "IEEE 11073 devices that associate with this gateway.",
+    keys: &[
+        required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP)."),
+        key(
+            "delivery",
+            Shape::Choice(DELIVERIES),
+            "durable stores a reading before it is acknowledged; direct sends it on at once.",
+        ),
+        key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once."),
+    ],
+};
+
+static CSE: Table = Table {
+    name: "[cse]",
+    doc: "The gateway's own oneM2M service entity.",
+    keys: &[
+        required("base", Shape::Text(Form::Name), "Name of its base resource."),
+        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
+        key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
+        key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
+        key("store", Shape::Text(Form::Any), "Path of its database; in memory if not given."),
+    ],
+};

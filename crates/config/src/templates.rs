@@ -1,0 +1,46 @@
+//! Descriptions to begin with, for `gatewright init`.
+
+/// A commented description that works after its addresses and devices are made one's own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Template {
+    /// What `gatewright init` calls it.
+    pub name: &'static str,
+    /// What the gateway does.
+    pub purpose: &'static str,
+    /// The text.
+    pub text: &'static str,
+}
+
+/// All templates.
+pub const TEMPLATES: &[Template] = &[
+    Template {
+        name: "gateway",
+        purpose: "a router between two networks, IPv4 and IPv6",
+        text: include_str!("templates/gateway.toml"),
+    },
+    Template {
+        name: "shared",
+        purpose: "a gateway beside the kernel, which keeps its addresses and routes",
+        text: include_str!("templates/shared.toml"),
+    },
+    Template {
+        name: "count",
+        purpose: "a router that counts and captures what passes",
+        text: include_str!("templates/count.toml"),
+    },
+    Template {
+        name: "filter",
+        purpose: "a router that drops and limits what passes",
+        text: include_str!("templates/filter.toml"),
+    },
+    Template {
+        name: "udp-proxy",
+        purpose: "a relay of UDP datagrams that merges small ones on the way",
+        text: include_str!("templates/udp-proxy.toml"),
+    },
+    Template {
+        name: "replay",
+        purpose: "a capture file played into a network",
+        text: include_str!("templates/replay.toml"),
+    },
+];

@@ -1,0 +1,301 @@
+//! Addresses, prefixes, hardware addresses and positions, from their text.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address with the length of its network's prefix.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    /// The address and the length in bits; `None` if the family has no such length.
+    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
+        (length <= bits(address)).then_some(Self { address, length })
+    }
+
+    /// The text `ADDRESS/LENGTH`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/')?;
+        let plain = length.len() <= 3 && length.bytes().all(|octet| octet.is_ascii_digit());
+        Self::new(address.parse().ok()?, length.parse().ok().filter(|_| plain)?)
+    }
+
+    /// The address as written.
+    pub const fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// Bits of the prefix.
+    pub const fn length(self) -> u8 {
+        self.length
+    }
+
+    /// The same network with every bit behind the prefix 0.
+    #[must_use]
+    pub fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }
+        };
+        Self { address, ..self }
+    }
+
+    /// Whether `address` is of this network.
+    pub fn contains(self, address: IpAddr) -> bool {
+        bits(address) == bits(self.address) && Self { address, ..self }.network() == self.network()
+    }
+
+    /// Whether some address is of both networks.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
+
+    /// Whether the address is the network's own or its broadcast address (RFC 1122 §3.2.1.3); a
+    /// prefix of 31 bits has neither (RFC 3021 §2.1), nor has IPv6.
+    pub fn is_network_or_broadcast(self) -> bool {
+        let IpAddr::V4(address) = self.address else { return false };
+        let host = u32::MAX.checked_shr(u32::from(self.length)).unwrap_or(0);
+        self.length <= 30 && [0, host].contains(&(address.to_bits() & host))
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+const fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+/// Whether a host on a link can have the address.
+pub(crate) fn is_host_address(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || broadcast)
+}
+
+/// Whether the address is of fe80::/10 (RFC 4291 §2.5.6).
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The hardware address of a host, `02:00:00:00:00:01`; groups are refused.
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
+    /// The bit of the first octet that says "group" (IEEE 802 §8.2).
+    const GROUP: u8 = 0x01;
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *octet = u8::from_str_radix(part, 16).ok()?;
+    }
+    let usable = octets != [0; 6] && octets.first().is_some_and(|first| first & GROUP == 0);
+    (parts.next().is_none() && usable).then_some(octets)
+}
+
+/// A position of the graph: which packets are meant.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum At {
+    /// Whole frames: `frame`.
+    Frame,
+    /// Payloads of frames by EtherType: `ether:ipv4`, `ether:0x88b5`.
+    EtherType(u16),
+    /// Payloads of IP packets by protocol: `ip:udp`, `ip:89`.
+    IpProtocol(u8),
+    /// Payloads of datagrams by destination port: `udp:5683`.
+    UdpPort(u16),
+    /// Payloads of segments by destination port: `tcp:80`.
+    TcpPort(u16),
+    /// Payloads of MPLS packets by label: `label:100`.
+    Label(u32),
+    /// 6LoWPAN payloads by dispatch octet: `dispatch:0x41`.
+    Dispatch(u8),
+}
+
+/// EtherTypes by name.
+const ETHER_TYPES: [(&str, u16); 5] =
+    [("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp", 0x0806), ("vlan", 0x8100), ("mpls", 0x8847)];
+
+/// IP protocols by name.
+const PROTOCOLS: [(&str, u8); 6] =
+    [("icmp", 1), ("igmp", 2), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
+
+/// The largest MPLS label: 20 bits (RFC 3032 §2.1).
+const LABEL_MAX: u32 = 0xf_ffff;
+
+impl At {
+    /// A position from its text.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "frame" {
+            return Some(Self::Frame);
+        }
+        let (kind, value) = text.split_once(':')?;
+        let port = || number(value)?.try_into().ok().filter(|&port: &u16| port > 0);
+        match kind {
+            "ether" => named(&ETHER_TYPES, value).map(Self::EtherType),
+            "ip" => protocol(value).map(Self::IpProtocol),
+            "udp" => port().map(Self::UdpPort),
+            "tcp" => port().map(Self::TcpPort),
+            "label" => number(value).filter(|&label| label <= LABEL_MAX).map(Self::Label),
+            "dispatch" => number(value)?.try_into().ok().map(Self::Dispatch),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Frame => f.write_str("frame"),
+            Self::EtherType(value) => match name_of(&ETHER_TYPES, value) {
+                Some(name) => write!(f, "ether:{name}"),
+                None => write!(f, "ether:{value:#06x}"),
+            },
+            Self::IpProtocol(value) => match name_of(&PROTOCOLS, value) {
+                Some(name) => write!(f, "ip:{name}"),
+                None => write!(f, "ip:{value}"),
+            },
+            Self::UdpPort(port) => write!(f, "udp:{port}"),
+            Self::TcpPort(port) => write!(f, "tcp:{port}"),
+            Self::Label(label) => write!(f, "label:{label}"),
+            Self::Dispatch(octet) => write!(f, "dispatch:{octet:#04x}"),
+        }
+    }
+}
+
+/// The texts of positions that have a name, for "did you mean".
+pub(crate) fn position_names() -> Vec<String> {
+    let ether = ETHER_TYPES.iter().map(|(name, _)| format!("ether:{name}"));
+    let ip = PROTOCOLS.iter().map(|(name, _)| format!("ip:{name}"));
+    std::iter::once("frame".to_owned()).chain(ether).chain(ip).collect()
+}
+
+/// An IP protocol by name or number.
+pub(crate) fn protocol(text: &str) -> Option<u8> {
+    named(&PROTOCOLS, text)
+}
+
+fn named<T: Copy + TryFrom<u32>>(names: &[(&str, T)], text: &str) -> Option<T> {
+    let known = names.iter().find(|(name, _)| *name == text).map(|&(_, value)| value);
+    known.or_else(|| number(text)?.try_into().ok())
+}
+
+fn name_of<'a, T: Copy + PartialEq>(names: &[(&'a str, T)], value: T) -> Option<&'a str> {
+    names.iter().find(|(_, known)| *known == value).map(|&(name, _)| name)
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) if hex.bytes().all(|octet| octet.is_ascii_hexdigit()) => {
+            u32::from_str_radix(hex, 16).ok()
+        }
+        None if text.bytes().all(|octet| octet.is_ascii_digit()) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_reads_as_it_is_written() {
+        for text in [
+            "frame",
+            "ether:ipv4",
+            "ether:0x88b5",
+            "ip:udp",
+            "ip:89",
+            "udp:5683",
+            "tcp:80",
+            "label:1048575",
+            "dispatch:0x41",
+        ] {
+            assert_eq!(At::parse(text).map(|at| at.to_string()), Some(text.to_owned()));
+        }
+        for text in [
+            "",
+            "ether",
+            "ether:",
+            "ether:0x10000",
+            "ip:256",
+            "udp:-1",
+            "udp:0",
+            "udp:+5",
+            "label:1048576",
+            "port:1",
+            "frame:1",
+            "ether:0x+1",
+        ] {
+            assert_eq!(At::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_knows_its_network() {
+        let prefix = |text| Prefix::parse(text).unwrap();
+        for (text, network) in [
+            ("192.0.2.7/24", "192.0.2.0/24"),
+            ("192.0.2.7/32", "192.0.2.7/32"),
+            ("192.0.2.7/0", "0.0.0.0/0"),
+            ("2001:db8::1/64", "2001:db8::/64"),
+            ("2001:db8::1/0", "::/0"),
+            ("2001:db8::1/128", "2001:db8::1/128"),
+        ] {
+            assert_eq!(prefix(text).network().to_string(), network);
+            assert!(prefix(text).contains(prefix(text).address()));
+        }
+        assert!(prefix("10.0.0.0/8").overlaps(prefix("10.1.0.0/16")));
+        assert!(prefix("10.1.0.0/16").overlaps(prefix("10.0.0.0/8")));
+        assert!(!prefix("10.1.0.0/16").overlaps(prefix("10.2.0.0/16")));
+        assert!(!prefix("0.0.0.0/0").overlaps(prefix("::/0")));
+        for text in ["192.0.2.1", "192.0.2.1/33", "::1/129", "192.0.2.1/", "192.0.2.1/+8", "a/8"] {
+            assert_eq!(Prefix::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_network_are_no_hosts() {
+        for (text, end) in [
+            ("192.0.2.0/24", true),
+            ("192.0.2.255/24", true),
+            ("192.0.2.255/23", false),
+            ("192.0.2.0/31", false),
+            ("192.0.2.0/32", false),
+            ("2001:db8::/64", false),
+        ] {
+            assert_eq!(Prefix::parse(text).unwrap().is_network_or_broadcast(), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hardware_address_names_one_host() {
+        assert_eq!(mac("02:00:00:00:00:0a"), Some([2, 0, 0, 0, 0, 10]));
+        for text in [
+            "01:00:00:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:02",
+            "2:0:0:0:0:1",
+            "02-00-00-00-00-01",
+            "",
+        ] {
+            assert_eq!(mac(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Laws over descriptions that nobody wrote, and over those that we ship.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_config::{Device, Mode, TEMPLATES, TEXT_LEN_MAX, parse, schema};
+use gatewright_diagnostic::{SourceId, Sources};
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// A broken text is told, never a panic, and every finding can be drawn.
+fn total(text: &str) -> bool {
+    let parsed = parse(SourceId::default(), text);
+    let sources = Sources::of("gateway.toml", text);
+    for finding in &parsed.diagnostics {
+        assert!(finding.primary.span.end <= text.len(), "{finding:?}");
+        assert!(finding.render(&sources, false).contains(finding.message.lines().next().unwrap()));
+    }
+    parsed.config.is_some() || !parsed.diagnostics.is_empty()
+}
+
+fn templates() -> impl Strategy<Value = &'static str> {
+    (0..TEMPLATES.len()).prop_map(|index| TEMPLATES[index].text)
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_judged(text in ".{0,200}") {
+        prop_assert!(total(&text));
+    }
+
+    #[test]
+    fn any_cut_of_a_template_is_judged(text in templates(), at in 0_usize..4000) {
+        prop_assert!(total(&text[..text.floor_char_boundary(at.min(text.len()))]));
+    }
+
+    #[test]
+    fn any_changed_character_is_judged(text in templates(), at in 0_usize..4000, c in any::<char>()) {
+        let mut text = text.to_owned();
+        let at = text.floor_char_boundary(at.min(text.len() - 1));
+        text.remove(at);
+        text.insert(at, c);
+        prop_assert!(total(&text));
+    }
+
+    #[test]
+    fn any_lines_in_any_order_are_judged(
+        mut lines in Just(TEMPLATES.iter().flat_map(|t| t.text.lines()).collect::<Vec<_>>()).prop_shuffle(),
+        count in 0_usize..40,
+    ) {
+        lines.truncate(count);
+        prop_assert!(total(&lines.join("\n")));
+    }
+}
+
+#[test]
+fn every_template_passes() {
+    for template in TEMPLATES {
+        let parsed = parse(SourceId::default(), template.text);
+        let sources = Sources::of(template.name, template.text);
+        let told: Vec<_> = parsed.diagnostics.iter().map(|d| d.render(&sources, false)).collect();
+        assert!(told.is_empty(), "{}", told.join("\n"));
+        assert!(parsed.config.is_some() && template.text.starts_with("# "), "{}", template.name);
+    }
+}
+
+#[test]
+fn the_gateway_template_means_what_it_says() {
+    let template = TEMPLATES.iter().find(|template| template.name == "gateway").unwrap();
+    let config = parse(SourceId::default(), template.text).config.unwrap();
+    assert_eq!(config.name, "gateway");
+    let [lan, wan] = config.links.as_slice() else { panic!("{:?}", config.links) };
+    let Device::Interface { name, mode: Mode::Auto } = &lan.device else { panic!("{lan:?}") };
+    assert_eq!((lan.name.as_str(), name.as_str(), lan.exclusive), ("lan", "eth1", true));
+    assert_eq!(wan.addresses[1].to_string(), "2001:db8:2::2/64");
+    let routes: Vec<_> = (config.routes.iter())
+        .map(|route| (route.to.to_string(), route.link.as_ref().unwrap().value.clone()))
+        .collect();
+    assert_eq!(routes, [("0.0.0.0/0".into(), "wan".into()), ("::/0".into(), "wan".to_owned())]);
+}
+
+#[test]
+fn a_text_beyond_the_bound_is_refused_unread() {
+    let text = "# x\n".repeat(TEXT_LEN_MAX / 4 + 1);
+    let parsed = parse(SourceId::default(), &text);
+    assert_eq!(parsed.diagnostics[0].code.number, 115);
+    assert!(parsed.config.is_none());
+}
+
+/// Every key of every template is in the schema: an editor marks none of them.
+#[test]
+fn the_schema_knows_the_templates() {
+    let schema = schema();
+    for template in TEMPLATES {
+        let table: toml::Value = toml::from_str(template.text).unwrap();
+        covers(&schema, &serde_json::to_value(table).unwrap(), template.name);
+    }
+}
+
+fn covers(schema: &Value, value: &Value, path: &str) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let properties = schema["properties"].get(key);
+                let inner = properties.unwrap_or(&schema["additionalProperties"]);
+                assert!(inner.is_object(), "{path}.{key} is not in the schema");
+                covers(inner, value, &format!("{path}.{key}"));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| covers(&schema["items"], item, path)),
+        Value::String(_) => {
+            assert!(schema["type"] == "string" || schema["anyOf"].is_array(), "{path}");
+        }
+        Value::Number(_) => {
+            assert!(schema["type"] == "integer" || schema["anyOf"].is_array(), "{path}");
+        }
+        _ => assert_eq!(schema["type"], "boolean", "{path}"),
+    }
+}

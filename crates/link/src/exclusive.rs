@@ -1,23 +1,76 @@
 //! Keeping the kernel's stack from what arrives on a link.
 
+use crate::Exclusive;
 use crate::bpf::{self, DROP_ALL, Hook, Kind};
-use std::io;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::{fs, io};
 
-/// The kernel drops what arrives on an interface, behind packet sockets, while this lives.
-///
-/// Packet sockets see a frame before the ingress hook does, so that they receive everything and
-/// the kernel answers, forwards and learns nothing.
+/// The kernel's stack is kept from what arrives on an interface, while this lives.
 #[derive(Debug)]
 pub(crate) struct KernelSilenced {
-    _attached: OwnedFd,
+    /// Detaches the program that drops; `None` where the kernel is silent by itself.
+    _attached: Option<OwnedFd>,
+    pub(crate) how: Exclusive,
+}
+
+/// Why the kernel's stack could not be kept away.
+#[derive(Debug)]
+pub(crate) struct NotSilenced {
+    /// What the kernel answered when its stack was to be cut off.
+    pub(crate) source: io::Error,
+    /// Why it is not silent by itself.
+    pub(crate) reason: String,
 }
 
 impl KernelSilenced {
-    /// Needs Linux 6.6 (`tcx`) and `CAP_BPF` with `CAP_NET_ADMIN`.
-    pub(crate) fn new(interface_index: u32) -> io::Result<Self> {
-        let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL)?;
-        let attached = bpf::attach(program.as_fd(), interface_index, Hook::Ingress)?;
-        Ok(Self { _attached: attached })
+    /// Cuts the kernel's stack off, or makes sure that it has nothing to say.
+    ///
+    /// A program at the ingress hook drops everything: packet sockets see a frame before it does, so
+    /// that they receive all, and the kernel answers, forwards and learns nothing. That needs Linux
+    /// 6.6 (`tcx`) and `CAP_BPF`. Without them a kernel that has no address and does not forward
+    /// will do.
+    pub(crate) fn new(name: &str, interface_index: u32) -> Result<Self, NotSilenced> {
+        match drop_all(interface_index) {
+            Ok(attached) => Ok(Self { _attached: Some(attached), how: Exclusive::Dropped }),
+            Err(source) => match reason_to_speak(name) {
+                None => Ok(Self { _attached: None, how: Exclusive::Unaddressed }),
+                Some(reason) => Err(NotSilenced { source, reason }),
+            },
+        }
     }
+}
+
+fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {
+    let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL)?;
+    bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
+}
+
+/// Why the kernel may answer or forward what arrives on the interface `name`; `None` if it cannot.
+///
+/// An address on any interface counts: Linux answers for it on all of them (the weak host model,
+/// RFC 1122 §3.3.4.2).
+fn reason_to_speak(name: &str) -> Option<String> {
+    let addresses = match getifaddrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return Some(format!("its addresses cannot be read: {error}")),
+    };
+    for interface in addresses {
+        let Some(address) = &interface.address else { continue };
+        let ipv4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        let ipv6 = address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
+        let Some(address) = ipv4.or(ipv6) else { continue };
+        if !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) {
+            return Some(format!("it has the address {address} on {}", interface.interface_name));
+        }
+    }
+    let forwards = |family: &str| {
+        let path = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
+        // A family that the kernel does not have is not forwarded.
+        fs::read_to_string(path).is_ok_and(|value| value.trim() != "0")
+    };
+    let family = ["ipv4", "ipv6"].into_iter().find(|family| forwards(family))?;
+    Some(format!("it forwards {family} from {name}"))
 }

@@ -148,13 +148,29 @@ pub enum Exclusive {
     /// The kernel's driver hands every frame to us and none to its stack, by a program that goes when
     /// we go.
     Redirected,
+    /// The kernel sees every frame, too, but has no address on any interface and does not forward:
+    /// it is silent for as long as nobody gives it one.
+    Unaddressed,
     /// The kernel never had a part in this link.
     Ours,
 }
 
+impl fmt::Display for Exclusive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "shared with the kernel's stack",
+            Self::Dropped => "exclusive, the kernel drops behind it",
+            Self::Redirected => "exclusive, the driver hands all to it",
+            Self::Unaddressed => "exclusive, the kernel having no address",
+            Self::Ours => "exclusive",
+        })
+    }
+}
+
 impl fmt::Display for LinkInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({}), MTU {}", self.name, self.mode, self.why, self.mtu)
+        let Self { name, mode, why, mtu, exclusive, .. } = self;
+        write!(f, "{name}: {mode} ({why}), MTU {mtu}, {exclusive}")
     }
 }
 

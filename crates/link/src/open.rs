@@ -1,6 +1,6 @@
 //! From a description of a link to the link, and to the reason for its mode.
 
-use crate::exclusive::KernelSilenced;
+use crate::exclusive::{KernelSilenced, NotSilenced};
 use crate::interface::Interface;
 use crate::packet_socket::{Options, PacketSocket};
 use crate::tap::{self, Device, Tap};
@@ -131,6 +131,18 @@ pub enum OpenError {
         /// Why it cannot, in words for the operator.
         reason: String,
     },
+    /// The link was to be exclusive, but the kernel's stack would answer or forward what arrives.
+    #[error("{name} cannot be exclusive: the kernel would speak, for {reason}; {how}")]
+    Audible {
+        /// The interface.
+        name: String,
+        /// Why the kernel is not silent by itself.
+        reason: String,
+        /// Why it cannot be cut off.
+        how: String,
+        /// Whether only a right is missing.
+        is_permission: bool,
+    },
     /// The kernel refused.
     #[error("cannot {action} on {name}: {source}")]
     System {
@@ -149,9 +161,19 @@ impl OpenError {
     /// or unfit device (`sysexits.h`).
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Permission { .. } => 77,
+            Self::Permission { .. } | Self::Audible { is_permission: true, .. } => 77,
             _ => 69,
         }
+    }
+
+    fn audible(name: &str, NotSilenced { source, reason }: &NotSilenced) -> Self {
+        let is_permission = source.kind() == io::ErrorKind::PermissionDenied;
+        let how = if is_permission {
+            "CAP_BPF and CAP_NET_ADMIN are needed to cut it off".to_owned()
+        } else {
+            format!("it cannot be cut off (Linux 6.6 can): {source}")
+        };
+        Self::Audible { name: name.to_owned(), reason: reason.clone(), how, is_permission }
     }
 
     fn system(
@@ -377,10 +399,10 @@ impl Opener {
     ) -> Result<Box<dyn Link>, OpenError> {
         let name = config.interface.as_str();
         let (silenced, exclusive) = if config.exclusive {
-            let silenced = KernelSilenced::new(interface.index).map_err(|source| {
-                OpenError::system(name, "keep the kernel's stack away", "CAP_BPF", source)
-            })?;
-            (Some(silenced), Exclusive::Dropped)
+            let silenced = KernelSilenced::new(name, interface.index)
+                .map_err(|audible| OpenError::audible(name, &audible))?;
+            let how = silenced.how;
+            (Some(silenced), how)
         } else {
             (None, Exclusive::Shared)
         };

@@ -86,7 +86,7 @@ impl PacketSocket {
         // Any value but zero: a frame that fits into no slot waits in the socket's queue.
         set(PACKET_COPY_THRESH, 1)?;
         set(PACKET_IGNORE_OUTGOING, 1)?;
-        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &SOCKET_BUFFER)?;
+        socket::set_buffer(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], SOCKET_BUFFER)?;
         let ring = Ring::new(fd, options.slots, info.mtu + ETHERNET_LEN)?;
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
@@ -295,7 +295,7 @@ impl Sender {
         let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = socket.as_fd();
         socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
-        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SOCKET_BUFFER)?;
+        socket::set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], SOCKET_BUFFER)?;
         socket::bind_packet(fd, interface_index, 0)?;
         Ok(Self { socket, burst: Burst::new(BATCH_MAX) })
     }

@@ -50,6 +50,17 @@ pub(crate) fn set_option<T: Plain>(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Sets the size of a socket's buffer, if that is not permitted (`CAP_NET_ADMIN`) within the
+/// system's limit.
+pub(crate) fn set_buffer(
+    fd: BorrowedFd<'_>,
+    [force, limited]: [c_int; 2],
+    octets: i32,
+) -> io::Result<()> {
+    let set = |name| set_option(fd, libc::SOL_SOCKET, name, &octets);
+    set(force).or_else(|_| set(limited))
+}
+
 /// Reads an option of a socket into `value`; the octets that the kernel wrote.
 pub(crate) fn get_option<T: Plain>(
     fd: BorrowedFd<'_>,

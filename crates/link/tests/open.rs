@@ -104,10 +104,9 @@ fn automatic() -> Result<(), Failed> {
     };
     let info = link(config("g0", Backend::Auto))?;
     assert_eq!((info.mode, info.exclusive), (Mode::XdpCopy, Exclusive::Redirected));
-    assert_eq!(
-        info.to_string(),
-        "g0: AF_XDP native, copy (the fastest that veth offers), MTU 1500"
-    );
+    let said = "g0: AF_XDP native, copy (the fastest that veth offers), MTU 1500, exclusive, the \
+                driver hands all to it";
+    assert_eq!(info.to_string(), said);
     assert_eq!((info.mtu, info.driver.as_str(), info.partial_checksums), (1500, "veth", true));
     let mac = info.mac.unwrap().to_string();
     assert_eq!(mac, cable.a.mac()?);
@@ -158,24 +157,54 @@ fn refused() -> Result<(), Failed> {
     for error in missing {
         assert!(matches!(error, OpenError::NoDevice { .. }) && error.exit_code() == 69, "{error}");
     }
-    let own = env::current_exe()?;
-    for (role, said) in [
+    for (role, capabilities, said, code) in [
         (
             "xdp",
+            "-all",
             "no permission to make a map of sockets on g0: CAP_BPF and CAP_NET_ADMIN is needed",
+            77,
         ),
-        ("packet", "no permission to keep the kernel's stack away on g0: CAP_BPF is needed"),
+        (
+            "packet",
+            "-all",
+            "no permission to open a packet socket on g0: CAP_NET_RAW is needed",
+            77,
+        ),
+        // A kernel that has nothing to say needs not be cut off.
+        ("packet", "-all,+net_raw,+net_admin", "opened", 0),
     ] {
-        let output = gateway
-            .command("setpriv")
-            .args(["--bounding-set", "-all", "--inh-caps", "-all"])
-            .arg(&own)
-            .env(ROLE, role)
-            .output()?;
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), said);
-        assert_eq!(output.status.code(), Some(77));
+        assert_eq!(play_without(&gateway, role, capabilities)?, (said.to_owned(), Some(code)));
     }
+    // With an address it answers: the link would not be exclusive.
+    gateway.ip(&["address", "add", "192.0.2.9/24", "dev", "h0"])?;
+    let (said, code) = play_without(&gateway, "packet", "-all,+net_raw,+net_admin")?;
+    let expected = "g0 cannot be exclusive: the kernel would speak, for it has the address \
+                    192.0.2.9 on h0; CAP_BPF and CAP_NET_ADMIN are needed to cut it off";
+    assert_eq!((said.as_str(), code), (expected, Some(77)));
     Ok(())
+}
+
+/// What a copy of this program says that has only the capabilities of the bounding set
+/// `capabilities`, and its exit code: 0 for one that opened its link and was killed.
+fn play_without(
+    gateway: &Namespace,
+    role: &str,
+    capabilities: &str,
+) -> Result<(String, Option<i32>), Failed> {
+    let mut copy = gateway
+        .command("setpriv")
+        .args(["--bounding-set", capabilities, "--inh-caps", "-all"])
+        .arg(env::current_exe()?)
+        .env(ROLE, role)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(copy.stdout().ok_or("no output")?).lines();
+    let said = lines.next().ok_or("it said nothing")??;
+    if said == "opened" {
+        copy.kill();
+        return Ok((said, Some(0)));
+    }
+    Ok((said, copy.wait()?.code()))
 }
 
 /// Has the gateway's link send `count` frames of broadcast to the host.

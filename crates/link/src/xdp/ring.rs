@@ -144,15 +144,21 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, next: 0, consumed: 0 })
     }
 
-    /// Entries that can be written now.
-    pub(super) fn room(&mut self) -> u32 {
+    /// Entries that can be written now, by the kernel's side as it is.
+    fn room(&mut self) -> u32 {
         self.consumed = self.ring.consumer().load(Ordering::Acquire);
         (self.ring.mask + 1).wrapping_sub(self.next.wrapping_sub(self.consumed))
     }
 
+    /// Whether an entry can be written now. The kernel's side is looked at only if the ring was full
+    /// when it was last looked at.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.next.wrapping_sub(self.consumed) <= self.ring.mask || self.room() > 0
+    }
+
     /// Writes an entry; whether there was room. The kernel sees it after [`Self::submit`].
     pub(super) fn push(&mut self, entry: T) -> bool {
-        if self.next.wrapping_sub(self.consumed) > self.ring.mask && self.room() == 0 {
+        if !self.has_room() {
             return false;
         }
         // SAFETY: the entry is within the ring, and the kernel has consumed what it held before.

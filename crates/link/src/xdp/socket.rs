@@ -129,7 +129,7 @@ impl Socket {
     /// Lends the kernel as many chunks as it is to have.
     fn refill(&mut self) {
         let mut pushed = false;
-        while self.filled < self.fill_target && self.fill.room() > 0 {
+        while self.filled < self.fill_target && self.fill.has_room() {
             let Some(packet) = self.lent.pool().packet() else { break };
             // A packet of the pool is never refused, and there is room for it.
             let Ok((address, _)) = self.lent.lend(packet) else { break };
@@ -172,7 +172,7 @@ impl Socket {
     /// Puts a frame into the transmit ring, copied if it is not of our pool; whether there was
     /// room. It leaves with the next [`Self::flush`].
     pub(super) fn push(&mut self, packet: Packet) -> Result<(), Refused> {
-        if self.transmit.room() == 0 {
+        if !self.transmit.has_room() {
             return Err(Refused::Full);
         }
         let (address, len) = match self.lent.lend(packet) {

@@ -29,6 +29,7 @@ mod ipv4;
 mod ipv6;
 mod layer;
 mod merge;
+mod ndp;
 mod neighbour;
 mod paths;
 mod position;
@@ -56,6 +57,7 @@ pub use ipv4::Ipv4Layer;
 pub use ipv6::Ipv6Layer;
 pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};
 pub use merge::{CutShort, Form, Merger, split};
+pub use ndp::NdpLayer;
 pub use neighbour::{
     Advertised, LinkNeighbours, NEIGHBOUR_EVICTED, NEIGHBOURS_FULL, NEIGHBOURS_MAX,
     NeighbourOutput, NeighbourState, Neighbours, SharedNeighbours, WAITING_FULL, WAITING_MAX,

@@ -45,9 +45,7 @@ pub trait Wake: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) from: SocketAddr,
-    pub(crate) to: IpAddr,
-    pub(crate) link: LinkIndex,
-    pub(crate) outcome: Result<Parcel, io::ErrorKind>,
+    pub(crate) parcel: Parcel,
 }
 
 /// A datagram on its way to the UDP layer.
@@ -325,7 +323,7 @@ impl UdpSocket {
             if lock(&self.peer).is_some_and(|peer| peer != delivery.from) {
                 continue;
             }
-            let packet = delivery.outcome?.into_packet();
+            let packet = delivery.parcel.into_packet();
             let octets = packet.octets();
             let len = octets.len().min(buffer.len());
             for (to, from) in buffer.iter_mut().zip(octets) {

@@ -2,11 +2,11 @@
 
 use crate::{
     ArpLayer, At, Binding, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer, Ipv4Layer,
-    Ipv6Layer, Layer, LinkNeighbours, NodeIndex, Plan, Side, Sockets, Target, UdpLayer, UdpSockets,
-    VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
+    Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side, Sockets, Target, UdpLayer,
+    UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
-use gatewright_wire::{EtherType, IpProtocol};
+use gatewright_wire::{EtherType, IpProtocol, icmpv6::Icmpv6Type};
 use std::{fmt, sync::Arc};
 
 /// A link of the suite.
@@ -165,21 +165,29 @@ impl Builder {
         (ipv4, icmpv4)
     }
 
-    /// IPv6 with ICMP; the network layer and ICMP.
+    /// IPv6 with ICMP and neighbour discovery; the network layer and ICMP.
     fn ipv6(&mut self, random: &mut Random) -> (NodeIndex, NodeIndex) {
         let family = EtherType::IPV6;
         let identification = u32::try_from(random.draw() >> 32).unwrap_or_default();
         let ipv6 = self.add(Ipv6Layer::new(identification), None);
         let icmpv6 = self.add(Icmpv6Layer::default(), None);
+        let ndp = self.add(NdpLayer::new(&self.neighbours, random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
             let of_link = self.plan.link_of(bottom);
             self.up(bottom, At::EtherType(family), of_link, ipv6);
+            self.down(bottom, At::Unresolved(family), None, ndp);
+            self.down(ndp, At::EtherType(family), Some(link), bottom);
             self.down(ipv6, At::EtherType(family), Some(link), bottom);
         }
+        for kind in NDP_TYPES {
+            self.up(icmpv6, At::Dispatch(kind.0), None, ndp);
+        }
+        self.down(ndp, At::Local(family), None, ipv6);
         self.up(ipv6, At::IpProtocol(IpProtocol::ICMPV6), None, icmpv6);
         self.down(icmpv6, At::Local(family), None, ipv6);
         for at in error_positions(family) {
             self.up(ipv6, at, None, icmpv6);
+            self.up(ndp, at, None, icmpv6);
         }
         (ipv6, icmpv6)
     }
@@ -205,3 +213,12 @@ impl Builder {
 
 /// The position of all ports that nothing else is bound to.
 const ANY_PORT: u16 = 0;
+
+/// The messages of neighbour discovery (RFC 4861 §4).
+const NDP_TYPES: [Icmpv6Type; 5] = [
+    Icmpv6Type::ROUTER_SOLICITATION,
+    Icmpv6Type::ROUTER_ADVERTISEMENT,
+    Icmpv6Type::NEIGHBOR_SOLICITATION,
+    Icmpv6Type::NEIGHBOR_ADVERTISEMENT,
+    Icmpv6Type::REDIRECT,
+];

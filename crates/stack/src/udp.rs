@@ -201,7 +201,6 @@ impl UdpSockets {
         let [a, b, c, d] = packet.meta().parameter.to_be_bytes();
         let (source, port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let from = SocketAddr::new(ends.from, source);
-        let link = packet.meta().ingress;
         let to_many = ends.to.is_multicast() || packet.meta().arrival == Arrival::Broadcast;
         let listens = |socket: &&SocketEnd| {
             socket.local.port() == port
@@ -209,12 +208,7 @@ impl UdpSockets {
                 && (socket.local.ip() == ends.to || socket.local.ip().is_unspecified() || to_many)
         };
         let mut listeners = self.sockets.iter().filter(listens);
-        let delivery = |packet: Packet| Delivery {
-            from,
-            to: ends.to,
-            link,
-            outcome: Ok(packet.into_parcel()),
-        };
+        let delivery = |packet: Packet| Delivery { from, parcel: packet.into_parcel() };
         let mut refused = 0;
         if to_many {
             for socket in listeners {

@@ -1,0 +1,201 @@
+//! Messages of neighbour discovery: what is heard, and what is sent.
+
+use crate::{Advertise, At, Interface, Out, Reason, icmpv6::send_with_hops, ipv6::solicited_node};
+use gatewright_packet::{LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    MacAddress, Writer,
+    icmpv6::{Icmpv6, Icmpv6Type},
+    ipv6::Ipv6,
+    ndp::{
+        NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, PrefixInformation,
+        PrefixInformationFields, RouterAdvertisementFields, RouterSolicitationFields,
+    },
+};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Everyone on the link (RFC 4291 §2.7.1).
+pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// Every router on the link (RFC 4291 §2.7.1).
+pub(super) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// "The IP Hop Limit field has a value of 255, i.e., the packet could not possibly have been
+/// forwarded by a router" (RFC 4861 §6.1.1).
+const HOPS: u8 = 255;
+
+/// Octets of a message with its options at the most: a router advertisement with some prefixes.
+const MESSAGE_MAX: usize = 512;
+
+/// Prefixes that one advertisement tells of at the most: what fits beside MTU and address.
+const PREFIXES_MAX: usize = 12;
+
+/// How long advertised prefixes are valid and preferred (RFC 4861 §6.2.1), in seconds.
+const VALID_FOR: u32 = 2_592_000;
+const PREFERRED_FOR: u32 = 604_800;
+
+/// No packet was free for a message.
+const NO_PACKET: Reason = Reason("no-packet");
+
+/// There is no address to send from.
+const NO_SOURCE: Reason = Reason("no-source");
+
+/// A received message that obeys the rules common to all (RFC 4861 §6.1, §7.1, §8.1).
+#[derive(Debug)]
+pub(super) struct Heard<'p> {
+    pub(super) kind: Icmpv6Type,
+    pub(super) source: Ipv6Addr,
+    pub(super) destination: Ipv6Addr,
+    pub(super) octets: &'p [u8],
+}
+
+impl<'p> Heard<'p> {
+    pub(super) fn of(packet: &'p Packet, at: At) -> Option<Self> {
+        let At::Dispatch(kind) = at else { return None };
+        let (ip, _) = Ipv6::split(packet.network_octets()).ok()?;
+        let (icmp, _) = Icmpv6::split(packet.octets()).ok()?;
+        if ip.hop_limit() != HOPS || icmp.code() != 0 || icmp.kind().0 != kind {
+            return None;
+        }
+        let (source, destination) = (ip.source_address(), ip.destination_address());
+        Some(Self { kind: icmp.kind(), source, destination, octets: packet.octets() })
+    }
+}
+
+/// A message of `head` and `options`; `None` and a count if there is no packet for it.
+fn compose<'o>(
+    head: &[u8],
+    options: impl IntoIterator<Item = NdpOption<'o>>,
+    out: &mut Out<'_>,
+) -> Option<Packet> {
+    let mut octets = [0; MESSAGE_MAX];
+    let mut writer = Writer::new(&mut octets);
+    let mut whole = writer.put(head).is_ok();
+    for option in options {
+        whole &= option.emit(&mut writer).is_ok();
+    }
+    let packet = out.frames().packet_of(writer.written()).filter(|_| whole);
+    if packet.is_none() {
+        out.count(NO_PACKET);
+    }
+    packet
+}
+
+/// Asks who has `target`, or whether the station `to` still does (RFC 4861 §7.2.2).
+pub(super) fn solicit(
+    link: LinkIndex,
+    target: Ipv6Addr,
+    to: Option<MacAddress>,
+    out: &mut Out<'_>,
+) {
+    let Some(mac) = out.host().interface(link).map(|interface| interface.mac) else { return };
+    let Some(source) = out.host().source6(Some(link), target) else { return out.count(NO_SOURCE) };
+    let head = NeighborSolicitationFields {
+        kind: Icmpv6Type::NEIGHBOR_SOLICITATION,
+        code: 0,
+        checksum: 0,
+        target_address: target,
+    };
+    let options = [NdpOption::SourceLinkLayerAddress(&mac.0)];
+    let Some(mut packet) = compose(&head.emit(), options, out) else { return };
+    let destination = if to.is_some() { target } else { solicited_node(target) };
+    if let Some(to) = to {
+        packet.meta_mut().next_hop = NextHop::Station(to.0);
+    }
+    send_with_hops(packet, source, destination, Some(link), HOPS, out);
+}
+
+/// Asks whether anyone else has `target`, before it is used (RFC 4862 §5.4.2).
+pub(super) fn probe(interface: &Interface, target: Ipv6Addr, out: &mut Out<'_>) {
+    let head = NeighborSolicitationFields {
+        kind: Icmpv6Type::NEIGHBOR_SOLICITATION,
+        code: 0,
+        checksum: 0,
+        target_address: target,
+    };
+    let Some(packet) = compose(&head.emit(), [], out) else { return };
+    let (source, destination) = (Ipv6Addr::UNSPECIFIED, solicited_node(target));
+    send_with_hops(packet, source, destination, Some(interface.link), HOPS, out);
+}
+
+/// Tells `to` where `target` is: an answer if `solicited` (RFC 4861 §7.2.4).
+pub(super) fn advertise(
+    interface: &Interface,
+    target: Ipv6Addr,
+    to: Ipv6Addr,
+    solicited: bool,
+    out: &mut Out<'_>,
+) {
+    let head = NeighborAdvertisementFields {
+        kind: Icmpv6Type::NEIGHBOR_ADVERTISEMENT,
+        code: 0,
+        checksum: 0,
+        router: interface.forwarding,
+        solicited,
+        override_flag: true,
+        target_address: target,
+    };
+    let options = [NdpOption::TargetLinkLayerAddress(&interface.mac.0)];
+    let Some(packet) = compose(&head.emit(), options, out) else { return };
+    send_with_hops(packet, target, to, Some(interface.link), HOPS, out);
+}
+
+/// Asks routers to advertise themselves (RFC 4861 §6.3.7).
+pub(super) fn solicit_routers(interface: &Interface, out: &mut Out<'_>) {
+    let head =
+        RouterSolicitationFields { kind: Icmpv6Type::ROUTER_SOLICITATION, code: 0, checksum: 0 };
+    let source = interface.link_local();
+    // §4.1: no link-layer address from an unspecified source.
+    let mac = source.map(|_| NdpOption::SourceLinkLayerAddress(&interface.mac.0));
+    let Some(packet) = compose(&head.emit(), mac, out) else { return };
+    let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
+    send_with_hops(packet, source, ALL_ROUTERS, Some(interface.link), HOPS, out);
+}
+
+/// Advertises this host as a router, with the subnets of its addresses (RFC 4861 §6.2.3).
+pub(super) fn advertise_router(
+    interface: &Interface,
+    advertise: &Advertise,
+    to: Ipv6Addr,
+    out: &mut Out<'_>,
+) {
+    let Some(source) = interface.link_local() else { return out.count(NO_SOURCE) };
+    let head = RouterAdvertisementFields {
+        kind: Icmpv6Type::ROUTER_ADVERTISEMENT,
+        code: 0,
+        checksum: 0,
+        cur_hop_limit: advertise.hop_limit,
+        managed: false,
+        other_config: false,
+        // A router's lifetime has 16 bits; the longest allowed is 9000 s (RFC 4861 §6.2.1).
+        router_lifetime: u16::try_from(advertise.lifetime.as_secs()).unwrap_or(u16::MAX),
+        reachable_time: 0,
+        retrans_timer: 0,
+    };
+    let subnets = interface.usable().filter_map(|address| match address.ip {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some((ip, address.prefix_len)),
+        _ => None,
+    });
+    let prefixes: Vec<_> = subnets
+        .take(PREFIXES_MAX)
+        .map(|(ip, prefix_length)| {
+            let hosts = u128::MAX.checked_shr(prefix_length.into()).unwrap_or(0);
+            let prefix = Ipv6Addr::from_bits(ip.to_bits() & !hosts);
+            PrefixInformationFields {
+                prefix_length,
+                on_link: true,
+                autonomous: prefix_length == 64,
+                valid_lifetime: VALID_FOR,
+                preferred_lifetime: PREFERRED_FOR,
+                prefix,
+            }
+            .emit()
+        })
+        .collect();
+    let mtu = advertise.mtu.then_some(NdpOption::Mtu(interface.mtu));
+    let options = (prefixes.iter())
+        .map(|octets| NdpOption::PrefixInformation(PrefixInformation::of(octets)))
+        .chain(mtu)
+        .chain([NdpOption::SourceLinkLayerAddress(&interface.mac.0)]);
+    let Some(packet) = compose(&head.emit(), options, out) else { return };
+    send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
+}

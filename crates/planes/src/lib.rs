@@ -1,0 +1,35 @@
+//! The planes of a gateway, and [`Gateway`], the type that embedders use.
+//!
+//! The *data plane* is a worker: a thread that owns the links, the slab and one graph, and moves
+//! batches between them without a lock. The *control plane* is every other thread: it owns the
+//! host (addresses, routes), the plan and the attachments, acts upon what layers learn, and answers
+//! questions. They meet only in tables that one side writes and the other reads, and in commands
+//! that the worker takes between two batches. The worker never waits for the control plane.
+//!
+//! ```no_run
+//! use gatewright_planes::{Gateway, Setup};
+//! use std::net::Ipv4Addr;
+//!
+//! let mut setup = Setup::new(1);
+//! setup.link("lan", "eth0").address(Ipv4Addr::new(192, 0, 2, 1), 24);
+//! setup.link("wan", "eth1").address(Ipv4Addr::new(198, 51, 100, 1), 24);
+//! let gateway = Gateway::open(&setup)?;
+//! std::thread::park();
+//! # Ok::<(), gatewright_planes::GatewayError>(())
+//! ```
+
+mod control;
+mod gateway;
+mod setup;
+mod sojourn;
+mod start;
+mod status;
+mod udp_gateway;
+mod worker;
+
+pub use gateway::{Gateway, GatewayError};
+pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
+pub use sojourn::Sojourn;
+pub use status::{LayerStatus, LinkStatus, Status, WayStatus};
+pub use udp_gateway::{Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
+pub use worker::Pace;

@@ -1,0 +1,130 @@
+//! What a gateway is made of, as values: what `config` reads from a file, and what embedders write.
+
+use gatewright_link::{Backend, LinkConfig};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{Advertise, Route};
+use gatewright_tables::Prefix;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+/// A gateway to be opened.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its links, in the order of their indices.
+    pub links: Vec<LinkSetup>,
+    /// Its static routes.
+    pub routes: Vec<StaticRoute>,
+    /// How its worker waits.
+    pub spin: Duration,
+    /// Frames in the slab.
+    pub frames: usize,
+    /// Octets of a chunk of the slab; a link whose frames are larger is refused.
+    pub chunk_size: usize,
+    /// Routes of each family at the most.
+    pub routes_max: u32,
+    /// Whence random numbers come: identifications, jitter, secrets.
+    pub seed: u64,
+}
+
+/// Frames in the slab unless configured: two links' rings and what waits on the way.
+const FRAMES: usize = 8192;
+
+/// Routes of each family unless configured.
+const ROUTES_MAX: u32 = 65_536;
+
+/// Polling after the last frame unless configured: longer than the gap between the packets of a
+/// busy flow, short enough not to be seen on an idle machine.
+const SPIN: Duration = Duration::from_micros(50);
+
+impl Setup {
+    /// A gateway without links; `seed` is the start of all its randomness.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            links: Vec::new(),
+            routes: Vec::new(),
+            spin: SPIN,
+            frames: FRAMES,
+            chunk_size: gatewright_packet::CHUNK_SIZE,
+            routes_max: ROUTES_MAX,
+            seed,
+        }
+    }
+
+    /// Adds a link on the interface `device`, and gives it to be described further.
+    pub fn link(&mut self, name: &str, device: &str) -> &mut LinkSetup {
+        let index = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
+        let link = LinkSetup {
+            name: name.to_owned(),
+            device: LinkConfig::new(index, device),
+            addresses: Vec::new(),
+            mtu: None,
+            forwarding: true,
+            advertise: None,
+            autoconfigure: false,
+            dhcp: false,
+        };
+        self.links.push_mut(link)
+    }
+
+    /// Adds a route.
+    #[must_use]
+    pub fn route(mut self, to: RouteTo, route: Route) -> Self {
+        self.routes.push(StaticRoute { to, route });
+        self
+    }
+}
+
+/// A link to be opened.
+#[derive(Clone, Debug)]
+pub struct LinkSetup {
+    /// Its name in the gateway.
+    pub name: String,
+    /// The device and how to open it.
+    pub device: LinkConfig,
+    /// Its addresses with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Octets of a packet at the most, if less than the device's.
+    pub mtu: Option<u32>,
+    /// Whether packets that arrive here for others are sent on.
+    pub forwarding: bool,
+    /// What it tells hosts as a router.
+    pub advertise: Option<Advertise>,
+    /// Whether it configures itself from router advertisements.
+    pub autoconfigure: bool,
+    /// Whether it asks a DHCP server for an address.
+    pub dhcp: bool,
+}
+
+impl LinkSetup {
+    /// Adds an address with the bits of its subnet.
+    pub fn address(&mut self, ip: impl Into<IpAddr>, prefix_len: u8) -> &mut Self {
+        self.addresses.push((ip.into(), prefix_len));
+        self
+    }
+
+    /// Exchanges frames with the device by `backend`.
+    pub fn backend(&mut self, backend: Backend) -> &mut Self {
+        self.device.backend = backend;
+        self
+    }
+}
+
+/// What a static route is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RouteTo {
+    /// IPv4 destinations.
+    V4(Prefix<Ipv4Addr>),
+    /// IPv6 destinations.
+    V6(Prefix<Ipv6Addr>),
+}
+
+/// A route that the user wrote.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StaticRoute {
+    /// Destinations.
+    pub to: RouteTo,
+    /// Where they are reached.
+    pub route: Route,
+}

@@ -1,0 +1,193 @@
+//! From a description to running threads: links are opened on the worker, where their frames live.
+
+use crate::{
+    control::Control,
+    gateway::GatewayError,
+    setup::{LinkSetup, RouteTo, Setup},
+    sojourn::Sojourn,
+    worker::{Command, Pace, Waker, Worker},
+};
+use gatewright_link::{Link, LinkInfo, Opener};
+use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
+use gatewright_stack::{
+    Address, AddressState, Drops, Event, Graph, Host, Interface, Plan, Sockets, Suite, SuiteLink,
+    View, Wake, assemble,
+};
+use gatewright_wire::MacAddress;
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    rc::Rc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+/// Chunks for whole datagrams: reassembled ones, and copies for sockets.
+const DATAGRAMS: usize = 64;
+
+/// Events that wait for the control side at the most.
+const EVENTS_MAX: usize = 1024;
+
+/// A gateway whose worker runs.
+pub(crate) struct Started {
+    pub(crate) control: Control,
+    pub(crate) commands: Sender<Command>,
+    pub(crate) events: Receiver<Event>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) sojourn: Arc<Sojourn>,
+    pub(crate) sockets: Sockets,
+    pub(crate) worker: JoinHandle<()>,
+}
+
+/// What the worker tells when its links are open.
+struct Opened {
+    plan: Plan,
+    sockets: Sockets,
+    links: Vec<LinkInfo>,
+    drops: Vec<Drops>,
+    graph_drops: Drops,
+}
+
+/// What the worker is given.
+struct Order {
+    setup: Setup,
+    view: View,
+    commands: Receiver<Command>,
+    events: SyncSender<Event>,
+    waker: Arc<Waker>,
+    sojourn: Arc<Sojourn>,
+    opened: SyncSender<Result<Opened, GatewayError>>,
+}
+
+/// Opens a gateway.
+pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
+    let mut host = Host::new(setup.routes_max)?;
+    let waker = Arc::new(Waker::new().map_err(|errno| GatewayError::System {
+        action: "make an eventfd",
+        source: errno.into(),
+    })?);
+    let sojourn = Arc::new(Sojourn::default());
+    let (commands, orders) = channel();
+    let (events, learnt) = sync_channel(EVENTS_MAX);
+    let (opened, answer) = sync_channel(1);
+    let order = Order {
+        setup: setup.clone(),
+        view: host.view(),
+        commands: orders,
+        events,
+        waker: Arc::clone(&waker),
+        sojourn: Arc::clone(&sojourn),
+        opened,
+    };
+    let worker = std::thread::Builder::new()
+        .name("worker".to_owned())
+        .spawn(move || work(order))
+        .map_err(|source| GatewayError::System { action: "start a thread", source })?;
+    let Opened { plan, sockets, links, drops, graph_drops } =
+        answer.recv().map_err(|_| GatewayError::Ended)??;
+    furnish(&mut host, setup, &links)?;
+    waker.wake();
+    let names = setup.links.iter().map(|link| link.name.clone());
+    let links = names.zip(links).collect();
+    let control = Control::new(host, plan, links, drops, graph_drops);
+    Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker })
+}
+
+/// The worker's thread: opens everything, says so, and runs.
+fn work(order: Order) {
+    let Order { setup, view, commands, events, waker, sojourn, opened } = order;
+    let (links, graph, told) = match build(&setup, view, &waker) {
+        Ok(built) => built,
+        Err(error) => {
+            // The other side waits for just this.
+            let _gone = opened.send(Err(error));
+            return;
+        }
+    };
+    if opened.send(Ok(told)).is_err() {
+        return;
+    }
+    drop(opened);
+    let pace = Pace { spin: setup.spin };
+    let epoch = Instant::now();
+    Worker { links, graph, epoch, pace, commands, events, waker, sojourn }.run();
+}
+
+type Built = (Vec<Box<dyn Link>>, Graph, Opened);
+
+fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, GatewayError> {
+    let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
+    let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
+    let opener = Opener::new(Rc::clone(&frames));
+    let mut links = Vec::new();
+    for link in &setup.links {
+        let opened = opener.open(&link.device);
+        links
+            .push(opened.map_err(|source| GatewayError::Link { name: link.name.clone(), source })?);
+    }
+    let indices: Vec<_> =
+        setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index)).collect();
+    let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
+    let Suite { plan, layers, sockets, .. } = assemble(&indices, wake, setup.seed);
+    let wiring = plan.wire(&[])?;
+    let graph = Graph::new(layers, wiring, view, frames, datagrams);
+    let drops = plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect();
+    let infos = links.iter().map(|link| link.info().clone()).collect();
+    let graph_drops = graph.drops();
+    Ok((links, graph, Opened { plan, sockets, links: infos, drops, graph_drops }))
+}
+
+/// Gives the host its interfaces, addresses and routes.
+fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), GatewayError> {
+    for (link, info) in setup.links.iter().zip(infos) {
+        host.add_interface(interface(link, info))?;
+    }
+    for route in &setup.routes {
+        match route.to {
+            RouteTo::V4(to) => host.add_route(to, route.route)?,
+            RouteTo::V6(to) => host.add_route6(to, route.route)?,
+        }
+    }
+    Ok(())
+}
+
+fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
+    let mac = info.mac.unwrap_or(MacAddress::ZERO);
+    let device_mtu = u32::try_from(info.mtu).unwrap_or(u32::MAX);
+    let configured = |&(ip, prefix_len): &(IpAddr, u8)| Address {
+        ip,
+        prefix_len,
+        // Used at once, while neighbours are asked whether they have it too: transit does not wait
+        // for address probing.
+        state: AddressState::Preferred,
+    };
+    let mut addresses: Vec<Address> = link.addresses.iter().map(configured).collect();
+    if !addresses
+        .iter()
+        .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+    {
+        let ip = link_local(mac).into();
+        addresses.push(Address { ip, prefix_len: 64, state: AddressState::Preferred });
+    }
+    Interface {
+        link: link.device.index,
+        name: link.name.clone(),
+        mac,
+        mtu: link.mtu.map_or(device_mtu, |mtu| mtu.min(device_mtu)),
+        addresses,
+        up: true,
+        promiscuous: link.device.promiscuous,
+        forwarding: link.forwarding,
+        advertise: link.advertise.clone(),
+        autoconfigure: link.autoconfigure,
+    }
+}
+
+/// The link-local address made of a hardware address (RFC 4291 appendix A, RFC 2464 §5).
+fn link_local(mac: MacAddress) -> Ipv6Addr {
+    let interface = u64::from_be_bytes(mac.interface_identifier());
+    Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(interface))
+}

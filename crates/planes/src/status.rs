@@ -1,0 +1,168 @@
+//! What a gateway says of itself: plain values, the shape of `--json`.
+
+use gatewright_link::{LinkCounters, LinkInfo, LinkState};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Drops, Interface, Target};
+use serde::Serialize;
+use std::time::Duration;
+
+/// A gateway at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// How long it has run.
+    pub uptime: Duration,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+    /// Its layers with what they dropped, by reason.
+    pub layers: Vec<LayerStatus>,
+    /// Its ways with the packets that went each.
+    pub ways: Vec<WayStatus>,
+    /// Drops that are no layer's, by reason.
+    pub unclaimed: Vec<(String, u64)>,
+    /// Its attached handlers: id, where, and packets taken.
+    #[serde(serialize_with = "handlers")]
+    pub handlers: Vec<(AttachmentId, Attachment, u64)>,
+    /// The time within which half of the packets left.
+    pub sojourn_p50: Option<Duration>,
+    /// The time within which 99 of 100 packets left.
+    pub sojourn_p99: Option<Duration>,
+    /// Packets whose stay was measured.
+    pub sojourn_packets: u64,
+}
+
+fn handlers<S: serde::Serializer>(
+    handlers: &[(AttachmentId, Attachment, u64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Handler {
+        id: u32,
+        at: String,
+        taken: u64,
+    }
+    let plain = |&(id, at, taken): &(AttachmentId, Attachment, u64)| Handler {
+        id: id.0,
+        at: at.to_string(),
+        taken,
+    };
+    serializer.collect_seq(handlers.iter().map(plain))
+}
+
+/// A link at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkStatus {
+    /// Its name in the gateway.
+    pub name: String,
+    /// The interface or file behind it.
+    pub device: String,
+    /// How frames are exchanged.
+    pub mode: String,
+    /// Why that way.
+    pub why: String,
+    /// Whether it is up.
+    pub up: bool,
+    /// Octets of a packet at the most.
+    pub mtu: usize,
+    /// Its link-layer address.
+    pub mac: Option<String>,
+    /// Its addresses with their prefix lengths and states.
+    pub addresses: Vec<String>,
+    /// Its counters by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+impl LinkStatus {
+    pub(crate) fn new(
+        name: &str,
+        info: &LinkInfo,
+        counters: LinkCounters,
+        state: LinkState,
+        interface: Option<&Interface>,
+    ) -> Self {
+        let addresses = interface.map_or(&[][..], |interface| &interface.addresses);
+        let address = |address: &gatewright_stack::Address| {
+            let state = match address.state {
+                AddressState::Preferred => "",
+                AddressState::Tentative => " tentative",
+                AddressState::Deprecated => " deprecated",
+                AddressState::Duplicate => " duplicate",
+            };
+            format!("{}/{}{state}", address.ip, address.prefix_len)
+        };
+        Self {
+            name: name.to_owned(),
+            device: info.name.clone(),
+            mode: info.mode.to_string(),
+            why: info.why.clone(),
+            up: state == LinkState::Up,
+            mtu: info.mtu,
+            mac: info.mac.map(|mac| mac.to_string()),
+            addresses: addresses.iter().map(address).collect(),
+            counters: named(counters),
+        }
+    }
+}
+
+/// A link's counters by name.
+fn named(counters: LinkCounters) -> Vec<(&'static str, u64)> {
+    vec![
+        ("received", counters.received),
+        ("received_octets", counters.received_octets),
+        ("sent", counters.sent),
+        ("sent_octets", counters.sent_octets),
+        ("receive_overrun", counters.receive_overrun),
+        ("receive_no_packet", counters.receive_no_packet),
+        ("receive_oversized", counters.receive_oversized),
+        ("receive_malformed", counters.receive_malformed),
+        ("partial", counters.partial),
+        ("completed", counters.completed),
+        ("super_frames", counters.super_frames),
+        ("transmit_full", counters.transmit_full),
+        ("transmit_length", counters.transmit_length),
+        ("transmit_down", counters.transmit_down),
+    ]
+}
+
+/// A layer at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerStatus {
+    /// Its name.
+    pub layer: &'static str,
+    /// The link it stands on, if it is one link's.
+    pub link: Option<u16>,
+    /// What it dropped, by reason.
+    pub drops: Vec<(&'static str, u64)>,
+}
+
+impl LayerStatus {
+    pub(crate) fn new(layer: &'static str, link: Option<LinkIndex>, drops: &Drops) -> Self {
+        Self { layer, link: link.map(|link| link.0), drops: drops.iter().collect() }
+    }
+}
+
+/// A way at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct WayStatus {
+    /// The position.
+    pub at: String,
+    /// Which way packets travel.
+    pub side: String,
+    /// The one link whose packets go here, if it is one link's.
+    pub link: Option<u16>,
+    /// Whether it leads to a device.
+    pub to_device: bool,
+    /// Packets that went here.
+    pub packets: u64,
+}
+
+impl WayStatus {
+    pub(crate) fn new(way: &Binding, packets: u64) -> Self {
+        Self {
+            at: way.at.to_string(),
+            side: way.side.to_string(),
+            link: way.link.map(|link| link.0),
+            to_device: matches!(way.to, Target::Device(_)),
+            packets,
+        }
+    }
+}

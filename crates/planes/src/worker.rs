@@ -1,0 +1,231 @@
+//! A data-plane worker: links, one graph, and the loop that joins them.
+//!
+//! The loop never blocks while frames come. After the last frame it goes on polling for
+//! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
+
+use crate::sojourn::Sojourn;
+use gatewright_link::{Link, LinkCounters, LinkState};
+use gatewright_packet::{Batch, LinkIndex, Packet};
+use gatewright_stack::{Event, Exit, Graph, Swap, Wake};
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        time::TimeSpec,
+    },
+};
+use std::{
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, SyncSender, TryRecvError},
+    },
+    time::{Duration, Instant},
+};
+
+/// How a worker waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pace {
+    /// How long it polls after the last frame before it sleeps; zero sleeps at once.
+    pub spin: Duration,
+}
+
+/// What a worker is asked between two batches.
+pub(crate) enum Command {
+    /// Exchange the wiring; the old one comes back by the channel.
+    Swap(Swap, Sender<Swap>),
+    /// What the links have counted, and whether they are up.
+    Links(Sender<Vec<(LinkCounters, LinkState)>>),
+}
+
+/// Wakes a sleeping worker.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    event: EventFd,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Waker {
+    pub(crate) fn new() -> nix::Result<Self> {
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { event, asleep: AtomicBool::new(false), stop: AtomicBool::new(false) })
+    }
+
+    /// Ends the worker's loop.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+}
+
+impl Wake for Waker {
+    fn wake(&self) {
+        if self.asleep.swap(false, Ordering::AcqRel) {
+            // The counter can only be full if wake-ups wait already, which is as good.
+            let _full = self.event.write(1);
+        }
+    }
+}
+
+/// One worker, to be run on a thread of its own.
+pub(crate) struct Worker {
+    pub(crate) links: Vec<Box<dyn Link>>,
+    pub(crate) graph: Graph,
+    pub(crate) epoch: Instant,
+    pub(crate) pace: Pace,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) events: SyncSender<Event>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) sojourn: Arc<Sojourn>,
+}
+
+/// How often timers are looked at while frames keep coming.
+const TIMERS_EVERY: Duration = Duration::from_micros(200);
+
+/// The longest sleep: a link without a descriptor, or one that has gone, is looked at this often.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Moves frames until the waker says stop.
+    pub(crate) fn run(mut self) {
+        let mut batch = Batch::default();
+        let mut busy_at = self.now();
+        let mut timers_at = Duration::ZERO;
+        while !self.waker.stop.load(Ordering::Acquire) {
+            let now = self.now();
+            let mut busy = self.obey(now);
+            busy |= self.receive(now, &mut batch);
+            if now >= timers_at || !busy {
+                busy |= self.timers(now);
+                timers_at = now + TIMERS_EVERY;
+            }
+            if busy {
+                busy_at = now;
+            } else if now.saturating_sub(busy_at) < self.pace.spin {
+                std::hint::spin_loop();
+            } else {
+                self.sleep(now);
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// One round over the links; whether any frame came.
+    fn receive(&mut self, now: Duration, batch: &mut Batch) -> bool {
+        let mut busy = false;
+        for index in 0..self.links.len() {
+            let Some(link) = self.links.get_mut(index) else { break };
+            if link.receive(now, batch) == 0 {
+                continue;
+            }
+            busy = true;
+            let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+            let index = LinkIndex(u16::try_from(index).unwrap_or(u16::MAX));
+            self.graph.receive(index, batch, now, &mut exit);
+        }
+        busy
+    }
+
+    /// Lets layers do what is due, and tells the control side what they learnt; whether anything
+    /// was due.
+    fn timers(&mut self, now: Duration) -> bool {
+        let due = self.graph.poll_timeout().is_some_and(|at| at <= now);
+        if due {
+            let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+            self.graph.handle_timeouts(now, &mut exit);
+        }
+        for event in self.graph.take_events() {
+            // The control side is slow or gone: what it misses, the network says again.
+            let _missed = self.events.try_send(event);
+        }
+        due
+    }
+
+    /// Does what the control side asked; whether it asked anything.
+    fn obey(&mut self, _now: Duration) -> bool {
+        match self.commands.try_recv() {
+            Ok(Command::Swap(swap, back)) => {
+                let old = self.graph.swap(swap);
+                // Freed here if nobody waits for it any more.
+                let _unwanted = back.send(old);
+                true
+            }
+            Ok(Command::Links(back)) => {
+                let look = |link: &mut Box<dyn Link>| (link.counters(), link.state());
+                let _unwanted = back.send(self.links.iter_mut().map(look).collect());
+                true
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => false,
+        }
+    }
+
+    /// Sleeps until a frame, a timer or a command.
+    fn sleep(&mut self, now: Duration) {
+        self.waker.asleep.store(true, Ordering::SeqCst);
+        // A command sent before `asleep` was set woke nobody: look once more before sleeping.
+        if self.obey(now) || self.waker.stop.load(Ordering::Acquire) {
+            self.waker.asleep.store(false, Ordering::Release);
+            return;
+        }
+        let link_timers = self.links.iter().filter_map(|link| link.poll_timeout());
+        let next = self.graph.poll_timeout().into_iter().chain(link_timers).min();
+        let patience = next.map_or(SLEEP_MAX, |at| at.saturating_sub(now)).min(SLEEP_MAX);
+        let mut fds: Vec<PollFd<'_>> = (self.links.iter())
+            .filter_map(|link| link.poll_fd())
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        fds.push(PollFd::new(self.waker.event.as_fd(), PollFlags::POLLIN));
+        // An error is a signal, and a signal is a reason to look again.
+        let _interrupted = ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None);
+        self.waker.asleep.store(false, Ordering::Release);
+        // Empty unless woken; then one read clears it.
+        let _empty = self.waker.event.read();
+    }
+}
+
+/// Where frames leave: the links, with a look at how long each packet stayed.
+struct Egress<'a> {
+    links: &'a mut [Box<dyn Link>],
+    sojourn: &'a Sojourn,
+    epoch: Instant,
+}
+
+impl<'a> Egress<'a> {
+    fn of(links: &'a mut [Box<dyn Link>], sojourn: &'a Sojourn, epoch: Instant) -> Self {
+        Self { links, sojourn, epoch }
+    }
+}
+
+impl Exit for Egress<'_> {
+    fn send(&mut self, link: LinkIndex, batch: &mut Batch) {
+        let now = self.epoch.elapsed();
+        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        // Frames received together carry the same stamp: one record for each run of them.
+        let mut run = (0, 0);
+        for received_ns in batch.iter().map(Packet::received_ns) {
+            if received_ns != run.0 {
+                self.record(run, now_ns);
+                run = (received_ns, 0);
+            }
+            run.1 += 1;
+        }
+        self.record(run, now_ns);
+        if let Some(link) = self.links.get_mut(link.index()) {
+            link.transmit(now, batch);
+        }
+    }
+}
+
+impl Egress<'_> {
+    /// Packets made here carry no stamp and have no sojourn.
+    fn record(&self, (received_ns, packets): (u64, u64), now_ns: u64) {
+        if received_ns > 0 && packets > 0 {
+            self.sojourn.record(now_ns.saturating_sub(received_ns), packets);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A gateway between two kernels that are not ours, in namespaces, for each kind of link.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_link::Backend;
+use gatewright_planes::{Gateway, Setup};
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+/// Two hosts on two subnets with a gateway between them, MTU 1400 behind it.
+struct World {
+    north: Namespace,
+    south: Namespace,
+    gateway: Option<Gateway>,
+    _middle: Namespace,
+    _links: [Veth; 2],
+}
+
+const SOUTH: &str = "10.10.2.2";
+const SOUTH6: &str = "fd00:2::2";
+
+impl World {
+    fn new(backend: Backend) -> Self {
+        let (north, middle, south) =
+            (Namespace::new().unwrap(), Namespace::new().unwrap(), Namespace::new().unwrap());
+        let lan = Veth::pair(&north, "n0", &middle, "g0").unwrap();
+        let wan = Veth::pair(&middle, "g1", &south, "s0").unwrap();
+        for end in [&wan.a, &wan.b] {
+            end.set_mtu(1400).unwrap();
+        }
+        lan.a.add_address("10.10.1.2/24").unwrap();
+        lan.a.add_address("fd00:1::2/64").unwrap();
+        wan.b.add_address("10.10.2.2/24").unwrap();
+        wan.b.add_address("fd00:2::2/64").unwrap();
+        lan.up().unwrap();
+        wan.up().unwrap();
+        for (host, via4, via6) in
+            [(&north, "10.10.1.1", "fd00:1::1"), (&south, "10.10.2.1", "fd00:2::1")]
+        {
+            host.add_route("default", via4).unwrap();
+            host.ip(&["-6", "route", "add", "default", "via", via6]).unwrap();
+        }
+        let gateway = middle.run(|| {
+            let mut setup = Setup::new(7);
+            setup
+                .link("lan", "g0")
+                .backend(backend)
+                .address(Ipv4Addr::new(10, 10, 1, 1), 24)
+                .address("fd00:1::1".parse::<Ipv6Addr>().unwrap(), 64);
+            setup
+                .link("wan", "g1")
+                .backend(backend)
+                .address(Ipv4Addr::new(10, 10, 2, 1), 24)
+                .address("fd00:2::1".parse::<Ipv6Addr>().unwrap(), 64);
+            Gateway::open(&setup).unwrap()
+        });
+        let world = Self {
+            north,
+            south,
+            gateway: Some(gateway.unwrap()),
+            _middle: middle,
+            _links: [lan, wan],
+        };
+        let there = || world.ping(&["-c1", "-W1", SOUTH]) && world.ping(&["-c1", "-W1", SOUTH6]);
+        assert!(wait_until(Duration::from_secs(10), there), "{}", world.said());
+        world
+    }
+
+    fn ping(&self, arguments: &[&str]) -> bool {
+        let pinged = self.north.command("ping").args(["-n", "-q"]).args(arguments).output();
+        pinged.unwrap().status.success()
+    }
+
+    fn said(&self) -> String {
+        format!("{:#?}", self.gateway.as_ref().map(Gateway::status))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.gateway.take());
+    }
+}
+
+fn pings_of_every_size(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    for target in [SOUTH, "10.10.1.1", SOUTH6, "fd00:1::1"] {
+        for size in ["0", "1", "56", "1372", "1472", "4000", "20000"] {
+            if !world.ping(&["-c2", "-i0.01", "-W2", "-s", size, target]) {
+                return Err(format!("{size} octets to {target}: {}", world.said()).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn traceroute_sees_the_gateway(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    for (target, gateway) in [(SOUTH, "10.10.1.1"), (SOUTH6, "fd00:1::1")] {
+        let trace = world.north.command("traceroute").args(["-n", "-q1", "-w2", target]).run()?;
+        let hops: Vec<_> =
+            trace.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        if hops != [gateway, target] {
+            return Err(format!("hops {hops:?}\n{trace}\n{}", world.said()).into());
+        }
+    }
+    Ok(())
+}
+
+fn path_mtu_is_told(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    for (target, size) in [(SOUTH, "1472"), (SOUTH6, "1452")] {
+        let out = world
+            .north
+            .command("ping")
+            .args(["-n", "-c1", "-W2", "-M", "do", "-s", size, target])
+            .output()?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned()
+            + &String::from_utf8_lossy(&out.stderr);
+        if !text.contains("mtu = 1400") && !text.contains("mtu=1400") {
+            return Err(format!("{target}: {text}\n{}", world.said()).into());
+        }
+    }
+    Ok(())
+}
+
+fn tcp_and_udp_pass_with_right_checksums(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    let _server = world.south.command("iperf3").args(["-s", "-p", "5201"]).spawn()?;
+    world.south.wait_listening(gatewright_testbed::Transport::Tcp, 5201, Duration::from_secs(5))?;
+    for target in [SOUTH, SOUTH6] {
+        for transport in [&["-n", "8M"][..], &["-u", "-b", "20M", "-n", "2M", "-l", "1200"]] {
+            iperf(&world, target, transport)?;
+        }
+    }
+    for host in [&world.north, &world.south] {
+        for counter in ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors"] {
+            let errors = host.counter(counter)?;
+            if errors != 0 {
+                return Err(format!("{counter} is {errors}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One transfer; the server needs a moment between two, and says that it is busy.
+fn iperf(world: &World, target: &str, transport: &[&str]) -> Result<(), Failed> {
+    let mut said = String::new();
+    let passed = wait_until(Duration::from_secs(20), || {
+        let run = world.north.command("iperf3").args(["-c", target, "-p", "5201"]).args(transport);
+        let out = run.output().unwrap();
+        said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        out.status.success() || !said.contains("busy")
+    });
+    if passed && !said.contains("error") {
+        return Ok(());
+    }
+    Err(format!("{target} {transport:?}: {said}\n{}", world.said()).into())
+}
+
+type Check = fn(Backend) -> Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing =
+        Needs::new().namespaces().program("ping").program("traceroute").program("iperf3").missing();
+    let checks: [(&str, Check); 4] = [
+        ("pings_of_every_size", pings_of_every_size),
+        ("traceroute_sees_the_gateway", traceroute_sees_the_gateway),
+        ("path_mtu_is_told", path_mtu_is_told),
+        ("tcp_and_udp_pass_with_right_checksums", tcp_and_udp_pass_with_right_checksums),
+    ];
+    let trials = [("packet_socket", Backend::PacketSocket), ("xdp", Backend::Xdp)]
+        .into_iter()
+        .flat_map(|(name, backend)| {
+            checks.map(|(check, run)| {
+                Trial::test(format!("{name}::{check}"), move || run(backend))
+                    .with_ignored_flag(missing.is_some())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

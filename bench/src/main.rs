@@ -5,6 +5,7 @@
     reason = "a program for a terminal: its table is its output"
 )]
 
+mod forward;
 mod route;
 mod tables;
 
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 2] = [("route", route::run), ("tables", tables::run)];
+const BENCHMARKS: [(&str, Run); 3] =
+    [("route", route::run), ("tables", tables::run), ("forward", forward::run)];
 
 fn main() -> ExitCode {
     let mut options = Options::default();

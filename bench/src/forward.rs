@@ -1,0 +1,311 @@
+//! `bench forward`: what a packet costs from Ethernet through IP and the router to Ethernet, in
+//! memory: no device, no system call.
+
+use bench::{Bench, Contestant, Numbers, Options, Relation, nanoseconds_each};
+use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Packet, Pool};
+use gatewright_stack::{
+    Address, AddressState, At, Attachment, AttachmentId, Counter, Graph, Host, Interface, Place,
+    Route, Side, SuiteLink, Swap, Wake, assemble, tap,
+};
+use gatewright_tables::Prefix;
+use gatewright_wire::{
+    EtherType, IpProtocol, MacAddress, ethernet::EthernetFields, ipv4::Ipv4Fields,
+    ipv6::Ipv6Fields, udp::UdpFields,
+};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const IN: LinkIndex = LinkIndex(0);
+const OUT: LinkIndex = LinkIndex(1);
+const OWN: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
+const SENDER: MacAddress = MacAddress([2, 0, 0, 0, 1, 1]);
+
+/// Packets that the graph takes at once.
+const BATCH: usize = 32;
+/// Flows: each another destination, source and port.
+const FLOWS: usize = 4096;
+/// Routes to those destinations, beyond so many gateways.
+const ROUTES: u16 = 1024;
+const GATEWAYS: u8 = 64;
+/// Octets of payload of each datagram.
+const PAYLOAD: usize = 64;
+/// Times that all flows pass in a round.
+const PASSES: usize = 64;
+/// Packets that wait in a row, so that none is in a cache when its turn comes: 128 MiB of chunks.
+const COLD: usize = 65_536;
+
+/// Nobody waits.
+struct Asleep;
+
+impl Wake for Asleep {
+    fn wake(&self) {}
+}
+
+/// What differs between the families.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn own(self, link: LinkIndex) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::from_bits(0x0a00_0001 | u32::from(link.0) << 16).into(),
+            Self::V6 => Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(link.0) << 64 | 1).into(),
+        }
+    }
+
+    fn gateway(self, number: u8) -> IpAddr {
+        let host = u32::from(number) + 2;
+        match self.own(OUT) {
+            IpAddr::V4(own) => Ipv4Addr::from_bits((own.to_bits() & !0xff) | host).into(),
+            IpAddr::V6(own) => {
+                Ipv6Addr::from_bits((own.to_bits() & !0xff) | u128::from(host)).into()
+            }
+        }
+    }
+
+    /// A destination inside of the route `number`.
+    fn destination(self, number: u16, noise: u32) -> IpAddr {
+        match self {
+            // 198.18.0.0/15 is for benchmarks (RFC 2544 §C.2.2); a /25 each.
+            Self::V4 => {
+                Ipv4Addr::from_bits(0xc612_0000 | u32::from(number) << 7 | (noise & 0x7f)).into()
+            }
+            // 2001:2::/48 is (RFC 5180 §8); a /64 each.
+            Self::V6 => Ipv6Addr::from_bits(
+                0x2001_0002 << 96 | u128::from(number) << 64 | u128::from(noise),
+            )
+            .into(),
+        }
+    }
+
+    fn frame(self, numbers: &mut Numbers) -> Vec<u8> {
+        let number = u16::try_from(numbers.below(ROUTES.into())).unwrap_or(0);
+        let noise = numbers.word();
+        let udp_len = u16::try_from(8 + PAYLOAD).unwrap_or(0);
+        let port = u16::try_from(noise >> 16).unwrap_or(0) | 1024;
+        let udp = UdpFields {
+            source_port: port,
+            destination_port: 5683,
+            length: udp_len,
+            checksum: 0xffff,
+        };
+        let (ether_type, header) = match (self.own(IN), self.destination(number, noise)) {
+            (IpAddr::V4(own), IpAddr::V4(to)) => {
+                let from =
+                    Ipv4Addr::from_bits((own.to_bits() & !0xffff) | (noise & 0xfff) | 0x1000);
+                let header = Ipv4Fields::new(IpProtocol::UDP, from, to, 20 + udp_len);
+                (EtherType::IPV4, header.emit_with_checksum().to_vec())
+            }
+            (IpAddr::V6(own), IpAddr::V6(to)) => {
+                let from = Ipv6Addr::from_bits(own.to_bits() | u128::from(noise) << 8);
+                let header = Ipv6Fields::new(IpProtocol::UDP, from, to, udp_len);
+                (EtherType::IPV6, header.emit().to_vec())
+            }
+            _ => (EtherType(0), Vec::new()),
+        };
+        let [first, _] = OWN;
+        let ethernet = EthernetFields { destination: first, source: SENDER, ether_type };
+        [&ethernet.emit()[..], &header, &udp.emit(), &[0x5a; PAYLOAD]].concat()
+    }
+}
+
+/// A gateway of two links whose neighbours are known, and frames that want to cross it.
+struct World {
+    graph: Graph,
+    frames: Vec<Vec<u8>>,
+    now: Duration,
+    /// Keeps the routes' memory alive.
+    _host: Host,
+}
+
+fn interface(family: Family, link: LinkIndex, mac: MacAddress) -> Interface {
+    let ip = family.own(link);
+    let prefix_len = if ip.is_ipv4() { 16 } else { 64 };
+    Interface {
+        link,
+        name: format!("link{}", link.0),
+        mac,
+        mtu: 1500,
+        addresses: vec![Address { ip, prefix_len, state: AddressState::Preferred }],
+        up: true,
+        forwarding: true,
+        ..Interface::default()
+    }
+}
+
+fn host(family: Family) -> Result<Host, String> {
+    let mut host = Host::new(4096).map_err(|error| error.to_string())?;
+    for (link, mac) in [IN, OUT].into_iter().zip(OWN) {
+        let added = host.add_interface(interface(family, link, mac));
+        added.map_err(|error| error.to_string())?;
+    }
+    for number in 0..ROUTES {
+        let gateway = family.gateway(u8::try_from(number % u16::from(GATEWAYS)).unwrap_or(0));
+        let route = Route::Via { link: OUT, gateway };
+        let added = match family.destination(number, 0) {
+            IpAddr::V4(to) => host.add_route(prefix(to, 25)?, route),
+            IpAddr::V6(to) => host.add_route6(prefix(to, 64)?, route),
+        };
+        added.map_err(|error| error.to_string())?;
+    }
+    Ok(host)
+}
+
+fn prefix<A: gatewright_tables::Family>(address: A, len: u8) -> Result<Prefix<A>, String> {
+    Prefix::new(address, len).map_err(|error| error.to_string())
+}
+
+impl World {
+    fn new(family: Family, tapped: bool) -> Result<Self, String> {
+        let links = [SuiteLink::Ethernet(IN), SuiteLink::Ethernet(OUT)];
+        let suite = assemble(&links, Arc::new(Asleep), 42);
+        for cache in suite.neighbours.iter().filter(|cache| cache.link == OUT) {
+            let of_family = if family == Family::V4 { &cache.v4 } else { &cache.v6 };
+            for number in 0..GATEWAYS {
+                let mac = MacAddress([2, 0, 0, 0, 2, number]);
+                of_family.lock().set_permanent(family.gateway(number), mac);
+            }
+        }
+        let host = host(family)?;
+        let frames = Pool::new(COLD + 1024, CHUNK_SIZE).map_err(|error| error.to_string())?;
+        let datagrams = Pool::new(16, CHUNK_SIZE_DATAGRAM).map_err(|error| error.to_string())?;
+        let wiring = suite.plan.wire(&[]).map_err(|error| error.to_string())?;
+        let (frames, datagrams) = (Rc::new(frames), Rc::new(datagrams));
+        let mut graph = Graph::new(suite.layers, wiring, host.view(), frames, datagrams);
+        if tapped {
+            let id = AttachmentId(1);
+            let at =
+                At::EtherType(if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 });
+            let attachment = Attachment { at, side: Side::Receive, place: Place::Tap, link: None };
+            let wiring = suite.plan.wire(&[(id, attachment)]).map_err(|error| error.to_string())?;
+            let packets = Arc::new(AtomicUsize::new(0));
+            let handler = tap(move |batch| {
+                packets.fetch_add(batch.len(), Ordering::Relaxed);
+            });
+            let handlers = vec![(id, handler, Counter::default())];
+            drop(graph.swap(Swap { wiring, handlers }));
+        }
+        let mut numbers = Numbers(9);
+        let frames = (0..FLOWS).map(|_| family.frame(&mut numbers)).collect();
+        let mut world = Self { graph, frames, now: Duration::from_secs(1), _host: host };
+        world.settle();
+        world.check(family)?;
+        Ok(world)
+    }
+
+    /// Lets the layers say what they say at the beginning.
+    fn settle(&mut self) {
+        for _second in 0..8 {
+            self.now += Duration::from_secs(1);
+            self.graph.handle_timeouts(self.now, &mut |_, _: &mut Batch| {});
+        }
+    }
+
+    fn batches(&self, frames: &[Vec<u8>]) -> Batch {
+        let mut batch = Batch::default();
+        for frame in frames {
+            if let Some(packet) = self.graph.frames().packet_of(frame) {
+                drop(batch.push(packet));
+            }
+        }
+        batch
+    }
+
+    /// Every frame of one pass comes out at the other link, one hop older, to the right station:
+    /// otherwise nothing was measured.
+    fn check(&mut self, family: Family) -> Result<(), String> {
+        let mut sent: Vec<(LinkIndex, Vec<u8>)> = Vec::new();
+        for frames in self.frames.clone().chunks(BATCH) {
+            let mut batch = self.batches(frames);
+            self.graph.receive(IN, &mut batch, self.now, &mut |link, batch: &mut Batch| {
+                sent.extend(batch.drain().map(|packet| (link, packet.octets().to_vec())));
+            });
+        }
+        let hops_at = if family == Family::V4 { 14 + 8 } else { 14 + 7 };
+        let right = |(link, frame): &(LinkIndex, Vec<u8>)| {
+            *link == OUT && frame.starts_with(&[2, 0, 0, 0, 2]) && frame.get(hops_at) == Some(&63)
+        };
+        if sent.len() == FLOWS && sent.iter().all(right) {
+            return Ok(());
+        }
+        let drops: Vec<_> = self.graph.drops().iter().collect();
+        Err(format!("{} of {FLOWS} frames were forwarded rightly; {drops:?}", sent.len()))
+    }
+
+    /// Nanoseconds a packet, its frame written anew before.
+    fn forward(&mut self) -> f64 {
+        let frames = std::mem::take(&mut self.frames);
+        let each = nanoseconds_each(FLOWS * PASSES, || {
+            for _pass in 0..PASSES {
+                for frames in frames.chunks(BATCH) {
+                    let mut batch = self.batches(frames);
+                    self.graph.receive(IN, &mut batch, self.now, &mut |_, _: &mut Batch| {});
+                }
+            }
+        });
+        self.frames = frames;
+        each
+    }
+
+    /// Nanoseconds to write the frame and give its chunk back, and nothing else.
+    fn floor(&self) -> f64 {
+        nanoseconds_each(FLOWS * PASSES, || {
+            for _pass in 0..PASSES {
+                for frames in self.frames.chunks(BATCH) {
+                    drop(std::hint::black_box(self.batches(frames)));
+                }
+            }
+        })
+    }
+
+    /// Nanoseconds a packet that was written long ago.
+    fn cold(&mut self) -> f64 {
+        let (frames, pool) = (self.frames.iter().cycle().take(COLD), self.graph.frames());
+        let mut waiting: Vec<Packet> = frames.filter_map(|frame| pool.packet_of(frame)).collect();
+        nanoseconds_each(COLD, || {
+            let mut batch = Batch::default();
+            while !waiting.is_empty() {
+                let rest = waiting.split_off(waiting.len().saturating_sub(BATCH));
+                for packet in rest {
+                    drop(batch.push(packet));
+                }
+                self.graph.receive(IN, &mut batch, self.now, &mut |_, _: &mut Batch| {});
+            }
+        })
+    }
+}
+
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("forward", options);
+    let [v4, v4_tapped] =
+        [false, true].map(|tapped| World::new(Family::V4, tapped).map(RefCell::new));
+    let (v4, tapped, v6) = (v4?, v4_tapped?, RefCell::new(World::new(Family::V6, false)?));
+    bench.interleave(vec![
+        Contestant::new("floor_ns", "ns", || v4.borrow().floor()),
+        Contestant::new("ipv4_all_ns", "ns", || v4.borrow_mut().forward()),
+        Contestant::new("ipv4_tapped_all_ns", "ns", || tapped.borrow_mut().forward()),
+        Contestant::new("floor6_ns", "ns", || v6.borrow().floor()),
+        Contestant::new("ipv6_all_ns", "ns", || v6.borrow_mut().forward()),
+        Contestant::new("ipv4_cold_ns", "ns", || v4.borrow_mut().cold()),
+        Contestant::new("ipv6_cold_ns", "ns", || v6.borrow_mut().cold()),
+    ]);
+    bench.difference("ipv4_ns", "ipv4_all_ns", "floor_ns");
+    bench.difference("ipv6_ns", "ipv6_all_ns", "floor6_ns");
+    bench.difference("tap_ns", "ipv4_tapped_all_ns", "ipv4_all_ns");
+    bench.promise("ipv4_ns", Relation::AtMost, 25.0);
+    bench.promise("ipv6_ns", Relation::AtMost, 30.0);
+    bench.promise("tap_ns", Relation::AtMost, 2.0);
+    bench.note(format!(
+        "per packet, batches of {BATCH}, {FLOWS} flows, {ROUTES} routes by {GATEWAYS} gateways"
+    ));
+    bench.note("the floor writes each frame anew and gives its chunk back; ipv4_ns, ipv6_ns and tap_ns are differences inside of a round");
+    bench.note(format!("cold: {COLD} frames written before the first of them is forwarded"));
+    Ok(bench)
+}

@@ -155,7 +155,7 @@ impl<'c, 'a> Body<'c, 'a> {
             Ty::Octets { max } => RegisterType::Octets { max: *max },
             Ty::View(message) => RegisterType::View(*message),
             Ty::Unknown => RegisterType::Octets { max: 0 },
-            Ty::List { .. } | Ty::Stream => return None,
+            Ty::List { .. } | Ty::Stream | Ty::Element(_) => return None,
         };
         Some(self.register(name, span, ty))
     }

@@ -20,6 +20,8 @@ pub(super) enum Ty {
     },
     Stream,
     View(MessageId),
+    /// An element of several fields, each in a register.
+    Element(Vec<(String, RegisterId, ColumnType)>),
     /// Not known, because something before was wrong; fits everywhere, so that one error stays
     /// one.
     Unknown,
@@ -52,7 +54,7 @@ impl Ty {
                 Some(SlotType::List { columns: columns.clone(), max: *max })
             }
             Self::Stream => Some(SlotType::Stream),
-            Self::View(_) | Self::Unknown => None,
+            Self::View(_) | Self::Element(_) | Self::Unknown => None,
         }
     }
 
@@ -63,6 +65,7 @@ impl Ty {
             Self::List { .. } => "a list",
             Self::Stream => "a stream",
             Self::View(_) => "a message",
+            Self::Element(_) => "an element of several fields",
             Self::Unknown => "unknown",
         }
     }

@@ -201,25 +201,30 @@ impl<'a> Body<'_, 'a> {
             self.wrong_type(&value.ty, list.span, message);
             return None;
         };
-        let [(_, column)] = columns.as_slice() else {
-            let message = "the elements of this list have several fields";
-            self.context.error(&codes::WRONG_TYPE, list.span, message);
-            return None;
-        };
-        let ty = Ty::column(*column);
+        let columns = columns.clone();
         let high = i64::from(u32::MAX);
         let cursor = self.register("", span, RegisterType::Int { low: 0, high });
         self.push(Operation::Set { into: cursor, value: Operand::Int(0) }, span);
-        let into = self.register_for(&name.text, &ty, name.span)?;
+        let mut into = Vec::new();
+        for (field, column) in &columns {
+            let full = if field.is_empty() { &name.text } else { field };
+            into.push(self.register_for(full, &Ty::column(*column), name.span)?);
+        }
         let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
         self.end(Terminator::Jump(head), span);
         self.go_on_in(head);
         let list = value.operand;
-        self.end(Terminator::Next { list, cursor, into: vec![into], body: each, done }, span);
+        self.end(Terminator::Next { list, cursor, into: into.clone(), body: each, done }, span);
         let before = self.flow.clone();
         self.go_on_in(each);
         let mark = self.scope.len();
-        let operand = Operand::Register(into);
+        let operand = Operand::Register(*into.first()?);
+        let ty = if let [(_, column)] = columns.as_slice() {
+            Ty::column(*column)
+        } else {
+            let fields = columns.into_iter().zip(into);
+            Ty::Element(fields.map(|((name, column), of)| (name, of, column)).collect())
+        };
         self.bind(name, Value { operand, ty, optional: false, span: name.span });
         self.statements(body);
         self.forget(mark);

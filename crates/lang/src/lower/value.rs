@@ -209,6 +209,9 @@ impl Body<'_, '_> {
         name: &Name,
         span: Span,
     ) -> Option<Value> {
+        if let Ty::Element(columns) = &base.ty {
+            return self.column_value(columns, name, span);
+        }
         let (Ty::View(message), Operand::Register(view)) = (&base.ty, base.operand) else {
             let message = format!("`{}` is {} and has no fields", base_name.text, base.ty.name());
             self.wrong_type(&base.ty, base_name.span, message);
@@ -231,6 +234,21 @@ impl Body<'_, '_> {
         let operand = Operand::Slot { view, slot: slot_id };
         let optional = optional && !self.flow.facts.contains(&operand);
         Some(Value { operand, ty, optional, span })
+    }
+
+    fn column_value(
+        &mut self,
+        columns: &[(String, crate::ir::RegisterId, ColumnType)],
+        name: &Name,
+        span: Span,
+    ) -> Option<Value> {
+        let Some((_, register, column)) = columns.iter().find(|(of, ..)| *of == name.text) else {
+            let known = columns.iter().map(|(name, ..)| name.as_str());
+            self.context.unknown("field", name, known);
+            return None;
+        };
+        let (operand, ty) = (Operand::Register(*register), Ty::column(*column));
+        Some(Value { operand, ty, optional: false, span })
     }
 
     /// A session variable, where there is a session.

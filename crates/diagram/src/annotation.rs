@@ -47,6 +47,19 @@ pub(crate) enum Says {
     Type(String),
 }
 
+impl Says {
+    /// What a word behind `:`, or a `type` in a field list, means.
+    pub(crate) fn of(word: &str) -> Self {
+        match word {
+            "reserved" => Self::Reserved,
+            "checksum" => Self::Checksum,
+            "octets" => Self::Octets,
+            "rest" => Self::Rest,
+            name => Self::Type(name.to_owned()),
+        }
+    }
+}
+
 /// Splits the drawing from its annotations: octet where `where` begins, if it is there.
 pub(crate) fn find(text: &str) -> Option<usize> {
     let mut at = 0;
@@ -72,6 +85,13 @@ pub(crate) fn read(text: &str, base: usize) -> Result<Vec<Annotation>, Diagnosti
         }
     }
     Ok(annotations)
+}
+
+/// Reads a length alone, as a field list gives it.
+pub(crate) fn length(text: &str, base: usize) -> Result<Expression, Diagnostic> {
+    let mut reader = Reader { tokens: tokens(text, base)?, at: 0 };
+    let length = reader.sum(0)?;
+    if reader.is_at_end() { Ok(length) } else { Err(reader.unexpected("the end of the length")) }
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -233,13 +253,7 @@ impl Reader {
             self.expect_sign(']')?;
             return Ok(Some(Says::Length(length)));
         }
-        Ok(Some(match self.word("a type or `[length]`")?.as_str() {
-            "reserved" => Says::Reserved,
-            "checksum" => Says::Checksum,
-            "octets" => Says::Octets,
-            "rest" => Says::Rest,
-            name => Says::Type(name.to_owned()),
-        }))
+        Ok(Some(Says::of(&self.word("a type or `[length]`")?)))
     }
 
     fn sum(&mut self, depth: usize) -> Result<Expression, Diagnostic> {

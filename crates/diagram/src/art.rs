@@ -16,6 +16,8 @@ pub(crate) struct Drawn {
     pub(crate) variable: bool,
     /// It has at least one row of the diagram for itself.
     pub(crate) full_row: bool,
+    /// It stands at the left border.
+    pub(crate) starts_row: bool,
     pub(crate) span: Span,
 }
 
@@ -126,6 +128,7 @@ fn row(grid: Grid, band: &[Line]) -> Result<Row, Diagnostic> {
             width: to.saturating_sub(from),
             variable,
             full_row,
+            starts_row: from == 0,
             span: span(band, left, right),
         };
         Cell { from, to, drawn }

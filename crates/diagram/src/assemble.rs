@@ -48,13 +48,23 @@ pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
                     .help("a number in brackets is the width in octets"));
             }
         }
+        // `|  Group Identifier  |` at the end of one row and again at the start of the next.
+        let repeated = |last: &Naming| {
+            let named = !naming.name.is_empty() && naming.name == last.name;
+            let plain = naming.constant.is_none() && last.constant.is_none();
+            drawn.starts_row && named && plain && !names::is_reserved(&last.name)
+        };
         let constant_only = |naming: &Naming| naming.name.is_empty() && !naming.variable;
         match parts.last_mut() {
-            Some(last) if naming.continued => last.width += width,
+            Some(last) if naming.continued || repeated(&last.naming) && !naming.variable => {
+                last.width = last.width.saturating_add(width);
+            }
             // `...` in one row and in the next: the same open part.
             Some(last) if last.naming.variable && naming.variable && naming.name.is_empty() => {}
             Some(Part { naming: last, width: bits, .. })
-                if constant_only(&naming) && constant_only(last) && *bits + width <= 128 =>
+                if constant_only(&naming)
+                    && constant_only(last)
+                    && bits.saturating_add(width) <= 128 =>
             {
                 let (high, low) = (last.constant.unwrap_or(0), naming.constant.unwrap_or(0));
                 if last.constant.is_none() || naming.constant.is_none() {
@@ -67,6 +77,13 @@ pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
         }
     }
     name_patterns(&mut parts)?;
+    // RFC 791 draws `|  Options  |  Padding  |`: an example of a length that varies.
+    let padded = parts.iter().zip(parts.iter().skip(1)).position(|(options, padding)| {
+        options.naming.name == "options" && padding.naming.name == "padding"
+    });
+    if let Some(options) = padded.and_then(|at| parts.get_mut(at)) {
+        options.naming.variable = true;
+    }
     Ok(parts)
 }
 
@@ -184,6 +201,10 @@ fn place(layout: &mut Layout, part: &Part) -> Option<Diagnostic> {
         }
         _ => {}
     }
+    if layout.fields.len() >= FIELDS_MAX || part.width > OCTETS_MAX * 8 - layout.bits() {
+        let message = format!("more than {FIELDS_MAX} fields or {OCTETS_MAX} octets");
+        return Some(Diagnostic::error(&codes::TOO_LARGE, part.span, message));
+    }
     let field = field(part, name, layout.bits());
     let misfit = misfit(&field);
     let clash = (layout.fields.iter()).any(|other| {
@@ -282,10 +303,6 @@ fn whole(layout: &Layout, parts: &[Part]) -> Option<Diagnostic> {
     };
     let last_fixed =
         parts.get(layout.fields.len().saturating_sub(1)).map_or(span, |part| part.span);
-    if layout.fields.len() > FIELDS_MAX || layout.octets() > OCTETS_MAX {
-        let message = format!("{} fields, {} octets", layout.fields.len(), layout.octets());
-        return Some(Diagnostic::error(&codes::TOO_LARGE, span, message));
-    }
     if layout.fields.is_empty() {
         let message = "the header has no fixed fields";
         return Some(Diagnostic::error(&codes::NO_DIAGRAM, span, message));

@@ -24,6 +24,9 @@ enum Scale {
 
 const OCTET_BOX: usize = 9;
 
+/// Columns of an octet where two columns are one bit.
+const BOX_OF_OCTETS: usize = 16;
+
 impl Grid {
     /// The bit boundary in `column`, if there is one.
     pub(crate) fn bit(self, column: usize) -> Option<u32> {
@@ -91,10 +94,13 @@ fn is_top(line: &Line) -> bool {
 /// Columns up to the end of a ruled line; a remark may stand right of it (RFC 3032 §2.1).
 fn drawn(line: &Line) -> Option<usize> {
     let left = line.indent()?;
-    let is_rule = |column: &usize| matches!(line.at(*column), '+' | '-' | '=' | ' ');
-    let reach = (left..line.width()).take_while(is_rule).count() + left;
-    let right = (left..reach).rev().find(|&column| line.at(column) != ' ')? + 1;
-    let apart = reach == line.width() || right < reach;
+    let is_ruled = |column: usize| matches!(line.at(column), '+' | '-' | '=');
+    // One blank between two dashes is a rule that fades out: `+-+-+- - - -`.
+    let is_rule = |column: &usize| {
+        is_ruled(*column) || line.at(*column) == ' ' && line.at(*column + 1) == '-'
+    };
+    let right = (left..line.width()).take_while(is_rule).count() + left;
+    let apart = line.at(right) == ' ';
     let begins = line.at(left) == '+' && matches!(line.at(left + 1), '-' | '=');
     (begins && apart && right > left + 2).then_some(right)
 }
@@ -126,7 +132,11 @@ fn grid(above: &[Line], drawing: &[Line], left: usize) -> Option<Grid> {
         _ if distance % OCTET_BOX == 0 => Scale::OctetBoxes,
         _ => return None,
     };
-    let ticks = distance == 2 || ruler(above, left).is_some() || scale == Scale::OctetBoxes;
+    // A box alone may be anything; several of nine columns are octets.
+    let octets = scale == Scale::OctetBoxes && width >= 2 * OCTET_BOX;
+    let ticked = |line: &Line| line.slice(0, line.width()).contains("+-+");
+    let to_scale = drawing.iter().any(ticked) || distance.is_multiple_of(BOX_OF_OCTETS);
+    let ticks = to_scale || ruler(above, left).is_some() || octets;
     let columns = match scale {
         Scale::Columns(columns) => columns,
         Scale::OctetBoxes => OCTET_BOX,

@@ -37,8 +37,11 @@ mod java;
 mod layout;
 mod names;
 mod pieces;
+mod rfc;
 mod rust;
 mod text;
+mod title;
+mod xml;
 
 pub use c::c;
 pub use draw::draw;
@@ -48,6 +51,68 @@ pub use layout::{Field, Kind, Layout, NUMBER_BITS_MAX, ROW_BITS, Role, Variable}
 pub use rust::{RUST_SUPPORT, rust};
 
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
+
+/// What a document with any number of diagrams holds.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    /// The headers that could be read, in order, each with a name of its own.
+    pub layouts: Vec<Layout>,
+    /// What is wrong with the others, and with the document.
+    pub findings: Vec<Diagnostic>,
+}
+
+impl Document {
+    /// A document of which nothing can be read.
+    fn refused(finding: Diagnostic) -> Self {
+        Self { layouts: Vec::new(), findings: vec![finding] }
+    }
+
+    /// Takes one reading in, under a name that no other has.
+    fn add(&mut self, reading: Result<Layout, Vec<Diagnostic>>) {
+        match reading {
+            Ok(mut layout) => {
+                let taken = |name: &str| self.layouts.iter().any(|other| other.name == name);
+                let plain = layout.name.clone();
+                let mut number = 1_usize;
+                while taken(&layout.name) {
+                    number += 1;
+                    layout.name = format!("{plain}{number}");
+                }
+                self.layouts.push(layout);
+            }
+            Err(findings) => self.findings.extend(findings),
+        }
+    }
+}
+
+/// Reads whatever `text` is: a field list or an xml2rfc document (XML), an RFC, or one diagram with
+/// its annotations, which becomes the header `name`.
+///
+/// With a `section`, given by its number or its title, only the diagrams in it are read.
+pub fn read(name: &str, text: &str, section: Option<&str>) -> Document {
+    if text.trim_start().starts_with('<') {
+        return xml::read(text, section);
+    }
+    let diagrams = grid::find(&text::lines(text, 0)).len();
+    if section.is_some() || diagrams > 1 {
+        return read_rfc(text, section);
+    }
+    let mut document = Document::default();
+    document.add(read_art(name, text));
+    document
+}
+
+/// Reads the diagrams of an RFC as published in plain text, or of one `section` of it.
+///
+/// Each is called after its caption or its section; it has no annotations.
+pub fn read_rfc(text: &str, section: Option<&str>) -> Document {
+    rfc::read(text, section)
+}
+
+/// Reads the diagrams of an RFC in xml2rfc's vocabulary, version 2 or 3, or a field list.
+pub fn read_xml(text: &str, section: Option<&str>) -> Document {
+    xml::read(text, section)
+}
 
 /// Reads one diagram, with its annotations behind it, as the header `name`.
 ///
@@ -72,7 +137,16 @@ pub fn read_art(name: &str, text: &str) -> Result<Layout, Vec<Diagnostic>> {
                 .help("a diagram begins with a ruled line such as `+-+-+-+-+`"),
         ]);
     };
-    let drawn = art::read(first)?;
+    read_found(name, first, annotations)
+}
+
+/// One diagram to a layout.
+fn read_found(
+    name: &str,
+    found: &grid::Found<'_>,
+    annotations: Vec<annotation::Annotation>,
+) -> Result<Layout, Vec<Diagnostic>> {
+    let drawn = art::read(found)?;
     let parts = assemble::parts(&drawn).map_err(|finding| vec![finding])?;
     assemble::layout(name, parts, annotations)
 }

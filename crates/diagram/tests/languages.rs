@@ -90,7 +90,8 @@ fn cases(layouts: &[Layout]) -> Vec<Case> {
 }
 
 fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    let pairs: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    pairs.concat()
 }
 
 fn bit(octets: &[u8], at: u32) -> bool {
@@ -208,7 +209,8 @@ fn all_layouts() -> Vec<Layout> {
 /// Runs `program` on all cases and compares line by line.
 fn compare(mut program: Command, layouts: &[Layout]) -> Result<(), Failed> {
     let cases = cases(layouts);
-    let input: String = cases.iter().map(|case| format!("{}\n", case.input)).collect();
+    let lines: Vec<&str> = cases.iter().map(|case| case.input.as_str()).collect();
+    let input = lines.join("\n");
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));

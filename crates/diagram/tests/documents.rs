@@ -1,0 +1,231 @@
+//! Diagrams in documents: RFC text with its sections and pages, xml2rfc, field lists.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_diagnostic::Sources;
+use gatewright_diagram::{Document, draw, read, read_art};
+use proptest::prelude::*;
+
+/// An RFC as published, in the manner of RFC 9293 and RFC 792: contents, numbered and plain
+/// sections, a page break, a caption, a box that is no diagram.
+const RFC: &str = "\
+RFC 9999                   An Example of a Header           November 2026
+
+Table of Contents
+
+   1.  Introduction  . . . . . . . . . . . . . . . . . . . . . . . .   2
+   2.  Formats . . . . . . . . . . . . . . . . . . . . . . . . . . .   2
+
+1.  Introduction
+
+     +---------+      +------+
+     |  Host   |----->| Gate |
+     +---------+      +------+
+
+2.  Formats
+
+2.1.  Probe Message Format
+
+    0                   1
+    0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+   |     Kind      |    Length     |
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+
+Author                    Standards Track                      [Page 2]
+\x0c
+RFC 9999                   An Example of a Header           November 2026
+
+2.2.  Answer
+
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+   |     Kind      |    Options    |
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+
+           Figure 3: Answer Header Format
+
+Appendix of Colours
+
+   +-+-+-+-+-+-+-+-+
+   |    Colour     |
+   +-+-+-+-+-+-+-+-+
+";
+
+fn names(document: &Document) -> Vec<&str> {
+    document.layouts.iter().map(|layout| layout.name.as_str()).collect()
+}
+
+#[test]
+fn an_rfc_is_read_whole_or_by_section() {
+    let cases: [(Option<&str>, &[&str]); 6] = [
+        (None, &["Probe", "AnswerHeader", "AppendixOfColours"]),
+        (Some("2"), &["Probe", "AnswerHeader"]),
+        (Some("2.1"), &["Probe"]),
+        (Some("2.2."), &["AnswerHeader"]),
+        (Some("answer"), &["AnswerHeader"]),
+        (Some("Appendix of Colours"), &["AppendixOfColours"]),
+    ];
+    for (section, expected) in cases {
+        let document = read("rfc", RFC, section);
+        assert_eq!(document.findings, [], "{section:?}");
+        assert_eq!(names(&document), expected, "{section:?}");
+    }
+    for (section, code) in [("3", "GW0015"), ("1", "GW0001")] {
+        let document = read("rfc", RFC, Some(section));
+        assert!(document.layouts.is_empty());
+        assert_eq!(document.findings[0].code.to_string(), code);
+    }
+}
+
+/// Version 2 of the vocabulary, with what published sources have: a DOCTYPE of other documents,
+/// references to them, a bare ampersand, art with and without CDATA.
+const XML: &str = r#"<?xml version="1.0" encoding="US-ASCII"?>
+<!DOCTYPE rfc SYSTEM "rfc2629.dtd" [
+<!ENTITY rfc2460 PUBLIC "" "reference.RFC.2460.xml">
+]>
+<rfc><front><title>R & D</title></front><middle>
+<section title="Introduction"><t>See &rfc2460;.</t></section>
+<section title="Formats">
+<section title="Probe Format"><figure><artwork>
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+   |     Kind      |    Length     |
+   +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+</artwork></figure></section>
+<section title="Answer"><figure title="Answer Header"><artwork align="center">
+  <![CDATA[
+   +-+-+-+-+-+-+-+-+
+   |  Kind  |Length|
+   +-+-+-+-+-+-+-+-+
+]]></artwork></figure></section>
+</section></middle><back>
+<section title="Colours"><figure><artwork><![CDATA[
++-+-+-+-+-+-+-+-+
+|    Colour     |
++-+-+-+-+-+-+-+-+
+]]></artwork></figure></section>
+</back></rfc>
+"#;
+
+#[test]
+fn xml2rfc_version_2() {
+    let document = read("xml", XML, None);
+    assert_eq!(names(&document), ["Probe", "Colours"]);
+    // The caret stands in the file, not only in the artwork.
+    let finding = &document.findings[0];
+    assert_eq!(finding.code.to_string(), "GW0003");
+    let place = finding.finding(&Sources::of("x.xml", XML)).place;
+    assert_eq!((place.line, place.column), (16, 13));
+    assert_eq!(names(&read("xml", XML, Some("2.1"))), ["Probe"]);
+    assert_eq!(names(&read("xml", XML, Some("A"))), ["Colours"]);
+    assert_eq!(names(&read("xml", XML, Some("Colours"))), ["Colours"]);
+    assert_eq!(read("xml", XML, Some("9")).findings[0].code.to_string(), "GW0015");
+}
+
+#[test]
+fn xml2rfc_version_3() {
+    let text = r#"<rfc version="3"><middle><section pn="section-1"><name>Probe Format</name>
+<figure><name>The Probe</name><artset><artwork type="svg"><svg/></artwork>
+<artwork type="ascii-art">
++-+-+-+-+-+-+-+-+
+|    Colour     |
++-+-+-+-+-+-+-+-+
+</artwork></artset></figure></section></middle></rfc>"#;
+    assert_eq!(names(&read("xml", text, Some("1"))), ["TheProbe"]);
+}
+
+/// Names, widths and constants in XML give the header that the diagram gives.
+#[test]
+fn a_field_list_is_another_way_to_the_same_header() {
+    let list = r#"<headers>
+  <header name="Ipv4">
+    <field name="Version" bits="4" constant="4"/>
+    <field name="IHL" bits="4"/>
+    <field name="type_of_service" octets="1"/>
+    <field name="Header Checksum" bits="16" type="checksum"/>
+    <field name="Reserved" bits="32"/>
+    <field name="Source Address" bits="32" type="Ipv4Addr"/>
+    <variable name="Options" octets="ihl * 4 - 20"/>
+  </header>
+  <header name="Tail" trailer="true"><field name="crc" bits="0x20"/></header>
+</headers>"#;
+    let document = read("list", list, None);
+    assert_eq!(document.findings, []);
+    let art = "
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |Version|  IHL  |Type of Service|        Header Checksum        |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |                           Reserved                            |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |                        Source Address                         |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |                    Options                    |    Padding    |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    where version = 4, header_checksum: checksum, source_address: Ipv4Addr,
+          options: [ihl * 4 - 20]";
+    assert_eq!(document.layouts[0], read_art("Ipv4", art).unwrap());
+    assert!(document.layouts[1].trailer);
+    assert_eq!(read_art("Tail", &draw(&document.layouts[1])).as_ref(), Ok(&document.layouts[1]));
+}
+
+/// Each refused list, with the code and the text under the caret.
+#[test]
+fn bad_lists_are_findings() {
+    let cases = [
+        ("<headers>", "GW0016", "<"),
+        ("<routes/>", "GW0016", "<routes"),
+        ("<headers/>", "GW0017", "<headers"),
+        ("<headers><field/></headers>", "GW0017", "<field"),
+        ("<header><field name='a' bits='8'/></header>", "GW0017", "<header"),
+        ("<header name='A'><field bits='8'/></header>", "GW0017", "<field"),
+        ("<header name='A'><field name='a'/></header>", "GW0017", "<field"),
+        ("<header name='A'><field name='a' bits='x'/></header>", "GW0017", "x"),
+        ("<header name='A'><field name='a' bits='8' constant='y'/></header>", "GW0017", "y"),
+        ("<header name='A'><field name='a' bits='8' constant='256'/></header>", "GW0012", "<field"),
+        ("<header name='A'><field name='a' bits='7'/></header>", "GW0008", "<field"),
+        ("<header name='A'><field name='a' bits='4294967295'/></header>", "GW0018", "<field"),
+        (
+            "<header name='A'><field name='a' bits='32' type='Ipv6Addr'/></header>",
+            "GW0012",
+            "<field",
+        ),
+        (
+            "<header name='A'><field name='a' bits='8'/><variable name='b' octets='a +'/></header>",
+            "GW0010",
+            "",
+        ),
+    ];
+    for (text, code, under) in cases {
+        let document = read("bad", text, None);
+        let first = document.findings.first().expect(text);
+        assert_eq!(first.code.to_string(), code, "{text}");
+        let span = first.primary.span;
+        assert_eq!(text.get(span.start..span.end), Some(under), "{text}");
+    }
+}
+
+proptest! {
+    /// Whatever a document is, reading ends, and its findings point into it.
+    #[test]
+    fn any_document_is_read_or_refused(
+        at in any::<prop::sample::Index>(),
+        by in "(?s).{0,4}",
+        xml in any::<bool>(),
+        section in "(|[0-9A.]{1,3})",
+    ) {
+        let mut text = if xml { XML } else { RFC }.to_owned();
+        let at = at.index(text.len());
+        text.replace_range(at..=at, &by);
+        for section in [None, Some(section.as_str())] {
+            let document = read("any", &text, section);
+            for finding in &document.findings {
+                prop_assert!(finding.primary.span.end <= text.len().max(1), "{:?}", finding);
+            }
+        }
+    }
+}

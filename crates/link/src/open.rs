@@ -359,8 +359,12 @@ impl Opener {
             return Err(format!("the slab's chunks have {chunk_size} octets, not 2048 or 4096"));
         }
         let queues = interface.receive_queues();
-        if queues > 1 {
-            return Err(format!("{queues} receive queues, of which it would serve the first only"));
+        let lent = config.ring_slots.saturating_mul(usize::try_from(queues).unwrap_or(usize::MAX));
+        if lent > self.pool.capacity() {
+            let found = self.pool.capacity();
+            return Err(format!(
+                "{queues} receive queues need {lent} packets, the slab has {found}"
+            ));
         }
         if config.backend == Backend::XdpGeneric && interface.receives_super_frames() {
             return Err("generic receive offload (GRO or LRO) is on, and frames would be lost; \
@@ -384,11 +388,12 @@ impl Opener {
             promiscuous: config.promiscuous,
             entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
             is_generic,
+            queues: interface.receive_queues(),
         };
         let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
         let info = LinkInfo { partial_checksums, exclusive: Exclusive::Redirected, ..info };
         let mut registered = self.registered.borrow_mut();
-        Xdp::open(info, interface, &options, Rc::clone(&self.pool), &mut registered)
+        Xdp::open(info, interface, &options, &self.pool, &mut registered)
     }
 
     fn open_packet_socket(

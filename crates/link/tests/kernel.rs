@@ -30,12 +30,13 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The tests measure, and the machine is small: one after the other.
     arguments.test_threads = Some(1);
-    let tests: [(&str, &[&str], Test); 6] = [
+    let tests: [(&str, &[&str], Test); 7] = [
         ("ping", &["ping"], ping),
         ("tcp_reaches_the_peer_with_right_checksums", &["iperf3"], tcp),
         ("udp_reaches_the_peer_with_right_checksums", &["iperf3"], udp),
         ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
         ("a_frame_leaves_as_it_came", &[], untouched),
+        ("every_receive_queue_is_served", &["ethtool", "iperf3"], several_queues),
         ("the_kernel_between_stays_silent", &["ping"], kernel_is_silent),
     ];
     let backends = [("packet_socket", Backend::PacketSocket), ("xdp_native", Backend::Xdp)];
@@ -185,6 +186,31 @@ fn untouched(backend: Backend) -> Result<(), Failed> {
     let received = hosts.pass_raw(&sent)?;
     let counters = bridge.stop();
     assert_eq!(received, sent, "{counters:?}");
+    Ok(())
+}
+
+/// The hosts spread their flows over two queues, and the middle receives by both.
+fn several_queues(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    for (host, far, near) in [(&hosts.left, "l0", "m0"), (&hosts.right, "r0", "m1")] {
+        hosts.middle.command("ethtool").args(["-L", near, "rx", "2"]).run()?;
+        host.command("ethtool").args(["-L", far, "tx", "2"]).run()?;
+    }
+    let bridge = Bridge::start(&hosts, backend)?;
+    for address in ADDRESSES {
+        let said = iperf(&hosts, &["-c", address, "-t", "1", "-P", "8"])?;
+        let rate = bits_per_second(&said, "/end/sum_received/bits_per_second")?;
+        eprintln!("{backend:?}: 8 flows of TCP {address}: {:.2} Gbit/s", rate / 1e9);
+        // A queue that is not served stalls its flows for good.
+        let streams: serde_json::Value = serde_json::from_str(&said)?;
+        let streams =
+            streams.pointer("/end/streams").and_then(|s| s.as_array()).ok_or("no streams")?;
+        let octets = streams.iter().map(|stream| stream.pointer("/receiver/bytes"));
+        let octets: Vec<_> =
+            octets.map(|octets| octets.and_then(serde_json::Value::as_u64)).collect();
+        assert!(octets.iter().all(|&octets| octets > Some(100_000)), "{octets:?}");
+    }
+    bridge.stop();
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::packet_socket::join_promiscuous;
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::partial;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,14 +27,19 @@ use std::time::Duration;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 
-/// The link over an AF_XDP socket.
+/// The link over the AF_XDP sockets of an interface, one a receive queue.
 pub(crate) struct Xdp {
     info: LinkInfo,
     index: LinkIndex,
     interface: Interface,
     /// Detaches the program; dropped before the socket it fills.
     attached: Option<OwnedFd>,
-    socket: Socket,
+    /// By the number of their queue; there is at least one.
+    sockets: Vec<Socket>,
+    /// The queue that is looked at first the next time.
+    turn: usize,
+    /// Readable when one of several sockets is.
+    any: Option<Epoll>,
     /// Keeps the interface promiscuous.
     _promiscuous: Option<OwnedFd>,
     counters: LinkCounters,
@@ -46,6 +52,8 @@ pub(crate) struct Options {
     /// Entries of each ring, and chunks lent to the kernel.
     pub(crate) entries: u32,
     pub(crate) is_generic: bool,
+    /// Receive queues of the interface.
+    pub(crate) queues: u32,
 }
 
 /// What failed, for the operator.
@@ -80,15 +88,16 @@ impl Xdp {
         mut info: LinkInfo,
         interface: Interface,
         options: &Options,
-        pool: Rc<Pool>,
+        pool: &Rc<Pool>,
         registered: &mut Registered,
     ) -> Result<Self, (Interface, Failed)> {
         let parts = open_parts(&interface, options, pool, registered);
-        let (attached, socket, promiscuous) = match parts {
+        let Parts { attached, sockets, any, promiscuous } = match parts {
             Ok(parts) => parts,
             Err(failed) => return Err((interface, failed)),
         };
-        info.mode = match (options.is_generic, socket.is_zero_copy) {
+        let is_zero_copy = sockets.iter().any(|socket| socket.is_zero_copy);
+        info.mode = match (options.is_generic, is_zero_copy) {
             (true, _) => Mode::XdpGeneric,
             (false, true) => Mode::XdpZeroCopy,
             (false, false) => Mode::XdpCopy,
@@ -98,43 +107,66 @@ impl Xdp {
             index: options.index,
             interface,
             attached: Some(attached),
-            socket,
+            sockets,
+            turn: 0,
+            any,
             _promiscuous: promiscuous,
             counters: LinkCounters::default(),
         })
     }
 }
 
-type Parts = (OwnedFd, Socket, Option<OwnedFd>);
+/// What a link stands on.
+struct Parts {
+    attached: OwnedFd,
+    sockets: Vec<Socket>,
+    any: Option<Epoll>,
+    promiscuous: Option<OwnedFd>,
+}
 
 fn open_parts(
     interface: &Interface,
     options: &Options,
-    pool: Rc<Pool>,
+    pool: &Rc<Pool>,
     registered: &mut Registered,
 ) -> Result<Parts, Failed> {
-    const QUEUE: u32 = 0;
-    let place = Place {
-        interface_index: interface.index,
-        queue: QUEUE,
-        entries: options.entries,
-        copy: options.is_generic,
-    };
-    let sockets = bpf::socket_map(QUEUE + 1).map_err(failed("make a map of sockets"))?;
-    let program = bpf::redirect_all(sockets.as_fd());
+    let map = bpf::socket_map(options.queues).map_err(failed("make a map of sockets"))?;
+    let program = bpf::redirect_all(map.as_fd());
     let program = bpf::load(Kind::Xdp, "gw_redirect", &program);
     let program = program.map_err(failed("load the program that redirects"))?;
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
-    // Before the socket: a driver may rebuild its queues when a program comes.
+    // Before the sockets: a driver may rebuild its queues when a program comes.
     let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
     let attached = attached.map_err(failed("attach the program that redirects"))?;
-    let socket = Socket::open(place, pool, registered).map_err(failed("open an AF_XDP socket"))?;
+    let mut sockets = Vec::new();
+    for queue in 0..options.queues {
+        let place = Place {
+            interface_index: interface.index,
+            queue,
+            entries: options.entries,
+            copy: options.is_generic,
+        };
+        let socket = Socket::open(place, Rc::clone(pool), registered);
+        sockets.push(socket.map_err(failed("open an AF_XDP socket"))?);
+    }
     let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
     let promiscuous = promiscuous.map_err(failed("make it promiscuous"))?;
-    if let Some(fd) = socket.fd() {
-        bpf::set_socket(sockets.as_fd(), QUEUE, fd).map_err(failed("redirect to the socket"))?;
+    let any = (options.queues > 1).then(|| any_of(&sockets)).transpose();
+    let any = any.map_err(failed("wait for several sockets"))?;
+    for (queue, socket) in (0..).zip(&sockets) {
+        let Some(fd) = socket.fd() else { continue };
+        bpf::set_socket(map.as_fd(), queue, fd).map_err(failed("redirect to the socket"))?;
     }
-    Ok((attached, socket, promiscuous))
+    Ok(Parts { attached, sockets, any, promiscuous })
+}
+
+/// A descriptor that is readable when one of the sockets is.
+fn any_of(sockets: &[Socket]) -> io::Result<Epoll> {
+    let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    for fd in sockets.iter().filter_map(Socket::fd) {
+        any.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    }
+    Ok(any)
 }
 
 /// A packet socket that receives nothing, but keeps the interface promiscuous while it is open.
@@ -158,7 +190,13 @@ impl Link for Xdp {
 
     fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
         let before = batch.len();
-        self.socket.receive(batch, &mut self.counters);
+        for turn in 0..self.sockets.len() {
+            let number = (self.turn + turn) % self.sockets.len();
+            if let Some(socket) = self.sockets.get_mut(number) {
+                socket.receive(batch, &mut self.counters);
+            }
+        }
+        self.turn = self.turn.wrapping_add(1);
         for packet in batch.iter_mut().skip(before) {
             packet.set_received_ns(nanos(now));
             packet.meta_mut().ingress = self.index;
@@ -176,6 +214,8 @@ impl Link for Xdp {
 
     fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
         let len_max = self.info.mtu + ETHERNET_LEN + TAG_LEN;
+        // One queue is enough to send by: all of them are ours, and this keeps the order.
+        let Some(socket) = self.sockets.first_mut() else { return };
         for mut packet in batch.drain() {
             if !(ETHERNET_LEN..=len_max).contains(&packet.len()) {
                 self.counters.transmit_length += 1;
@@ -183,7 +223,7 @@ impl Link for Xdp {
             }
             complete(&mut packet, self.info.framing, &mut self.counters);
             let octets = packet.len() as u64;
-            match self.socket.push(packet) {
+            match socket.push(packet) {
                 Ok(()) => {
                     self.counters.sent += 1;
                     self.counters.sent_octets += octets;
@@ -191,11 +231,11 @@ impl Link for Xdp {
                 Err(Refused::Full | Refused::NoPacket) => self.counters.transmit_full += 1,
             }
         }
-        self.socket.flush();
+        socket.flush();
     }
 
     fn counters(&mut self) -> LinkCounters {
-        self.counters.receive_overrun += self.socket.dropped();
+        self.counters.receive_overrun += self.sockets.iter_mut().map(Socket::dropped).sum::<u64>();
         self.counters
     }
 
@@ -204,6 +244,9 @@ impl Link for Xdp {
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.fd()
+        match &self.any {
+            Some(any) => Some(any.0.as_fd()),
+            None => self.sockets.first().and_then(Socket::fd),
+        }
     }
 }

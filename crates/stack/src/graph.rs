@@ -1,8 +1,8 @@
 //! The running graph: batches in, batches out.
 
 use crate::{
-    At, AttachmentId, Binding, Counter, Drops, Event, Groups, Handler, Layer, NodeIndex, Out,
-    Paths, Place, Reason, Side, Target, View, Wiring,
+    At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, Handler, Layer, NodeIndex,
+    Out, Paths, Place, Reason, Side, Target, View, Wiring,
     layer::{NO_KEY, UNCLAIMED},
     wiring::{EdgeIndex, Post},
 };
@@ -70,6 +70,8 @@ struct Floor {
     /// Room to part a batch by link.
     seen: Batch,
     others: Batch,
+    /// Frames that handlers send past the graph.
+    sent: Vec<(LinkIndex, Packet)>,
 }
 
 impl fmt::Debug for Graph {
@@ -123,6 +125,7 @@ impl Graph {
             drops: Drops::default(),
             seen: Batch::default(),
             others: Batch::default(),
+            sent: Vec::new(),
         };
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
@@ -274,6 +277,7 @@ impl Floor {
         edge.packets.add(batch.len() as u64);
         for post in &edge.posts {
             self.hand(*post, side, batch, now);
+            self.send_past(exit);
             if batch.is_empty() {
                 return;
             }
@@ -299,8 +303,9 @@ impl Floor {
     fn hand(&mut self, post: Post, side: Side, batch: &mut Batch, now: Duration) {
         let found = self.attached.iter_mut().find(|attached| attached.id == post.id);
         let Some(Attached { handler, taken, .. }) = found else { return };
+        let mut context = Context { now, frames: &self.frames, sent: &mut self.sent };
         let Some(only) = post.only else {
-            handle(handler.as_mut(), post, batch, now, taken);
+            handle(handler.as_mut(), post, batch, &mut context, taken);
             return;
         };
         for packet in batch.drain() {
@@ -313,13 +318,23 @@ impl Floor {
             let _refused = part.push(packet);
         }
         if !self.seen.is_empty() {
-            handle(handler.as_mut(), post, &mut self.seen, now, taken);
+            handle(handler.as_mut(), post, &mut self.seen, &mut context, taken);
         }
         for packet in self.seen.drain().chain(self.others.drain()) {
             if batch.push(packet).is_err() {
                 // The handler added more than a batch holds.
                 self.drops.add(HANDLER_FULL, 1);
             }
+        }
+    }
+
+    /// Sends what handlers send past the graph.
+    fn send_past(&mut self, exit: &mut impl Exit) {
+        for (link, frame) in self.sent.drain(..) {
+            // Both are empty between two uses.
+            let _refused = self.others.push(frame);
+            exit.send(link, &mut self.others);
+            self.others.clear();
         }
     }
 
@@ -357,11 +372,11 @@ fn handle(
     handler: &mut dyn Handler,
     post: Post,
     batch: &mut Batch,
-    now: Duration,
+    context: &mut Context<'_>,
     taken: &Counter,
 ) {
     let before = batch.len();
-    handler.handle(batch, now);
+    handler.handle(batch, context);
     let mut gone = before.saturating_sub(batch.len());
     if post.place == Place::Instead {
         gone += batch.len();

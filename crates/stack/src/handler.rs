@@ -1,7 +1,7 @@
 //! What users attach to the graph.
 
 use crate::{At, Side};
-use gatewright_packet::{Batch, LinkIndex};
+use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet, Pool};
 use std::{fmt, time::Duration};
 
 /// A user's code at a position of the graph.
@@ -9,12 +9,48 @@ use std::{fmt, time::Duration};
 /// It sees every batch that passes there. What it removes from the batch is gone, and counted as
 /// taken by it; what it adds travels on with the others.
 pub trait Handler: Send {
-    /// Handles the packets that pass, at `now` since the gateway's epoch.
-    fn handle(&mut self, batch: &mut Batch, now: Duration);
+    /// Handles the packets that pass.
+    fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>);
+}
+
+/// What a handler has beside its batch.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub(crate) now: Duration,
+    pub(crate) frames: &'a Pool,
+    pub(crate) sent: &'a mut Vec<(LinkIndex, Packet)>,
+}
+
+/// Frames that handlers may send out of turn during one batch at the most.
+const SENT_MAX: usize = 2 * BATCH_MAX;
+
+impl Context<'_> {
+    /// The time, since the gateway's epoch.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The slab for frames.
+    pub fn frames(&self) -> &Pool {
+        self.frames
+    }
+
+    /// Sends a whole frame by `link`, past the graph.
+    ///
+    /// # Errors
+    ///
+    /// Gives the frame back if too many were sent with this batch already.
+    pub fn send(&mut self, link: LinkIndex, frame: Packet) -> Result<(), Packet> {
+        if self.sent.len() >= SENT_MAX {
+            return Err(frame);
+        }
+        self.sent.push((link, frame));
+        Ok(())
+    }
 }
 
 impl<F: FnMut(&mut Batch) + Send> Handler for F {
-    fn handle(&mut self, batch: &mut Batch, _: Duration) {
+    fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
         self(batch);
     }
 }
@@ -27,7 +63,7 @@ pub fn tap(look: impl FnMut(&Batch) + Send + 'static) -> Box<dyn Handler> {
 struct Look<F>(F);
 
 impl<F: FnMut(&Batch) + Send> Handler for Look<F> {
-    fn handle(&mut self, batch: &mut Batch, _: Duration) {
+    fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
         self.0(batch);
     }
 }

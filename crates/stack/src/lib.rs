@@ -17,6 +17,7 @@
 
 mod arp;
 mod bucket;
+pub mod builtin;
 mod counters;
 mod ethernet;
 mod graph;
@@ -47,7 +48,7 @@ pub use counters::{Counter, Drops, Reason};
 pub use ethernet::EthernetLayer;
 pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
-pub use handler::{Attachment, AttachmentId, Handler, Place, tap};
+pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
 pub use host::{
     Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route, View,
 };

@@ -1,0 +1,318 @@
+//! Handlers that come with the house: attachable from configuration and at run time.
+//!
+//! | handler | does | keys |
+//! |---|---|---|
+//! | `count` | counts packets and octets | |
+//! | `drop` | takes the packets that match | `match` |
+//! | `rate-limit` | lets so many packets pass a second | `rate`, `burst` |
+//! | `mirror` | sends a copy by another link | `to` |
+//! | `capture` | gives a copy to the control side | |
+
+use crate::{Bucket, Context, Counter, Handler, udp::Ends};
+use gatewright_packet::{Batch, LinkIndex, Packet, Parcel};
+use gatewright_wire::{
+    IpProtocol,
+    ipv4::Ipv4,
+    ipv6::{Ipv6, Ipv6Fields},
+};
+use std::{
+    net::IpAddr,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    time::Duration,
+};
+
+/// Counts packets and octets; clones read the same numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Count {
+    packets: Counter,
+    octets: Counter,
+}
+
+impl Count {
+    /// Packets that passed.
+    pub fn packets(&self) -> u64 {
+        self.packets.get()
+    }
+
+    /// Their octets, from the position on.
+    pub fn octets(&self) -> u64 {
+        self.octets.get()
+    }
+}
+
+impl Handler for Count {
+    fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
+        self.packets.add(batch.len() as u64);
+        self.octets.add(batch.iter().map(|packet| packet.len() as u64).sum());
+    }
+}
+
+/// Which packets: those for which all that is given holds. Packets that are not IP match only the
+/// empty match.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Match {
+    /// The source is in this subnet: its address and the bits that count.
+    pub source: Option<(IpAddr, u8)>,
+    /// The destination is in this subnet.
+    pub destination: Option<(IpAddr, u8)>,
+    /// The protocol, behind the fixed IP header.
+    pub protocol: Option<IpProtocol>,
+    /// The source or the destination port, of TCP or UDP.
+    pub port: Option<u16>,
+}
+
+impl Match {
+    /// Whether `packet` matches; `link_header` octets stand before its IP header.
+    pub fn matches(&self, packet: &Packet, link_header: usize) -> bool {
+        if *self == Self::default() {
+            return true;
+        }
+        let octets = packet.network_octets().get(link_header..).unwrap_or_default();
+        let Some((ends, protocol, payload)) = read(octets) else { return false };
+        let ports = ports(protocol, payload);
+        self.source.is_none_or(|subnet| is_in(ends.from, subnet))
+            && self.destination.is_none_or(|subnet| is_in(ends.to, subnet))
+            && self.protocol.is_none_or(|wanted| wanted == protocol)
+            && self.port.is_none_or(|port| ports.is_some_and(|ports| ports.contains(&port)))
+    }
+}
+
+fn read(octets: &[u8]) -> Option<(Ends, IpProtocol, &[u8])> {
+    match octets.first()? >> 4 {
+        4 => {
+            let (ip, _) = Ipv4::split(octets).ok()?;
+            let ends =
+                Ends { from: ip.source_address().into(), to: ip.destination_address().into() };
+            // Only a first fragment begins with ports.
+            let first = ip.fragment_offset() == 0;
+            let payload = octets.get(usize::from(ip.ihl()) * 4..).filter(|_| first);
+            Some((ends, ip.protocol(), payload.unwrap_or_default()))
+        }
+        6 => {
+            let (ip, payload) = Ipv6::split(octets).ok()?;
+            let Ipv6Fields { source_address: from, destination_address: to, next_header, .. } =
+                ip.fields();
+            Some((Ends { from: from.into(), to: to.into() }, next_header, payload))
+        }
+        _ => None,
+    }
+}
+
+fn ports(protocol: IpProtocol, payload: &[u8]) -> Option<[u16; 2]> {
+    if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
+        return None;
+    }
+    let &[a, b, c, d] = payload.first_chunk()?;
+    Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
+
+fn is_in(ip: IpAddr, (subnet, bits): (IpAddr, u8)) -> bool {
+    match (ip, subnet) {
+        (IpAddr::V4(ip), IpAddr::V4(subnet)) => {
+            (ip.to_bits() ^ subnet.to_bits()).leading_zeros() >= u32::from(bits.min(32))
+        }
+        (IpAddr::V6(ip), IpAddr::V6(subnet)) => {
+            (ip.to_bits() ^ subnet.to_bits()).leading_zeros() >= u32::from(bits.min(128))
+        }
+        _ => false,
+    }
+}
+
+/// Takes the packets that match.
+#[derive(Clone, Copy, Debug)]
+pub struct DropMatching {
+    /// Which.
+    pub which: Match,
+    /// Octets before the IP header at the position: 14 at `frame`, 0 above.
+    pub link_header: usize,
+}
+
+impl Handler for DropMatching {
+    fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
+        batch.retain(|packet| !self.which.matches(packet, self.link_header));
+    }
+}
+
+/// Lets so many packets pass a second, and takes the others.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimit(Bucket);
+
+impl RateLimit {
+    /// Lets `per_second` packets pass, `burst` of them at once.
+    pub const fn new(per_second: u32, burst: u32) -> Self {
+        Self(Bucket::new(per_second, burst))
+    }
+}
+
+impl Handler for RateLimit {
+    fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        let now = context.now();
+        batch.retain(|_| self.0.take(now));
+    }
+}
+
+/// Sends a copy of each frame by another link; meant for the position `frame`.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    to: LinkIndex,
+    missed: Counter,
+}
+
+impl Mirror {
+    /// Copies to the link `to`.
+    pub fn new(to: LinkIndex) -> Self {
+        Self { to, missed: Counter::default() }
+    }
+
+    /// Frames that were not copied because no chunk was free, or too many came at once.
+    pub fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+}
+
+impl Handler for Mirror {
+    fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        for packet in &*batch {
+            let copy = context.frames().packet_of(packet.octets());
+            let sent = copy.is_some_and(|mut copy| {
+                copy.meta_mut().checksum = packet.meta().checksum;
+                context.send(self.to, copy).is_ok()
+            });
+            if !sent {
+                self.missed.add(1);
+            }
+        }
+    }
+}
+
+/// A captured packet, on its way to whoever writes it down.
+#[derive(Debug)]
+pub struct Captured {
+    /// A copy of the packet as it was at the position.
+    pub octets: Parcel,
+    /// When it passed, since the gateway's epoch.
+    pub at: Duration,
+    /// The link it came by, or leaves by.
+    pub link: LinkIndex,
+}
+
+/// Gives copies of packets to the control side, never waiting for it.
+#[derive(Debug)]
+pub struct Capture {
+    out: SyncSender<Captured>,
+    missed: Counter,
+}
+
+/// Captured packets that wait to be written at the most.
+const CAPTURED_MAX: usize = 1024;
+
+impl Capture {
+    /// A handler, and where its copies come out; `missed` counts what did not fit.
+    pub fn new() -> (Self, Receiver<Captured>, Counter) {
+        let (out, captured) = sync_channel(CAPTURED_MAX);
+        let missed = Counter::default();
+        (Self { out, missed: missed.clone() }, captured, missed)
+    }
+}
+
+impl Handler for Capture {
+    fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        for packet in &*batch {
+            let meta = packet.meta();
+            let link = if meta.ingress == LinkIndex::NONE { meta.egress } else { meta.ingress };
+            let copy = context.frames().packet_of(packet.octets()).map(Packet::into_parcel);
+            let captured = copy.map(|octets| Captured { octets, at: context.now(), link });
+            if captured.is_none_or(|captured| self.out.try_send(captured).is_err()) {
+                self.missed.add(1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_packet::{CHUNK_SIZE, Pool};
+
+    /// A DNS query of 192.0.2.7 port 5300 to 198.51.100.53 port 53, and the same over IPv6 from
+    /// 2001:db8::7 to 2001:db8:1::53, IP header first.
+    const QUERY4: &str = "4500001c00010000401100 00c0000207c6336435 14b4003500080000";
+    const QUERY6: &str = "6000000000081140 20010db8000000000000000000000007 \
+                          20010db8000100000000000000000053 14b4003500080000";
+
+    fn octets(hex: &str) -> Vec<u8> {
+        let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|two| u8::try_from(two[0] * 16 + two[1]).unwrap()).collect()
+    }
+
+    fn run(handler: &mut impl Handler, pool: &Pool, packets: &[&str]) -> (usize, Vec<LinkIndex>) {
+        let mut batch = Batch::default();
+        for packet in packets {
+            batch.push(pool.packet_of(&octets(packet)).unwrap()).unwrap();
+        }
+        let mut sent = Vec::new();
+        let mut context = Context { now: Duration::ZERO, frames: pool, sent: &mut sent };
+        handler.handle(&mut batch, &mut context);
+        (batch.len(), sent.into_iter().map(|(link, _)| link).collect())
+    }
+
+    #[test]
+    fn a_match_holds_when_all_that_is_given_holds() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let subnet = |text: &str, bits| Some((text.parse().unwrap(), bits));
+        let any = Match::default();
+        let cases = [
+            (any, true, true),
+            (Match { source: subnet("192.0.2.0", 24), ..any }, true, false),
+            (Match { source: subnet("192.0.3.0", 24), ..any }, false, false),
+            (Match { destination: subnet("2001:db8:1::", 48), ..any }, false, true),
+            (Match { destination: subnet("::", 0), ..any }, false, true),
+            (Match { protocol: Some(IpProtocol::UDP), ..any }, true, true),
+            (Match { protocol: Some(IpProtocol::TCP), ..any }, false, false),
+            (Match { port: Some(53), ..any }, true, true),
+            (Match { port: Some(5300), ..any }, true, true),
+            (Match { port: Some(54), ..any }, false, false),
+            (Match { port: Some(53), source: subnet("10.0.0.0", 8), ..any }, false, false),
+        ];
+        for (which, first, second) in cases {
+            let mut handler = DropMatching { which, link_header: 0 };
+            assert_eq!(run(&mut handler, &pool, &[QUERY4]).0 == 0, first, "{which:?}");
+            assert_eq!(run(&mut handler, &pool, &[QUERY6]).0 == 0, second, "{which:?}");
+        }
+        let mut handler = DropMatching { which: Match { port: Some(53), ..any }, link_header: 0 };
+        for malformed in ["", "45", "60", "ff", "4f00001c000100004011"] {
+            assert_eq!(run(&mut handler, &pool, &[malformed]).0, 1, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn packets_and_octets_are_counted() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let count = Count::default();
+        assert_eq!(run(&mut count.clone(), &pool, &[QUERY4, QUERY6]).0, 2);
+        assert_eq!((count.packets(), count.octets()), (2, 28 + 48));
+    }
+
+    #[test]
+    fn a_mirror_copies_and_counts_what_it_misses() {
+        let pool = Pool::new(3, CHUNK_SIZE).unwrap();
+        let mirror = Mirror::new(LinkIndex(5));
+        let (passed, copies) = run(&mut mirror.clone(), &pool, &[QUERY4, QUERY6]);
+        assert_eq!((passed, copies, mirror.missed()), (2, vec![LinkIndex(5)], 1));
+    }
+
+    #[test]
+    fn a_limit_takes_what_is_too_much() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        assert_eq!(run(&mut RateLimit::new(1, 2), &pool, &[QUERY4; 5]).0, 2);
+    }
+
+    #[test]
+    fn a_capture_holds_the_octets_as_they_passed() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let (mut capture, captured, missed) = Capture::new();
+        assert_eq!(run(&mut capture, &pool, &[QUERY6]).0, 1);
+        let packet = captured.try_recv().unwrap().octets.into_packet();
+        assert_eq!((packet.octets(), missed.get()), (&octets(QUERY6)[..], 0));
+    }
+}

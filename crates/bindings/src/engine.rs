@@ -103,13 +103,12 @@ impl Engine {
         let token = Token(inner.asked);
         let input = input(&inner, token);
         inner.cse.handle(now(), input);
-        let asked = match inner.drain(Some(token)) {
-            Some(answer) => Asked::Answered(answer),
-            None => {
-                let (sender, receiver) = oneshot::channel();
-                inner.waiting.insert(token, sender);
-                Asked::Waiting(receiver)
-            }
+        let asked = if let Some(answer) = inner.drain(Some(token)) {
+            Asked::Answered(answer)
+        } else {
+            let (sender, receiver) = oneshot::channel();
+            inner.waiting.insert(token, sender);
+            Asked::Waiting(receiver)
         };
         self.rearm(&mut inner);
         asked

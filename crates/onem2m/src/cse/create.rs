@@ -337,13 +337,13 @@ pub(super) fn content_of(
 }
 
 /// An application identifier: `N` and anything, or `R` and a registered one (TS-0001 §7.1.11);
-/// release 3 still allows a small `r`.
+/// releases up to 3 still allow a small `r`.
 fn check_app_id(api: Option<&str>, release: Release) -> Result<(), Refusal> {
     let api = api.unwrap_or_default();
     let fits = match api.chars().next() {
         Some('N') => api.len() > 1,
         Some('R') => api.split('.').count() >= 3,
-        Some('r') => release == Release::R3 && api.len() > 1,
+        Some('r') => release <= Release::R3 && api.len() > 1,
         _ => false,
     };
     if fits { Ok(()) } else { Err(Refusal::bad("api begins with N, or is a registered R…")) }

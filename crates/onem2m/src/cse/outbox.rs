@@ -354,7 +354,9 @@ impl Cse {
         let arrived = match answer.status {
             // It was there already: an earlier delivery whose answer was lost.
             Status::Conflict => creates,
-            Status::TargetNotReachable
+            // A receiver that is just starting may not have its resources yet.
+            Status::NotFound
+            | Status::TargetNotReachable
             | Status::RemoteEntityNotReachable
             | Status::RequestTimeout
             | Status::InternalServerError => {

@@ -1,0 +1,276 @@
+//! Beside acmecse (PyPI), in both roles over HTTP: our MN at its IN, its MN at ours, requests
+//! sent on both ways.
+//!
+//! It is installed into a virtual environment below the target directory the first time, or
+//! taken from `GATEWRIGHT_ACMECSE` (the path of its executable). Without Python or a registry
+//! these tests are skipped, and say so.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::client::Client;
+use gatewright_bindings::cse::{Config, Running, start};
+use gatewright_onem2m::{
+    CseType, Kind, Letter, Operation, Registrar, Request, Response, Status, Timestamp,
+};
+use libtest_mimic::{Arguments, Trial};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+/// The version these tests were made against.
+const PACKAGE: &str = "acmecse==2026.5.3";
+/// How long the peer may take to come up, and a registration to come about.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let program = if arguments.list { None } else { find() };
+    let absent = program.is_none() && !arguments.list;
+    let trial = |name: &str, run: fn(&Path)| {
+        let program = program.clone();
+        Trial::test(name, move || {
+            run(program.as_deref().expect("installed"));
+            Ok(())
+        })
+        .with_ignored_flag(absent)
+    };
+    let trials = vec![
+        trial("our_mn_registers_at_its_in_and_requests_go_both_ways", |program| {
+            block_on(our_mn_at_its_in(program));
+        }),
+        trial("its_mn_registers_at_our_in_and_requests_go_both_ways", |program| {
+            block_on(its_mn_at_our_in(program));
+        }),
+        trial("letters_posted_while_it_was_away_arrive_in_order", |program| {
+            block_on(letters_to_its_in(program));
+        }),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    tokio::runtime::Runtime::new().unwrap().block_on(future);
+}
+
+/// The peer's executable, installed if that is possible.
+fn find() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("GATEWRIGHT_ACMECSE") {
+        return Some(given.into());
+    }
+    let venv = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("acme-venv");
+    let program = venv.join("bin/acmecse");
+    if program.exists() {
+        return Some(program);
+    }
+    let done = |command: &mut Command| {
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let made = done(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+    let pip = venv.join("bin/pip");
+    let installed = made && done(Command::new(pip).args(["install", "--quiet", PACKAGE]));
+    (installed && program.exists()).then_some(program)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A running peer.
+struct Acme {
+    child: Child,
+    url: String,
+}
+
+impl Acme {
+    async fn start(program: &Path, name: &str, port: u16, settings: &str) -> Self {
+        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("acme.ini"), settings).unwrap();
+        let child = Command::new(program)
+            .arg("-dir")
+            .arg(&place)
+            .args(["--headless", "--db-type", "memory", "--log-level", "off"])
+            .args(["--no-mqtt", "--no-ws", "--no-coap"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let acme = Self { child, url: format!("http://127.0.0.1:{port}") };
+        for _ in 0..PATIENCE.as_millis() / 100 {
+            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+                return acme;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("acmecse does not listen on port {port}; run it without --headless to see why");
+    }
+}
+
+impl Drop for Acme {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn settings(kind: &str, port: u16, more: &str) -> String {
+    let role = kind.to_lowercase();
+    format!(
+        "[basic.config]\ncseType={kind}\ncseID=id-{role}\ncseName=cse-{role}\nadminID=CAdmin\n\
+         networkInterface=127.0.0.1\ncseHost=127.0.0.1\nhttpPort={port}\ndatabaseType=memory\n\
+         logLevel=off\nconsoleTheme=dark\nsecret=test\nserviceProviderID=//acme.example.com\n{more}"
+    )
+}
+
+async fn ours(kind: CseType, id: &str, name: &str, registrar: Option<Registrar>) -> Running {
+    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
+    "//acme.example.com".clone_into(&mut cse.provider);
+    cse.admin = Some("CAdmin".to_owned());
+    cse.admitted_cses = vec!["/id-mn".to_owned()];
+    cse.registrar = registrar;
+    let mut config = Config::new(cse);
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    start(config).await.unwrap()
+}
+
+fn url(running: &Running) -> String {
+    format!("http://{}", running.addresses()[0])
+}
+
+/// Asks until the answer is good.
+async fn wait_for(client: &Client, to: &str) -> Response {
+    let mut last = None;
+    for _ in 0..PATIENCE.as_millis() / 250 {
+        match client.get(to).await {
+            Ok(response) if response.status == Status::Ok => return response,
+            other => last = Some(other),
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    panic!("{to}: {last:?}");
+}
+
+/// Creates an AE with a container that everybody may use.
+async fn public_container(client: &Client, base: &str) {
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    let made = client.create(base, Kind::AccessControlPolicy, policy).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let container = format!(r#"{{"m2m:cnt":{{"rn":"c","acpi":["{base}/p"]}}}}"#);
+    let made = client.create(base, Kind::Container, &container).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+}
+
+/// Creates and retrieves below the container `there` by way of `client`'s CSE.
+async fn use_container(client: &Client, there: &str) {
+    let content = r#"{"m2m:cin":{"rn":"i1","con":"96.50","cnf":"text/plain:0"}}"#;
+    let made = client.create(there, Kind::ContentInstance, content).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let again = client.create(there, Kind::ContentInstance, content).await.unwrap();
+    assert_eq!(again.status, Status::Conflict, "{again:?}");
+    let latest = client.get(&format!("{there}/la")).await.unwrap();
+    assert_eq!(latest.status, Status::Ok, "{latest:?}");
+    assert!(latest.content.unwrap().contains("96.50"));
+    let found = client.get(&format!("{there}?fu=1&ty=4")).await.unwrap();
+    assert_eq!(found.status, Status::Ok, "{found:?}");
+    assert!(found.content.unwrap().contains("/c/i1"));
+    let updated = client.update(there, r#"{"m2m:cnt":{"lbl":["seen"]}}"#).await.unwrap();
+    assert_eq!(updated.status, Status::Updated, "{updated:?}");
+    let deleted = client.delete(&format!("{there}/i1")).await.unwrap();
+    assert_eq!(deleted.status, Status::Deleted, "{deleted:?}");
+    let gone = client.get(&format!("{there}/i1")).await.unwrap();
+    assert_eq!(gone.status, Status::NotFound, "{gone:?}");
+}
+
+async fn our_mn_at_its_in(program: &Path) {
+    let port = free_port();
+    let more = "[cse.registration]\nallowedCSROriginators=/id-mn\n";
+    let acme = Acme::start(program, "acme-in", port, &settings("IN", port, more)).await;
+    let registrar =
+        Registrar { cse_id: "/id-in".to_owned(), name: "cse-in".to_owned(), url: acme.url.clone() };
+    let mn = ours(CseType::Middle, "/id-mn", "cse-mn", Some(registrar)).await;
+    let its_admin = Client::new(acme.url.as_str(), "CAdmin", "i");
+    let our_admin = Client::new(url(&mn), "CAdmin", "m");
+    let entry = wait_for(&its_admin, "cse-in/id-mn").await;
+    assert!(entry.content.unwrap().contains("\"csi\""));
+    wait_for(&our_admin, "cse-mn/id-in").await;
+    assert!(mn.engine().is_registered());
+    public_container(&our_admin, "cse-mn").await;
+    public_container(&its_admin, "cse-in").await;
+    // Down: through it to us. Up: through us to it.
+    use_container(&its_admin, "/id-mn/cse-mn/c").await;
+    use_container(&our_admin, "/id-in/cse-in/c").await;
+    mn.stop().await;
+}
+
+async fn its_mn_at_our_in(program: &Path) {
+    let base = ours(CseType::Infrastructure, "/id-in", "cse-in", None).await;
+    let port = free_port();
+    let more = format!(
+        "[cse.registrar]\naddress={}\ncseID=/id-in\nresourceName=cse-in\nINCSEcseID=/id-in\n",
+        url(&base)
+    );
+    let acme = Acme::start(program, "acme-mn", port, &settings("MN", port, &more)).await;
+    let its_admin = Client::new(acme.url.as_str(), "CAdmin", "m");
+    let our_admin = Client::new(url(&base), "CAdmin", "i");
+    wait_for(&our_admin, "cse-in/id-mn").await;
+    public_container(&our_admin, "cse-in").await;
+    public_container(&its_admin, "cse-mn").await;
+    use_container(&our_admin, "/id-mn/cse-mn/c").await;
+    use_container(&its_admin, "/id-in/cse-in/c").await;
+    base.stop().await;
+}
+
+/// What was posted while the IN was not there yet arrives when it is.
+async fn letters_to_its_in(program: &Path) {
+    let port = free_port();
+    let mn = ours(CseType::Middle, "/id-mn", "cse-mn", None).await;
+    let target = format!("http://127.0.0.1:{port}");
+    let mut waiting = Vec::new();
+    // The first makes the container that the others go into: their order matters.
+    let contents = (0..5).map(|number| {
+        if number == 0 {
+            return ("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#.to_owned());
+        }
+        let content = format!(r#"{{"m2m:cin":{{"rn":"l{number}","con":"{number}"}}}}"#);
+        ("cse-in/c", Kind::ContentInstance, content)
+    });
+    for (number, (to, kind, content)) in contents.enumerate() {
+        let to = format!("/id-in/{to}");
+        let request = Request::new(Operation::Create, to, "CAdmin", format!("letter{number}"));
+        waiting.push(mn.engine().post(Letter {
+            lane: "to-in".into(),
+            target: target.clone(),
+            request: request.creating(kind, content),
+            until: Timestamp::MAX,
+            batch: None,
+        }));
+    }
+    for accepted in waiting {
+        assert_eq!(accepted.await.unwrap().status, Status::Accepted);
+    }
+    let acme = Acme::start(program, "acme-letters", port, &settings("IN", port, "")).await;
+    let its_admin = Client::new(acme.url.as_str(), "CAdmin", "i");
+    // It remembers what it did not find, so it is asked only when everything has arrived.
+    for _ in 0..PATIENCE.as_millis() / 100 {
+        if mn.engine().counters().delivered == 5 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let last = wait_for(&its_admin, "cse-in/c/l4").await;
+    assert!(last.content.unwrap().contains("\"4\""));
+    let all = its_admin.get("cse-in/c").await.unwrap().content.unwrap();
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    assert_eq!(all["m2m:cnt"]["cni"], 4);
+    mn.stop().await;
+}

@@ -84,6 +84,8 @@ pub struct Object {
     pub components: Vec<u16>,
     /// The object it belongs to.
     pub source: Option<Handle>,
+    /// What else is to be said of the measurement: modality, place.
+    pub supplemental: Vec<Type>,
     /// For a scanner: what its grouped observations consist of.
     pub groups: Vec<GroupEntry>,
 }
@@ -103,6 +105,9 @@ impl Object {
         let map: Option<List<'_, MapEntry>> =
             find(reported.attributes, attribute::VALUE_MAP).map(map_of).transpose()?;
         let components: Option<List<'_, u16>> = list(attribute::METRIC_IDS).transpose()?;
+        let supplemental = find(reported.attributes, attribute::SUPPLEMENTAL);
+        let supplemental: Option<List<'_, Type>> =
+            supplemental.map(|octets| Reader::new(octets).list()).transpose()?;
         let groups = find(reported.attributes, attribute::HANDLE_VALUE_MAP);
         Ok(Self {
             handle: reported.handle,
@@ -112,6 +117,7 @@ impl Object {
             map: map.unwrap_or_default().iter().collect(),
             components: components.unwrap_or_default().iter().collect(),
             source: short(attribute::SOURCE_HANDLE).transpose()?.map(Handle),
+            supplemental: supplemental.unwrap_or_default().iter().collect(),
             groups: groups.map(groups_of).transpose()?.unwrap_or_default(),
         })
     }

@@ -189,7 +189,20 @@ mod tests {
     /// Values that devices in the field sent, with what their makers say they mean.
     #[test]
     fn values_from_the_field() {
-        let sfloats = [(0xF3C5_u16, "96.5"), (0xF352, "85.0"), (0xF44C, "110.0"), (0x0062, "98")];
+        // The second half: the table of the HL7 implementation guide for personal health devices.
+        let sfloats = [
+            (0xF3C5_u16, "96.5"),
+            (0xF352, "85.0"),
+            (0xF44C, "110.0"),
+            (0x0062, "98"),
+            (0x0002, "2"),
+            (0xF014, "2.0"),
+            (0xE0C8, "2.00"),
+            (0x1002, "20"),
+            (0x2002, "200"),
+            (0x04D2, "1234"),
+            (0x0B2E, "-1234"),
+        ];
         for (raw, text) in sfloats {
             assert_eq!(Number::from_sfloat(raw.to_be_bytes()).to_string(), text, "{raw:#06x}");
         }
@@ -198,6 +211,10 @@ mod tests {
             (0xFF00_00F3, "24.3"),
             (0xFB38_7520, "37.00000"),
             (0xFF00_0014, "2.0"),
+            (0xFE00_00C8, "2.00"),
+            (0x0100_0002, "20"),
+            (0x0200_0002, "200"),
+            (0x00FF_FB2E, "-1234"),
         ];
         for (raw, text) in floats {
             assert_eq!(Number::from_float(raw.to_be_bytes()).to_string(), text, "{raw:#010x}");

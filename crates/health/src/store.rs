@@ -259,6 +259,7 @@ impl SegmentElement {
             map: self.map.clone(),
             components: known.map(|object| object.components.clone()).unwrap_or_default(),
             source: known.and_then(|object| object.source),
+            supplemental: known.map(|object| object.supplemental.clone()).unwrap_or_default(),
             groups: Vec::new(),
         }
     }

@@ -40,6 +40,15 @@ impl AbsoluteTime {
         u16::try_from(year).ok().and_then(|year| Self::new(year, parts)).unwrap_or(LAST)
     }
 
+    /// Hundredths of a second after 1970-01-01, as if the calendar were UTC's; `None` if the
+    /// octets are no date, or one before.
+    pub fn to_unix(self) -> Option<u64> {
+        let parts = self.parts()?.map(u64::from);
+        let [century, year, month, day, hour, minute, second, hundredth] = parts;
+        let days = days_since_1970(century * 100 + year, month, day)?;
+        Some((days * 86_400 + hour * 3_600 + minute * 60 + second) * 100 + hundredth)
+    }
+
     /// Century, year, month, day, hour, minute, second, hundredth; `None` if that is no date.
     pub fn parts(self) -> Option<[u8; 8]> {
         if self.0.iter().any(|bcd| bcd >> 4 > 9 || bcd & 0x0F > 9) {
@@ -72,6 +81,15 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = year_of_era + era * 400;
     (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
+/// Days from 1970-01-01 to a date, counted as [`civil`] does; `None` before.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = if month <= 2 { year.checked_sub(1)? } else { year };
+    let march_month = (month + 9) % 12;
+    let day_of_year = (153 * march_month + 2) / 5 + day.checked_sub(1)?;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
+    days.checked_sub(719_468)
 }
 
 /// Shows a calendar time as ISO 8601, without zone.
@@ -137,6 +155,10 @@ mod tests {
         for (seconds, text) in cases {
             let shown = AbsoluteTime::from_unix(seconds * 100).iso().unwrap().to_string();
             assert_eq!(shown, text, "{seconds}");
+            if !text.starts_with('9') {
+                let back = AbsoluteTime::from_unix(seconds * 100).to_unix();
+                assert_eq!(back, Some(seconds * 100), "{text}");
+            }
         }
     }
 

@@ -288,6 +288,22 @@ fn shaped(json: &mut Json<'_>, shape: Shape, octets: &[u8]) -> Result<(), Malfor
     reader.finish()
 }
 
+/// An attribute as its shape says, to look into; null if it is missing or has no shape.
+pub(crate) fn describe(mapping: &Mapping, id: AttributeId, octets: Option<&Vec<u8>>) -> Value {
+    let known = mapping.attributes.iter().find(|shown| shown.id == id);
+    let (Some(known), Some(octets)) = (known, octets) else { return Value::Null };
+    let mut text = String::new();
+    let written = shaped(&mut Json::new(&mut text), known.shape, octets);
+    written.ok().and_then(|()| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// Manufacturer and model of a device.
+pub(crate) fn readable_model(octets: &[u8]) -> Option<[String; 2]> {
+    let mut reader = Reader::new(octets);
+    let manufacturer = reader.octet_string().ok()?;
+    Some([readable(manufacturer), readable(reader.octet_string().ok()?)])
+}
+
 /// A device's text, without the zeros that make it even.
 fn readable(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).trim_end_matches(['\0', ' ']).to_owned()

@@ -41,6 +41,8 @@ pub struct Place {
     pub class: ObjectClass,
     /// In which unit.
     pub unit: Option<UnitCode>,
+    /// What else is to be said of the measurement: modality, place.
+    pub supplemental: Vec<Type>,
     /// Address of the container.
     pub address: String,
     /// Name of the container.
@@ -95,6 +97,7 @@ impl Device {
                     kind: object.kind,
                     class: object.class,
                     unit: object.unit,
+                    supplemental: object.supplemental.clone(),
                     primitive: primitive_head(&address, &originator),
                     templates: templates(mapping, object),
                     address,

@@ -10,11 +10,13 @@
 //! | [`mapping`] | The tables, with defaults for the known kinds of device. |
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
+//! | [`fhir`] | FHIR resources after the HL7 guide for personal health devices. |
 //! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
 
 pub mod command;
 pub mod device;
+pub mod fhir;
 pub mod instance;
 mod json;
 pub mod mapping;

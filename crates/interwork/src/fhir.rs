@@ -1,0 +1,524 @@
+//! FHIR R4 resources after the HL7 implementation guide for personal health devices (PHD IG):
+//! Device, Observation, and the transaction that creates them once.
+//!
+//! Decimals keep the places that the device measured, as the guide demands. An observation's
+//! identifier makes a second creation an empty one (`ifNoneExist`).
+
+use crate::command::{describe, readable_model};
+use crate::device::Place;
+use crate::json::Json;
+use crate::mapping::Mapping;
+use core::fmt::{self, Write};
+use gatewright_health::code::{AttributeId, SystemId, Type, attribute, partition};
+use gatewright_health::convert::{MeasurementStatus, Observation, Value};
+use gatewright_health::decimal::Number;
+use gatewright_health::mder::Reader;
+use gatewright_health::time::AbsoluteTime;
+use gatewright_onem2m::Timestamp;
+
+/// The code system of ISO/IEEE 11073-10101.
+const MDC: &str = "urn:iso:std:iso:11073:10101";
+const UCUM: &str = "http://unitsofmeasure.org";
+const LOINC: &str = "http://loinc.org";
+/// Where the profiles of the guide are defined.
+const PROFILE: &str = "http://hl7.org/fhir/uv/phd/StructureDefinition/";
+const CATEGORIES: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/PhdObservationCategories";
+const VITAL_SIGNS: &str = "http://terminology.hl7.org/CodeSystem/observation-category";
+const ABSENT: &str = "http://terminology.hl7.org/CodeSystem/data-absent-reason";
+const STATUS: &str = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status";
+const BITS: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/ASN1ToHL7";
+const YES_NO: &str = "http://terminology.hl7.org/CodeSystem/v2-0136";
+const TEST_DATA: &str = "http://terminology.hl7.org/CodeSystem/v3-ActReason";
+const GATEWAY: &str = "http://hl7.org/fhir/StructureDefinition/observation-gatewayDevice";
+const DEVICE_IDENTIFIERS: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/ContinuaDeviceIdentifiers";
+/// The system of EUI-64 identifiers.
+const EUI64: &str = "urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680";
+/// MDC_ATTR_SUPPLEMENTAL_TYPES, with its partition.
+const SUPPLEMENTAL_TYPES: u32 = 68_193;
+/// MDC_ATTR_TIME_STAMP_REL, with its partition.
+const RELATIVE_TIME: u32 = 67_985;
+/// MDC_MOC_VMS_MDS_SIMP, with its partition: what every personal health device is.
+const SIMPLE_DEVICE: u32 = 65_573;
+
+/// A code with its partition, as FHIR wants it: partition · 2¹⁶ + code.
+pub fn mdc(kind: Type) -> u32 {
+    u32::from(kind.partition) << 16 | u32::from(kind.code)
+}
+
+/// Whom and where an observation is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Who was measured: a reference, `Patient/123`.
+    pub subject: &'a str,
+    /// The same in the observation's identifier: identifier and its system, joined by a dash, or
+    /// the logical id.
+    pub patient: &'a str,
+    /// The measuring device: a reference.
+    pub device: &'a str,
+    /// The gateway: a reference.
+    pub gateway: Option<&'a str>,
+    /// Minutes that the device's calendar is ahead of UTC.
+    pub offset_minutes: i16,
+    /// When the gateway received the report.
+    pub received: Timestamp,
+}
+
+/// A resource and what makes it unique.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Exported {
+    /// `Observation` or `Device`.
+    pub resource_type: &'static str,
+    /// The resource, JSON.
+    pub resource: String,
+    /// The value of its identifier, and its system if it has one.
+    pub identifier: String,
+    /// The identifier's system.
+    pub system: Option<&'static str>,
+}
+
+/// The Observation of what one object has measured at one time: one observation, or all those of
+/// a compound. `None` for a waveform, whose profile needs more than a report says, and for no
+/// observation at all.
+pub fn observation(
+    mapping: &Mapping,
+    context: &Context<'_>,
+    system_id: SystemId,
+    place: &Place,
+    observations: &[Observation<'_>],
+) -> Option<Exported> {
+    let first = observations.first()?;
+    let is_compound = observations.len() > 1;
+    let kind = if is_compound { place.kind } else { first.kind };
+    let profile = match first.value {
+        Value::Samples(_) => return None,
+        _ if is_compound => "PhdCompoundNumericObservation",
+        Value::Number(_) | Value::None => "PhdNumericObservation",
+        Value::Code(_) => "PhdCodedEnumerationObservation",
+        Value::Bits16(_) | Value::Bits32(_) => "PhdBitsEnumerationObservation",
+        Value::Text(_) => "PhdStringEnumerationObservation",
+    };
+    let identifier = identifier(context, system_id, place, kind, observations);
+    let rule = place.rule(mapping);
+    let mut resource = String::new();
+    Json::new(&mut resource).object(|json| {
+        json.text("resourceType", "Observation");
+        meta(json, profile, first.status);
+        if let Some(gateway) = context.gateway {
+            json.key("extension").array(|json| {
+                json.object(|json| {
+                    json.text("url", GATEWAY);
+                    reference(json, "valueReference", gateway);
+                });
+            });
+        }
+        json.key("identifier").array(|json| json.object(|json| json.text("value", &identifier)));
+        json.text("status", "final");
+        json.key("category").array(|json| {
+            concept(json, &[(CATEGORIES, "phd-observation")], None);
+            if rule.is_some_and(|rule| rule.vital_sign) {
+                concept(json, &[(VITAL_SIGNS, "vital-signs")], None);
+            }
+        });
+        json.key("code");
+        let code = mdc(kind).to_string();
+        let loinc = rule.and_then(|rule| rule.loinc.as_deref());
+        let codings: Vec<_> =
+            [(MDC, code.as_str())].into_iter().chain(loinc.map(|code| (LOINC, code))).collect();
+        concept(json, &codings, kind.name());
+        reference(json, "subject", context.subject);
+        effective(json, context, first);
+        if !is_compound {
+            value(json, first);
+        }
+        interpretation(json, first.status);
+        reference(json, "device", context.device);
+        components(json, place, first, if is_compound { observations } else { &[] });
+    });
+    Some(Exported { resource_type: "Observation", resource, identifier, system: None })
+}
+
+/// The guide's identifier: device, patient, type, values, unit, the device's own time and the
+/// supplemental types, joined by dashes.
+fn identifier(
+    context: &Context<'_>,
+    system_id: SystemId,
+    place: &Place,
+    kind: Type,
+    observations: &[Observation<'_>],
+) -> String {
+    let mut text = String::new();
+    // Writing into a `String` cannot fail.
+    let _ = write!(text, "{}-{}-{}", Eui64(system_id, ""), context.patient, mdc(kind));
+    for observation in observations {
+        let _ = write!(text, "-{}", Shown(observation.value));
+    }
+    let first = observations.first();
+    if let Some(unit) = first.and_then(|first| first.unit) {
+        let _ = match unit.ucum() {
+            Some(ucum) => write!(text, "-{ucum}"),
+            None => write!(text, "-{unit}"),
+        };
+    }
+    let time = first.map(|first| first.time).unwrap_or_default();
+    let received = || AbsoluteTime::from_unix(context.received.micros() / 10_000);
+    let _ = match (time.absolute, time.relative, time.high_resolution) {
+        (None, Some(ticks), _) => write!(text, "-{ticks}"),
+        (None, None, Some(micros)) => write!(text, "-{micros}"),
+        (time, ..) => write!(text, "-{}", Compact(time.unwrap_or_else(received))),
+    };
+    for more in &place.supplemental {
+        let _ = write!(text, "-{}", mdc(*more));
+    }
+    text
+}
+
+fn meta(json: &mut Json<'_>, profile: &str, status: MeasurementStatus) {
+    /// Test data and demonstration data.
+    const NOT_REAL: u16 = 0x0800 | 0x0400;
+    json.key("meta").object(|json| {
+        json.key("profile").array(|json| json.string(&format!("{PROFILE}{profile}")));
+        if status.0 & NOT_REAL != 0 {
+            json.key("security").array(|json| coding(json, TEST_DATA, "HTEST"));
+        }
+    });
+}
+
+/// When: a time, or a period for what lasted. Without the device's time, the time of reception.
+fn effective(json: &mut Json<'_>, context: &Context<'_>, observation: &Observation<'_>) {
+    /// Ticks of 1/8 ms in a hundredth of a second.
+    const TICKS: u64 = 80;
+    let device = observation.time.absolute.and_then(AbsoluteTime::to_unix);
+    let moment = |hundredths, offset| Moment { hundredths, offset };
+    let received = context.received.micros() / 10_000;
+    let period = observation.active_period.map(|ticks| u64::from(ticks) / TICKS);
+    let (start, end, offset) = match (device, period) {
+        (Some(start), Some(period)) => (start, start + period, context.offset_minutes),
+        (Some(time), None) => (time, time, context.offset_minutes),
+        (None, Some(period)) => (received.saturating_sub(period), received, 0),
+        (None, None) => (received, received, 0),
+    };
+    if period.is_some() {
+        json.key("effectivePeriod").object(|json| {
+            json.key("start").shown(moment(start, offset));
+            json.key("end").shown(moment(end, offset));
+        });
+    } else {
+        json.key("effectiveDateTime").shown(moment(start, offset));
+    }
+}
+
+/// The value, or why there is none.
+fn value(json: &mut Json<'_>, observation: &Observation<'_>) {
+    let absent = absent(observation);
+    match observation.value {
+        _ if absent.is_some() => {
+            json.key("dataAbsentReason");
+            concept(json, &[(ABSENT, absent.unwrap_or_default())], None);
+        }
+        Value::Number(number) => {
+            json.key("valueQuantity").object(|json| quantity(json, number, observation));
+        }
+        Value::Code(code) => {
+            json.key("valueCodeableConcept");
+            concept(json, &[(MDC, &mdc(code).to_string())], code.name());
+        }
+        Value::Text(octets) => {
+            let text = String::from_utf8_lossy(octets);
+            json.text("valueString", text.trim_end_matches('\0'));
+        }
+        // Flags are components; a period has said all; a waveform is not exported.
+        Value::None | Value::Bits16(_) | Value::Bits32(_) | Value::Samples(_) => {}
+    }
+}
+
+fn quantity(json: &mut Json<'_>, number: Number, observation: &Observation<'_>) {
+    json.key("value").raw(number);
+    // 1 is UCUM's unit of what has none.
+    match observation.unit.map(|unit| (unit, unit.ucum())) {
+        None => {
+            json.text("system", UCUM);
+            json.text("code", "1");
+        }
+        Some((_, Some(ucum))) => {
+            json.text("system", UCUM);
+            json.text("code", ucum);
+        }
+        Some((unit, None)) => {
+            json.text("system", MDC);
+            json.key("code").shown(mdc(Type::new(partition::DIMENSION, unit.0)));
+        }
+    }
+}
+
+/// Why there is no value: the status says so, or the number is none.
+fn absent(observation: &Observation<'_>) -> Option<&'static str> {
+    let by_status = [(0x8000, "error"), (0x2000, "not-performed"), (0x0020, "temp-unknown")];
+    if let Some((_, reason)) = by_status.iter().find(|(bit, _)| observation.status.0 & bit != 0) {
+        return Some(reason);
+    }
+    match observation.value {
+        Value::Number(Number::NotANumber) => Some("not-a-number"),
+        Value::Number(Number::PositiveInfinity) => Some("positive-infinity"),
+        Value::Number(Number::NegativeInfinity) => Some("negative-infinity"),
+        Value::Number(Number::NotAtThisResolution | Number::Reserved) => Some("error"),
+        _ => None,
+    }
+}
+
+/// What the status says of a value that is there.
+fn interpretation(json: &mut Json<'_>, status: MeasurementStatus) {
+    let known = [
+        (0x4000, "questionable"),
+        (0x1000, "calibration-ongoing"),
+        (0x0080, "validated-data"),
+        (0x0040, "early-indication"),
+        (0x0002, "in-alarm"),
+        (0x0001, "alarm-inhibited"),
+    ];
+    let mut set = known.iter().filter(|(bit, _)| status.0 & bit != 0).peekable();
+    if set.peek().is_some() {
+        json.key("interpretation").array(|json| {
+            set.for_each(|(_, code)| concept(json, &[(STATUS, code)], None));
+        });
+    }
+}
+
+/// The values of a compound, the flags that are set, and what else is to be said.
+fn components(
+    json: &mut Json<'_>,
+    place: &Place,
+    first: &Observation<'_>,
+    compound: &[Observation<'_>],
+) {
+    let bits = match first.value {
+        Value::Bits16(bits) => u64::from(bits) << 48,
+        Value::Bits32(bits) => u64::from(bits) << 32,
+        _ => 0,
+    };
+    let relative = first.time.relative;
+    if compound.is_empty() && bits == 0 && relative.is_none() && place.supplemental.is_empty() {
+        return;
+    }
+    json.key("component").array(|json| {
+        for part in compound {
+            json.object(|json| {
+                json.key("code");
+                concept(json, &[(MDC, &mdc(part.kind).to_string())], part.kind.name());
+                value(json, part);
+            });
+        }
+        // Bit 0 is the highest: flags are numbered as ASN.1 does.
+        for bit in (0..32_u32).filter(|bit| bits & (1 << (63 - bit)) != 0) {
+            json.object(|json| {
+                json.key("code");
+                concept(json, &[(BITS, &format!("{}.{bit}", mdc(first.kind)))], None);
+                json.key("valueCodeableConcept");
+                concept(json, &[(YES_NO, "Y")], None);
+            });
+        }
+        for more in &place.supplemental {
+            json.object(|json| {
+                json.key("code");
+                let code = SUPPLEMENTAL_TYPES.to_string();
+                concept(json, &[(MDC, &code)], Some("MDC_ATTR_SUPPLEMENTAL_TYPES"));
+                json.key("valueCodeableConcept");
+                concept(json, &[(MDC, &mdc(*more).to_string())], more.name());
+            });
+        }
+        if let Some(ticks) = relative {
+            json.object(|json| {
+                json.key("code");
+                let code = RELATIVE_TIME.to_string();
+                concept(json, &[(MDC, &code)], Some("MDC_ATTR_TIME_STAMP_REL"));
+                json.key("valueQuantity").object(|json| {
+                    json.key("value").raw(u64::from(ticks) * 125);
+                    json.text("system", UCUM);
+                    json.text("code", "us");
+                });
+            });
+        }
+    });
+}
+
+/// The Device of a personal health device, from the attributes that it has told of itself.
+pub fn device(
+    mapping: &Mapping,
+    system_id: SystemId,
+    attributes: &[(AttributeId, Vec<u8>)],
+) -> Exported {
+    let identifier = Eui64(system_id, "-").to_string();
+    let find = |wanted| attributes.iter().find(|(id, _)| *id == wanted).map(|(_, octets)| octets);
+    let mut resource = String::new();
+    Json::new(&mut resource).object(|json| {
+        json.text("resourceType", "Device");
+        meta(json, "PhdDevice", MeasurementStatus::default());
+        json.key("identifier").array(|json| {
+            json.object(|json| {
+                json.key("type");
+                concept(json, &[(DEVICE_IDENTIFIERS, "SYSID")], None);
+                json.text("system", EUI64);
+                json.text("value", &identifier);
+            });
+        });
+        if let Some([manufacturer, model]) =
+            find(attribute::MODEL).and_then(|it| readable_model(it))
+        {
+            json.text("manufacturer", &manufacturer);
+            json.text("modelNumber", &model);
+        }
+        let described = describe(mapping, attribute::PRODUCTION, find(attribute::PRODUCTION));
+        if let Some(serial) = described.get("serialNumber").and_then(|text| text.as_str()) {
+            json.text("serialNumber", serial);
+        }
+        json.key("type");
+        let simple = SIMPLE_DEVICE.to_string();
+        concept(json, &[(MDC, &simple)], Some("MDC_MOC_VMS_MDS_SIMP"));
+        let specialisations = find(attribute::SPECIALISATIONS);
+        let list = specialisations.and_then(|octets| Reader::new(octets).list::<Type>().ok());
+        if let Some(list) = list.filter(|list| !list.is_empty()) {
+            json.key("specialization").array(|json| {
+                // The list pairs codes of partition 8 with versions.
+                for Type { partition: code, code: version } in list {
+                    json.object(|json| {
+                        json.key("systemType");
+                        concept(
+                            json,
+                            &[(MDC, &mdc(Type::new(partition::INFRASTRUCTURE, code)).to_string())],
+                            None,
+                        );
+                        json.key("version").shown(version);
+                    });
+                }
+            });
+        }
+    });
+    Exported { resource_type: "Device", resource, identifier, system: Some(EUI64) }
+}
+
+/// A transaction that creates each resource unless one with its identifier is there.
+pub fn transaction<'a>(resources: impl IntoIterator<Item = &'a Exported>) -> String {
+    let mut text = String::new();
+    Json::new(&mut text).object(|json| {
+        json.text("resourceType", "Bundle");
+        json.text("type", "transaction");
+        json.key("entry").array(|json| {
+            for Exported { resource_type, resource, identifier, system } in resources {
+                json.object(|json| {
+                    json.key("resource").raw(resource);
+                    json.key("request").object(|json| {
+                        json.text("method", "POST");
+                        json.text("url", resource_type);
+                        let system = system.unwrap_or_default();
+                        let criteria = format!("{}|{}", Query(system), Query(identifier));
+                        json.text("ifNoneExist", &format!("identifier={criteria}"));
+                    });
+                });
+            }
+        });
+    });
+    text
+}
+
+fn coding(json: &mut Json<'_>, system: &str, code: &str) {
+    json.object(|json| {
+        json.text("system", system);
+        json.text("code", code);
+    });
+}
+
+/// A CodeableConcept.
+fn concept(json: &mut Json<'_>, codings: &[(&str, &str)], text: Option<&str>) {
+    json.object(|json| {
+        json.key("coding").array(|json| {
+            for (system, code) in codings {
+                coding(json, system, code);
+            }
+        });
+        if let Some(text) = text {
+            json.text("text", text);
+        }
+    });
+}
+
+fn reference(json: &mut Json<'_>, name: &str, target: &str) {
+    json.key(name).object(|json| json.text("reference", target));
+}
+
+/// A system-id in capital hexadecimal, its octets joined by something.
+struct Eui64<'a>(SystemId, &'a str);
+
+impl fmt::Display for Eui64<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(SystemId(octets), separator) = self;
+        for (place, octet) in octets.iter().enumerate() {
+            let separator = if place == 0 { "" } else { separator };
+            write!(f, "{separator}{octet:02X}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A value in an identifier.
+struct Shown<'a>(Value<'a>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::None | Value::Samples(_) => Ok(()),
+            Value::Number(number) => number.fmt(f),
+            Value::Code(code) => mdc(code).fmt(f),
+            Value::Bits16(bits) => write!(f, "{bits:04X}"),
+            Value::Bits32(bits) => write!(f, "{bits:08X}"),
+            Value::Text(octets) => {
+                f.write_str(String::from_utf8_lossy(octets).trim_end_matches('\0'))
+            }
+        }
+    }
+}
+
+/// A device's time in an identifier: `20230221T083640.00`.
+struct Compact(AbsoluteTime);
+
+impl fmt::Display for Compact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [century, year, month, day, hour, minute, second, hundredth] = self.0.0;
+        write!(f, "{century:02x}{year:02x}{month:02x}{day:02x}T")?;
+        write!(f, "{hour:02x}{minute:02x}{second:02x}.{hundredth:02x}")
+    }
+}
+
+/// A FHIR dateTime: local time with its offset from UTC.
+struct Moment {
+    hundredths: u64,
+    offset: i16,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = AbsoluteTime::from_unix(self.hundredths).iso();
+        let text = shown.map(|iso| iso.to_string()).unwrap_or_default();
+        f.write_str(text.strip_suffix(".00").unwrap_or(&text))?;
+        if self.offset == 0 {
+            return f.write_str("Z");
+        }
+        let sign = if self.offset < 0 { '-' } else { '+' };
+        let minutes = self.offset.unsigned_abs();
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// A text in a query: everything but unreserved characters of URIs is escaped (RFC 3986 §2.1).
+struct Query<'a>(&'a str);
+
+impl fmt::Display for Query<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for octet in self.0.bytes() {
+            if octet.is_ascii_alphanumeric() || b"-._~:".contains(&octet) {
+                f.write_char(char::from(octet))?;
+            } else {
+                write!(f, "%{octet:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}

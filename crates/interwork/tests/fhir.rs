@@ -1,0 +1,296 @@
+//! FHIR resources against examples of the HL7 guide and of those who follow it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_health::code::{DataRequestId, Handle, SystemId, attribute, event};
+use gatewright_health::convert::{MeasurementStatus, Observation, Value as Measured, observe};
+use gatewright_health::data::EventReport;
+use gatewright_health::decimal::Number;
+use gatewright_health::report::{FixedObservation, Report, encode_scan};
+use gatewright_health::specialisation::{self, Specialisation};
+use gatewright_interwork::fhir::{Context, Exported, device, observation, transaction};
+use gatewright_interwork::{Device, Mapping};
+use gatewright_onem2m::Timestamp;
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp::from_micros(1_795_266_000_000_000);
+
+/// What a device of `kind` and `system_id` that reports `octets` for `handle` becomes, after
+/// `change`.
+fn exported(
+    kind: &Specialisation,
+    system_id: SystemId,
+    context: &Context<'_>,
+    (handle, octets): (u16, &[u8]),
+    change: impl Fn(&mut Observation<'_>),
+) -> Exported {
+    let mapping = Mapping::default();
+    let configuration = kind.configuration().unwrap();
+    let resources = Device::new(&mapping, "cse-mn", system_id, 0, &configuration);
+    let handle = Handle(handle);
+    let fixed = [FixedObservation { handle, octets }];
+    let info = encode_scan(DataRequestId::AGENT_INITIATED, 0, &fixed).unwrap();
+    let report =
+        EventReport { handle: Handle::MDS, time: 0, event: event::SCAN_FIXED, info: &info };
+    let Ok(Report::Scan(scan)) = report.report() else { panic!() };
+    let mut observations = Vec::new();
+    observe(&configuration, Handle::MDS, &scan, |seen| observations.push(*seen));
+    observations.iter_mut().for_each(change);
+    let place = resources.place(handle).unwrap();
+    observation(&mapping, context, system_id, place, &observations).unwrap()
+}
+
+fn parsed(exported: &Exported) -> Value {
+    serde_json::from_str(&exported.resource).unwrap()
+}
+
+const CONTEXT: Context<'_> = Context {
+    subject: "Patient/1",
+    patient: "1",
+    device: "Device/2",
+    gateway: None,
+    offset_minutes: 0,
+    received: NOW,
+};
+
+/// A weight as a national core guide shows it: its identifier in full, and 74.0, not 74.
+#[test]
+fn a_weight_has_the_identifier_of_the_field() {
+    let system_id = SystemId([0x60, 0x64, 0x05, 0xFF, 0xFE, 0xCF, 0xC6, 0x04]);
+    let context = Context {
+        subject: "Patient/Poul",
+        patient: "3001749995-urn:oid:1.2.208.176.1.2",
+        device: "Device/WeightScale.606405FFFECFC604",
+        gateway: Some("Device/Telma.FEEDDADADEADBEEF"),
+        offset_minutes: 60,
+        received: NOW,
+    };
+    let octets = [0xFF, 0x00, 0x02, 0xE4, 0x20, 0x23, 0x02, 0x21, 0x08, 0x36, 0x40, 0x00];
+    let weight = exported(&specialisation::SCALE, system_id, &context, (1, &octets), |_| {});
+    let identifier =
+        "606405FFFECFC604-3001749995-urn:oid:1.2.208.176.1.2-188736-74.0-kg-20230221T083640.00";
+    assert_eq!(weight.identifier, identifier);
+    assert!(weight.resource.contains(r#""value":74.0,"#), "{}", weight.resource);
+    assert_eq!(
+        parsed(&weight),
+        json!({
+            "resourceType": "Observation",
+            "meta": {"profile": ["http://hl7.org/fhir/uv/phd/StructureDefinition/PhdNumericObservation"]},
+            "extension": [{
+                "url": "http://hl7.org/fhir/StructureDefinition/observation-gatewayDevice",
+                "valueReference": {"reference": "Device/Telma.FEEDDADADEADBEEF"},
+            }],
+            "identifier": [{"value": identifier}],
+            "status": "final",
+            "category": [
+                {"coding": [{"system": "http://hl7.org/fhir/uv/phd/CodeSystem/PhdObservationCategories",
+                    "code": "phd-observation"}]},
+                {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/observation-category",
+                    "code": "vital-signs"}]},
+            ],
+            "code": {
+                "coding": [
+                    {"system": "urn:iso:std:iso:11073:10101", "code": "188736"},
+                    {"system": "http://loinc.org", "code": "29463-7"},
+                ],
+                "text": "MDC_MASS_BODY_ACTUAL",
+            },
+            "subject": {"reference": "Patient/Poul"},
+            "effectiveDateTime": "2023-02-21T08:36:40+01:00",
+            "valueQuantity": {"value": 74.0, "system": "http://unitsofmeasure.org", "code": "kg"},
+            "device": {"reference": "Device/WeightScale.606405FFFECFC604"},
+        })
+    );
+}
+
+/// The guide's example of a pulse rate of spot modality.
+#[test]
+fn a_spot_measurement_says_so() {
+    let system_id = SystemId([0x74, 0xE8, 0xFF, 0xFE, 0xFF, 0x05, 0x1C, 0x00]);
+    let context = Context { offset_minutes: -300, ..CONTEXT };
+    let octets = [0xF1, 0xE0, 0x20, 0x18, 0x11, 0x13, 0x17, 0x59, 0x02, 0x00];
+    let kind = &specialisation::SPOT_OXIMETER;
+    let pulse = exported(kind, system_id, &context, (10, &octets), |_| {});
+    let identifier = "74E8FFFEFF051C00-1-149530-48.0-{beat}/min-20181113T175902.00-150588";
+    assert_eq!(pulse.identifier, identifier);
+    let resource = parsed(&pulse);
+    assert_eq!(resource["effectiveDateTime"], "2018-11-13T17:59:02-05:00");
+    assert_eq!(
+        resource["code"]["coding"],
+        json!([
+            {"system": "urn:iso:std:iso:11073:10101", "code": "149530"},
+            {"system": "http://loinc.org", "code": "8867-4"},
+        ])
+    );
+    assert_eq!(resource["valueQuantity"]["code"], "{beat}/min");
+    let mdc = |code: &str| json!([{"system": "urn:iso:std:iso:11073:10101", "code": code}]);
+    assert_eq!(resource["component"][0]["code"]["coding"], mdc("68193"));
+    assert_eq!(resource["component"][0]["valueCodeableConcept"]["coding"], mdc("150588"));
+}
+
+#[test]
+fn a_compound_has_components_and_no_value() {
+    let octets = [0, 3, 0, 6, 0, 120, 0, 80, 0x07, 0xFF, 0x20, 0x26, 0x11, 0x21, 0x12, 0, 0, 0];
+    let kind = &specialisation::BLOOD_PRESSURE;
+    let pressure = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &octets), |_| {});
+    let resource = parsed(&pressure);
+    assert_eq!(resource["code"]["coding"][0]["code"], "150020");
+    assert_eq!(resource.get("valueQuantity"), None);
+    let component = &resource["component"];
+    assert_eq!(component[0]["code"]["coding"][0]["code"], "150021");
+    assert_eq!(
+        component[0]["valueQuantity"],
+        json!(
+        {"value": 120, "system": "http://unitsofmeasure.org", "code": "mm[Hg]"})
+    );
+    assert_eq!(component[1]["valueQuantity"]["value"], 80);
+    assert_eq!(component[2]["dataAbsentReason"]["coding"][0]["code"], "not-a-number");
+    assert!(pressure.identifier.contains("-150020-120-80-NaN-mm[Hg]-20261121T120000.00"));
+}
+
+/// The guide's table of measurement status.
+#[test]
+fn the_status_is_told_where_the_guide_says() {
+    let absent = |code: &str| {
+        json!({"coding": [
+        {"system": "http://terminology.hl7.org/CodeSystem/data-absent-reason", "code": code}]})
+    };
+    let interpreted = |code: &str| {
+        json!([{"coding": [
+        {"system": "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status", "code": code}]}])
+    };
+    let cases = [
+        (0x8000, "dataAbsentReason", absent("error")),
+        (0x2000, "dataAbsentReason", absent("not-performed")),
+        (0x0020, "dataAbsentReason", absent("temp-unknown")),
+        (0x4000, "interpretation", interpreted("questionable")),
+        (0x1000, "interpretation", interpreted("calibration-ongoing")),
+        (0x0080, "interpretation", interpreted("validated-data")),
+        (0x0040, "interpretation", interpreted("early-indication")),
+        (0x0002, "interpretation", interpreted("in-alarm")),
+        (0x0001, "interpretation", interpreted("alarm-inhibited")),
+    ];
+    for (bits, member, expected) in cases {
+        let set = |observation: &mut Observation<'_>| observation.status = MeasurementStatus(bits);
+        let kind = &specialisation::OXIMETER;
+        let saturation = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &[0, 97]), set);
+        let resource = parsed(&saturation);
+        assert_eq!(resource[member], expected, "{bits:#06x}");
+        assert_eq!(resource.get("valueQuantity").is_none(), member == "dataAbsentReason");
+        // No clock of the device: the time of reception, UTC.
+        assert_eq!(resource["effectiveDateTime"], "2026-11-21T13:00:00Z");
+    }
+    for bits in [0x0800, 0x0400] {
+        let set = |observation: &mut Observation<'_>| observation.status = MeasurementStatus(bits);
+        let kind = &specialisation::OXIMETER;
+        let saturation = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &[0, 97]), set);
+        assert_eq!(
+            parsed(&saturation)["meta"]["security"],
+            json!([
+            {"system": "http://terminology.hl7.org/CodeSystem/v3-ActReason", "code": "HTEST"}])
+        );
+    }
+}
+
+#[test]
+fn numbers_that_are_none_are_absent() {
+    let cases = [
+        (Number::NotANumber, "not-a-number"),
+        (Number::PositiveInfinity, "positive-infinity"),
+        (Number::NegativeInfinity, "negative-infinity"),
+        (Number::NotAtThisResolution, "error"),
+        (Number::Reserved, "error"),
+    ];
+    for (number, reason) in cases {
+        let octets = number.to_sfloat().unwrap();
+        let kind = &specialisation::OXIMETER;
+        let saturation = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &octets), |_| {});
+        assert_eq!(parsed(&saturation)["dataAbsentReason"]["coding"][0]["code"], reason);
+    }
+}
+
+/// An hour of activity is a period; flags that are set are components.
+#[test]
+fn periods_and_flags() {
+    let octets = [0x03, 0xE9, 0x01, 0xB7, 0x74, 0x00, 0x20, 0x26, 0x11, 0x21, 0x23, 0x30, 0, 0];
+    let kind = &specialisation::ACTIVITY;
+    let session = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &octets), |_| {});
+    assert_eq!(
+        parsed(&session)["effectivePeriod"],
+        json!({"start": "2026-11-21T23:30:00Z", "end": "2026-11-22T00:30:00Z"})
+    );
+    let octets = [0x80, 0x01, 0x20, 0x26, 0x11, 0x21, 0x12, 0, 0, 0];
+    let kind = &specialisation::DISPENSER;
+    let status = exported(kind, SystemId([1; 8]), &CONTEXT, (3, &octets), |_| {});
+    let resource = parsed(&status);
+    let codes: Vec<_> = resource["component"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|component| component["code"]["coding"][0]["code"].clone())
+        .collect();
+    assert_eq!(codes, ["8532994.0", "8532994.15"]);
+    assert_eq!(resource["component"][0]["valueCodeableConcept"]["coding"][0]["code"], "Y");
+    let text = |observation: &mut Observation<'_>| observation.value = Measured::Text(b"taken\0");
+    let status = exported(kind, SystemId([1; 8]), &CONTEXT, (3, &octets), text);
+    assert_eq!(parsed(&status)["valueString"], "taken");
+}
+
+/// A device as a national guide's example shows it.
+#[test]
+fn a_device_is_described() {
+    let attributes = [
+        (attribute::MODEL, b"\0\x06ProDoc\0\x0aSTM-1000A\0".to_vec()),
+        (attribute::PRODUCTION, b"\0\x01\0\x0e\0\x01\0\0\0\x08DE124567".to_vec()),
+        (attribute::SPECIALISATIONS, vec![0, 1, 0, 4, 0x10, 0x0F, 0, 2]),
+    ];
+    let system_id = SystemId([0x71, 0x10, 0x00, 0xFE, 0xFF, 0x5F, 0x49, 0xB0]);
+    let scale = device(&Mapping::default(), system_id, &attributes);
+    let mdc = |code: &str| json!([{"system": "urn:iso:std:iso:11073:10101", "code": code}]);
+    assert_eq!(
+        parsed(&scale),
+        json!({
+            "resourceType": "Device",
+            "meta": {"profile": ["http://hl7.org/fhir/uv/phd/StructureDefinition/PhdDevice"]},
+            "identifier": [{
+                "type": {"coding": [{
+                    "system": "http://hl7.org/fhir/uv/phd/CodeSystem/ContinuaDeviceIdentifiers",
+                    "code": "SYSID",
+                }]},
+                "system": "urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680",
+                "value": "71-10-00-FE-FF-5F-49-B0",
+            }],
+            "manufacturer": "ProDoc",
+            "modelNumber": "STM-1000A",
+            "serialNumber": "DE124567",
+            "type": {"coding": mdc("65573"), "text": "MDC_MOC_VMS_MDS_SIMP"},
+            "specialization": [{"systemType": {"coding": mdc("528399")}, "version": "2"}],
+        })
+    );
+    let bare = device(&Mapping::default(), system_id, &[]);
+    assert_eq!(parsed(&bare).get("manufacturer"), None);
+}
+
+#[test]
+fn a_transaction_creates_each_once() {
+    let octets = [0, 97];
+    let kind = &specialisation::OXIMETER;
+    let saturation = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &octets), |_| {});
+    let device = device(&Mapping::default(), SystemId([1; 8]), &[]);
+    let bundle: Value = serde_json::from_str(&transaction([&device, &saturation])).unwrap();
+    assert_eq!(bundle["type"], "transaction");
+    assert_eq!(
+        bundle["entry"][0]["request"]["ifNoneExist"],
+        "identifier=urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680|01-01-01-01-01-01-01-01"
+    );
+    assert_eq!(
+        bundle["entry"][1]["request"],
+        json!({"method": "POST", "url": "Observation",
+        "ifNoneExist": "identifier=|0101010101010101-1-150456-97-%25-20261121T130000.00"})
+    );
+    assert_eq!(bundle["entry"][1]["resource"], parsed(&saturation));
+}

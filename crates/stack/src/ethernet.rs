@@ -84,12 +84,14 @@ impl Layer for EthernetLayer {
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         let own = self.own(out);
         let mut stations = Stations::of(&self.neighbours, out.now());
+        let mut header = [0; Ethernet::LEN];
+        let mut written = None;
         for mut packet in batch.drain() {
             let Some((mac, _)) = own else {
                 out.drop(NO_INTERFACE, packet);
                 continue;
             };
-            let destination = match stations.find(packet.meta().next_hop) {
+            let destination = match stations.find(&packet.meta().next_hop) {
                 Station::At(station) => station,
                 Station::Unknown(family) => {
                     out.push_or_drop(At::Unresolved(family), packet);
@@ -101,7 +103,11 @@ impl Layer for EthernetLayer {
                 }
             };
             let ether_type = EtherType(packet.meta().ether_type);
-            let header = EthernetFields { destination, source: mac, ether_type }.emit();
+            // Most packets of a batch get the same header: it is made once and copied.
+            if written != Some((destination, ether_type)) {
+                written = Some((destination, ether_type));
+                header = EthernetFields { destination, source: mac, ether_type }.emit();
+            }
             if packet.prepend(&header).is_err() {
                 out.drop(NO_HEADROOM, packet);
             } else if let Err(packet) = out.push_down(self.link, packet) {
@@ -154,25 +160,33 @@ pub(crate) struct Stations<'a> {
     v4: std::cell::RefMut<'a, Neighbours>,
     v6: std::cell::RefMut<'a, Neighbours>,
     now: Duration,
-    last: (NextHop, Station),
+    last: Option<(IpAddr, MacAddress)>,
 }
 
 impl<'a> Stations<'a> {
     pub(crate) fn of(neighbours: &'a LinkNeighbours, now: Duration) -> Self {
         let (v4, v6) = (neighbours.v4.lock(), neighbours.v6.lock());
-        Self { v4, v6, now, last: (NextHop::Unknown, Station::Nowhere) }
+        Self { v4, v6, now, last: None }
     }
 
-    pub(crate) fn find(&mut self, next_hop: NextHop) -> Station {
-        if self.last.0 != next_hop {
-            self.last = (next_hop, self.look_up(next_hop));
+    #[inline]
+    pub(crate) fn find(&mut self, next_hop: &NextHop) -> Station {
+        if let (NextHop::Neighbour(IpAddr::V4(ip)), Some((IpAddr::V4(last), station))) =
+            (next_hop, self.last)
+            && *ip == last
+        {
+            return Station::At(station);
         }
-        self.last.1
+        self.look_up(*next_hop)
     }
 
     fn look_up(&mut self, next_hop: NextHop) -> Station {
-        let found = |cache: &mut Neighbours, ip, family| {
-            cache.resolve(ip, self.now).map_or(Station::Unknown(family), Station::At)
+        let mut found = |cache: &mut Neighbours, ip, family| match cache.resolve(ip, self.now) {
+            Some(station) => {
+                self.last = Some((ip, station));
+                Station::At(station)
+            }
+            None => Station::Unknown(family),
         };
         match next_hop {
             NextHop::Unknown => Station::Nowhere,

@@ -521,6 +521,7 @@ impl View {
 
     /// Where a packet for `destination` goes. Multicast and link-local destinations are not asked
     /// here: they are bound to a link.
+    #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
         self.hop(self.v4.lookup(destination))
     }

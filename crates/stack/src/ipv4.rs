@@ -3,6 +3,7 @@
 mod fragment;
 mod header;
 mod options;
+mod transit;
 
 use crate::{
     At, IcmpError, Layer, Out, Reason, Route, UNCLAIMED,
@@ -98,25 +99,13 @@ impl Layer for Ipv4Layer {
     }
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
-        let mut last = (Ipv4Addr::UNSPECIFIED, Route::None);
         for mut packet in batch.drain() {
-            let header = match Header::check(packet.octets()) {
-                Ok(header) => header,
-                Err(reason) => {
-                    out.drop(reason, packet);
-                    continue;
-                }
+            let refused = match transit::pass(&mut packet, out) {
+                Some(link) => out.push_down(link, packet).err(),
+                None => Some(packet),
             };
-            packet.truncate(header.total_length);
-            if last.0 != header.destination {
-                last = (header.destination, out.host().route4(header.destination));
-            }
-            match received_way(&header, last.1, &packet, out) {
-                Ok(Way::Up) => self.deliver(header, packet, out),
-                Ok(Way::Down(link, next_hop)) => {
-                    forward(header, packet, link, next_hop, out);
-                }
-                Err(refusal) => refuse(refusal, packet, out),
+            if let Some(packet) = refused {
+                self.accept(packet, out);
             }
         }
     }
@@ -137,6 +126,24 @@ impl Layer for Ipv4Layer {
 }
 
 impl Ipv4Layer {
+    /// Takes one received packet, whatever it is.
+    fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        let header = match Header::check(packet.octets()) {
+            Ok(header) => header,
+            Err(reason) => {
+                out.drop(reason, packet);
+                return;
+            }
+        };
+        // What is behind the packet's end, its link has padded.
+        packet.truncate(header.total_length);
+        match received_way(&header, &packet, out) {
+            Ok(Way::Up) => self.deliver(header, packet, out),
+            Ok(Way::Down(link, next_hop)) => forward(&header, packet, link, next_hop, out),
+            Err(refusal) => refuse(refusal, packet, out),
+        }
+    }
+
     /// Hands a packet for this host to its protocol.
     fn deliver(&mut self, mut header: Header, mut packet: Packet, out: &mut Out<'_>) {
         if header.is_fragment {
@@ -228,12 +235,7 @@ fn refuse(refusal: Refusal, mut packet: Packet, out: &mut Out<'_>) {
 }
 
 /// Where a received packet goes.
-fn received_way(
-    header: &Header,
-    route: Route,
-    packet: &Packet,
-    out: &mut Out<'_>,
-) -> Result<Way, Refusal> {
+fn received_way(header: &Header, packet: &Packet, out: &mut Out<'_>) -> Result<Way, Refusal> {
     let meta = packet.meta();
     let destination = header.destination;
     check_source(header.source, destination).map_err(Refusal::Drop)?;
@@ -250,6 +252,7 @@ fn received_way(
             Err(Refusal::Drop(NOT_JOINED))
         };
     }
+    let route = out.host().route4(destination);
     if let Route::Broadcast(link) = route {
         return if link == meta.ingress {
             Ok(Way::Up)
@@ -314,7 +317,7 @@ pub(crate) const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 
 /// Spends a hop and sends the packet on (RFC 1812 §5.2.1.2, §5.3.1).
 fn forward(
-    header: Header,
+    header: &Header,
     mut packet: Packet,
     link: LinkIndex,
     next_hop: NextHop,
@@ -337,7 +340,7 @@ fn forward(
     if !whole && let Some(octets) = packet.octets_mut().first_chunk_mut() {
         Ipv4Mut::of(octets).spend_hop();
     }
-    push_down(&header, packet, (link, next_hop, mtu), out);
+    push_down(header, packet, (link, next_hop, mtu), out);
 }
 
 /// Octets that a link carries; none if it is down or gone.

@@ -107,6 +107,8 @@ impl At {
     }
 
     /// A number for lookup, unique to the position.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a constant but for one number, where it is called")]
     pub(crate) const fn key(self) -> u64 {
         let (kind, value) = match self {
             Self::Frame => (1, 0),

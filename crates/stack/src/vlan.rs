@@ -58,7 +58,7 @@ impl VlanLayer {
         let egress = packet.meta().egress;
         let member = self.members.iter().find(|member| member.neighbours.link == egress);
         let member = member.ok_or(Untagged::Drop(UNKNOWN_VLAN))?;
-        let station = Stations::of(&member.neighbours, out.now()).find(packet.meta().next_hop);
+        let station = Stations::of(&member.neighbours, out.now()).find(&packet.meta().next_hop);
         let station = match station {
             Station::At(station) => station,
             Station::Unknown(family) => return Err(Untagged::Push(At::Unresolved(family))),

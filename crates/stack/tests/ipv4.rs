@@ -136,7 +136,7 @@ fn what_is_wrong_is_dropped_by_cause() {
         ("martian", Ipv4Addr::LOCALHOST, B.1, |_| {}),
         ("martian", Ipv4Addr::new(224, 0, 0, 5), B.1, |_| {}),
         ("martian", Ipv4Addr::BROADCAST, B.1, |_| {}),
-        ("martian", A.1, Ipv4Addr::new(127, 0, 0, 1), |_| {}),
+        ("martian", A.1, Ipv4Addr::LOCALHOST, |_| {}),
         ("martian", A.1, any, |_| {}),
         ("martian", A.1, Ipv4Addr::new(250, 0, 0, 1), |_| {}),
         ("martian", Ipv4Addr::new(169, 254, 1, 1), B.1, |_| {}),
@@ -177,6 +177,9 @@ fn what_is_wrong_is_dropped_by_cause() {
     assert!(gateway.is_clean());
 }
 
+/// Type, code, the word behind the checksum, and the source of an error.
+type Told = (u8, u8, [u8; 4], Ipv4Addr);
+
 /// What an ICMP error is about: type, code, the word behind the checksum, its source.
 fn error_in(frame: &Frame) -> (u8, u8, [u8; 4], Ipv4Addr, Vec<u8>) {
     let (ip, message) = Ipv4::split(&frame.1[14..]).unwrap();
@@ -193,7 +196,7 @@ fn errors_are_told_to_the_source() {
     let nowhere = Ipv4Addr::new(203, 0, 113, 1);
     let small = LinkIndex(1);
     let big = vec![7; 1000];
-    let cases: [(&str, Vec<u8>, (u8, u8, [u8; 4], Ipv4Addr)); 6] = [
+    let cases: [(&str, Vec<u8>, Told); 6] = [
         (
             "hop limit",
             ipv4(A.1, B.1, UDP, b"12345678", |ip| ip.time_to_live = 1),

@@ -185,4 +185,8 @@ codes! {
 
     BAD_CSE_ID 163 "not a CSE identifier"
     "A CSE identifier is `/` and a name without further `/` (oneM2M TS-0001 §7.2): \"/gateway-cse\"."
+
+    NO_PROGRAM 164 "the program cannot be read"
+    "The path of a program is relative to the folder of the description. Nothing is run that could \
+    not be read and compiled before."
 }

@@ -9,7 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_config::{CODES, Parsed, parse};
+use gatewright_config::{CODES, Parsed, codes, parse};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources};
 use std::collections::BTreeSet;
 use std::fs;
@@ -79,8 +79,11 @@ fn every_code_has_a_case_and_an_explanation() {
         .flat_map(|(_, text)| findings(text))
         .map(|finding| finding.code.number)
         .collect();
+    // The command line reports this one: only it reads files.
+    let elsewhere = &codes::NO_PROGRAM;
     for code in CODES {
-        assert!(shown.contains(&code.number), "{code} has no broken description");
+        let shown = |number| shown.contains(number) || *number == elsewhere.number;
+        assert!(shown(&code.number), "{code} has no broken description");
         assert!((100..200).contains(&code.number), "{code} is not of this crate");
         assert!(
             code.explanation.len() > 40 && code.explanation.ends_with(['.', ']', '"', 't']),

@@ -1,0 +1,82 @@
+//! Reading a description with everything that it names.
+
+use crate::exit::{Exit, Failure};
+use gatewright_config::{Config, codes, parse};
+use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+/// A description that was read, and what is wrong with it and its programs.
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// The description's text and those of its programs.
+    pub(crate) sources: Sources,
+    /// What it says, if nothing refuses it.
+    pub(crate) config: Option<Config>,
+    /// All findings.
+    pub(crate) findings: Vec<Diagnostic>,
+}
+
+impl Description {
+    /// Reads `path` (`-` is standard input) and compiles every program that it names.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] if the file itself cannot be read; everything else is a finding.
+    pub(crate) fn load(path: &str) -> Result<Self, Failure> {
+        let text = read(path)?;
+        let mut sources = Sources::of(path, text);
+        let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
+        let mut findings = parsed.diagnostics;
+        for program in parsed.config.iter().flat_map(|config| &config.programs) {
+            let file = beside(path, &program.file);
+            match fs::read_to_string(&file) {
+                Ok(text) => {
+                    let id = sources.add(file, text);
+                    let compiled = gatewright_lang::compile(&mut sources, id, import);
+                    findings.extend(compiled.diagnostics);
+                }
+                Err(error) => {
+                    let message = format!("cannot read {file}: {error}");
+                    let span = program.file.span;
+                    findings.push(Diagnostic::error(&codes::NO_PROGRAM, span, message));
+                }
+            }
+        }
+        let config = parsed.config.filter(|_| !has_errors(&findings));
+        Ok(Self { sources, config, findings })
+    }
+}
+
+/// The text of a file, or of standard input for `-`.
+///
+/// # Errors
+///
+/// A [`Failure`] that names the file.
+pub(crate) fn read(path: &str) -> Result<String, Failure> {
+    let octets = if path == "-" {
+        let mut octets = Vec::new();
+        std::io::stdin().read_to_end(&mut octets).map(|_| octets)
+    } else {
+        fs::read(path)
+    };
+    let octets = octets.map_err(|error| Failure::file(path, &error))?;
+    String::from_utf8(octets).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(Exit::Configuration, format!("{path}: not UTF-8 from octet {at} on"))
+    })
+}
+
+/// What the program `from` means by `use "path"`.
+fn import(from: &str, path: &str) -> Option<(String, String)> {
+    let file = beside(from, path);
+    let text = fs::read_to_string(&file).ok()?;
+    Some((file, text))
+}
+
+/// `path` as the text `from` means it: relative to its own folder.
+fn beside(from: &str, path: &str) -> String {
+    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
+    folder.join(path).to_string_lossy().into_owned()
+}

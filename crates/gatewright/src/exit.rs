@@ -1,0 +1,102 @@
+//! Exit codes, the same for every verb.
+
+use std::fmt::{self, Write};
+
+/// How a verb ended. Numbers above 63 are those of `sysexits.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Exit {
+    /// Done, or the answer is yes.
+    Success,
+    /// The answer is no.
+    Negative,
+    /// The command line is wrong.
+    Usage,
+    /// No gateway runs there.
+    Unavailable,
+    /// A right is missing.
+    Permission,
+    /// A description or another input is wrong.
+    Configuration,
+}
+
+impl Exit {
+    /// All of them with what help says.
+    pub(crate) const ALL: [(Self, &'static str); 6] = [
+        (Self::Success, "done, or the answer is yes"),
+        (Self::Negative, "the answer is no, or it did not work"),
+        (Self::Usage, "the command line is wrong"),
+        (Self::Unavailable, "no gateway runs there"),
+        (Self::Permission, "a right is missing"),
+        (Self::Configuration, "a description or another input is wrong or cannot be read"),
+    ];
+
+    /// The number for the shell.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Negative => 1,
+            Self::Usage => 2,
+            Self::Unavailable => 69,
+            Self::Permission => 77,
+            Self::Configuration => 78,
+        }
+    }
+}
+
+/// The table that closes every help.
+pub(crate) fn table() -> String {
+    let mut text = String::from("Exit codes:");
+    for (exit, meaning) in Exit::ALL {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n  {:<3} {meaning}", exit.code());
+    }
+    text
+}
+
+/// Why a verb ended early, with its exit code; `anyhow` carries it to `main`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) exit: Exit,
+    /// What was wrong, with its name.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// A failure that the user can act on.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    /// A file that cannot be read or written.
+    pub(crate) fn file(path: &str, error: &std::io::Error) -> Self {
+        let exit = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Exit::Permission,
+            _ => Exit::Configuration,
+        };
+        Self::new(exit, format!("{path}: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn a_missing_right_is_told_apart_from_a_missing_file() {
+        for (kind, code) in [(ErrorKind::PermissionDenied, 77), (ErrorKind::NotFound, 78)] {
+            let failure = Failure::file("gateway.toml", &Error::from(kind));
+            assert_eq!(failure.exit.code(), code);
+            assert!(failure.to_string().starts_with("gateway.toml: "), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How verbs speak: answers on standard output, findings and failures on standard error.
+
+use crate::exit::Exit;
+use anyhow::Result;
+use gatewright_diagnostic::{Diagnostic, Finding, Severity, Sources};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// The way to the user, the same for every verb.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Face {
+    json: bool,
+    /// Whether standard error shows colours.
+    colour: bool,
+}
+
+impl Face {
+    /// That of this process: colours only on a terminal, and not if `NO_COLOR` is set.
+    pub(crate) fn of_process(json: bool) -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colour = std::io::stderr().is_terminal() && !set("NO_COLOR") && !dumb;
+        Self { json, colour }
+    }
+
+    /// Answers: `value` with `--json`, else the text.
+    pub(crate) fn answer(
+        self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let text = if self.json { serde_json::to_string_pretty(value)? } else { text() };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Shows findings as pictures of the text; with `--json` they are part of the answer instead.
+    pub(crate) fn findings(self, findings: &[Diagnostic], sources: &Sources) {
+        if self.json {
+            return;
+        }
+        for finding in findings {
+            say(&format!("{}\n", finding.render(sources, self.colour)));
+        }
+        let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
+        let plural = |count, one| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        match (count(Severity::Error), count(Severity::Warning)) {
+            (0, 0) => {}
+            (0, warnings) => say(&plural(warnings, "warning")),
+            (errors, 0) => say(&plural(errors, "error")),
+            (errors, warnings) => {
+                say(&format!("{}, {}", plural(errors, "error"), plural(warnings, "warning")));
+            }
+        }
+    }
+
+    /// Tells why a verb could not do its work.
+    pub(crate) fn failure(self, exit: Exit, message: &str) {
+        if self.json {
+            let value = serde_json::json!({ "error": { "exit": exit.code(), "message": message } });
+            // Nobody is left to be told if standard output is gone.
+            let _ = self.answer(&value, String::new);
+        } else if self.colour {
+            say(&format!("\u{1b}[1;31merror\u{1b}[0m: {message}"));
+        } else {
+            say(&format!("error: {message}"));
+        }
+    }
+
+    /// Findings as data.
+    pub(crate) fn data(findings: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
+        findings.iter().map(|finding| finding.finding(sources)).collect()
+    }
+}
+
+/// A line on standard error. Where that is closed, there is nobody to tell.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}

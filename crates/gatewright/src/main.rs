@@ -1,0 +1,70 @@
+//! `gatewright`: builds, runs and measures IoT gateways.
+//!
+//! Each verb is a file in `verbs`; what they share is the [`Face`](face::Face) towards the user
+//! and the [`Exit`](exit::Exit) codes.
+#![forbid(unsafe_code)]
+
+mod description;
+mod exit;
+mod face;
+mod verbs;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use exit::{Exit, Failure};
+use face::Face;
+use std::process::ExitCode;
+use verbs::Verb;
+
+/// Builds, runs and measures IoT gateways.
+///
+/// Frames, packets and messages come in on one side and leave on the other: forwarded, switched,
+/// relayed or translated, at any layer, on one small Linux machine.
+#[derive(Debug, Parser)]
+#[command(name = "gatewright", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// Answer in JSON on standard output; the shapes are stable (`gatewright man`).
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// The command line with everything that is told about it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().after_help(exit::table()).mut_subcommands(|verb| {
+        let shape = verbs::shape(verb.get_name());
+        verb.after_help(format!("With --json: {shape}\n\n{}", exit::table()))
+    })
+}
+
+fn main() -> ExitCode {
+    let cli =
+        command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    match cli {
+        Ok(Cli { json, verb }) => {
+            let face = Face::of_process(json);
+            let exit = verb.run(face).unwrap_or_else(|error| tell(face, &error));
+            ExitCode::from(exit.code())
+        }
+        Err(error) => {
+            // Help and version are asked for and go to standard output; only a broken pipe can
+            // keep them from it, and then nobody is there to be told.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { Exit::Usage } else { Exit::Success }.code())
+        }
+    }
+}
+
+/// Tells why a verb could not do its work, and gives its exit code.
+fn tell(face: Face, error: &anyhow::Error) -> Exit {
+    let broken_pipe = |cause: &(dyn std::error::Error + 'static)| {
+        let error = cause.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(broken_pipe) {
+        return Exit::Success;
+    }
+    let exit = error.downcast_ref::<Failure>().map_or(Exit::Negative, |failure| failure.exit);
+    face.failure(exit, &format!("{error:#}"));
+    exit
+}

@@ -1,0 +1,54 @@
+//! The verbs: a file each, and here a line each in the list and in `verbs!`.
+//!
+//! A verb is a `clap::Args` whose documentation is its help. It has `run`, which answers through
+//! the face and returns the exit code, and `JSON`, which tells the shape of its answer.
+
+mod check;
+mod completion;
+mod explain;
+mod header;
+mod init;
+mod man;
+mod schema;
+mod version;
+
+use crate::exit::Exit;
+use crate::face::Face;
+
+macro_rules! verbs {
+    ($($name:ident = $word:literal in $module:ident,)*) => {
+        /// What is to be done.
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Verb {
+            $(#[command(name = $word)] $name($module::$name),)*
+        }
+
+        impl Verb {
+            /// Does it.
+            ///
+            /// # Errors
+            ///
+            /// What kept the verb from its work; a [`Failure`](crate::exit::Failure) among the
+            /// causes has the exit code.
+            pub(crate) fn run(self, face: Face) -> anyhow::Result<Exit> {
+                match self { $(Self::$name(verb) => verb.run(face),)* }
+            }
+        }
+
+        /// The shape of a verb's answer with `--json`.
+        pub(crate) fn shape(verb: &str) -> &'static str {
+            match verb { $($word => $module::JSON,)* _ => "" }
+        }
+    };
+}
+
+verbs! {
+    Check = "check" in check,
+    Init = "init" in init,
+    Explain = "explain" in explain,
+    Header = "header" in header,
+    Schema = "schema" in schema,
+    Completion = "completion" in completion,
+    Man = "man" in man,
+    Version = "version" in version,
+}

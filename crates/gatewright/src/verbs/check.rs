@@ -1,0 +1,104 @@
+//! `gatewright check`: all that is wrong with a description.
+
+use crate::{description::Description, exit::Exit, face::Face};
+use anyhow::Result;
+use gatewright_config::Config;
+use gatewright_diagnostic::{Finding, has_errors};
+use serde::Serialize;
+use std::fmt;
+
+pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, programs}, \
+     findings: [{code, severity, message, label, place, related, notes, \
+     help, fix}]}]}; a place is {file, line, column, \
+     end_line, end_column}; gateway is null if the file is refused";
+
+/// Tells all that is wrong with descriptions and the programs they name.
+///
+/// Every finding has file, line, column, an excerpt, a code for `gatewright explain`, and help.
+/// Ends with 0 if every file can be run (warnings do not count), else with 78.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Gateway descriptions in TOML; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    ok: bool,
+    files: Vec<Judgement>,
+}
+
+#[derive(Serialize)]
+struct Judgement {
+    file: String,
+    ok: bool,
+    gateway: Option<Gateway>,
+    findings: Vec<Finding>,
+}
+
+/// What a description has, in numbers.
+#[derive(Serialize)]
+struct Gateway {
+    name: String,
+    links: usize,
+    routes: usize,
+    attachments: usize,
+    udp_gateways: usize,
+    programs: usize,
+}
+
+impl Gateway {
+    fn of(config: &Config) -> Self {
+        Self {
+            name: config.name.clone(),
+            links: config.links.len(),
+            routes: config.routes.len(),
+            attachments: config.attachments.len(),
+            udp_gateways: config.udp_gateways.len(),
+            programs: config.programs.len(),
+        }
+    }
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name)?;
+        let parts = [
+            (self.links, "link"),
+            (self.routes, "route"),
+            (self.attachments, "attachment"),
+            (self.udp_gateways, "UDP gateway"),
+            (self.programs, "program"),
+        ];
+        for (count, what) in parts.into_iter().filter(|&(count, _)| count > 0) {
+            write!(f, ", {count} {what}{}", if count == 1 { "" } else { "s" })?;
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let mut files = Vec::new();
+        for file in self.files {
+            let read = Description::load(&file)?;
+            face.findings(&read.findings, &read.sources);
+            files.push(Judgement {
+                file,
+                ok: !has_errors(&read.findings),
+                gateway: read.config.as_ref().map(Gateway::of),
+                findings: Face::data(&read.findings, &read.sources),
+            });
+        }
+        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        face.answer(&answer, || {
+            let lines = answer
+                .files
+                .iter()
+                .filter_map(|file| Some(format!("{}: ok: {}", file.file, file.gateway.as_ref()?)));
+            lines.collect::<Vec<_>>().join("\n")
+        })?;
+        Ok(if answer.ok { Exit::Success } else { Exit::Configuration })
+    }
+}

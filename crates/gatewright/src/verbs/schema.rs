@@ -1,0 +1,22 @@
+//! `gatewright schema`: the JSON Schema of a description.
+
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+
+pub(super) const JSON: &str = "the schema itself, with or without";
+
+/// Prints the JSON Schema of a description, for editors.
+///
+/// It lists every table and key with its meaning. What must hold between values is known to
+/// `gatewright check` only.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Schema {}
+
+impl Schema {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let Self {} = self;
+        let schema = gatewright_config::schema();
+        face.answer(&schema, || format!("{schema:#}"))?;
+        Ok(Exit::Success)
+    }
+}

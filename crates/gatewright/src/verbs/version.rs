@@ -1,0 +1,22 @@
+//! `gatewright version`.
+
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+use serde_json::json;
+
+pub(super) const JSON: &str = "{name, version, target}";
+
+/// Tells name, version and the machine that the program is built for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Version {}
+
+impl Version {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let Self {} = self;
+        let version = env!("CARGO_PKG_VERSION");
+        let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        let value = json!({ "name": "gatewright", "version": version, "target": target });
+        face.answer(&value, || format!("gatewright {version} ({target})"))?;
+        Ok(Exit::Success)
+    }
+}

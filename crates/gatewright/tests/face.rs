@@ -1,0 +1,272 @@
+//! The command line as a user meets it: the binary is run, its output and exit code are judged.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What one run said.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {}", self.out))
+    }
+}
+
+fn gatewright(arguments: &[&str]) -> Said {
+    with_input(arguments, "")
+}
+
+fn with_input(arguments: &[&str], input: &str) -> Said {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A verb that reads nothing may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A folder of its own for one test, empty, below the build's.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+const GOOD: &str = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n";
+const BAD: &str = "[link.lan]\nmtuu = 1\n\n[[route]]\nto = \"default\"\n";
+
+#[test]
+fn check_says_yes_with_0_and_no_with_78() {
+    let good = with_input(&["check", "-"], GOOD);
+    assert_eq!((good.code, good.err.as_str()), (0, ""));
+    assert_eq!(good.out, "-: ok: `gatewright`, 1 link\n");
+    let bad = with_input(&["check", "-"], BAD);
+    assert_eq!((bad.code, bad.out.as_str()), (78, ""));
+    for part in ["-:2:1", "GW0101", "-:5:6", "GW0134", "2 errors"] {
+        assert!(bad.err.contains(part), "{part} is not in {}", bad.err);
+    }
+    assert!(!bad.err.contains('\u{1b}'), "no colours where there is no terminal");
+}
+
+#[test]
+fn check_answers_in_json() {
+    let bad = with_input(&["check", "--json", "-"], BAD);
+    assert_eq!((bad.code, bad.err.as_str()), (78, ""));
+    let answer = bad.json();
+    assert_eq!(answer["ok"], false);
+    let file = &answer["files"][0];
+    assert_eq!((file["file"].as_str(), file["gateway"].is_null()), (Some("-"), true));
+    let finding = &file["findings"][0];
+    assert_eq!(
+        (finding["code"].as_str(), finding["severity"].as_str()),
+        (Some("GW0101"), Some("error"))
+    );
+    assert_eq!(
+        (finding["place"]["line"].as_u64(), finding["place"]["column"].as_u64()),
+        (Some(2), Some(1))
+    );
+    assert_eq!(finding["fix"]["replacement"], "mtu");
+    let good = with_input(&["check", "--json", "-"], GOOD).json();
+    assert_eq!(
+        (good["ok"].as_bool(), good["files"][0]["gateway"]["links"].as_u64()),
+        (Some(true), Some(1))
+    );
+}
+
+#[test]
+fn check_warns_without_refusing() {
+    let open = format!("{GOOD}[control]\nmetrics = \"0.0.0.0:9464\"\n");
+    let said = with_input(&["check", "-"], &open);
+    assert_eq!(said.code, 0);
+    assert!(said.err.contains("warning[GW0160]") && said.err.contains("1 warning"), "{}", said.err);
+    assert!(said.out.contains("ok"), "{}", said.out);
+}
+
+#[test]
+fn check_compiles_the_programs_that_a_description_names() {
+    let folder = folder("programs");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let names = |file: &str| format!("{GOOD}[[program]]\nfile = \"{file}\"\n");
+    fs::write(path("good.gate"), "gateway nothing { }\n").unwrap();
+    fs::write(path("bad.gate"), "gateway { nothing\n").unwrap();
+    for (file, code, part) in
+        [("good.gate", 0, ""), ("bad.gate", 78, "bad.gate:1:"), ("gone.gate", 78, "GW0164")]
+    {
+        fs::write(path("gateway.toml"), names(file)).unwrap();
+        let said = gatewright(&["check", &path("gateway.toml")]);
+        assert_eq!(said.code, code, "{file}: {}", said.err);
+        assert!(said.err.contains(part), "{file}: {}", said.err);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let said = gatewright(&["check", "no-such-file.toml"]);
+    assert_eq!((said.code, said.out.as_str()), (78, ""));
+    assert!(said.err.starts_with("error: no-such-file.toml: "), "{}", said.err);
+    let said = gatewright(&["check", "--json", "no-such-file.toml"]);
+    assert_eq!((said.code, said.json()["error"]["exit"].as_u64()), (78, Some(78)));
+    let path = folder("octets").join("latin1.toml");
+    fs::write(&path, b"# caf\xe9\n").unwrap();
+    let said = gatewright(&["check", path.to_str().unwrap()]);
+    assert_eq!(said.code, 78);
+    assert!(said.err.contains("not UTF-8 from octet 5 on"), "{}", said.err);
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    for arguments in [&["chekc"][..], &[], &["check"], &["header", "x"], &["init", "gatewey"]] {
+        let said = gatewright(arguments);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{arguments:?}");
+    }
+    assert!(gatewright(&["init", "gatewey"]).err.contains("a similar value exists: 'gateway'"));
+}
+
+#[test]
+fn every_template_that_init_writes_passes_check() {
+    let list = gatewright(&["init", "--json"]).json();
+    let names: Vec<&str> =
+        list["templates"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"gateway") && names.contains(&"udp-proxy"), "{names:?}");
+    for name in names {
+        let path = folder(&format!("init-{name}")).join("gateway.toml");
+        let path = path.to_str().unwrap();
+        let said = gatewright(&["init", name, "--output", path]);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert_eq!(fs::read_to_string(path).unwrap(), gatewright(&["init", name]).out);
+        let said = gatewright(&["check", path]);
+        assert_eq!(said.code, 0, "{name}: {}", said.err);
+    }
+}
+
+#[test]
+fn init_never_replaces_a_file() {
+    let path = folder("init-twice").join("gateway.toml");
+    fs::write(&path, "mine").unwrap();
+    let said = gatewright(&["init", "gateway", "-o", path.to_str().unwrap()]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("is not replaced"), "{}", said.err);
+    assert_eq!(fs::read_to_string(path).unwrap(), "mine");
+}
+
+#[test]
+fn explain_knows_the_codes_of_every_language() {
+    for (asked, code) in [("GW0101", "GW0101"), ("gw1", "GW0001"), ("105", "GW0105")] {
+        let said = gatewright(&["explain", asked]);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.out.starts_with(&format!("{code}: ")), "{}", said.out);
+        assert_eq!(gatewright(&["explain", "--json", asked]).json()["code"], code);
+    }
+    let all = gatewright(&["explain"]).out;
+    for code in ["GW0001", "GW0100", "GW02"] {
+        assert!(all.contains(code), "{code}");
+    }
+    let said = gatewright(&["explain", "GW9999"]);
+    assert_eq!((said.code, said.out.as_str()), (1, ""));
+}
+
+/// The art of RFC 768, from which each language gets its accessors.
+const UDP: &str = "
+     0      7 8     15 16    23 24    31
+    +--------+--------+--------+--------+
+    |     Source      |   Destination   |
+    |      Port       |      Port       |
+    +--------+--------+--------+--------+
+    |                 |                 |
+    |     Length      |    Checksum     |
+    +--------+--------+--------+--------+
+";
+
+#[test]
+fn header_writes_accessors_in_each_language() {
+    for (lang, part) in [("rust", "pub struct Udp"), ("c", "static inline"), ("java", "class Udp")]
+    {
+        let arguments = ["header", "-", "--lang", lang, "--name", "Udp"];
+        let said = with_input(&arguments, UDP);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.out.contains(part), "{lang}: {}", said.out);
+        let answer = with_input(&[&arguments[..], &["--json"]].concat(), UDP).json();
+        assert_eq!(
+            (answer["lang"].as_str(), answer["headers"][0].as_str()),
+            (Some(lang), Some("Udp"))
+        );
+        assert_eq!(answer["text"].as_str(), Some(said.out.as_str()));
+    }
+}
+
+#[test]
+fn header_points_into_bad_art() {
+    let art = UDP.replace("|     Length      |", "|     Length    |  ");
+    let said = with_input(&["header", "-", "--lang", "c"], &art);
+    assert_eq!((said.code, said.out.as_str()), (78, ""));
+    assert!(said.err.contains("error[GW00") && said.err.contains("--> -:8:"), "{}", said.err);
+    let answer = with_input(&["header", "-", "--lang", "c", "--json"], &art).json();
+    assert!(answer["text"].is_null() && answer["findings"][0]["code"].is_string(), "{answer}");
+}
+
+#[test]
+fn the_schema_is_json_with_or_without() {
+    let schema = gatewright(&["schema"]).json();
+    assert_eq!(schema, gatewright(&["schema", "--json"]).json());
+    assert!(schema["properties"]["link"].is_object());
+}
+
+#[test]
+fn completion_and_manual_know_every_verb() {
+    let verbs = ["check", "init", "explain", "header", "schema", "completion", "man", "version"];
+    let bash = gatewright(&["completion", "bash"]).out;
+    let folder = folder("man");
+    assert_eq!(gatewright(&["man", "--output", folder.to_str().unwrap()]).code, 0);
+    for verb in verbs {
+        assert!(bash.contains(verb), "{verb}");
+        let page = fs::read_to_string(folder.join(format!("gatewright-{verb}.1"))).unwrap();
+        assert_eq!(page, gatewright(&["man", verb]).out);
+        for part in ["Exit codes:", "  78", "With \\-\\-json: "] {
+            assert!(page.contains(part), "{part} is not in the page of {verb}");
+        }
+        let help = gatewright(&[verb, "--help"]);
+        assert_eq!(help.code, 0);
+        assert!(help.out.contains("Exit codes:") && help.out.contains("With --json: "), "{verb}");
+    }
+    assert_eq!(gatewright(&["man", "chekc"]).code, 1);
+    assert!(gatewright(&["man"]).out.starts_with(".ie"));
+}
+
+#[test]
+fn version_tells_the_packages() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(gatewright(&["version"]).out.starts_with(&format!("gatewright {version} (")));
+    assert_eq!(gatewright(&["version", "--json"]).json()["version"], version);
+    assert_eq!(gatewright(&["--version"]).out, format!("gatewright {version}\n"));
+}
+
+/// A reader that goes away early, as `head` does, is no failure.
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let binary = env!("CARGO_BIN_EXE_gatewright");
+    let line = format!("{binary} explain | true; echo \"${{PIPESTATUS[0]}}\"");
+    let output = Command::new("bash").args(["-c", &line]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

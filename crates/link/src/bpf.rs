@@ -20,16 +20,31 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 pub(crate) struct Instruction(pub(crate) u8, pub(crate) u8, pub(crate) i16, pub(crate) i32);
 
 const LOAD_WORD: u8 = 0x61;
+const LOAD_HALF: u8 = 0x69;
+const STORE_WORD: u8 = 0x63;
+const STORE_HALF: u8 = 0x6b;
+const STORE_IMMEDIATE_64: u8 = 0x7a;
+const MOVE: u8 = 0xbf;
+const ADD_IMMEDIATE: u8 = 0x07;
+const TO_BIG_ENDIAN: u8 = 0xdc;
+const JUMP: u8 = 0x05;
+const JUMP_IF_NOT_IMMEDIATE: u8 = 0x55;
+const JUMP_IF_GREATER: u8 = 0x2d;
 const LOAD_IMMEDIATE_64: u8 = 0x18;
 const MOVE_IMMEDIATE: u8 = 0xb7;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+
+const XDP_DROP: i32 = 1;
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's ingress.
     Ingress,
+    /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's egress; tests only.
+    #[allow(dead_code, reason = "a test makes a driver carry tags with it")]
+    Egress,
     /// `BPF_PROG_TYPE_XDP`, in an interface's driver.
     Xdp,
 }
@@ -39,6 +54,9 @@ pub(crate) enum Kind {
 pub(crate) enum Hook {
     /// `BPF_TCX_INGRESS`: behind packet sockets, in front of the kernel's stack.
     Ingress,
+    /// `BPF_TCX_EGRESS`; tests only.
+    #[allow(dead_code, reason = "a test makes a driver carry tags with it")]
+    Egress,
     /// `BPF_XDP` in the driver's own receive function (`XDP_FLAGS_DRV_MODE`).
     XdpNative,
     /// `BPF_XDP` behind the driver, for any of them (`XDP_FLAGS_SKB_MODE`).
@@ -46,17 +64,18 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// `BPF_TCX_INGRESS`, `BPF_XDP`.
+    /// `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`, `BPF_XDP`.
     const fn attach_type(self) -> u32 {
         match self {
             Self::Ingress => 46,
+            Self::Egress => 47,
             Self::XdpNative | Self::XdpGeneric => 37,
         }
     }
 
     const fn flags(self) -> u32 {
         match self {
-            Self::Ingress => 0,
+            Self::Ingress | Self::Egress => 0,
             Self::XdpGeneric => 1 << 1,
             Self::XdpNative => 1 << 2,
         }
@@ -67,22 +86,96 @@ impl Hook {
 pub(crate) const DROP_ALL: [Instruction; 2] =
     [Instruction(MOVE_IMMEDIATE, 0, 0, 2), Instruction(EXIT, 0, 0, 0)];
 
+/// What a driver may do to a frame before a program sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tags {
+    /// Nothing that we could undo.
+    InFrame,
+    /// It may take the VLAN tag out, and tells it by the kernel's function with this number
+    /// (`bpf_xdp_metadata_rx_vlan_tag`).
+    TakenOut(u32),
+}
+
+/// The name of the function that tells a tag.
+pub(crate) const TAG_FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
+
 /// A program that hands every frame to the AF_XDP socket of its receive queue in `sockets`, and
 /// drops it where there is none: an exclusive link never lets the kernel's stack have it.
-pub(crate) fn redirect_all(sockets: BorrowedFd<'_>) -> [Instruction; 6] {
-    // struct xdp_md: the fifth word is the index of the receive queue.
+///
+/// A tag that the driver has taken out is put back first.
+pub(crate) fn redirect_all(sockets: BorrowedFd<'_>, tags: Tags) -> Vec<Instruction> {
+    // struct xdp_md: data, its end, metadata, interface, receive queue.
     const RECEIVE_QUEUE: i16 = 16;
-    const MAP_BY_DESCRIPTOR: u8 = 1 << 4;
-    const XDP_DROP: i32 = 1;
+    const MAP_BY_DESCRIPTOR: u8 = 1;
     const REDIRECT_MAP: i32 = 51;
-    [
-        Instruction(LOAD_WORD, 2 | (1 << 4), RECEIVE_QUEUE, 0),
-        Instruction(LOAD_IMMEDIATE_64, 1 | MAP_BY_DESCRIPTOR, 0, sockets.as_raw_fd()),
+    let mut program = vec![Instruction(MOVE, registers(6, 1), 0, 0)];
+    if let Tags::TakenOut(function) = tags {
+        program.extend(put_tag_back(function));
+    }
+    program.extend([
+        Instruction(LOAD_WORD, registers(2, 6), RECEIVE_QUEUE, 0),
+        Instruction(LOAD_IMMEDIATE_64, registers(1, MAP_BY_DESCRIPTOR), 0, sockets.as_raw_fd()),
         Instruction(0, 0, 0, 0),
         Instruction(MOVE_IMMEDIATE, 3, 0, XDP_DROP),
         Instruction(CALL, 0, 0, REDIRECT_MAP),
         Instruction(EXIT, 0, 0, 0),
+    ]);
+    program
+}
+
+/// Puts the tag of the frame whose context is in register 6 back into it, if the driver has one;
+/// a frame in which there is no room for it is dropped.
+fn put_tag_back(function: u32) -> [Instruction; 31] {
+    const KERNEL_FUNCTION: u8 = 2;
+    const ADJUST_HEAD: i32 = 44;
+    const DATA: i16 = 0;
+    const DATA_END: i16 = 4;
+    // Where the kernel's function writes to: on the stack, below register 10.
+    const PROTOCOL: i16 = -8;
+    const TAG: i16 = -6;
+    const TAG_LEN: i16 = 4;
+    const KIND_AT: i16 = 12;
+    let offset = i32::from;
+    [
+        Instruction(STORE_IMMEDIATE_64, 10, PROTOCOL, 0),
+        Instruction(MOVE, registers(1, 6), 0, 0),
+        Instruction(MOVE, registers(2, 10), 0, 0),
+        Instruction(ADD_IMMEDIATE, 2, 0, offset(PROTOCOL)),
+        Instruction(MOVE, registers(3, 10), 0, 0),
+        Instruction(ADD_IMMEDIATE, 3, 0, offset(TAG)),
+        Instruction(CALL, registers(0, KERNEL_FUNCTION), 0, function.cast_signed()),
+        // No tag: on to the redirection, past everything below.
+        Instruction(JUMP_IF_NOT_IMMEDIATE, 0, 23, 0),
+        Instruction(MOVE, registers(1, 6), 0, 0),
+        Instruction(MOVE_IMMEDIATE, 2, 0, -offset(TAG_LEN)),
+        Instruction(CALL, 0, 0, ADJUST_HEAD),
+        Instruction(JUMP_IF_NOT_IMMEDIATE, 0, 17, 0),
+        Instruction(LOAD_WORD, registers(2, 6), DATA, 0),
+        Instruction(LOAD_WORD, registers(3, 6), DATA_END, 0),
+        Instruction(MOVE, registers(4, 2), 0, 0),
+        Instruction(ADD_IMMEDIATE, 4, 0, offset(KIND_AT + TAG_LEN)),
+        Instruction(JUMP_IF_GREATER, registers(4, 3), 12, 0),
+        // Both addresses move to the front, and the tag comes behind them.
+        Instruction(LOAD_WORD, registers(5, 2), 4, 0),
+        Instruction(STORE_WORD, registers(2, 5), 0, 0),
+        Instruction(LOAD_WORD, registers(5, 2), 8, 0),
+        Instruction(STORE_WORD, registers(2, 5), 4, 0),
+        Instruction(LOAD_WORD, registers(5, 2), 12, 0),
+        Instruction(STORE_WORD, registers(2, 5), 8, 0),
+        Instruction(LOAD_HALF, registers(5, 10), PROTOCOL, 0),
+        Instruction(STORE_HALF, registers(2, 5), KIND_AT, 0),
+        Instruction(LOAD_HALF, registers(5, 10), TAG, 0),
+        Instruction(TO_BIG_ENDIAN, 5, 0, 16),
+        Instruction(STORE_HALF, registers(2, 5), KIND_AT + 2, 0),
+        Instruction(JUMP, 0, 2, 0),
+        Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP),
+        Instruction(EXIT, 0, 0, 0),
     ]
+}
+
+/// The register that is written, and the one that is read.
+const fn registers(destination: u8, source: u8) -> u8 {
+    destination | (source << 4)
 }
 
 /// The front of `union bpf_attr` for `BPF_MAP_CREATE`.
@@ -166,8 +259,15 @@ struct LinkCreate {
     relative: [u64; 2],
 }
 
-/// Loads a program.
-pub(crate) fn load(kind: Kind, name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
+/// Loads a program; one that calls functions of the kernel is bound to the interface whose index
+/// is `bound_to`, 0 for none.
+pub(crate) fn load(
+    kind: Kind,
+    name: &str,
+    program: &[Instruction],
+    bound_to: u32,
+) -> io::Result<OwnedFd> {
+    const DEVICE_BOUND_ONLY: u32 = 1 << 6;
     let mut prog_name = [0; 16];
     // The last octet stays zero.
     for (to, from) in prog_name.iter_mut().take(15).zip(name.bytes()) {
@@ -175,12 +275,20 @@ pub(crate) fn load(kind: Kind, name: &str, program: &[Instruction]) -> io::Resul
     }
     let mut attributes = ProgLoad {
         prog_type: match kind {
-            Kind::Ingress => 3,
+            Kind::Ingress | Kind::Egress => 3,
             Kind::Xdp => 6,
+        },
+        expected_attach_type: match kind {
+            Kind::Ingress => Hook::Ingress.attach_type(),
+            Kind::Egress => Hook::Egress.attach_type(),
+            Kind::Xdp => Hook::XdpNative.attach_type(),
         },
         insn_cnt: u32::try_from(program.len()).unwrap_or(u32::MAX),
         insns: program.as_ptr() as u64,
-        license: c"MIT".as_ptr() as u64,
+        // Functions of the kernel are for programs under its licence only; ours are under either.
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        prog_flags: if bound_to == 0 { 0 } else { DEVICE_BOUND_ONLY },
+        prog_ifindex: bound_to,
         prog_name,
         ..ProgLoad::default()
     };

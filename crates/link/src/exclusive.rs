@@ -44,7 +44,7 @@ impl KernelSilenced {
 }
 
 fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {
-    let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL)?;
+    let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL, 0)?;
     bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
 }
 

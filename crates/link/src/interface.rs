@@ -102,6 +102,16 @@ impl Interface {
         }
     }
 
+    /// Whether the driver may take VLAN tags out of received frames.
+    pub(crate) fn takes_tags_out(&self) -> bool {
+        const GET_FLAGS: u32 = 0x25;
+        const TAKES_TAGS: u32 = 1 << 8;
+        let mut value = [GET_FLAGS, 0];
+        let answer = socket::ethtool(self.socket.as_fd(), &self.name, &mut value);
+        let [_, flags] = value;
+        answer.is_ok() && flags & TAKES_TAGS != 0
+    }
+
     /// Whether the kernel glues received segments together before a generic program sees them.
     pub(crate) fn receives_super_frames(&self) -> bool {
         const GET_GRO: u32 = 0x2b;

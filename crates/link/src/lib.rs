@@ -21,6 +21,7 @@
 //! after start, or calls the kernel once per packet; TAP and TUN must do the last.
 
 mod bpf;
+mod btf;
 mod exclusive;
 mod interface;
 mod memory;

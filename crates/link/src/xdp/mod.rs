@@ -10,7 +10,8 @@ mod socket;
 
 pub(crate) use socket::Registered;
 
-use crate::bpf::{self, Hook, Kind};
+use crate::bpf::{self, Hook, Kind, Tags};
+use crate::btf;
 use crate::interface::Interface;
 use crate::packet_socket::join_promiscuous;
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
@@ -92,10 +93,13 @@ impl Xdp {
         registered: &mut Registered,
     ) -> Result<Self, (Interface, Failed)> {
         let parts = open_parts(&interface, options, pool, registered);
-        let Parts { attached, sockets, any, promiscuous } = match parts {
+        let Parts { attached, sockets, any, promiscuous, tags } = match parts {
             Ok(parts) => parts,
             Err(failed) => return Err((interface, failed)),
         };
+        if tags == Tags::InFrame && interface.takes_tags_out() {
+            info.why += "; a VLAN tag that its driver takes out of a frame is lost";
+        }
         let is_zero_copy = sockets.iter().any(|socket| socket.is_zero_copy);
         info.mode = match (options.is_generic, is_zero_copy) {
             (true, _) => Mode::XdpGeneric,
@@ -122,6 +126,7 @@ struct Parts {
     sockets: Vec<Socket>,
     any: Option<Epoll>,
     promiscuous: Option<OwnedFd>,
+    tags: Tags,
 }
 
 fn open_parts(
@@ -131,13 +136,8 @@ fn open_parts(
     registered: &mut Registered,
 ) -> Result<Parts, Failed> {
     let map = bpf::socket_map(options.queues).map_err(failed("make a map of sockets"))?;
-    let program = bpf::redirect_all(map.as_fd());
-    let program = bpf::load(Kind::Xdp, "gw_redirect", &program);
-    let program = program.map_err(failed("load the program that redirects"))?;
-    let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     // Before the sockets: a driver may rebuild its queues when a program comes.
-    let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
-    let attached = attached.map_err(failed("attach the program that redirects"))?;
+    let (attached, tags) = attach(interface, options.is_generic, map.as_fd())?;
     let mut sockets = Vec::new();
     for queue in 0..options.queues {
         let place = Place {
@@ -157,7 +157,36 @@ fn open_parts(
         let Some(fd) = socket.fd() else { continue };
         bpf::set_socket(map.as_fd(), queue, fd).map_err(failed("redirect to the socket"))?;
     }
-    Ok(Parts { attached, sockets, any, promiscuous })
+    Ok(Parts { attached, sockets, any, promiscuous, tags })
+}
+
+/// Attaches the program that redirects, one that puts tags back if the kernel can have it.
+fn attach(
+    interface: &Interface,
+    is_generic: bool,
+    map: BorrowedFd<'_>,
+) -> Result<(OwnedFd, Tags), Failed> {
+    let hook = if is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
+    let try_with = |tags: Tags| {
+        let bound_to = if tags == Tags::InFrame { 0 } else { interface.index };
+        let program = bpf::load(Kind::Xdp, "gw_redirect", &bpf::redirect_all(map, tags), bound_to);
+        let program = program.map_err(failed("load the program that redirects"))?;
+        let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
+        attached.map_err(failed("attach the program that redirects"))
+    };
+    // Behind the driver no program learns of a tag that was taken out.
+    let function = if is_generic { None } else { tag_function() };
+    if let Some(tags) = function.map(Tags::TakenOut)
+        && let Ok(attached) = try_with(tags)
+    {
+        return Ok((attached, tags));
+    }
+    try_with(Tags::InFrame).map(|attached| (attached, Tags::InFrame))
+}
+
+/// The number of the kernel's function that tells a tag (Linux 6.8).
+fn tag_function() -> Option<u32> {
+    btf::function_id(&std::fs::read(btf::KERNEL).ok()?, bpf::TAG_FUNCTION)
 }
 
 /// A descriptor that is readable when one of the sockets is.

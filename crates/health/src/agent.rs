@@ -581,8 +581,14 @@ impl Agent {
             let mut result = Transfer::NO_SUCH_SEGMENT;
             let mine = |one: &&Segment| one.store == store && one.instance == instance;
             if let Some(segment) = self.settings.segments.iter().find(mine) {
-                self.reports.extend(segment.reports());
-                result = 0;
+                let reports = segment.reports();
+                result = Transfer::NOT_NOW;
+                if self.reports.len() + reports.len() <= REPORTS_MAX {
+                    self.reports.extend(reports);
+                    result = 0;
+                } else {
+                    self.counters.queue_full += 1;
+                }
             }
             let [a, b] = instance.to_be_bytes();
             let [c, d] = result.to_be_bytes();

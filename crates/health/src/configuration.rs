@@ -6,7 +6,7 @@ use crate::code::{
 };
 use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
 use crate::report::{ConfigObject, ConfigReport};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::code::SystemId;
@@ -309,6 +309,8 @@ pub enum Remembered {
 pub struct Library {
     standard: BTreeMap<ConfigId, Arc<Configuration>>,
     extended: BTreeMap<(SystemId, ConfigId), Entry>,
+    /// The devices that may associate; all, if `None`.
+    admitted: Option<BTreeSet<SystemId>>,
     uses: u64,
     forgotten: u64,
 }
@@ -338,6 +340,16 @@ impl Library {
         library
     }
 
+    /// Admits these devices only; or all, as in the beginning.
+    pub fn admit(&mut self, devices: Option<BTreeSet<SystemId>>) {
+        self.admitted = devices;
+    }
+
+    /// Whether the device `system` may associate.
+    pub fn admits(&self, system: SystemId) -> bool {
+        self.admitted.as_ref().is_none_or(|admitted| admitted.contains(&system))
+    }
+
     /// The configuration `id` of the device `system`, if it need not be asked for.
     ///
     /// What the device itself has reported goes before what the standard says.
@@ -362,14 +374,16 @@ impl Library {
             let before = core::mem::replace(&mut entry.configuration, configuration);
             return Remembered::Changed { before };
         }
-        if self.standard.get(&key.1).is_some_and(|standard| *standard == configuration) {
+        let standard = self.standard.get(&key.1).map(Arc::clone);
+        if standard.as_ref() == Some(&configuration) {
             return Remembered::Same;
         }
         if self.extended.len() >= REMEMBERED_MAX {
             self.forget_oldest();
         }
         self.extended.insert(key, Entry { configuration, used: self.uses });
-        Remembered::New
+        // A device may report more than the standard of its number: it knows itself better.
+        standard.map_or(Remembered::New, |before| Remembered::Changed { before })
     }
 
     /// The remembered configurations, for a store to keep.
@@ -414,6 +428,18 @@ mod tests {
         assert_eq!(library.remember(system, one_object(0x4000, 2)), Remembered::Changed { before });
         assert_eq!(library.find(system, ConfigId(0x4000)), Some(one_object(0x4000, 2)));
         assert_eq!(library.find(system, ConfigId(0x4001)), None);
+    }
+
+    /// A blood pressure monitor in the field reports more than 02BC says.
+    #[test]
+    fn a_standard_number_with_other_content_is_noticed() {
+        let mut library = Library::standard();
+        let system = SystemId([1; 8]);
+        let before = library.find(system, ConfigId(0x02BC)).unwrap();
+        let own = one_object(0x02BC, 1);
+        assert_eq!(library.remember(system, Arc::clone(&own)), Remembered::Changed { before });
+        assert_eq!(library.remember(system, Arc::clone(&own)), Remembered::Same);
+        assert_eq!(library.find(system, ConfigId(0x02BC)), Some(own));
     }
 
     #[test]

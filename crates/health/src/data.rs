@@ -127,6 +127,45 @@ impl<'a> DataApdu<'a> {
     }
 }
 
+/// Octets of the answer to a report of measurements.
+pub const ACKNOWLEDGEMENT_LEN: usize = 22;
+
+/// The whole APDU that answers a confirmed report of measurements, without allocation: for a
+/// data plane that keeps no [`Manager`](crate::manager::Manager).
+pub fn acknowledge(
+    invoke_id: InvokeId,
+    handle: Handle,
+    event: EventType,
+) -> [u8; ACKNOWLEDGEMENT_LEN] {
+    let [invoke_high, invoke_low] = invoke_id.0.to_be_bytes();
+    let [handle_high, handle_low] = handle.0.to_be_bytes();
+    let [event_high, event_low] = event.0.to_be_bytes();
+    [
+        0xE7,
+        0x00,
+        0x00,
+        18,
+        0x00,
+        16, // a presentation APDU, an octet string
+        invoke_high,
+        invoke_low,
+        0x02,
+        0x01,
+        0x00,
+        10, // the result of an event report
+        handle_high,
+        handle_low,
+        0xFF,
+        0xFF,
+        0xFF,
+        0xFF, // the object, and no time
+        event_high,
+        event_low,
+        0x00,
+        0x00, // the event, and nothing more
+    ]
+}
+
 /// What stands behind the choice.
 trait Body {
     fn put(&self, writer: &mut Writer);
@@ -350,5 +389,21 @@ impl RejectProblem {
 impl Body for RejectProblem {
     fn put(&self, writer: &mut Writer) {
         writer.u16(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::event;
+    use crate::time::NO_RELATIVE_TIME;
+
+    #[test]
+    fn an_acknowledgement_is_what_the_encoder_writes() {
+        let (invoke_id, handle) = (InvokeId(0x1236), Handle(0x0102));
+        let event = event::SCAN_FIXED;
+        let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info: &[] };
+        let encoded = DataApdu { invoke_id, message: Message::EventReportResult(result) }.encode();
+        assert_eq!(acknowledge(invoke_id, handle, event).as_slice(), encoded.unwrap());
     }
 }

@@ -258,6 +258,11 @@ impl Manager {
             }
         };
         let AssociationInformation { system_id, config_id, .. } = information;
+        if !library.admits(system_id) {
+            self.counters.refused += 1;
+            self.send_aare(AssociateResult::REJECTED_UNAUTHORIZED, None);
+            return self.turn(now, Event::AarqRefused, None);
+        }
         let configuration = library.find(system_id, config_id);
         let (event, result) = match configuration {
             Some(_) => (Event::AarqKnown, AssociateResult::ACCEPTED),
@@ -294,6 +299,12 @@ impl Manager {
         octets: &[u8],
         library: &mut Library,
     ) {
+        // On a connection a stranger is aborted, as the standard says. A datagram may be forged or
+        // late: it is dropped, or whoever can send one could end associations.
+        if self.settings.datagrams && self.state == State::Unassociated {
+            self.counters.strangers += 1;
+            return;
+        }
         match &data.message {
             Message::ConfirmedEventReport(report) if report.event == event::CONFIG => {
                 self.config_report(now, data, report, library);

@@ -277,6 +277,8 @@ pub struct Transfer {
 impl Transfer {
     /// No segment has this number (from memory, *unverified*).
     pub const NO_SUCH_SEGMENT: u16 = 1;
+    /// Not possible for another reason (from memory, *unverified*).
+    pub const NOT_NOW: u16 = 512;
 
     /// Reads the answer.
     ///

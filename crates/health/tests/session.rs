@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 use gatewright_health::agent::{self, Agent, Outgoing, ReportId};
-use gatewright_health::apdu::AbortReason;
+use gatewright_health::apdu::{AbortReason, AssociateResult};
 use gatewright_health::association::{State, TO_OPERATION, TO_REPORT};
 use gatewright_health::code::*;
 use gatewright_health::configuration::{Library, Remembered};
@@ -411,6 +411,32 @@ fn reports_without_association_abort() {
     pair.manage(manager::Input::Connected);
     pair.manage(manager::Input::Apdu(&report));
     assert_eq!(pair.to_agent.pop_back().unwrap(), [0xE6, 0, 0, 2, 0, 0]);
+}
+
+/// Whoever can send a datagram could otherwise end associations that are being made.
+#[test]
+fn datagrams_without_association_are_dropped() {
+    let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
+    pair.report(1, true, &[(1, &[0, 97])]);
+    let report = pair.to_manager.pop_front().unwrap();
+    let mut settings = manager::Settings::new(MANAGER_ID);
+    settings.datagrams = true;
+    pair.manager = Manager::new(settings);
+    pair.manage(manager::Input::Connected);
+    pair.manage(manager::Input::Apdu(&report));
+    assert_eq!((pair.to_agent.len(), pair.manager.counters().strangers), (0, 1));
+}
+
+#[test]
+fn a_device_that_is_not_admitted_is_rejected() {
+    let mut library = Library::standard();
+    library.admit(Some([SystemId(*b"ANOTHER1")].into()));
+    let mut pair = Pair::new(library, agent_settings(&specialisation::OXIMETER));
+    pair.act(agent::Input::Associate);
+    pair.settle();
+    let rejected = agent::Ending::Rejected(AssociateResult::REJECTED_UNAUTHORIZED);
+    assert_eq!(pair.told, [agent::Output::Unassociated(rejected)]);
+    assert_eq!((pair.manager.state(), pair.manager.counters().refused), (State::Unassociated, 1));
 }
 
 #[test]

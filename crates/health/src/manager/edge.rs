@@ -159,6 +159,8 @@ pub struct Counters {
     pub waiting_full: u64,
     /// Reports that came when none was allowed.
     pub early_reports: u64,
+    /// Datagrams that belong to no association, dropped.
+    pub strangers: u64,
     /// Configuration reports of an agent that was configured already.
     pub late_configurations: u64,
     /// Configurations that could not be used.

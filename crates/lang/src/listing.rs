@@ -111,16 +111,16 @@ impl Listing<'_> {
             ParseOp::Until { delimiter, into: to, fold, max } => {
                 format!("until {} {fold:?} at most {max}{}", self.literal(*delimiter), into(to))
             }
-            ParseOp::Run { class, into: to, fold, min, max } => {
+            ParseOp::Run { class, into: to, fold, min, max, .. } => {
                 format!("run of {class:?} {fold:?} {min}..{max}{}", into(to))
             }
-            ParseOp::Take { length, into: to, fold, max } => {
+            ParseOp::Take { length, into: to, fold, max, .. } => {
                 format!("take {length:?} {fold:?} at most {max}{}", into(to))
             }
             ParseOp::Digits { radix, min, max, into } => {
                 format!("digits base {radix} {min}..{max} -> {}", self.slot(*into))
             }
-            ParseOp::OneOf { set, into } => {
+            ParseOp::OneOf { set, into, .. } => {
                 format!("one of {} -> {}", self.literal(*set), self.slot(*into))
             }
             ParseOp::Word { octets, order, fields } => {
@@ -284,6 +284,7 @@ impl Listing<'_> {
     fn source(&self, source: &Source) -> String {
         match source {
             Source::Slot(slot) => self.slot(*slot),
+            Source::SlotOr(slot, default) => format!("({} or {default})", self.slot(*slot)),
             Source::Element(column) => format!("element.{column}"),
             Source::Local(local) => format!("%{}", local.index()),
             Source::Int(value) => value.to_string(),
@@ -349,6 +350,9 @@ impl Listing<'_> {
         if let Some(retransmit) = &role.retransmit {
             let _ = writeln!(out, "  {retransmit:?}");
         }
+        if let Some(duplicates) = &role.duplicates {
+            let _ = writeln!(out, "  {duplicates:?}");
+        }
     }
 
     fn answer(&self, answer: &Answer) -> String {
@@ -409,6 +413,11 @@ impl Listing<'_> {
             crate::ir::RegisterType::View(id) => self.program.message(id),
             _ => None,
         }
+    }
+
+    fn to(&self, role: RoleId, address: Option<Operand>) -> String {
+        let at = address.map_or(String::new(), |of| format!(" at {}", self.operand(of)));
+        format!("{}{at}", self.role_name(role))
     }
 
     fn role_name(&self, id: RoleId) -> &str {
@@ -505,16 +514,16 @@ impl Listing<'_> {
                 let slots: Vec<String> = slots.iter().map(name).collect();
                 format!("await r{} {} -> {}", view.index(), slots.join(" "), to(then))
             }
-            Terminator::Send { role, message, response, within, then, failed } => {
+            Terminator::Send { role, address, message, response, within, then, failed } => {
                 let into = response.map_or(String::new(), |(_, of)| format!("r{} = ", of.index()));
-                let (role, message) = (self.role_name(*role), self.build(message));
+                let (role, message) = (self.to(*role, *address), self.build(message));
                 let (then, failed) = (to(then), to(failed));
                 format!(
                     "{into}send {message} to {role} within {within:?} -> {then} failed {failed}"
                 )
             }
-            Terminator::Gather { role, message, response, within, max, body, done } => {
-                let (role, message) = (self.role_name(*role), self.build(message));
+            Terminator::Gather { role, address, message, response, within, max, body, done } => {
+                let (role, message) = (self.to(*role, *address), self.build(message));
                 let (into, body, done) = (response.1.index(), to(body), to(done));
                 format!(
                     "r{into} = each of send {message} to {role} within {within:?} at most {max} \

@@ -368,6 +368,8 @@ pub enum Terminator {
     Send {
         /// To whom.
         role: RoleId,
+        /// `host:port` instead of the role's own; octets.
+        address: Option<Operand>,
         /// What.
         message: Build,
         /// Which view the response has, and where it goes; `None` does not wait for one and goes
@@ -384,6 +386,8 @@ pub enum Terminator {
     Gather {
         /// To whom.
         role: RoleId,
+        /// `host:port` instead of the role's own; octets.
+        address: Option<Operand>,
         /// What.
         message: Build,
         /// The responses' view, and the register of each.

@@ -138,8 +138,10 @@ pub enum ParseOp {
     Run {
         /// Which octets.
         class: Class,
-        /// Where they go; absent if the run is empty and the slot is optional.
+        /// Where they go.
         into: Option<SlotId>,
+        /// Whether an empty run leaves the slot absent, rather than empty.
+        empty_is_absent: bool,
         /// How they are folded.
         fold: Fold,
         /// The least length.
@@ -151,14 +153,17 @@ pub enum ParseOp {
     Take {
         /// How many.
         length: Length,
-        /// Where they go; absent if there are none and the slot is optional.
+        /// Where they go.
         into: Option<SlotId>,
+        /// Whether no octets leave the slot absent, rather than empty.
+        empty_is_absent: bool,
         /// How they are folded.
         fold: Fold,
         /// The bound.
         max: u32,
     },
-    /// Digits, as a number; malformed outside the slot's bounds. Greedy up to `max`.
+    /// Digits, as a number; malformed outside the slot's bounds. Greedy up to `max`. Where `min`
+    /// is 0, no digit leaves the slot absent.
     Digits {
         /// 10 or 16.
         radix: u32,
@@ -169,12 +174,15 @@ pub enum ParseOp {
         /// Where the number goes.
         into: SlotId,
     },
-    /// One octet of the set, else the slot is absent (mandatory: malformed).
+    /// One octet of the set.
     OneOf {
         /// The set.
         set: LiteralId,
         /// Where it goes, as one octet.
         into: SlotId,
+        /// Whether any other octet (which is not consumed) leaves the slot absent; else it is
+        /// malformed.
+        optional: bool,
     },
     /// A word of 1 to 8 octets, cut into bit fields.
     Word {
@@ -605,6 +613,8 @@ pub struct EmitField {
 pub enum Source {
     /// A slot; an absent one is no octets, or 0.
     Slot(SlotId),
+    /// A slot of a number, or the default where it is absent.
+    SlotOr(SlotId, i64),
     /// A column of the current element.
     Element(u32),
     /// What an [`Emit::Let`] kept; 0 before the first.

@@ -51,8 +51,8 @@ pub use message::{
     StreamFraming,
 };
 pub use role::{
-    Action, Answer, Bounds, BoundsLine, Case, Cast, FlowKey, Mode, RequestKind, Retransmit, Reuse,
-    ReuseWhen, Role, Session, SessionKey, Side, Transport,
+    Action, Answer, Bounds, BoundsLine, Case, Cast, Duplicates, FlowKey, Mode, RequestKind,
+    Retransmit, Reuse, ReuseWhen, Role, Session, SessionKey, Side, Transport,
 };
 pub use test::{Expect, Step, StepAction, TestCase};
 

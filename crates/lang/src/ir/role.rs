@@ -24,7 +24,8 @@ pub struct Role {
     /// `host:port` where the server listens or the client connects, unless configured otherwise;
     /// a host is an address, or a name for the resolver.
     pub address: String,
-    /// What a server can be asked.
+    /// What a server can be asked; on the side of an asynchronous client, what its server may ask:
+    /// a message that answers nothing in the air is dispatched here.
     pub requests: Vec<RequestKind>,
     /// The view that answers a request, and that a client reads.
     pub response: MessageId,
@@ -48,6 +49,8 @@ pub struct Role {
     pub reuse: Option<Reuse>,
     /// How an unanswered request is repeated (UDP).
     pub retransmit: Option<Retransmit>,
+    /// How a repeated request is recognised (UDP); at most `connections_max` answers are kept.
+    pub duplicates: Option<Duplicates>,
 }
 
 /// Which side of a protocol a role plays.
@@ -155,6 +158,17 @@ pub enum ReuseWhen {
     Released,
     /// When a response was read to its end (and does not end with the connection).
     EachResponse,
+}
+
+/// Recognition of repeated requests: one that comes again from the same address, with the same
+/// values, is answered with the same octets again (with nothing while its handler still runs, or
+/// if it answered nothing), and runs no handler.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Duplicates {
+    /// What repeated requests have in common.
+    pub keys: Vec<(MessageId, SlotId)>,
+    /// How long an answer is kept.
+    pub keep: Duration,
 }
 
 /// Repetition of an unanswered request.

@@ -1,13 +1,15 @@
 //! Messages that are put together: views filled hole by hole, templates, `sending` rules.
 
 use super::body::Body;
+use super::guard::known;
 use super::layout::held;
 use super::scope::{Local, Ty, Value};
 use super::value::columns_fit;
 use super::{Constant, Context};
 use crate::codes;
 use crate::ir::{
-    Build, Check, Emit, Hole, Message, MessageId, Operand, RoleId, Slot, SlotId, SlotType, Source,
+    Build, Check, Emit, Guard, Hole, Message, MessageId, Operand, RoleId, Slot, SlotId, SlotType,
+    Source,
 };
 use crate::syntax::ast::{
     self, Call, Expression, ExpressionKind, MessageModule, Parameter, Path, SendingValue, Template,
@@ -331,7 +333,8 @@ impl<'a> Body<'_, 'a> {
         }
         self.fill_private(message, exchange, &mut holes);
         for (slot, value) in defaults {
-            let own = slots.get(slot.index()).is_some_and(|slot| !slot.scratch);
+            // The serializer writes the default of a slot that may be absent.
+            let own = slots.get(slot.index()).is_some_and(|slot| !slot.scratch && !slot.optional);
             if own && !holes.iter().any(|hole| hole.slot == slot) {
                 let value = match value {
                     Constant::Int(value) => Operand::Int(value),
@@ -341,7 +344,7 @@ impl<'a> Body<'_, 'a> {
             }
         }
         if fine {
-            self.all_filled(&slots, &holes, call);
+            self.all_filled(message, &slots, &holes, call);
         }
         fine.then_some(Build { message, holes, span: call.span })
     }
@@ -472,9 +475,16 @@ impl<'a> Body<'_, 'a> {
         found.map(SlotId::new)
     }
 
-    fn all_filled(&mut self, slots: &[Slot], holes: &[Hole], call: &Call) {
+    fn all_filled(&mut self, message: MessageId, slots: &[Slot], holes: &[Hole], call: &Call) {
+        let needed = self.context.needed.get(message.index()).cloned().unwrap_or_default();
+        let needs = |index: usize| {
+            let of = |(guard, slot): &(Guard, SlotId)| {
+                slot.index() == index && known(guard, holes) == Some(true)
+            };
+            needed.iter().any(of)
+        };
         let missing: Vec<String> = (slots.iter().enumerate())
-            .filter(|(_, slot)| !slot.scratch && !slot.optional)
+            .filter(|(index, slot)| !slot.scratch && (!slot.optional || needs(*index)))
             // A list that nobody fills is empty.
             .filter(|(_, slot)| !matches!(slot.ty, SlotType::List { .. }))
             .filter(|(index, _)| !holes.iter().any(|hole| hole.slot.index() == *index))

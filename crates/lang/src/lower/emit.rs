@@ -191,6 +191,13 @@ impl<'a> Lowering<'_, 'a> {
     /// A field's value, or the escape that announces it.
     fn escaped(&self, field: &Field, items: &[Item], scope: &Scope) -> Option<Source> {
         let from = self.source(scope, &field.name.text)?;
+        let from = match from {
+            Source::Slot(slot) => match self.optional_default(slot) {
+                Some(Constant::Int(default)) => Source::SlotOr(slot, default),
+                _ => Source::Slot(slot),
+            },
+            other => other,
+        };
         let escape = items.iter().find_map(|item| match item {
             Item::Extend { field: of, cases, .. } if of.text == field.name.text => Some(cases),
             _ => None,
@@ -238,6 +245,12 @@ impl<'a> Lowering<'_, 'a> {
         self.push_field(field, slot, parts, scope, emit);
     }
 
+    /// The default of a slot that may be absent; of any other it is filled before.
+    fn optional_default(&self, slot: SlotId) -> Option<Constant> {
+        self.slot(slot).filter(|slot| slot.optional)?;
+        self.defaults.iter().find(|(of, _)| *of == slot).map(|(_, value)| *value)
+    }
+
     /// The parts, if the field is there; else its default.
     fn push_field(
         &mut self,
@@ -248,17 +261,17 @@ impl<'a> Lowering<'_, 'a> {
         emit: &mut Vec<Emit>,
     ) {
         let own = scope.source(&field.name.text).is_none();
-        let Some(slot) = slot.filter(|_| own && field.optional) else {
+        let default = slot.and_then(|slot| self.optional_default(slot));
+        let Some(slot) = slot.filter(|_| own && (field.optional || default.is_some())) else {
             emit.extend(parts);
             return;
         };
-        let default =
-            (self.defaults.iter()).find(|(of, _)| *of == slot).map(|(_, value)| match value {
-                Constant::Octets(literal) => Emit::Literal(*literal),
-                Constant::Int(value) => {
-                    Emit::Digits { from: Source::Int(*value), radix: 10, width: 1, max: 18 }
-                }
-            });
+        let default = default.map(|value| match value {
+            Constant::Octets(literal) => Emit::Literal(literal),
+            Constant::Int(value) => {
+                Emit::Digits { from: Source::Int(value), radix: 10, width: 1, max: 18 }
+            }
+        });
         let otherwise = default.into_iter().collect();
         emit.push(Emit::IfPresent { slot, then: parts, otherwise });
     }

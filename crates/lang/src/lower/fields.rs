@@ -26,7 +26,17 @@ impl<'a> Lowering<'_, 'a> {
     pub(super) fn skip(&mut self, blanks: bool, span: Span, place: &Place) {
         let class = if blanks { Class::Blank } else { Class::Space };
         let max = place.room.unwrap_or(SKIP_MAX);
-        self.step(ParseOp::Run { class, into: None, fold: Fold::Keep, min: 0, max }, span);
+        self.step(
+            ParseOp::Run {
+                class,
+                into: None,
+                empty_is_absent: false,
+                fold: Fold::Keep,
+                min: 0,
+                max,
+            },
+            span,
+        );
     }
 
     pub(super) fn word(&mut self, fields: &[&'a Field], place: &Place, measured: &[&str]) {
@@ -131,7 +141,15 @@ impl<'a> Lowering<'_, 'a> {
                 let (into, max) = self.octets_slot(field, place, measured, None);
                 let min = u32::from(!optional);
                 let (class, fold) = (Class::Token, fold(*case));
-                self.step(ParseOp::Run { class, into: Some(into), fold, min, max }, span);
+                let op = ParseOp::Run {
+                    class,
+                    into: Some(into),
+                    empty_is_absent: optional,
+                    fold,
+                    min,
+                    max,
+                };
+                self.step(op, span);
             }
             FieldType::Until(case, delimiter) => {
                 let (into, max) = self.octets_slot(field, place, measured, None);
@@ -141,13 +159,20 @@ impl<'a> Lowering<'_, 'a> {
                 self.needs_end(place, field.ty_span, "`rest`");
                 let (into, max) = self.octets_slot(field, place, measured, None);
                 let (length, fold) = (Length::Rest, fold(*case));
-                self.step(ParseOp::Take { length, into: Some(into), fold, max }, span);
+                let op = ParseOp::Take {
+                    length,
+                    into: Some(into),
+                    empty_is_absent: optional,
+                    fold,
+                    max,
+                };
+                self.step(op, span);
             }
             FieldType::Taken(length) => self.taken(field, length, place, measured),
             FieldType::OneOf(set) => {
                 let set = self.context.literal(&set.value);
                 let (into, _) = self.octets_slot(field, place, measured, Some(1));
-                self.step(ParseOp::OneOf { set, into }, span);
+                self.step(ParseOp::OneOf { set, into, optional }, span);
             }
             FieldType::SumOf(add) => self.sum(field, add, place, measured),
             FieldType::List(of) => self.list(field, of, place, measured),
@@ -219,7 +244,8 @@ impl<'a> Lowering<'_, 'a> {
             },
         };
         let (into, max) = self.octets_slot(field, place, measured, known);
-        let op = ParseOp::Take { length, into: Some(into), fold: Fold::Keep, max };
+        let empty_is_absent = field.optional;
+        let op = ParseOp::Take { length, into: Some(into), empty_is_absent, fold: Fold::Keep, max };
         self.step(op, field.name.span);
     }
 
@@ -431,9 +457,18 @@ impl<'a> Lowering<'_, 'a> {
         span: Span,
     ) {
         let guard = self.guard(&place.prefix, guard);
+        let holds = guard.clone();
         let branch = self.step(ParseOp::Branch { guard, otherwise: StepId::new(0) }, span);
         let first = self.slots.len();
+        let inner = self.needed.len();
         self.items(items, &Place { optional: true, ..place.clone() });
+        for (guard, _) in self.needed.iter_mut().skip(inner) {
+            *guard = Guard::All(vec![holds.clone(), guard.clone()]);
+        }
+        for name in mandatory(items) {
+            let slot = self.lookup(&place.prefix, name);
+            self.needed.extend(slot.map(|slot| (holds.clone(), slot)));
+        }
         let end = self.here();
         self.lead(branch, end);
         let own = |id: &SlotId| self.slot(*id).is_some_and(|slot| !slot.scratch);
@@ -618,6 +653,26 @@ impl<'a> Lowering<'_, 'a> {
             scratch: place.scratch,
         })
     }
+}
+
+/// The fields that are written whenever the items are, but for those of nested choices.
+fn mandatory(items: &[Item]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for item in items {
+        match item {
+            Item::Field(field) => {
+                let filled = field.optional || field.fixed.is_some() || field.default.is_some();
+                if !filled && !matches!(field.ty, FieldType::List(_) | FieldType::SumOf(_)) {
+                    names.push(field.name.text.as_str());
+                }
+            }
+            Item::Line { items, .. } | Item::Counted { items, .. } => {
+                names.extend(mandatory(items));
+            }
+            _ => {}
+        }
+    }
+    names
 }
 
 fn width(field: &Field) -> u8 {

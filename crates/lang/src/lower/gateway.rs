@@ -51,6 +51,29 @@ impl<'a> Env<'a> {
         (self.session.as_ref()).is_some_and(|session| !session.keyed && Some(session.role) == role)
     }
 
+    /// Whether a dispatch of the role leads to a handler: always for a server, which owes an
+    /// answer; for a client only if the gateway says `on ROLE.NAME`.
+    pub(super) fn handles(&self, role: RoleId, name: &ast::Name) -> bool {
+        let Some(role) = self.roles.get(role.index()) else { return false };
+        !role.client || self.asked(&role.name).any(|handled| handled == name.text)
+    }
+
+    /// Whether the gateway handles what the server of a client role asks.
+    pub(super) fn is_asked(&self, role: &RoleInfo<'a>) -> bool {
+        self.asked(&role.name).next().is_some()
+    }
+
+    /// The names in every `on ROLE.NAME` of a role.
+    fn asked(&self, role: &str) -> impl Iterator<Item = &'a str> {
+        let names = self.gateway.handlers.iter().flat_map(|handler| match &handler.starts {
+            Start::Request { names, .. } => names.as_slice(),
+            Start::Every(_) => &[],
+        });
+        names
+            .filter(move |(of, _)| of.as_ref().is_some_and(|of| of.text == role))
+            .map(|(_, name)| name.text.as_str())
+    }
+
     pub(super) fn definitions(&self) -> impl Iterator<Item = &'a Definition> {
         self.gateway.definitions.iter()
     }
@@ -279,6 +302,7 @@ impl<'a> Context<'a> {
         handlers: &mut Handlers,
     ) -> Option<HandlerId> {
         let role_name = env.roles.get(role.index()).map(|role| role.name.clone())?;
+        let client = env.roles.get(role.index()).is_some_and(|role| role.client);
         let names = |start: &'a Start| match start {
             Start::Request { names, parameter } => Some((names, parameter)),
             Start::Every(_) => None,
@@ -286,7 +310,7 @@ impl<'a> Context<'a> {
         let found = env.gateway.handlers.iter().enumerate().find_map(|(index, handler)| {
             let (names, parameter) = names(&handler.starts)?;
             let hit = names.iter().any(|(of, handled)| {
-                handled.text == name.text && of.as_ref().is_none_or(|of| of.text == role_name)
+                handled.text == name.text && of.as_ref().map_or(!client, |of| of.text == role_name)
             });
             hit.then_some((index, handler, parameter))
         });

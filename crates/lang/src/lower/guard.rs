@@ -3,7 +3,7 @@
 use super::layout::Lowering;
 use super::{Constant, Context};
 use crate::codes;
-use crate::ir::{Guard, Pattern, Slot, SlotId, SlotType};
+use crate::ir::{Guard, Hole, Operand, Pattern, Slot, SlotId, SlotType};
 use crate::syntax::ast::{
     self, Comparison, Condition, ConditionKind, Expression, ExpressionKind, Literal, MessageModule,
     PatternKind,
@@ -221,4 +221,40 @@ pub(super) fn covered_pattern(before: &[Pattern], later: Pattern) -> bool {
         }
         (earlier, later) => earlier == later,
     })
+}
+
+/// Whether a guard holds over holes that are constants; `None` if that is not known yet.
+pub(super) fn known(guard: &Guard, holes: &[Hole]) -> Option<bool> {
+    match guard {
+        Guard::Always => Some(true),
+        Guard::Present(slot) => Some(holes.iter().any(|hole| hole.slot == *slot)),
+        Guard::Not(inner) => known(inner, holes).map(|holds| !holds),
+        Guard::All(guards) => {
+            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
+            if all.contains(&Some(false)) {
+                return Some(false);
+            }
+            (!all.contains(&None)).then_some(true)
+        }
+        Guard::Any(guards) => {
+            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
+            if all.contains(&Some(true)) {
+                return Some(true);
+            }
+            (!all.contains(&None)).then_some(false)
+        }
+        Guard::Is { slot, patterns } => {
+            let Some(hole) = holes.iter().find(|hole| hole.slot == *slot) else {
+                return Some(false);
+            };
+            match hole.value {
+                Operand::Int(value) => Some(patterns.iter().any(|pattern| {
+                    matches!(pattern, Pattern::Int { low, high }
+                        if (*low..=*high).contains(&value))
+                })),
+                Operand::Literal(literal) => Some(patterns.contains(&Pattern::Octets(literal))),
+                _ => None,
+            }
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use super::{Context, twice};
 use crate::codes;
 use crate::ir::{
-    ColumnType, Emit, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId, SlotType,
-    StepId,
+    ColumnType, Emit, Guard, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId,
+    SlotType, StepId,
 };
 use crate::syntax::ast::{Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule};
 use gatewright_diagnostic::{Diagnostic, Span};
@@ -19,6 +19,8 @@ pub(super) struct Lowering<'c, 'a> {
     pub(super) slots: Vec<Slot>,
     pub(super) steps: Vec<ParseStep>,
     pub(super) defaults: Vec<(SlotId, super::Constant)>,
+    /// Fields that are needed where the guard of their `when` holds.
+    pub(super) needed: Vec<(Guard, SlotId)>,
     pub(super) counters: u8,
     pub(super) locals: u32,
     pub(super) window: u32,
@@ -75,6 +77,7 @@ impl<'a> Context<'a> {
             slots: Vec::new(),
             steps: Vec::new(),
             defaults: Vec::new(),
+            needed: Vec::new(),
             counters: 0,
             locals: 0,
             window: 0,
@@ -82,7 +85,7 @@ impl<'a> Context<'a> {
             depth: 0,
         };
         let emit = lowering.whole(layout);
-        let Lowering { slots, steps, defaults, locals, window, .. } = lowering;
+        let Lowering { slots, steps, defaults, needed, locals, window, .. } = lowering;
         let message = Message {
             name: format!("{}.{}", module.name.text, layout.name.text),
             span: layout.name.span,
@@ -95,6 +98,9 @@ impl<'a> Context<'a> {
             window_max: window,
         };
         self.add_message(&module.name.text, &layout.name.text, message, defaults, None);
+        if let Some(last) = self.needed.last_mut() {
+            *last = needed;
+        }
     }
 
     pub(super) fn add_message(
@@ -110,6 +116,7 @@ impl<'a> Context<'a> {
         self.messages.push(message);
         self.defaults.push(defaults);
         self.views.push(view.unwrap_or(id));
+        self.needed.push(Vec::new());
     }
 }
 

@@ -19,7 +19,7 @@ mod tidy;
 mod value;
 
 use crate::codes;
-use crate::ir::{LiteralId, Message, MessageId, Program, SlotId};
+use crate::ir::{Guard, LiteralId, Message, MessageId, Program, SlotId};
 use crate::syntax::ast::{File, Literal, MessageModule, Name, Protocol, Template};
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub(crate) struct Context<'a> {
     ids: BTreeMap<(&'a str, &'a str), MessageId>,
     /// Of each message, the constants that unfilled slots are given.
     defaults: Vec<Vec<(SlotId, Constant)>>,
+    /// Of each message, the slots that are needed where a guard holds.
+    needed: Vec<Vec<(Guard, SlotId)>>,
     /// Of each message, the view that it is written as: itself, but for text templates.
     views: Vec<MessageId>,
 }
@@ -70,6 +72,7 @@ pub(crate) fn lower(files: &[File]) -> (Option<Program>, Vec<Diagnostic>) {
         ids: BTreeMap::new(),
         defaults: Vec::new(),
         views: Vec::new(),
+        needed: Vec::new(),
     };
     context.layouts();
     let program = context.gateway();

@@ -7,8 +7,8 @@ use super::gateway::{Env, Handlers, RoleInfo};
 use super::guard::{Fields, covered, looked_at};
 use crate::codes;
 use crate::ir::{
-    Action, Answer, Build, Case, Cast, FlowKey, Guard, MessageId, Mode, RequestKind, Retransmit,
-    Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
+    Action, Answer, Build, Case, Cast, Duplicates, FlowKey, Guard, MessageId, Mode, RequestKind,
+    Retransmit, Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
 };
 use crate::syntax::ast::{self, Call, DispatchAction, Name};
 use gatewright_diagnostic::{Diagnostic, Span};
@@ -33,7 +33,7 @@ impl<'a> Context<'a> {
         };
         let flow = self.flow(info, &views, response);
         let mut requests = Vec::new();
-        if !info.client {
+        if !info.client || (protocol.asynchronous && env.is_asked(info)) {
             for (view, request) in &views {
                 requests.push(self.request(env, id, *view, request, handlers));
             }
@@ -73,6 +73,7 @@ impl<'a> Context<'a> {
             connections_max: self.limit(protocol.connections).unwrap_or(1),
             reuse: self.reuse(info),
             retransmit: self.retransmit(info),
+            duplicates: self.duplicates(info, &views),
         })
     }
 
@@ -152,6 +153,7 @@ impl<'a> Context<'a> {
         handlers: &mut Handlers,
     ) -> RequestKind {
         let module = env.roles.get(role.index()).map(|role| role.module);
+        let client = env.roles.get(role.index()).is_some_and(|role| role.client);
         let slots = self.message(view).map(|view| view.slots.clone()).unwrap_or_default();
         let mut before: Vec<Guard> = Vec::new();
         let mut waits = Vec::new();
@@ -171,9 +173,13 @@ impl<'a> Context<'a> {
             before.push(guard.clone());
             looked_at(&guard, &mut waits);
             let action = match &case.action {
+                DispatchAction::Handler { name, .. } if !env.handles(role, name) => {
+                    Some(Action::Answer(Answer::default()))
+                }
                 DispatchAction::Handler { name, silent } => {
                     self.handler(env, role, view, (name, *silent), handlers).map(Action::Handle)
                 }
+                DispatchAction::Answer(_) if client => Some(Action::Answer(Answer::default())),
                 DispatchAction::Answer(answer) => {
                     Some(Action::Answer(self.answer(env, role, Some(view), answer)))
                 }
@@ -260,6 +266,25 @@ impl<'a> Context<'a> {
         let longest = if retransmit.doubling { doubled } else { after };
         let pause_max = retransmit.to.map_or(longest, |to| to.value);
         Some(Retransmit { after, doubling: retransmit.doubling, pause_max, times })
+    }
+
+    fn duplicates(
+        &mut self,
+        info: &RoleInfo<'a>,
+        views: &[(MessageId, &'a ast::Request)],
+    ) -> Option<Duplicates> {
+        let (fields, keep) = info.protocol.duplicates.as_ref().filter(|_| !info.client)?;
+        if !info.protocol.udp {
+            let message = "TCP repeats no request";
+            self.error(&codes::WRONG_PLACE, keep.span, message);
+        }
+        let mut keys = Vec::new();
+        for name in fields {
+            for (view, _) in views {
+                keys.extend(self.slot_of(*view, name).map(|slot| (*view, slot)));
+            }
+        }
+        Some(Duplicates { keys, keep: keep.value })
     }
 
     fn address(&mut self, address: &ast::Octets) {

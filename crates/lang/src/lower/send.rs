@@ -9,6 +9,18 @@ use crate::syntax::ast::{self, Name, Path, Send, Statement, Time};
 use core::time::Duration;
 use gatewright_diagnostic::{Diagnostic, Span};
 
+/// The longest `host:port`: a name of 253 octets (RFC 1035 §2.3.4), a colon, five digits.
+const ADDRESS_OCTETS_MAX: u32 = 259;
+
+/// What a `send` sends, and where.
+struct Outgoing {
+    role: RoleId,
+    address: Option<Operand>,
+    message: crate::ir::Build,
+    within: Duration,
+}
+
+#[expect(clippy::option_option, reason = "wrong, none given, and given are three things")]
 impl Body<'_, '_> {
     /// The client role that a `send` is for.
     fn client(&mut self, to: Option<&Name>, span: Span) -> Option<RoleId> {
@@ -52,11 +64,12 @@ impl Body<'_, '_> {
         within.map(|time| time.value)
     }
 
-    fn outgoing(&mut self, send: &Send) -> Option<(RoleId, crate::ir::Build, Duration)> {
+    fn outgoing(&mut self, send: &Send) -> Option<Outgoing> {
         let within = self.within(send.within, send.span);
         let role = self.client(send.to.as_ref(), send.span)?;
         self.forbid_edge();
         let message = self.message_of(&send.message, Exchange::Request(role));
+        let address = self.address(send.at.as_ref());
         self.take_edge();
         let message = message?;
         let module = self.env.roles.get(role.index()).map(|role| role.module.name.text.clone());
@@ -69,7 +82,15 @@ impl Body<'_, '_> {
             self.context.error(&codes::WRONG_TYPE, send.message.span, text);
             return None;
         }
-        Some((role, message, within?))
+        Some(Outgoing { role, address: address?, message, within: within? })
+    }
+
+    /// `at VALUE`: where to, if not to the role's own address.
+    fn address(&mut self, at: Option<&ast::Expression>) -> Option<Option<Operand>> {
+        let Some(at) = at else { return Some(None) };
+        let value = self.set_value(at)?;
+        let fits = self.fits(&value, &Ty::Octets { max: ADDRESS_OCTETS_MAX }, "the address");
+        fits.then_some(Some(value.operand))
     }
 
     fn response_of(&mut self, role: RoleId) -> Option<MessageId> {
@@ -83,7 +104,7 @@ impl Body<'_, '_> {
         send: &Send,
         otherwise: Option<&Statement>,
     ) -> Option<()> {
-        let (role, message, within) = self.outgoing(send)?;
+        let Outgoing { role, address, message, within } = self.outgoing(send)?;
         let mut response = None;
         match name {
             Some(name) => {
@@ -100,7 +121,8 @@ impl Body<'_, '_> {
             None => {}
         }
         let (then, failed) = (self.new_block(send.span), self.new_block(send.span));
-        let terminator = Terminator::Send { role, message, response, within, then, failed };
+        let terminator =
+            Terminator::Send { role, address, message, response, within, then, failed };
         self.end(terminator, send.span);
         self.otherwise(failed, otherwise, send.span, "the exchange may fail", name.is_some());
         self.go_on_in(then);
@@ -180,14 +202,14 @@ impl Body<'_, '_> {
             self.context.report(diagnostic);
             return None;
         };
-        let (role, message, within) = self.outgoing(send)?;
+        let Outgoing { role, address, message, within } = self.outgoing(send)?;
         let view = self.response_of(role)?;
         let register = self.register(&name.text, name.span, RegisterType::View(view));
         let (each, done) = (self.new_block(name.span), self.new_block(send.span));
         let gather = self.current();
         let response = (view, register);
         let terminator =
-            Terminator::Gather { role, message, response, within, max, body: each, done };
+            Terminator::Gather { role, address, message, response, within, max, body: each, done };
         self.end(terminator, send.span);
         let before = self.flow.clone();
         self.go_on_in(each);

@@ -278,6 +278,7 @@ pub(crate) struct Protocol {
     pub(crate) failed: Option<Answer>,
     pub(crate) full: Option<Answer>,
     pub(crate) retransmit: Option<Retransmit>,
+    pub(crate) duplicates: Option<(Vec<Name>, Time)>,
     pub(crate) allow_amplification: bool,
     pub(crate) greeting: Option<Call>,
     pub(crate) reuse: Option<Reuse>,
@@ -563,6 +564,7 @@ pub(crate) enum StatementKind {
 
 /// What a `let` binds.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a program has a few dozen of them")]
 pub(crate) enum Bound {
     Value(Expression),
     Send(Send),
@@ -573,6 +575,7 @@ pub(crate) enum Bound {
 pub(crate) struct Send {
     pub(crate) message: Expression,
     pub(crate) to: Option<Name>,
+    pub(crate) at: Option<Expression>,
     pub(crate) within: Option<Time>,
     pub(crate) span: Span,
 }

@@ -1,14 +1,14 @@
 //! `protocol NAME = tcp, sync unicast { … }`
 
 use super::super::ast::{
-    Answer, DispatchAction, DispatchCase, Protocol, Request, Retransmit, Reuse, Sending,
-    SendingValue,
+    Answer, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse, Sending,
+    SendingValue, Time,
 };
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::{Diagnostic, nearest};
 
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "message",
     "idle",
     "connections",
@@ -20,6 +20,7 @@ const SETTINGS: [&str; 14] = [
     "failed",
     "full",
     "retransmit",
+    "duplicates",
     "server",
     "client",
     "allow",
@@ -50,6 +51,7 @@ impl Parser<'_> {
             failed: None,
             full: None,
             retransmit: None,
+            duplicates: None,
             allow_amplification: false,
             greeting: None,
             reuse: None,
@@ -112,6 +114,7 @@ impl Parser<'_> {
             "failed" => protocol.failed.replace(self.outcome()?).is_some(),
             "full" => protocol.full.replace(self.outcome()?).is_some(),
             "retransmit" => protocol.retransmit.replace(self.retransmit()?).is_some(),
+            "duplicates" => protocol.duplicates.replace(self.duplicates()?).is_some(),
             "allow" => {
                 self.expect_word("amplification")?;
                 std::mem::replace(&mut protocol.allow_amplification, true)
@@ -229,6 +232,17 @@ impl Parser<'_> {
             Some((field, value))
         })?;
         Some(Sending { view, to, assigns })
+    }
+
+    /// `by FIELD, … for TIME`
+    fn duplicates(&mut self) -> Option<(Vec<Name>, Time)> {
+        self.expect_word("by")?;
+        let mut fields = vec![self.name("a field of the request")?];
+        while self.eat_mark(',') {
+            fields.push(self.name("a field of the request")?);
+        }
+        self.expect_word("for")?;
+        Some((fields, self.time()?))
     }
 
     /// `after TIME, doubling to TIME, N times`

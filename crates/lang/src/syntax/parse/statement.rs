@@ -149,12 +149,18 @@ impl Parser<'_> {
         self.statement().map(|statement| Some(Box::new(statement)))
     }
 
-    /// `MESSAGE [to ROLE] [within TIME]`
+    /// `MESSAGE [to ROLE] [at ADDRESS] [within TIME]`
     fn send_rest(&mut self, start: usize) -> Option<Send> {
         let message = self.expression()?;
         let to = if self.eat_word("to") { Some(self.name("a role")?) } else { None };
+        let at = if self.word() == "at" && self.word_at(1) != "most" {
+            self.bump();
+            Some(self.expression()?)
+        } else {
+            None
+        };
         let within = self.within_time()?;
-        Some(Send { message, to, within, span: self.since(start) })
+        Some(Send { message, to, at, within, span: self.since(start) })
     }
 
     fn within_time(&mut self) -> Option<Option<super::super::ast::Time>> {

@@ -18,8 +18,11 @@
 //! # Ok::<(), gatewright_planes::GatewayError>(())
 //! ```
 
+pub mod api;
+mod configured;
 mod control;
 mod gateway;
+mod recorder;
 mod setup;
 mod sojourn;
 mod start;
@@ -27,8 +30,9 @@ mod status;
 mod udp_gateway;
 mod worker;
 
+pub use configured::{Attached, Configured, RunError};
 pub use gateway::{Gateway, GatewayError};
-pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
+pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute};
 pub use sojourn::Sojourn;
 pub use status::{LayerStatus, LinkStatus, Status, WayStatus};
 pub use udp_gateway::{Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};

@@ -1,9 +1,10 @@
 //! What a gateway is made of, as values: what `config` reads from a file, and what embedders write.
 
-use gatewright_link::{Backend, LinkConfig};
+use gatewright_link::{Backend, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Advertise, Route};
 use gatewright_tables::Prefix;
+use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
@@ -55,17 +56,8 @@ impl Setup {
     /// Adds a link on the interface `device`, and gives it to be described further.
     pub fn link(&mut self, name: &str, device: &str) -> &mut LinkSetup {
         let index = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
-        let link = LinkSetup {
-            name: name.to_owned(),
-            device: LinkConfig::new(index, device),
-            addresses: Vec::new(),
-            mtu: None,
-            forwarding: true,
-            advertise: None,
-            autoconfigure: false,
-            dhcp: false,
-        };
-        self.links.push_mut(link)
+        let device = DeviceSetup::Interface(LinkConfig::new(index, device));
+        self.links.push_mut(LinkSetup::new(name, device))
     }
 
     /// Adds a route.
@@ -76,13 +68,39 @@ impl Setup {
     }
 }
 
+/// What a link is made of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DeviceSetup {
+    /// An interface of the kernel.
+    Interface(LinkConfig),
+    /// A TAP interface that the gateway makes.
+    Tap(TapConfig),
+}
+
+impl DeviceSetup {
+    /// Its index in the gateway.
+    pub const fn index(&self) -> LinkIndex {
+        match self {
+            Self::Interface(device) => device.index,
+            Self::Tap(device) => device.index,
+        }
+    }
+
+    /// Whether frames for other hosts are received, too.
+    pub const fn promiscuous(&self) -> bool {
+        matches!(self, Self::Interface(LinkConfig { promiscuous: true, .. }))
+    }
+}
+
 /// A link to be opened.
 #[derive(Clone, Debug)]
 pub struct LinkSetup {
     /// Its name in the gateway.
     pub name: String,
     /// The device and how to open it.
-    pub device: LinkConfig,
+    pub device: DeviceSetup,
+    /// Its link-layer address, if it is not to be the device's.
+    pub mac: Option<MacAddress>,
     /// Its addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Octets of a packet at the most, if less than the device's.
@@ -93,20 +111,34 @@ pub struct LinkSetup {
     pub advertise: Option<Advertise>,
     /// Whether it configures itself from router advertisements.
     pub autoconfigure: bool,
-    /// Whether it asks a DHCP server for an address.
-    pub dhcp: bool,
 }
 
 impl LinkSetup {
+    /// A link that forwards, without addresses.
+    pub fn new(name: &str, device: DeviceSetup) -> Self {
+        Self {
+            name: name.to_owned(),
+            device,
+            mac: None,
+            addresses: Vec::new(),
+            mtu: None,
+            forwarding: true,
+            advertise: None,
+            autoconfigure: false,
+        }
+    }
+
     /// Adds an address with the bits of its subnet.
     pub fn address(&mut self, ip: impl Into<IpAddr>, prefix_len: u8) -> &mut Self {
         self.addresses.push((ip.into(), prefix_len));
         self
     }
 
-    /// Exchanges frames with the device by `backend`.
+    /// Exchanges frames with an interface of the kernel by `backend`.
     pub fn backend(&mut self, backend: Backend) -> &mut Self {
-        self.device.backend = backend;
+        if let DeviceSetup::Interface(device) = &mut self.device {
+            device.backend = backend;
+        }
         self
     }
 }

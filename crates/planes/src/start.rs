@@ -3,7 +3,7 @@
 use crate::{
     control::Control,
     gateway::GatewayError,
-    setup::{LinkSetup, RouteTo, Setup},
+    setup::{DeviceSetup, LinkSetup, RouteTo, Setup},
     sojourn::Sojourn,
     worker::{Command, Pace, Waker, Worker},
 };
@@ -124,12 +124,15 @@ fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, Gateway
     let opener = Opener::new(Rc::clone(&frames));
     let mut links = Vec::new();
     for link in &setup.links {
-        let opened = opener.open(&link.device);
+        let opened = match &link.device {
+            DeviceSetup::Interface(device) => opener.open(device),
+            DeviceSetup::Tap(device) => opener.open_tap(device),
+        };
         links
             .push(opened.map_err(|source| GatewayError::Link { name: link.name.clone(), source })?);
     }
     let indices: Vec<_> =
-        setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index)).collect();
+        setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index())).collect();
     let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
     let Suite { plan, layers, sockets, .. } = assemble(&indices, wake, setup.seed);
     let wiring = plan.wire(&[])?;
@@ -155,7 +158,7 @@ fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), Gat
 }
 
 fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
-    let mac = info.mac.unwrap_or(MacAddress::ZERO);
+    let mac = link.mac.or(info.mac).unwrap_or(MacAddress::ZERO);
     let device_mtu = u32::try_from(info.mtu).unwrap_or(u32::MAX);
     let configured = |&(ip, prefix_len): &(IpAddr, u8)| Address {
         ip,
@@ -173,13 +176,13 @@ fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         addresses.push(Address { ip, prefix_len: 64, state: AddressState::Preferred });
     }
     Interface {
-        link: link.device.index,
+        link: link.device.index(),
         name: link.name.clone(),
         mac,
         mtu: link.mtu.map_or(device_mtu, |mtu| mtu.min(device_mtu)),
         addresses,
         up: true,
-        promiscuous: link.device.promiscuous,
+        promiscuous: link.device.promiscuous(),
         forwarding: link.forwarding,
         advertise: link.advertise.clone(),
         autoconfigure: link.autoconfigure,

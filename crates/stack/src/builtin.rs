@@ -57,7 +57,7 @@ pub struct Match {
     pub destination: Option<(IpAddr, u8)>,
     /// The protocol, behind the fixed IP header.
     pub protocol: Option<IpProtocol>,
-    /// The source or the destination port, of TCP or UDP.
+    /// The destination port, of TCP or UDP.
     pub port: Option<u16>,
 }
 
@@ -69,11 +69,10 @@ impl Match {
         }
         let octets = packet.network_octets().get(link_header..).unwrap_or_default();
         let Some((ends, protocol, payload)) = read(octets) else { return false };
-        let ports = ports(protocol, payload);
         self.source.is_none_or(|subnet| is_in(ends.from, subnet))
             && self.destination.is_none_or(|subnet| is_in(ends.to, subnet))
             && self.protocol.is_none_or(|wanted| wanted == protocol)
-            && self.port.is_none_or(|port| ports.is_some_and(|ports| ports.contains(&port)))
+            && self.port.is_none_or(|port| destination_port(protocol, payload) == Some(port))
     }
 }
 
@@ -98,12 +97,12 @@ fn read(octets: &[u8]) -> Option<(Ends, IpProtocol, &[u8])> {
     }
 }
 
-fn ports(protocol: IpProtocol, payload: &[u8]) -> Option<[u16; 2]> {
+fn destination_port(protocol: IpProtocol, payload: &[u8]) -> Option<u16> {
     if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
         return None;
     }
-    let &[a, b, c, d] = payload.first_chunk()?;
-    Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+    let &[_, _, high, low] = payload.first_chunk()?;
+    Some(u16::from_be_bytes([high, low]))
 }
 
 fn is_in(ip: IpAddr, (subnet, bits): (IpAddr, u8)) -> bool {
@@ -167,6 +166,11 @@ impl Mirror {
     /// Frames that were not copied because no chunk was free, or too many came at once.
     pub fn missed(&self) -> u64 {
         self.missed.get()
+    }
+
+    /// The counter behind [`Self::missed`], to be read while the mirror runs.
+    pub fn missed_counter(&self) -> Counter {
+        self.missed.clone()
     }
 }
 
@@ -270,7 +274,7 @@ mod tests {
             (Match { protocol: Some(IpProtocol::UDP), ..any }, true, true),
             (Match { protocol: Some(IpProtocol::TCP), ..any }, false, false),
             (Match { port: Some(53), ..any }, true, true),
-            (Match { port: Some(5300), ..any }, true, true),
+            (Match { port: Some(5300), ..any }, false, false),
             (Match { port: Some(54), ..any }, false, false),
             (Match { port: Some(53), source: subnet("10.0.0.0", 8), ..any }, false, false),
         ];

@@ -1,0 +1,368 @@
+//! The control socket: a running gateway answers questions and takes handlers.
+//!
+//! A Unix socket that only its owner can open. A client sends one JSON object a line and gets one
+//! JSON object a line back: `{"ok": …}` or `{"error": "…"}`.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways |
+//! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
+//! | `{"do":"detach","id":1}` | `{"id":1}` |
+
+use crate::{Configured, Status, UdpGatewayCounters};
+use gatewright_config::{self as config, Attach, Located};
+use gatewright_diagnostic::Span;
+use gatewright_stack::AttachmentId;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// What a client may ask.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What the gateway is and has counted.
+    Status,
+    /// Attach a handler.
+    Attach(Box<AttachRequest>),
+    /// Detach a handler.
+    Detach {
+        /// Its id.
+        id: u32,
+    },
+}
+
+/// A handler to be attached, as the command line has it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttachRequest {
+    /// `count`, `capture`, `drop`, `mirror` or `rate-limit`.
+    pub handler: String,
+    /// The position: `ether:ipv4`.
+    pub at: String,
+    /// `receive` or `transmit`.
+    pub side: Option<String>,
+    /// `before`, `instead`, `after` or `tap`.
+    pub place: Option<String>,
+    /// Only packets of this link.
+    pub link: Option<String>,
+    /// `drop`: network of the sender.
+    pub source: Option<String>,
+    /// `drop`: network of the receiver.
+    pub destination: Option<String>,
+    /// `drop`: IP protocol number.
+    pub protocol: Option<u8>,
+    /// `drop`: destination port.
+    pub port: Option<u16>,
+    /// `rate-limit`: packets a second.
+    pub rate: Option<u32>,
+    /// `rate-limit`: packets at once.
+    pub burst: Option<u32>,
+    /// `mirror`: the other link.
+    pub to: Option<String>,
+    /// `capture`: the file.
+    pub file: Option<String>,
+}
+
+/// What `status` answers.
+#[derive(Clone, Debug, Serialize)]
+pub struct StatusAnswer {
+    /// The gateway.
+    #[serde(flatten)]
+    pub gateway: Status,
+    /// The handlers that come with the house.
+    pub attached: Vec<AttachedAnswer>,
+    /// The UDP gateways.
+    pub udp_gateways: Vec<UdpGatewayAnswer>,
+}
+
+/// A handler that comes with the house.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttachedAnswer {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub handler: &'static str,
+    /// Where it stands.
+    pub at: String,
+    /// Packets counted, if it counts.
+    pub packets: Option<u64>,
+    /// Octets counted, if it counts.
+    pub octets: Option<u64>,
+    /// Packets that it could not write or copy in time, if it can miss any.
+    pub missed: Option<u64>,
+}
+
+/// A UDP gateway's counters.
+#[derive(Clone, Debug, Serialize)]
+pub struct UdpGatewayAnswer {
+    /// Its name.
+    pub name: String,
+    /// Datagrams read from clients.
+    pub received: u64,
+    /// Datagrams sent to the server.
+    pub sent: u64,
+    /// Datagrams carried back.
+    pub returned: u64,
+    /// Datagrams that were lost here, for whatever reason.
+    pub lost: u64,
+}
+
+/// Clients at once at the most.
+const CLIENTS_MAX: usize = 16;
+
+/// Octets of a request at the most.
+const REQUEST_MAX: u64 = 64 * 1024;
+
+/// How often a waiting server looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a client may be silent in the middle of a request or an answer.
+const CLIENT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Answers on a control socket until it is dropped; then the socket is removed.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on the Unix socket `path`. One that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if another gateway answers there; else what the system says.
+    pub fn start(gateway: Arc<Mutex<Configured>>, path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))?;
+        listener.set_nonblocking(true)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("api".to_owned())
+            .spawn(move || listen(&listener, &gateway, &ended))?;
+        Ok(Self { path: path.to_owned(), stop, thread: Some(thread) })
+    }
+}
+
+/// Read and write for the owner, nothing for anybody else.
+const OWNER_ONLY: u32 = 0o600;
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+        // Somebody may have removed it already.
+        let _gone = fs::remove_file(&self.path);
+    }
+}
+
+fn listen(listener: &UnixListener, gateway: &Arc<Mutex<Configured>>, stop: &AtomicBool) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    while !stop.load(Ordering::Acquire) {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        };
+        if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+            clients.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let (gateway, counted) = (Arc::clone(gateway), Arc::clone(&clients));
+        let started = std::thread::Builder::new().name("client".to_owned()).spawn(move || {
+            // A client that goes away in the middle has its own reasons.
+            let _gone = serve(&stream, &gateway);
+            counted.fetch_sub(1, Ordering::AcqRel);
+        });
+        if started.is_err() {
+            clients.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// One client, until it closes or is silent for too long.
+fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(CLIENT_WITHIN))?;
+    stream.set_write_timeout(Some(CLIENT_WITHIN))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => answer(request, gateway),
+            Err(error) => Err(error.to_string()),
+        };
+        let answer = match answer {
+            Ok(value) => serde_json::json!({ "ok": value }),
+            Err(error) => serde_json::json!({ "error": error }),
+        };
+        let mut out = stream;
+        writeln!(out, "{answer}")?;
+    }
+}
+
+fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::Value, String> {
+    let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+    let value = match request {
+        Request::Status => serde_json::to_value(status(&gateway)?),
+        Request::Attach(request) => {
+            let attach = attach_of(&request, &gateway)?;
+            let id = gateway.attach(&attach).map_err(|error| error.to_string())?;
+            serde_json::to_value(serde_json::json!({ "id": id.0 }))
+        }
+        Request::Detach { id } => {
+            if !gateway.detach(AttachmentId(id)).map_err(|error| error.to_string())? {
+                return Err(format!("there is no handler {id}"));
+            }
+            serde_json::to_value(serde_json::json!({ "id": id }))
+        }
+    };
+    value.map_err(|error| error.to_string())
+}
+
+fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
+    let attached = gateway.attached().iter().map(|attached| AttachedAnswer {
+        id: attached.id.0,
+        handler: attached.name,
+        at: attached.attachment.to_string(),
+        packets: attached.count.as_ref().map(gatewright_stack::builtin::Count::packets),
+        octets: attached.count.as_ref().map(gatewright_stack::builtin::Count::octets),
+        missed: attached.missed.as_ref().map(gatewright_stack::Counter::get),
+    });
+    let relays = gateway.udp_gateways().iter();
+    let udp_gateways = relays.map(|(name, relay)| relay_answer(name, relay.counters()));
+    Ok(StatusAnswer {
+        gateway: gateway.gateway().status().map_err(|error| error.to_string())?,
+        attached: attached.collect(),
+        udp_gateways: udp_gateways.collect(),
+    })
+}
+
+fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
+    let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    UdpGatewayAnswer {
+        name: name.to_owned(),
+        received: of(&counters.received),
+        sent: of(&counters.sent),
+        returned: of(&counters.returned),
+        lost: of(&counters.cut_short) + of(&counters.not_sent) + of(&counters.too_many_clients),
+    }
+}
+
+/// The handler that a request describes.
+fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
+    let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
+    let link = |name: &str| match gateway.link(name) {
+        Some(_) => Ok(plain(name)),
+        None => Err(format!("there is no link {name}: {}", gateway.link_names().join(", "))),
+    };
+    let prefix = |text: &Option<String>| match text {
+        None => Ok(None),
+        Some(text) => {
+            config::Prefix::parse(text).map(Some).ok_or(format!("{text} is no ADDRESS/LENGTH"))
+        }
+    };
+    let needed = |value: Option<u32>, name: &str| value.ok_or(format!("{name} is missing"));
+    let handler = match request.handler.as_str() {
+        "count" => config::Handler::Count,
+        "capture" => {
+            let file = request.file.as_deref().ok_or("the file is missing")?;
+            config::Handler::Capture { file: plain(file) }
+        }
+        "drop" => config::Handler::Drop {
+            matching: config::Match {
+                source: prefix(&request.source)?,
+                destination: prefix(&request.destination)?,
+                protocol: request.protocol,
+                port: request.port,
+            },
+        },
+        "mirror" => {
+            let to = request.to.as_deref().ok_or("the link to mirror to is missing")?;
+            config::Handler::Mirror { to: link(to)? }
+        }
+        "rate-limit" => {
+            let rate = needed(request.rate, "the rate")?;
+            config::Handler::RateLimit { rate, burst: request.burst.unwrap_or(rate.max(1)) }
+        }
+        other => {
+            let known = "count, capture, drop, mirror, rate-limit";
+            return Err(format!("there is no handler {other}: {known}"));
+        }
+    };
+    let looks = matches!(
+        handler,
+        config::Handler::Count | config::Handler::Capture { .. } | config::Handler::Mirror { .. }
+    );
+    let at = config::At::parse(&request.at).ok_or_else(|| {
+        format!(
+            "{} is no position: write frame, ether:ipv4, ip:udp, udp:5683 or the like",
+            request.at
+        )
+    })?;
+    let side = match request.side.as_deref() {
+        None | Some("receive") => config::Side::Receive,
+        Some("transmit") => config::Side::Transmit,
+        Some(other) => return Err(format!("{other} is neither receive nor transmit")),
+    };
+    let place = match request.place.as_deref() {
+        None if looks => config::Place::Tap,
+        None | Some("before") => config::Place::Before,
+        Some("tap") => config::Place::Tap,
+        Some("after") => config::Place::After,
+        Some("instead") => config::Place::Instead,
+        Some(other) => return Err(format!("{other} is no place: before, instead, after, tap")),
+    };
+    let link = request.link.as_deref().map(link).transpose()?;
+    Ok(Attach { handler, at: Located { value: at, span: Span::default() }, side, place, link })
+}
+
+/// Asks the gateway behind the control socket `path`.
+///
+/// # Errors
+///
+/// The system's error if nobody answers there; `InvalidData` with the gateway's own words if it
+/// refuses.
+pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(CLIENT_WITHIN))?;
+    writeln!(stream, "{}", serde_json::to_string(request)?)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    let mut answer: serde_json::Value = serde_json::from_str(&line)?;
+    if let Some(value) = answer.get_mut("ok") {
+        return Ok(value.take());
+    }
+    let error = answer.get("error").and_then(serde_json::Value::as_str);
+    Err(io::Error::new(io::ErrorKind::InvalidData, error.unwrap_or("no answer").to_owned()))
+}

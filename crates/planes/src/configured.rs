@@ -1,0 +1,376 @@
+//! A gateway as its description says: links, routes, handlers, UDP gateways.
+
+use crate::{
+    gateway::{Gateway, GatewayError},
+    recorder::Recorder,
+    setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
+    udp_gateway::{Series, UdpGateway, UdpGatewaySetup},
+};
+use gatewright_config::{self as config, Config};
+use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{
+    At, Attachment, AttachmentId, Counter, Form, Handler, Place, Route, Side,
+    builtin::{Capture, Count, DropMatching, Match, Mirror, RateLimit},
+};
+use gatewright_tables::Prefix;
+use gatewright_wire::{EtherType, IpProtocol};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+/// Why a description cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A part of the description is not in this version.
+    #[error("{0} is not in this version")]
+    NotInThisVersion(String),
+    /// The gateway cannot be opened.
+    #[error(transparent)]
+    Gateway(Box<GatewayError>),
+    /// A handler cannot be attached.
+    #[error("handler {name}: {source}")]
+    Attach {
+        /// The handler.
+        name: String,
+        /// Why.
+        source: Box<GatewayError>,
+    },
+    /// A UDP gateway cannot be started.
+    #[error("udp_gateway.{name}: {source}")]
+    UdpGateway {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {file}: {source}")]
+    File {
+        /// Its name.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl From<GatewayError> for RunError {
+    fn from(source: GatewayError) -> Self {
+        Self::Gateway(Box::new(source))
+    }
+}
+
+impl RunError {
+    /// The exit code of a program that ends for this (`sysexits.h`).
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Gateway(source) | Self::Attach { source, .. } => source.exit_code(),
+            Self::NotInThisVersion(_) => 78,
+            Self::UdpGateway { .. } | Self::File { .. } => 69,
+        }
+    }
+}
+
+/// A handler that comes with the house, as it runs.
+#[derive(Debug)]
+pub struct Attached {
+    /// Its id, by which it is detached.
+    pub id: AttachmentId,
+    /// Its name: `count`, `drop` and so on.
+    pub name: &'static str,
+    /// Where it stands.
+    pub attachment: Attachment,
+    /// What it has counted, if it counts.
+    pub count: Option<Count>,
+    /// What it could not write or copy in time, if it can miss something.
+    pub missed: Option<Counter>,
+}
+
+/// A described gateway that runs.
+#[derive(Debug)]
+pub struct Configured {
+    /// Ended before the gateway whose sockets they use.
+    udp_gateways: Vec<(String, UdpGateway)>,
+    attached: Vec<Attached>,
+    recorders: Vec<(AttachmentId, Recorder)>,
+    names: Vec<String>,
+    gateway: Gateway,
+}
+
+/// Octets of a merged datagram's payload where the path takes an Ethernet frame: 1500 less the IP
+/// and UDP headers.
+const fn payload_of(mtu: usize, server: SocketAddr) -> usize {
+    let headers = match server {
+        SocketAddr::V4(_) => 20 + 8,
+        SocketAddr::V6(_) => 40 + 8,
+    };
+    mtu.saturating_sub(headers)
+}
+
+impl Configured {
+    /// Opens the gateway that `config` describes; `seed` begins all its randomness.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] names the part that failed; then nothing runs.
+    pub fn open(config: &Config, seed: u64) -> Result<Self, RunError> {
+        refuse_what_is_not_there(config)?;
+        let names: Vec<String> = config.links.iter().map(|link| link.name.value.clone()).collect();
+        let gateway = Gateway::open(&setup(config, &names, seed)?)?;
+        let mut configured = Self {
+            udp_gateways: Vec::new(),
+            attached: Vec::new(),
+            recorders: Vec::new(),
+            names,
+            gateway,
+        };
+        for attach in &config.attachments {
+            configured.attach(attach)?;
+        }
+        for relay in &config.udp_gateways {
+            configured.relay(relay)?;
+        }
+        Ok(configured)
+    }
+
+    /// The gateway.
+    pub const fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// The names of its links, in the order of their indices.
+    pub fn link_names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The handlers that came from the description or were attached since.
+    pub fn attached(&self) -> &[Attached] {
+        &self.attached
+    }
+
+    /// The UDP gateways by name.
+    pub fn udp_gateways(&self) -> &[(String, UdpGateway)] {
+        &self.udp_gateways
+    }
+
+    /// Attaches a handler that comes with the house, without losing a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] if nothing passes where it was to stand, or its file cannot be written.
+    pub fn attach(&mut self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
+        let at = position(attach.at.value);
+        let attachment = Attachment {
+            at,
+            side: match attach.side {
+                config::Side::Receive => Side::Receive,
+                config::Side::Transmit => Side::Transmit,
+            },
+            place: match attach.place {
+                config::Place::Before => Place::Before,
+                config::Place::Instead => Place::Instead,
+                config::Place::After => Place::After,
+                config::Place::Tap => Place::Tap,
+            },
+            link: attach.link.as_ref().and_then(|name| self.link(&name.value)),
+        };
+        let mut count = None;
+        let mut missing = None;
+        let mut recorder = None;
+        let (name, handler): (_, Box<dyn Handler>) = match &attach.handler {
+            config::Handler::Count => ("count", Box::new(count.insert(Count::default()).clone())),
+            config::Handler::Drop { matching } => ("drop", Box::new(drop_matching(*matching, at))),
+            config::Handler::RateLimit { rate, burst } => {
+                ("rate-limit", Box::new(RateLimit::new(*rate, *burst)))
+            }
+            config::Handler::Mirror { to } => {
+                let link = self.link(&to.value).unwrap_or(LinkIndex::NONE);
+                let mirror = Mirror::new(link);
+                missing = Some(mirror.missed_counter());
+                ("mirror", Box::new(mirror))
+            }
+            config::Handler::Capture { file } => {
+                let (capture, captured, missed) = Capture::new();
+                let framing = if at == At::Frame { Framing::Ethernet } else { Framing::Ip };
+                missing = Some(missed);
+                let made = Recorder::start(&file.value, framing, &self.names, captured);
+                let made =
+                    made.map_err(|source| RunError::File { file: file.value.clone(), source })?;
+                recorder = Some(made);
+                ("capture", Box::new(capture))
+            }
+            _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
+        };
+        let attach_error =
+            |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
+        let id = self.gateway.attach(attachment, handler).map_err(attach_error)?;
+        self.recorders.extend(recorder.map(|recorder| (id, recorder)));
+        self.attached.push(Attached { id, name, attachment, count, missed: missing });
+        Ok(id)
+    }
+
+    /// Detaches a handler; whether there was one of this id.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] if the worker has ended.
+    pub fn detach(&mut self, id: AttachmentId) -> Result<bool, RunError> {
+        let found = self.gateway.detach(id)?.is_some();
+        self.attached.retain(|attached| attached.id != id);
+        // The handler is gone, so its recorder writes what waits and ends.
+        self.recorders.retain(|(other, _)| *other != id);
+        Ok(found)
+    }
+
+    /// The link of a name.
+    pub fn link(&self, name: &str) -> Option<LinkIndex> {
+        let index = self.names.iter().position(|known| known == name)?;
+        u16::try_from(index).ok().map(LinkIndex)
+    }
+
+    fn relay(&mut self, relay: &config::UdpGateway) -> Result<(), RunError> {
+        let server = relay.forward.value;
+        let any: IpAddr = if server.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let ip = relay.address.as_ref().map_or(any, |address| address.value);
+        let limit = match relay.merge {
+            config::Merge::Off => None,
+            config::Merge::Octets(octets) => Some(usize::from(octets)),
+            config::Merge::PathMtu => Some(payload_of(ETHERNET_MTU, server)),
+        };
+        let series = match (relay.series, limit) {
+            (config::Series::Split, _) => Series::Split,
+            (_, None) => Series::Plain,
+            (config::Series::Plain, Some(limit)) => Series::Merge(Form::Plain, limit),
+            (config::Series::Merge, Some(limit)) => Series::Merge(Form::Prefixed, limit),
+        };
+        let listen = SocketAddr::new(ip, relay.port.value);
+        let started =
+            UdpGateway::start(self.gateway.sockets(), UdpGatewaySetup { listen, server, series });
+        let name = relay.name.value.clone();
+        match started {
+            Ok(started) => self.udp_gateways.push((name, started)),
+            Err(source) => return Err(RunError::UdpGateway { name, source }),
+        }
+        Ok(())
+    }
+}
+
+/// Octets of a packet over Ethernet (RFC 894).
+const ETHERNET_MTU: usize = 1500;
+
+/// Octets of the link-layer header before the IP header of a whole frame.
+const ETHERNET_LEN: usize = 14;
+
+fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
+    let refuse = |what: String| Err(RunError::NotInThisVersion(what));
+    if let Some(link) = config.links.iter().find(|link| !link.exclusive) {
+        return refuse(format!("link.{}: a link shared with the kernel", link.name.value));
+    }
+    if !config.programs.is_empty() {
+        return refuse("[[program]] under `run`".to_owned());
+    }
+    if config.devices.is_some() {
+        return refuse("[devices] under `run`".to_owned());
+    }
+    if config.cse.is_some() {
+        return refuse("[cse] under `run`".to_owned());
+    }
+    if config.control.metrics.is_some() {
+        return refuse("control.metrics".to_owned());
+    }
+    Ok(())
+}
+
+fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
+    let mut setup = Setup::new(seed);
+    if let Some(spin) = config.links.iter().map(|link| link.spin).max() {
+        setup.spin = spin;
+    }
+    for (index, link) in (0..).map(LinkIndex).zip(&config.links) {
+        setup.links.push(link_setup(index, link)?);
+    }
+    for route in &config.routes {
+        let link = route.link.as_ref().and_then(|name| names.iter().position(|n| *n == name.value));
+        let link = link.and_then(|index| u16::try_from(index).ok()).map(LinkIndex);
+        let Some(link) = link else {
+            return Err(RunError::NotInThisVersion("a route that names no link".to_owned()));
+        };
+        let via = route.via.as_ref().map(|via| via.value);
+        let to = route.to.value;
+        let kind = via.map_or(Route::Connected(link), |gateway| Route::Via { link, gateway });
+        let to = match to.address() {
+            IpAddr::V4(ip) => Prefix::new(ip, to.length()).map(RouteTo::V4),
+            IpAddr::V6(ip) => Prefix::new(ip, to.length()).map(RouteTo::V6),
+        };
+        // `check` has refused prefixes that are too long.
+        setup.routes.extend(to.map(|to| StaticRoute { to, route: kind }));
+    }
+    Ok(setup)
+}
+
+fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunError> {
+    let mtu = link.mtu;
+    let tap = |name: &str, framing| {
+        let mtu = mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU);
+        DeviceSetup::Tap(TapConfig { index, interface: name.to_owned(), framing, mtu, up: true })
+    };
+    let device = match &link.device {
+        config::Device::Interface { name, mode } => {
+            let mut device = LinkConfig::new(index, &name.value);
+            device.promiscuous = link.promiscuous;
+            device.backend = match mode {
+                config::Mode::Auto => Backend::Auto,
+                config::Mode::Xdp => Backend::Xdp,
+                config::Mode::XdpGeneric => Backend::XdpGeneric,
+                config::Mode::Packet => Backend::PacketSocket,
+            };
+            DeviceSetup::Interface(device)
+        }
+        config::Device::Tap { name } => tap(&name.value, Framing::Ethernet),
+        _ => {
+            let what = format!("link.{}: this kind of device under `run`", link.name.value);
+            return Err(RunError::NotInThisVersion(what));
+        }
+    };
+    let mut setup = LinkSetup::new(&link.name.value, device);
+    setup.mtu = mtu;
+    setup.mac = link.mac.map(gatewright_wire::MacAddress);
+    let pair = |address: &config::Located<config::Prefix>| {
+        (address.value.address(), address.value.length())
+    };
+    setup.addresses = link.addresses.iter().map(pair).collect();
+    Ok(setup)
+}
+
+fn position(at: config::At) -> At {
+    match at {
+        config::At::EtherType(value) => At::EtherType(EtherType(value)),
+        config::At::IpProtocol(value) => At::IpProtocol(IpProtocol(value)),
+        config::At::UdpPort(port) => At::UdpPort(port),
+        config::At::TcpPort(port) => At::TcpPort(port),
+        config::At::Label(label) => At::Label(label),
+        config::At::Dispatch(octet) => At::Dispatch(octet),
+        _ => At::Frame,
+    }
+}
+
+fn drop_matching(matching: config::Match, at: At) -> DropMatching {
+    let subnet = |prefix: config::Prefix| (prefix.address(), prefix.length());
+    let which = Match {
+        source: matching.source.map(subnet),
+        destination: matching.destination.map(subnet),
+        protocol: matching.protocol.map(IpProtocol),
+        port: matching.port,
+    };
+    DropMatching { which, link_header: if at == At::Frame { ETHERNET_LEN } else { 0 } }
+}
+
+/// How long a recorder may take to write what waits when its handler is gone.
+pub(crate) const RECORDER_ENDS_WITHIN: Duration = Duration::from_secs(2);

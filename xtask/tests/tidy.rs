@@ -241,9 +241,11 @@ fn every_snapshot_has_its_test() {
 fn every_program_of_the_tests_is_set_up() {
     let packages = packages::parse(packages::LIST).expect("the list must be readable");
     assert_tidy(&code::test_programs(repository(), &packages));
-    let test = ["sh", "ghost"].map(|name| format!("needs.program({name:?})")).join("");
-    let findings = code::test_programs(&[File::new("crates/ant/tests/t.rs", test)], &packages);
-    assert_finds(&findings, &["t.rs:1: `ghost`"]);
+    let asks = ["sh", "ghost"].map(|name| format!("needs.program({name:?})")).join("");
+    let starts = format!("Command::new({:?})", "spirit");
+    let test = File::new("crates/ant/tests/t.rs", format!("{asks}\n{starts}\n"));
+    let parts = ["t.rs:1: `ghost`", "t.rs:2: `spirit`"];
+    assert_finds(&code::test_programs(&[test], &packages), &parts);
 }
 
 #[test]

@@ -140,18 +140,23 @@ fn is_named(files: &[File], source: &File, snapshot: &File) -> bool {
     source.text.contains(name) || files.iter().any(is_input)
 }
 
-/// Every program that a test asks for by name is on set-up's list.
+/// Every program that a test or benchmark starts by name is on set-up's list.
 pub fn test_programs(files: &[File], packages: &[Package<'_>]) -> Vec<String> {
-    let is_test = |file: &&File| file.extension() == "rs" && file.path.contains("/tests/");
+    const STARTS: [&str; 3] = [".program(\"", "Command::new(\"", ".command(\""];
+    let is_test = |file: &&File| {
+        let tests = file.path.contains("/tests/") || file.path.starts_with("bench/");
+        file.extension() == "rs" && tests
+    };
     let mut findings = Vec::new();
     for file in files.iter().filter(is_test) {
         for (number, line) in file.lines() {
-            let parts = line.split(".program(\"").skip(1);
-            for program in parts.filter_map(|part| part.split('"').next()) {
-                if !packages::provides(packages, program) {
-                    let path = &file.path;
-                    findings.push(format!("{path}:{number}: `{program}` is not set up"));
-                }
+            let parts = STARTS.iter().flat_map(|start| line.split(start).skip(1));
+            let programs = parts.filter_map(|part| part.split('"').next());
+            // `no-such-program` is asked for because it is not there.
+            let meant = programs.filter(|program| !program.starts_with("no-such-"));
+            for program in meant.filter(|program| !packages::provides(packages, program)) {
+                let path = &file.path;
+                findings.push(format!("{path}:{number}: `{program}` is not set up"));
             }
         }
     }

@@ -87,6 +87,7 @@ impl Cse {
             Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
             Kind::RemoteCse => self.prepare_remote_cse(draft, from),
             Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
+            Kind::Group => self.prepare_group(&mut draft.attributes, from),
             Kind::Container | Kind::Subscription => Ok(()),
             kind => Err(Refusal::new(
                 Status::NotImplemented,

@@ -6,6 +6,7 @@ mod create;
 mod delete;
 mod discover;
 mod forward;
+mod group;
 mod instance;
 mod ledger;
 mod notify;
@@ -26,6 +27,7 @@ use crate::tree::{Record, Slot, Tree};
 use calls::Calls;
 pub use calls::{Call, Unreachable};
 use core::time::Duration;
+use group::Fans;
 use ledger::Ledger;
 use notify::{Event, Verifications};
 use outbox::Outbox;
@@ -183,6 +185,11 @@ pub struct Cse {
     calls: Calls,
     outbox: Outbox,
     verifications: Verifications,
+    fans: Fans,
+    /// Groups within groups that the request under way has gone down.
+    fan_depth: usize,
+    /// Members that this step has asked.
+    fanned: usize,
     registration: Registration,
     counters: Counters,
     now: Timestamp,
@@ -203,6 +210,8 @@ struct Asker {
 enum Whom {
     /// To the outside.
     Outside(Token, Option<repeats::Key>),
+    /// To the fan-out of this number, of which it is a part.
+    Member(u64, usize),
 }
 
 /// The good end of a request.
@@ -255,6 +264,9 @@ impl Cse {
             calls: Calls::default(),
             outbox: Outbox::default(),
             verifications: Verifications::new(),
+            fans: Fans::new(),
+            fan_depth: 0,
+            fanned: 0,
             registration: Registration::new(now),
             counters: Counters::default(),
             config,
@@ -279,6 +291,7 @@ impl Cse {
     /// Takes one step for what happened at `now`, counted from 1970.
     pub fn handle(&mut self, now: Duration, input: Input) {
         self.now = Timestamp::new(now).max(self.now);
+        self.fanned = 0;
         match input {
             Input::Request { token, request } => self.take_request(token, &request),
             Input::Post { token, letter } => self.take_letter(token, letter),
@@ -379,6 +392,9 @@ impl Cse {
             Address::Elsewhere => return Err(not_found("no such service provider")),
         };
         let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
+        if let Target::FanOut(group, rest) = target {
+            return self.fan_out(asker, request, &from, (group, rest));
+        }
         match request.operation {
             Operation::Create => self.create(asker, request, &from, target),
             Operation::Retrieve => self.retrieve(request, &from, target).map(Some),
@@ -430,7 +446,13 @@ impl Cse {
     }
 
     fn deliver(&mut self, asker: &Asker, response: Response) {
-        let Whom::Outside(token, key) = asker.whom;
+        let (token, key) = match asker.whom {
+            Whom::Outside(token, key) => (token, key),
+            Whom::Member(fan, at) => {
+                self.member_answered(fan, at, response);
+                return;
+            }
+        };
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
             self.ledger.respond(repeated, response.clone());

@@ -32,7 +32,7 @@ impl Cse {
             None | Some(0 | 1 | 9) => {}
             Some(other) => return Err(no_such_result(other)),
         }
-        let (tag, given) = content_of(request, kind)?;
+        let (tag, mut given) = content_of(request, kind)?;
         if tag != self.resource(slot)?.tag {
             return Err(Refusal::bad("the content has another name than the resource"));
         }
@@ -44,6 +44,9 @@ impl Cse {
         schema::check_update(kind, &given, &self.config.limits)?;
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
+        }
+        if kind == Kind::Group {
+            self.recheck_group(slot, &mut given, from)?;
         }
         if kind == Kind::Subscription
             && self.update_subscription(asker, request, from, slot, &given)?
@@ -84,6 +87,27 @@ impl Cse {
             return Err(Refusal::bad("acpi is updated alone"));
         }
         if self.may_change_policies(from, self.resource(slot)?) { Ok(()) } else { Err(denied()) }
+    }
+
+    /// New members, or a new most, are checked as at creation.
+    fn recheck_group(
+        &self,
+        slot: Slot,
+        given: &mut Map<String, Value>,
+        from: &str,
+    ) -> Result<(), Refusal> {
+        if !given.contains_key("mid") && !given.contains_key("mnm") {
+            return Ok(());
+        }
+        let mut whole = self.resource(slot)?.attributes.clone();
+        whole.extend(given.clone());
+        self.prepare_group(&mut whole, from)?;
+        for name in ["mid", "cnm", "mt", "mtv"] {
+            if let Some(value) = whole.remove(name) {
+                given.insert(name.to_owned(), value);
+            }
+        }
+        Ok(())
     }
 
     fn update_response(

@@ -10,6 +10,7 @@
 mod access;
 mod bench;
 mod commit;
+mod group;
 mod notify;
 mod results;
 mod statuses;

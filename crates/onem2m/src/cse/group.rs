@@ -1,0 +1,223 @@
+//! Groups (TS-0001 §9.6.13, §10.2.7): their members, and requests to all of them at once.
+
+use super::access::Right;
+use super::{Asker, Cse, Done, Refusal, Whom, denied, not_allowed};
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request, Response};
+use crate::resource::push_json_text;
+use crate::status::Status;
+use crate::tree::Slot;
+use core::fmt::Write;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Levels of groups within groups that one request goes down.
+const NESTED_MAX: usize = 4;
+/// m2m:consistencyStrategy: leave out a member of another type (the default).
+const LEAVE_OUT: u64 = 1;
+/// m2m:consistencyStrategy: refuse the group.
+const REFUSE: u64 = 2;
+/// m2m:resourceType of a group whose members are of any type.
+const MIXED: u64 = 0;
+
+/// A request to all members that is not answered yet.
+#[derive(Debug)]
+pub(super) struct Fan {
+    asker: Asker,
+    members: Vec<(String, Option<Response>)>,
+    missing: usize,
+}
+
+/// Fan-outs under way.
+pub(super) type Fans = BTreeMap<u64, Fan>;
+
+impl Cse {
+    /// Checks a group's members and takes note of what was found.
+    pub(super) fn prepare_group(
+        &self,
+        attributes: &mut Map<String, Value>,
+        from: &str,
+    ) -> Result<(), Refusal> {
+        let kind = attributes.get("mt").and_then(Value::as_u64).unwrap_or(MIXED);
+        let strategy = attributes.get("csy").and_then(Value::as_u64).unwrap_or(LEAVE_OUT);
+        let most = attributes.get("mnm").and_then(Value::as_u64).unwrap_or(0);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let mut members: Vec<String> = Vec::new();
+        let given = attributes.get("mid").and_then(Value::as_array).into_iter().flatten();
+        for member in given.filter_map(Value::as_str) {
+            if !members.iter().any(|known| known == member) {
+                members.push(member.to_owned());
+            }
+        }
+        if members.len() > most.min(self.config.limits.group_members) {
+            return Err(Refusal::new(
+                Status::MaxNumberOfMemberExceeded,
+                format!("{} members are more than mnm or this CSE allows", members.len()),
+            ));
+        }
+        let (mut all_known, mut mixed) = (true, kind == MIXED);
+        let mut kept = Vec::new();
+        for member in members {
+            let found = self.member_kind(&member, from)?;
+            all_known &= found.is_some();
+            let fits = kind == MIXED || found.is_none_or(|found| u64::from(found.number()) == kind);
+            match (fits, strategy) {
+                (true, _) => kept.push(member),
+                (false, LEAVE_OUT) => {}
+                (false, REFUSE) => {
+                    return Err(Refusal::new(
+                        Status::GroupMemberTypeInconsistent,
+                        "a member is of another type",
+                    ));
+                }
+                (false, _) => {
+                    mixed = true;
+                    kept.push(member);
+                }
+            }
+        }
+        attributes.insert("cnm".into(), json!(kept.len()));
+        attributes.insert("mid".into(), json!(kept));
+        attributes.insert("mt".into(), json!(if mixed { MIXED } else { kind }));
+        attributes.insert("mtv".into(), json!(all_known));
+        Ok(())
+    }
+
+    /// The type of a member, if it is on this CSE; one elsewhere shows itself when it is asked.
+    fn member_kind(&self, member: &str, from: &str) -> Result<Option<Kind>, Refusal> {
+        use crate::address::Address;
+        let here = matches!(
+            Address::parse(member, &self.config.cse_id, &self.config.provider),
+            Address::Here(_)
+        );
+        if !here {
+            return Ok(None);
+        }
+        let slot = match self.resolve_local(member) {
+            Some(super::Target::Resource(slot)) => slot,
+            // The fan-out point of another group: its members show themselves.
+            Some(super::Target::FanOut(..)) => return Ok(None),
+            _ => return Err(super::not_found("a member does not exist")),
+        };
+        if !self.allows(from, Right::Retrieve, slot, None) {
+            return Err(Refusal::new(
+                Status::ReceiverHasNoPrivilege,
+                "a member may not be retrieved by the originator",
+            ));
+        }
+        Ok(Some(self.resource(slot)?.kind))
+    }
+
+    /// Sends a request to every member of a group; the answer holds all of theirs.
+    pub(super) fn fan_out(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        (group, rest): (Slot, &str),
+    ) -> Result<Option<Done>, Refusal> {
+        self.demand_fan_out(request.operation, from, group, request.kind)?;
+        let members: Vec<String> = self.resource(group)?.texts("mid").map(str::to_owned).collect();
+        self.fanned += members.len();
+        if self.fan_depth >= NESTED_MAX || self.fanned > self.config.limits.group_members {
+            return Err(Refusal::new(
+                Status::NotAcceptable,
+                "the request would reach more members than are asked at once",
+            ));
+        }
+        let number = self.ledger.next_seq();
+        let targets = members
+            .into_iter()
+            .map(|member| if rest.is_empty() { member } else { format!("{member}/{rest}") });
+        let members: Vec<(String, Option<Response>)> =
+            targets.map(|target| (target, None)).collect();
+        let each: Vec<String> = members.iter().map(|(target, _)| target.clone()).collect();
+        let fan = Fan { asker: asker.clone(), missing: members.len(), members };
+        self.fans.insert(number, fan);
+        if each.is_empty() {
+            return Ok(self.finish_fan(number).map(|(_, done)| done));
+        }
+        self.fan_depth += 1;
+        for (at, target) in each.into_iter().enumerate() {
+            let mut onward = request.clone();
+            onward.id = format!("{}-{at}", request.id);
+            onward.group_request.get_or_insert_with(|| request.id.clone());
+            onward.to = target;
+            let whom = Whom::Member(number, at);
+            let asker = Asker { whom, id: onward.id.as_str().into(), release: request.release };
+            self.serve(&asker, &onward);
+        }
+        self.fan_depth -= 1;
+        Ok(None)
+    }
+
+    /// The members' own policies (macp) decide over requests to them, or else the group's.
+    fn demand_fan_out(
+        &self,
+        operation: Operation,
+        from: &str,
+        group: Slot,
+        child: Option<Kind>,
+    ) -> Result<(), Refusal> {
+        let right = match operation {
+            Operation::Create => Right::Create,
+            Operation::Retrieve => Right::Retrieve,
+            Operation::Update => Right::Update,
+            Operation::Delete => Right::Delete,
+            Operation::Notify => {
+                return Err(not_allowed("notifications are not fanned out here"));
+            }
+        };
+        let resource = self.resource(group)?;
+        let mut policies = resource.texts("macp").peekable();
+        if policies.peek().is_none() {
+            return self.demand(from, right, group, child);
+        }
+        let almighty = self.config.admin.as_deref() == Some(from);
+        if almighty || self.any_policy_grants(policies, from, right, resource.kind, child) {
+            return Ok(());
+        }
+        Err(denied())
+    }
+
+    /// Takes a member's answer; the last one sets the group's answer free.
+    pub(super) fn member_answered(&mut self, number: u64, at: usize, response: Response) {
+        let Some(fan) = self.fans.get_mut(&number) else {
+            return;
+        };
+        if let Some((_, answer @ None)) = fan.members.get_mut(at) {
+            *answer = Some(response);
+            fan.missing -= 1;
+        }
+        if fan.missing == 0
+            && let Some((asker, done)) = self.finish_fan(number)
+        {
+            self.answer(&asker, Ok(done));
+        }
+    }
+
+    fn finish_fan(&mut self, number: u64) -> Option<(Asker, Done)> {
+        let fan = self.fans.remove(&number)?;
+        let mut text = String::from("{\"m2m:agr\":{\"m2m:rsp\":[");
+        for (at, (target, response)) in fan.members.iter().enumerate() {
+            let Some(response) = response else {
+                continue;
+            };
+            if at > 0 {
+                text.push(',');
+            }
+            // Contents are put in as they are: numbers stay digit for digit.
+            let _ = write!(text, "{{\"rsc\":{},\"rqi\":", response.status.number());
+            push_json_text(&mut text, &response.id);
+            text.push_str(",\"to\":");
+            push_json_text(&mut text, target);
+            let _ = write!(text, ",\"rvi\":\"{}\"", response.release.text());
+            if let Some(content) = &response.content {
+                let _ = write!(text, ",\"pc\":{content}");
+            }
+            text.push('}');
+        }
+        text.push_str("]}}");
+        Some((fan.asker, Done::with(Status::Ok, text)))
+    }
+}

@@ -6,6 +6,7 @@
 )]
 
 mod forward;
+mod gateway;
 mod route;
 mod tables;
 
@@ -16,8 +17,12 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 3] =
-    [("route", route::run), ("tables", tables::run), ("forward", forward::run)];
+const BENCHMARKS: [(&str, Run); 4] = [
+    ("route", route::run),
+    ("tables", tables::run),
+    ("forward", forward::run),
+    ("gateway", gateway::run),
+];
 
 fn main() -> ExitCode {
     let mut options = Options::default();

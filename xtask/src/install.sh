@@ -8,4 +8,4 @@ if [ ! -e "$policy" ] || grep -q gatewright-setup "$policy"; then
     printf '#!/bin/sh\n# gatewright-setup\nexit 101\n' >"$policy"
     chmod 755 "$policy"
 fi
-apt-get install -y --no-install-recommends "$@"
+apt-get install -q -y -o Dpkg::Use-Pty=0 --no-install-recommends "$@"

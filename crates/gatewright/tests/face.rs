@@ -211,8 +211,26 @@ fn header_writes_accessors_in_each_language() {
             (answer["lang"].as_str(), answer["headers"][0].as_str()),
             (Some(lang), Some("Udp"))
         );
-        assert_eq!(answer["text"].as_str(), Some(said.out.as_str()));
+        assert_eq!(answer["files"][0]["text"].as_str(), Some(said.out.as_str()));
     }
+}
+
+/// Two sections, of which one is asked for, and one file a class.
+#[test]
+fn header_reads_one_section_and_writes_files() {
+    let document = format!("A Memo\n\n1.  One\n\n{UDP}\n2.  Two\n\n{UDP}\n");
+    let folder = folder("header");
+    let written = |arguments: &[&str]| {
+        let base = ["header", "-", "--lang", "java", "--output", folder.to_str().unwrap()];
+        with_input(&[&base[..], arguments].concat(), &document)
+    };
+    let one = written(&["--section", "2"]);
+    assert_eq!((one.code, one.out.as_str()), (0, "Two.java\n"), "{}", one.err);
+    let both = written(&[]);
+    assert_eq!((both.code, both.out.as_str()), (0, "One.java\nTwo.java\n"), "{}", both.err);
+    let text = fs::read_to_string(folder.join("One.java")).unwrap();
+    assert!(text.contains("public final class One"), "{text}");
+    assert_eq!(written(&["--section", "7"]).code, 78);
 }
 
 #[test]
@@ -222,7 +240,10 @@ fn header_points_into_bad_art() {
     assert_eq!((said.code, said.out.as_str()), (78, ""));
     assert!(said.err.contains("error[GW00") && said.err.contains("--> -:8:"), "{}", said.err);
     let answer = with_input(&["header", "-", "--lang", "c", "--json"], &art).json();
-    assert!(answer["text"].is_null() && answer["findings"][0]["code"].is_string(), "{answer}");
+    assert!(
+        answer["files"] == Value::Array(Vec::new()) && answer["findings"][0]["code"].is_string(),
+        "{answer}"
+    );
 }
 
 #[test]

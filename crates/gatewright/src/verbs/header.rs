@@ -1,30 +1,42 @@
 //! `gatewright header`: accessors from a packet diagram.
 
-use crate::{description::read, exit::Exit, face::Face};
+use crate::{
+    description::read,
+    exit::{Exit, Failure},
+    face::Face,
+};
 use anyhow::Result;
 use clap::ValueEnum;
-use gatewright_diagnostic::{Finding, Sources};
-use gatewright_diagram::{Layout, RUST_SUPPORT, c, java, read_art, rust};
+use gatewright_diagnostic::{Finding, Sources, has_errors};
+use gatewright_diagram::{Document, Layout, RUST_SUPPORT, c, java, rust};
 use serde::Serialize;
-use std::path::Path;
+use std::{fs, path::Path};
 
-pub(super) const JSON: &str = "{file, lang, headers: [name], text, findings}, findings as in `check`, text being null if \
-     there are any";
+pub(super) const JSON: &str = "{file, lang, headers: [name], text, findings}, findings as in `check`; text is null if no \
+     header could be read";
 
-/// Reads a packet diagram as an RFC prints it and writes accessors in Rust, C or Java.
+/// Reads packet diagrams as RFCs print them and writes accessors in Rust, C or Java.
 ///
-/// What art cannot say stands behind it, after the word `where`. The accessors read and write
-/// fields in place, without copies.
+/// FILE is an RFC as text or in xml2rfc's XML, a field list in XML, or one diagram. What art cannot
+/// say stands behind it, after the word `where`. The accessors read and write fields in place,
+/// without copies. Diagrams that cannot be read are findings (exit code 78), the others are written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Header {
-    /// The diagram; `-` is standard input.
+    /// The diagrams; `-` is standard input.
     file: String,
+    /// Only the diagrams of this section, by number (`3.1`) or title.
+    #[arg(long, short, value_name = "SECTION")]
+    section: Option<String>,
     /// The language.
     #[arg(long, value_enum)]
     lang: Lang,
-    /// The header's name; made of the file's name if not given.
+    /// The name of a diagram that stands alone; made of the file's name if not given.
     #[arg(long)]
     name: Option<String>,
+    /// Write headers.rs, headers.h, or a file for each class of Java into this folder instead of
+    /// standard output.
+    #[arg(long, short, value_name = "FOLDER")]
+    output: Option<String>,
 }
 
 /// A language that accessors can be in.
@@ -44,45 +56,74 @@ struct Answer {
     file: String,
     lang: Lang,
     headers: Vec<String>,
-    text: Option<String>,
+    files: Vec<Written>,
     findings: Vec<Finding>,
+}
+
+/// A file of accessors.
+#[derive(Serialize)]
+struct Written {
+    name: String,
+    text: String,
 }
 
 impl Header {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let text = read(&self.file)?;
         let name = self.name.unwrap_or_else(|| type_name(&self.file));
-        let read = read_art(&name, &text);
+        let Document { layouts, findings, .. } =
+            gatewright_diagram::read(&name, &text, self.section.as_deref());
         let sources = Sources::of(&*self.file, text);
-        let (layouts, findings) = match read {
-            Ok(layout) => (vec![layout], Vec::new()),
-            Err(findings) => (Vec::new(), findings),
-        };
         face.findings(&findings, &sources);
-        let text = findings.is_empty().then(|| generate(self.lang, &layouts));
+        let files = generate(self.lang, &layouts);
+        if let Some(folder) = &self.output {
+            write(folder, &files)?;
+        }
         let answer = Answer {
             file: self.file,
             lang: self.lang,
             headers: layouts.into_iter().map(|layout| layout.name).collect(),
+            files,
             findings: Face::data(&findings, &sources),
-            text,
         };
-        face.answer(&answer, || answer.text.clone().unwrap_or_default())?;
-        Ok(if answer.findings.is_empty() { Exit::Success } else { Exit::Configuration })
+        face.answer(&answer, || match &self.output {
+            Some(_) => joined(&answer.files, |file| &file.name),
+            None => joined(&answer.files, |file| &file.text),
+        })?;
+        Ok(if has_errors(&findings) { Exit::Configuration } else { Exit::Success })
     }
 }
 
-fn generate(lang: Lang, layouts: &[Layout]) -> String {
+fn joined(files: &[Written], part: impl Fn(&Written) -> &str) -> String {
+    files.iter().map(part).collect::<Vec<_>>().join("\n")
+}
+
+fn write(folder: &str, files: &[Written]) -> Result<(), Failure> {
+    for Written { name, text } in files {
+        let path = Path::new(folder).join(name);
+        let shown = path.to_string_lossy().into_owned();
+        fs::write(&path, text).map_err(|error| Failure::file(&shown, &error))?;
+    }
+    Ok(())
+}
+
+/// The files of accessors; none if there is no header.
+fn generate(lang: Lang, layouts: &[Layout]) -> Vec<Written> {
+    let one = |name: &str, text: String| vec![Written { name: name.to_owned(), text }];
     match lang {
+        _ if layouts.is_empty() => Vec::new(),
         Lang::Rust => {
             let headers: String = layouts.iter().map(|layout| rust(layout, "support")).collect();
-            let doc = "//! Accessors generated from a packet diagram by `gatewright header`.";
-            format!(
-                "{doc}\n\n/// What the accessors share.\npub mod support {{{RUST_SUPPORT}}}\n\n{headers}"
-            )
+            let doc = "//! Accessors of packet headers, generated from their diagrams.";
+            let support =
+                format!("/// What the accessors share.\npub mod support {{{RUST_SUPPORT}}}");
+            one("headers.rs", format!("{doc}\n\n{support}\n\n{headers}"))
         }
-        Lang::C => c(layouts),
-        Lang::Java => layouts.iter().map(java).collect(),
+        Lang::C => one("headers.h", c(layouts)),
+        // A public class of Java stands in a file of its name.
+        Lang::Java => (layouts.iter())
+            .map(|layout| Written { name: format!("{}.java", layout.name), text: java(layout) })
+            .collect(),
     }
 }
 

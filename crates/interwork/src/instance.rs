@@ -116,7 +116,9 @@ impl Instances {
         let place = device.place(observation.handle)?;
         let name = self.name(device, observation.handle);
         self.text.clear();
-        self.content(mapping, device, place, name, observation);
+        self.text.push_str("{\"m2m:cin\":{\"rn\":\"");
+        push_name(&mut self.text, device, name);
+        self.content(mapping, place, observation);
         Some(Instance {
             name,
             container: &place.address,
@@ -138,11 +140,14 @@ impl Instances {
         let name = self.name(device, observation.handle);
         self.text.clear();
         self.text.push_str(&place.primitive);
+        let start = self.text.len();
         push_name(&mut self.text, device, name);
+        let written = start..self.text.len();
         self.text.push_str("\",\"rvi\":\"");
         self.text.push_str(release);
-        self.text.push_str("\",\"ty\":4,\"pc\":");
-        self.content(mapping, device, place, name, observation);
+        self.text.push_str("\",\"ty\":4,\"pc\":{\"m2m:cin\":{\"rn\":\"");
+        self.text.extend_from_within(written);
+        self.content(mapping, place, observation);
         self.text.push('}');
         Some(&self.text)
     }
@@ -159,18 +164,10 @@ impl Instances {
         ReadingName { system_id, epoch, report: self.arrival.report, handle, nth }
     }
 
-    /// The content of a creation: name, media type and the members that the mapping names.
-    fn content(
-        &mut self,
-        mapping: &Mapping,
-        device: &Device,
-        place: &Place,
-        name: ReadingName,
-        observation: &Observation<'_>,
-    ) {
+    /// The content of a creation behind its name: media type and the members that the mapping
+    /// names.
+    fn content(&mut self, mapping: &Mapping, place: &Place, observation: &Observation<'_>) {
         let text = &mut self.text;
-        text.push_str("{\"m2m:cin\":{\"rn\":\"");
-        push_name(text, device, name);
         text.push_str("\",\"cnf\":\"application/json:0\",\"con\":");
         match place.templates.iter().find(|template| template.fits(observation)) {
             Some(template) => {

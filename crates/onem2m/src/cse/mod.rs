@@ -648,7 +648,8 @@ impl Cse {
 
     /// Takes a resource and everything below it out of the tree, to be stored.
     fn take_out(&mut self, slot: Slot) {
-        if let Some(parent) = self.tree.get(slot).and_then(|resource| resource.parent) {
+        let parent = self.tree.get(slot).and_then(|resource| resource.parent);
+        if let Some(parent) = parent {
             self.tell(parent, Event::ChildDeleted, slot, &[]);
         }
         // Children first, so that taking back puts parents first.
@@ -661,6 +662,22 @@ impl Cse {
             };
             let (seq, body) = (resource.seq, resource.to_record());
             self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+        }
+        if let Some(parent) = parent {
+            self.keep_state(parent);
+        }
+    }
+
+    /// The state of a container is stored with its latest instance; without that, in its own row.
+    fn keep_state(&mut self, slot: Slot) {
+        let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
+            return;
+        };
+        let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
+        if latest.map_or(0, |latest| latest.state) < container.state {
+            let (seq, body) = (container.seq, container.to_record());
+            self.ledger
+                .write(Record::Put { seq, body: Arc::clone(&body) }, Record::Put { seq, body });
         }
     }
 

@@ -11,6 +11,7 @@ mod access;
 mod bench;
 mod commit;
 mod group;
+mod model;
 mod notify;
 mod results;
 mod statuses;

@@ -1,0 +1,442 @@
+//! Random requests against a reference model that shares no code with the machine: a map from
+//! path to what lies there, and the rules of creation, access and deletion said once more.
+
+use crate::bench::{Bench, json};
+use gatewright_onem2m::{Kind, Operation, Request};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum What {
+    Base,
+    Entity,
+    Container,
+    Instance,
+}
+
+#[derive(Clone, Debug)]
+struct Thing {
+    what: What,
+    owner: &'static str,
+    most: Option<usize>,
+    label: Option<&'static str>,
+    born: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Register { who: &'static str, name: &'static str },
+    Container { who: &'static str, at: usize, name: &'static str },
+    Instance { who: &'static str, at: usize, name: &'static str },
+    Relabel { who: &'static str, at: usize, label: &'static str },
+    Bound { who: &'static str, at: usize, most: usize },
+    Delete { who: &'static str, at: usize },
+    Get { who: &'static str, at: usize },
+    End { who: &'static str, at: usize, latest: bool },
+    Discover { who: &'static str, at: usize, label: Option<&'static str> },
+    Restart,
+}
+
+const BASE: &str = "cse-in";
+const NOBODY_THERE: &str = "cse-in/nobody";
+
+#[derive(Debug, Default)]
+struct Model {
+    things: BTreeMap<String, Thing>,
+    births: usize,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut model = Self::default();
+        model.put(BASE.to_owned(), What::Base, "");
+        model
+    }
+
+    fn put(&mut self, path: String, what: What, owner: &'static str) {
+        self.births += 1;
+        let thing = Thing { what, owner, most: None, label: None, born: self.births };
+        self.things.insert(path, thing);
+    }
+
+    /// Any path: one of those that exist, or one that does not.
+    fn path(&self, at: usize) -> String {
+        let mut paths: Vec<&String> = self.things.keys().collect();
+        paths.sort_by_key(|path| self.things[*path].born);
+        paths.get(at % (paths.len() + 1)).map_or(NOBODY_THERE.to_owned(), |path| (*path).clone())
+    }
+
+    fn registered(&self, who: &str) -> bool {
+        self.things.values().any(|thing| thing.what == What::Entity && thing.owner == who)
+    }
+
+    fn parent(path: &str) -> &str {
+        path.rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+
+    fn may(&self, who: &str, path: &str, see: bool) -> bool {
+        let thing = &self.things[path];
+        match thing.what {
+            _ if who == "CAdmin" => true,
+            What::Base => see && self.registered(who),
+            What::Instance => self.may(who, Self::parent(path), see),
+            What::Entity | What::Container => thing.owner == who,
+        }
+    }
+
+    fn children(&self, path: &str, what: What) -> Vec<String> {
+        let mut found: Vec<(&String, &Thing)> = self
+            .things
+            .iter()
+            .filter(|(child, thing)| Self::parent(child) == path && thing.what == what)
+            .collect();
+        found.sort_by_key(|(_, thing)| thing.born);
+        found.into_iter().map(|(child, _)| child.clone()).collect()
+    }
+
+    fn trim(&mut self, path: &str) {
+        let most = self.things[path].most.unwrap_or(usize::MAX);
+        let instances = self.children(path, What::Instance);
+        let spare = instances.len().saturating_sub(most);
+        for gone in &instances[..spare] {
+            self.things.remove(gone);
+        }
+    }
+
+    fn make(&mut self, who: &'static str, path: &str, name: &str, what: What) -> u16 {
+        let Some(parent) = self.things.get(path).cloned() else {
+            return 4004;
+        };
+        if !self.may(who, path, false) {
+            return 4103;
+        }
+        let fits = match what {
+            What::Instance => parent.what == What::Container,
+            _ => parent.what != What::Instance,
+        };
+        if !fits {
+            return 4108;
+        }
+        if what == What::Instance && parent.most == Some(0) {
+            return 5207;
+        }
+        let child = format!("{path}/{name}");
+        if self.things.contains_key(&child) {
+            return 4105;
+        }
+        self.put(child, what, who);
+        self.trim(path);
+        2001
+    }
+
+    fn change(&mut self, who: &str, path: &str, how: impl FnOnce(&mut Thing)) -> u16 {
+        let Some(thing) = self.things.get(path) else {
+            return 4004;
+        };
+        let fixed = matches!(thing.what, What::Base | What::Instance);
+        if !self.may(who, path, false) {
+            return 4103;
+        }
+        if fixed {
+            return 4005;
+        }
+        how(self.things.get_mut(path).unwrap());
+        self.trim(path);
+        2004
+    }
+
+    fn delete(&mut self, who: &str, path: &str) -> u16 {
+        if !self.things.contains_key(path) {
+            return 4004;
+        }
+        if !self.may(who, path, false) {
+            return 4103;
+        }
+        if path == BASE {
+            return 4005;
+        }
+        let below = format!("{path}/");
+        self.things.retain(|other, _| other != path && !other.starts_with(&below));
+        2002
+    }
+
+    fn discover(&self, who: &str, path: &str, label: Option<&str>) -> Option<BTreeSet<String>> {
+        let below = format!("{path}/");
+        self.things.contains_key(path).then_some(())?;
+        self.may(who, path, true).then(|| {
+            self.things
+                .iter()
+                .filter(|(other, thing)| {
+                    other.starts_with(&below)
+                        && (label.is_none() || thing.label == label)
+                        && self.may(who, other, true)
+                })
+                .map(|(other, _)| other.clone())
+                .collect()
+        })
+    }
+}
+
+fn tag(model: &Model, path: &str) -> &'static str {
+    match model.things.get(path).map(|thing| thing.what) {
+        Some(What::Base) => "m2m:cb",
+        Some(What::Entity) => "m2m:ae",
+        Some(What::Instance) => "m2m:cin",
+        Some(What::Container) | None => "m2m:cnt",
+    }
+}
+
+fn play(steps: Vec<Step>) {
+    let mut model = Model::new();
+    let mut bench = Bench::new();
+    for (number, step) in steps.into_iter().enumerate() {
+        let context = format!("step {number}: {step:?}");
+        match step {
+            Step::Register { .. } | Step::Container { .. } | Step::Instance { .. } => {
+                play_creation(&mut model, &mut bench, &step, &context);
+            }
+            Step::Relabel { .. } | Step::Bound { .. } | Step::Delete { .. } => {
+                play_change(&mut model, &mut bench, &step, &context);
+            }
+            Step::Get { .. } | Step::End { .. } | Step::Discover { .. } => {
+                play_look(&model, &mut bench, &step, &context);
+            }
+            Step::Restart => {
+                let expected: Vec<_> = bench.cse.rows().collect();
+                bench.cse = bench.reopened();
+                let rows: Vec<_> = bench.cse.rows().collect();
+                assert_eq!(rows, expected, "{context}");
+            }
+        }
+    }
+    assert_eq!(bench.cse.resources(), model.things.len());
+}
+
+fn play_creation(model: &mut Model, bench: &mut Bench, step: &Step, context: &str) {
+    let (made, expected) = match *step {
+        Step::Register { who, name } => {
+            let path = format!("{BASE}/{name}");
+            let expected = if model.registered(who) {
+                4117
+            } else if model.things.contains_key(&path) {
+                4105
+            } else {
+                model.put(path, What::Entity, who);
+                2001
+            };
+            (bench.register(who, name), expected)
+        }
+        Step::Container { who, at, name } => {
+            let path = model.path(at);
+            let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
+            let made = bench.create(who, &path, Kind::Container, &content);
+            (made, model.make(who, &path, name, What::Container))
+        }
+        Step::Instance { who, at, name } => {
+            let path = model.path(at);
+            let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
+            let made = bench.create(who, &path, Kind::ContentInstance, &content);
+            (made, model.make(who, &path, name, What::Instance))
+        }
+        _ => return,
+    };
+    assert_eq!(made.status.number(), expected, "{context}");
+}
+
+fn play_change(model: &mut Model, bench: &mut Bench, step: &Step, context: &str) {
+    let (changed, expected) = match *step {
+        Step::Relabel { who, at, label } => {
+            let path = model.path(at);
+            let content = format!(r#"{{"{}":{{"lbl":["{label}"]}}}}"#, tag(model, &path));
+            let updated = bench.update(who, &path, &content);
+            (updated, model.change(who, &path, |thing| thing.label = Some(label)))
+        }
+        Step::Bound { who, at, most } => {
+            let path = model.path(at);
+            if tag(model, &path) != "m2m:cnt" {
+                return;
+            }
+            let content = format!(r#"{{"m2m:cnt":{{"mni":{most}}}}}"#);
+            let updated = bench.update(who, &path, &content);
+            (updated, model.change(who, &path, |thing| thing.most = Some(most)))
+        }
+        Step::Delete { who, at } => {
+            let path = model.path(at);
+            (bench.delete(who, &path), model.delete(who, &path))
+        }
+        _ => return,
+    };
+    assert_eq!(changed.status.number(), expected, "{context}");
+}
+
+fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
+    match *step {
+        Step::Get { who, at } => {
+            let path = model.path(at);
+            let got = bench.get(who, &path);
+            let expected = match model.things.get(&path) {
+                None => 4004,
+                Some(_) if model.may(who, &path, true) => 2000,
+                Some(_) => 4103,
+            };
+            assert_eq!(got.status.number(), expected, "{context} at {path}");
+            if expected == 2000 && model.things[&path].what == What::Container {
+                let count = model.children(&path, What::Instance).len();
+                assert_eq!(json(&got)["m2m:cnt"]["cni"], count, "{context} at {path}");
+            }
+        }
+        Step::End { who, at, latest } => {
+            let path = model.path(at);
+            let got = bench.get(who, &format!("{path}/{}", if latest { "la" } else { "ol" }));
+            let container =
+                model.things.get(&path).is_some_and(|thing| thing.what == What::Container);
+            let instances = model.children(&path, What::Instance);
+            let end = if latest { instances.last() } else { instances.first() };
+            match end {
+                _ if !container => assert_eq!(got.status.number(), 4004, "{context}"),
+                _ if !model.may(who, &path, true) => {
+                    assert_eq!(got.status.number(), 4103, "{context}");
+                }
+                None => assert_eq!(got.status.number(), 4004, "{context}"),
+                Some(end) => {
+                    let name = end.rsplit('/').next().unwrap();
+                    assert_eq!(json(&got)["m2m:cin"]["rn"], name, "{context}");
+                }
+            }
+        }
+        Step::Discover { who, at, label } => {
+            let path = model.path(at);
+            let query = label.map_or(String::new(), |label| format!("&lbl={label}"));
+            let got = bench.get(who, &format!("{path}?fu=1{query}"));
+            match model.discover(who, &path, label) {
+                Some(expected) => {
+                    let found: BTreeSet<String> = crate::bench::found(&got).into_iter().collect();
+                    assert_eq!(found, expected, "{context} at {path}");
+                }
+                None => assert!(!got.status.is_success(), "{context} at {path}"),
+            }
+        }
+        _ => {}
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = || prop::sample::select(vec!["Ca", "Cb", "CAdmin", "Cstranger"]);
+    let owner = || prop::sample::select(vec!["Ca", "Ca", "Cb"]);
+    let name = || prop::sample::select(vec!["x", "y", "z"]);
+    let label = || prop::sample::select(vec!["red", "blue"]);
+    let at = || 0_usize..12;
+    prop_oneof![
+        2 => (owner(), name()).prop_map(|(who, name)| Step::Register { who, name }),
+        4 => (owner(), at(), name()).prop_map(|(who, at, name)| Step::Container { who, at, name }),
+        1 => (who(), at(), name()).prop_map(|(who, at, name)| Step::Container { who, at, name }),
+        6 => (owner(), at(), name()).prop_map(|(who, at, name)| Step::Instance { who, at, name }),
+        2 => (who(), at(), label()).prop_map(|(who, at, label)| Step::Relabel { who, at, label }),
+        2 => (owner(), at(), 0_usize..3).prop_map(|(who, at, most)| Step::Bound { who, at, most }),
+        1 => (who(), at()).prop_map(|(who, at)| Step::Delete { who, at }),
+        2 => (who(), at()).prop_map(|(who, at)| Step::Get { who, at }),
+        3 => (who(), at(), any::<bool>())
+            .prop_map(|(who, at, latest)| Step::End { who, at, latest }),
+        2 => (who(), at(), prop::option::of(label()))
+            .prop_map(|(who, at, label)| Step::Discover { who, at, label }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A request that is wrong somewhere: a piece of one that is right, cut, doubled or changed.
+fn disturbed() -> impl Strategy<Value = Vec<u8>> {
+    let right = prop::sample::select(vec![
+        r#"{"op":1,"to":"cse-in/a/c","fr":"Ca","rqi":"1","rvi":"4","ty":4,"pc":{"m2m:cin":{"con":1.5}}}"#,
+        r#"{"op":1,"to":"cse-in/a","fr":"Ca","rqi":"1","rvi":"4","ty":23,"pc":{"m2m:sub":{"nu":["http://x"],"enc":{"net":[3]},"bn":{"num":3}}}}"#,
+        r#"{"op":1,"to":"cse-in/a","fr":"Ca","rqi":"1","rvi":"4","ty":9,"pc":{"m2m:grp":{"mnm":3,"mid":["cse-in/a/c"]}}}"#,
+        r#"{"op":1,"to":"cse-in","fr":"Cq","rqi":"1","rvi":"4","ty":1,"pc":{"m2m:acp":{"pv":{"acr":[{"acor":["all"],"acop":63}]},"pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}}"#,
+        r#"{"op":2,"to":"cse-in","fr":"Ca","rqi":"1","rvi":"4","rcn":4,"fc":{"fu":1,"ty":[3,4],"crb":"20231114T221320","atr":[{"nm":"rn","val":"*"}]}}"#,
+        r#"{"op":3,"to":"cse-in/a/c","fr":"Ca","rqi":"1","rvi":"4","pc":{"m2m:cnt":{"mni":3,"et":"20991114T221320"}}}"#,
+        r#"{"op":4,"to":"cse-in/a/c/la","fr":"Ca","rqi":"1","rvi":"4"}"#,
+    ]);
+    let change = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0_u8..5, any::<u8>());
+    (right, prop::collection::vec(change, 0..4)).prop_map(|(right, changes)| {
+        let mut octets = right.as_bytes().to_vec();
+        for (from, to, how, octet) in changes {
+            if octets.is_empty() {
+                break;
+            }
+            let (from, to) = (from.index(octets.len()), to.index(octets.len()));
+            let (from, to) = (from.min(to), from.max(to));
+            match how {
+                0 => octets[from] = octet,
+                1 => octets.insert(from, octet),
+                2 => drop(octets.drain(from..to)),
+                3 => octets.truncate(to),
+                _ => {
+                    let again = octets[from..to].to_vec();
+                    octets.splice(to..to, again);
+                }
+            }
+        }
+        octets
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_machine_does_what_the_model_does(steps in prop::collection::vec(step(), 1..60)) {
+        play(steps);
+    }
+
+    /// Whatever comes in, one answer comes out, and the machine goes on.
+    #[test]
+    fn a_disturbed_request_is_answered_and_disturbs_nothing(requests in
+        prop::collection::vec(disturbed(), 1..10))
+    {
+        let mut bench = Bench::with_container();
+        for octets in requests {
+            let Ok(request) = Request::from_json(&octets) else {
+                continue;
+            };
+            bench.asked += 1;
+            let token = gatewright_onem2m::Token(bench.asked);
+            bench.cse.handle(bench.now, gatewright_onem2m::Input::Request { token, request });
+            let answered = bench.run().len();
+            let calls = bench.calls();
+            prop_assert!(answered <= 1 && answered + calls.len() >= 1);
+            for call in calls {
+                bench.away(&call);
+            }
+        }
+        let rows: Vec<_> = bench.cse.rows().collect();
+        let again: Vec<_> = bench.reopened().rows().collect();
+        prop_assert_eq!(rows, again);
+    }
+
+    #[test]
+    fn any_octets_are_a_request_or_refused(octets in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Request::from_json(&octets);
+        let _ = Request::from_cbor(&octets);
+    }
+
+    #[test]
+    fn any_content_and_any_target_are_answered(
+        kind in prop::sample::select(Kind::ALL.to_vec()),
+        content in ".{0,80}",
+        target in "[a-z/~.-]{0,20}",
+    ) {
+        let mut bench = Bench::with_container();
+        for to in ["cse-in/a", "cse-in", "cse-in/a/c", &target] {
+            if to.is_empty() {
+                continue;
+            }
+            let request = bench
+                .request(Operation::Create, "Ca", to)
+                .creating(kind, content.as_str());
+            let answer = bench.ask(request);
+            prop_assert!(!answer.status.is_success());
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::exclusive::{KernelSilenced, NotSilenced};
 use crate::interface::Interface;
-use crate::packet_socket::{Options, PacketSocket};
+use crate::packet_socket::{Bound, Options, PacketSocket};
 use crate::tap::{self, Device, Tap};
 use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
@@ -11,6 +11,7 @@ use gatewright_wire::MacAddress;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::thread::{self, ScopedJoinHandle};
 
 /// Slots of a packet socket's receive ring, unless configured: 2 MiB of the smallest.
 const RING_SLOTS: usize = 1024;
@@ -166,6 +167,14 @@ impl OpenError {
         }
     }
 
+    fn of_xdp(name: &str, driver: &str, failed: xdp::Failed) -> Self {
+        if failed.is_mtu(driver) {
+            let reason = failed.explain(driver);
+            return Self::Unsupported { name: name.to_owned(), reason };
+        }
+        Self::system(name, failed.action, "CAP_BPF and CAP_NET_ADMIN", failed.source)
+    }
+
     fn audible(name: &str, NotSilenced { source, reason }: &NotSilenced) -> Self {
         let is_permission = source.kind() == io::ErrorKind::PermissionDenied;
         let how = if is_permission {
@@ -217,56 +226,74 @@ impl Opener {
     /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive one that
     /// could not keep the kernel away is not opened.
     pub fn open(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
+        match self.begin(config)? {
+            Begun::Link(link) => Ok(link),
+            Begun::PacketSocket(wanted) => Ok(wanted.prepare(config)?.into_link(&self.pool)),
+        }
+    }
+
+    /// Opens several interfaces as links, in their order, faster than one by one: the kernel takes
+    /// its milliseconds for their packet sockets at the same time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`], for the first that fails: all of them open, or none.
+    pub fn open_all(&self, configs: &[LinkConfig]) -> Result<Vec<Box<dyn Link>>, OpenError> {
+        let begun: Result<Vec<_>, _> = configs.iter().map(|config| self.begin(config)).collect();
+        let begun = begun?;
+        thread::scope(|scope| {
+            let opening: Vec<_> = begun
+                .into_iter()
+                .zip(configs)
+                .map(|(begun, config)| match begun {
+                    Begun::Link(link) => Opening::Done(link),
+                    Begun::PacketSocket(wanted) => {
+                        Opening::Thread(scope.spawn(move || wanted.prepare(config)))
+                    }
+                })
+                .collect();
+            opening.into_iter().map(|opening| opening.finish(&self.pool)).collect()
+        })
+    }
+
+    /// Opens the link, unless it is to be a packet socket.
+    fn begin(&self, config: &LinkConfig) -> Result<Begun, OpenError> {
         let name = config.interface.as_str();
         let (info, interface) = self.look(name)?;
-        let is_generic = config.backend == Backend::XdpGeneric;
         match config.backend {
             Backend::PacketSocket => {
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
-                self.open_packet_socket(config, info, interface)
+                Ok(Begun::PacketSocket(Wanted { info, interface }))
             }
             Backend::Xdp | Backend::XdpGeneric => {
                 self.xdp_fits(config, &interface)
                     .map_err(|reason| OpenError::Unsupported { name: name.to_owned(), reason })?;
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
+                let is_generic = config.backend == Backend::XdpGeneric;
                 let link = self.open_xdp(config, info, interface, is_generic);
-                Ok(Box::new(link.map_err(|(interface, failed)| {
-                    if failed.is_mtu(&interface.driver()) {
-                        let reason = failed.explain(&interface.driver());
-                        return OpenError::Unsupported { name: name.to_owned(), reason };
-                    }
-                    OpenError::system(
-                        name,
-                        failed.action,
-                        "CAP_BPF and CAP_NET_ADMIN",
-                        failed.source,
-                    )
-                })?))
+                let link = link.map_err(|(interface, failed)| {
+                    OpenError::of_xdp(name, &interface.driver(), failed)
+                })?;
+                Ok(Begun::Link(Box::new(link)))
             }
-            Backend::Auto => self.open_best(config, info, interface),
+            Backend::Auto => Ok(self.begin_best(config, info, interface)),
         }
     }
 
     /// AF_XDP in the driver if that works, otherwise a packet socket that says why.
-    fn open_best(
-        &self,
-        config: &LinkConfig,
-        info: LinkInfo,
-        interface: Interface,
-    ) -> Result<Box<dyn Link>, OpenError> {
-        let fits = self.xdp_fits(config, &interface);
-        let (interface, reason) = if let Err(reason) = fits {
+    fn begin_best(&self, config: &LinkConfig, info: LinkInfo, interface: Interface) -> Begun {
+        let (interface, reason) = if let Err(reason) = self.xdp_fits(config, &interface) {
             (interface, reason)
         } else {
             let why = format!("the fastest that {} offers", driver_of(&info));
             let xdp = LinkInfo { why, ..info.clone() };
             match self.open_xdp(config, xdp, interface, false) {
-                Ok(link) => return Ok(Box::new(link)),
+                Ok(link) => return Begun::Link(Box::new(link)),
                 Err((interface, failed)) => (interface, failed.explain(&info.driver)),
             }
         };
         let info = LinkInfo { why: format!("not AF_XDP: {reason}"), ..info };
-        self.open_packet_socket(config, info, interface)
+        Begun::PacketSocket(Wanted { info, interface })
     }
 
     /// Makes a TAP or TUN interface, of which the link is the other end.
@@ -395,33 +422,79 @@ impl Opener {
         let mut registered = self.registered.borrow_mut();
         Xdp::open(info, interface, &options, &self.pool, &mut registered)
     }
+}
 
-    fn open_packet_socket(
-        &self,
-        config: &LinkConfig,
-        info: LinkInfo,
-        interface: Interface,
-    ) -> Result<Box<dyn Link>, OpenError> {
-        let name = config.interface.as_str();
-        let (silenced, exclusive) = if config.exclusive {
-            let silenced = KernelSilenced::new(name, interface.index)
-                .map_err(|audible| OpenError::audible(name, &audible))?;
-            let how = silenced.how;
-            (Some(silenced), how)
-        } else {
-            (None, Exclusive::Shared)
-        };
+/// What opening a link has come to.
+enum Begun {
+    Link(Box<dyn Link>),
+    PacketSocket(Wanted),
+}
+
+/// A link that is being opened.
+enum Opening<'scope> {
+    Done(Box<dyn Link>),
+    Thread(ScopedJoinHandle<'scope, Result<Prepared, OpenError>>),
+}
+
+impl Opening<'_> {
+    fn finish(self, pool: &Rc<Pool>) -> Result<Box<dyn Link>, OpenError> {
+        match self {
+            Self::Done(link) => Ok(link),
+            Self::Thread(thread) => match thread.join() {
+                Ok(prepared) => Ok(prepared?.into_link(pool)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+}
+
+/// A link that is to be a packet socket.
+struct Wanted {
+    info: LinkInfo,
+    interface: Interface,
+}
+
+/// A packet socket that has still to be given to its worker.
+struct Prepared {
+    info: LinkInfo,
+    bound: Bound,
+    silenced: Option<KernelSilenced>,
+}
+
+impl Wanted {
+    /// Opens the socket, and keeps the kernel's stack away at the same time if that is asked for.
+    fn prepare(self, config: &LinkConfig) -> Result<Prepared, OpenError> {
+        let Self { mut info, interface } = self;
+        let (name, index) = (config.interface.as_str(), interface.index);
         let options = Options {
             index: config.index,
             promiscuous: config.promiscuous,
             slots: config.ring_slots,
         };
-        let info = LinkInfo { mode: Mode::PacketSocket, exclusive, ..info };
-        let link = PacketSocket::open(info, interface, &options, silenced, Rc::clone(&self.pool));
-        let link = link.map_err(|source| {
+        let (bound, silenced) = thread::scope(|scope| {
+            let silencing =
+                config.exclusive.then(|| scope.spawn(move || KernelSilenced::new(name, index)));
+            let bound = Bound::new(info.mtu, interface, &options);
+            let silenced = silencing.map(|thread| match thread.join() {
+                Ok(silenced) => silenced,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            (bound, silenced.transpose())
+        });
+        let bound = bound.map_err(|source| {
             OpenError::system(name, "open a packet socket", "CAP_NET_RAW", source)
         })?;
-        Ok(Box::new(link))
+        let silenced = silenced.map_err(|audible| OpenError::audible(name, &audible))?;
+        info.mode = Mode::PacketSocket;
+        info.exclusive = silenced.as_ref().map_or(Exclusive::Shared, |silenced| silenced.how);
+        Ok(Prepared { info, bound, silenced })
+    }
+}
+
+impl Prepared {
+    fn into_link(self, pool: &Rc<Pool>) -> Box<dyn Link> {
+        let Self { info, bound, silenced } = self;
+        Box::new(PacketSocket::new(info, bound, silenced, Rc::clone(pool)))
     }
 }
 

@@ -70,14 +70,19 @@ pub(crate) struct Options {
     pub(crate) slots: usize,
 }
 
-impl PacketSocket {
-    pub(crate) fn open(
-        info: LinkInfo,
-        interface: Interface,
-        options: &Options,
-        silenced: Option<KernelSilenced>,
-        pool: Rc<Pool>,
-    ) -> io::Result<Self> {
+/// A packet socket that is bound, and can be given to the thread that will use it.
+pub(crate) struct Bound {
+    index: LinkIndex,
+    interface: Interface,
+    ring: Ring,
+    receiver: OwnedFd,
+    sender: OwnedFd,
+}
+
+impl Bound {
+    /// Opens the sockets. The kernel takes several milliseconds to give one a ring: it waits until
+    /// no processor is in the middle of a frame.
+    pub(crate) fn new(mtu: usize, interface: Interface, options: &Options) -> io::Result<Self> {
         let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = receiver.as_fd();
         let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);
@@ -87,25 +92,37 @@ impl PacketSocket {
         set(PACKET_COPY_THRESH, 1)?;
         set(PACKET_IGNORE_OUTGOING, 1)?;
         socket::set_buffer(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], SOCKET_BUFFER)?;
-        let ring = Ring::new(fd, options.slots, info.mtu + ETHERNET_LEN)?;
+        let ring = Ring::new(fd, options.slots, mtu + ETHERNET_LEN)?;
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
         }
-        let sender = Sender::open(interface.index)?;
+        let sender = sending_socket(interface.index)?;
         socket::bind_packet(fd, interface.index, ETH_P_ALL)?;
-        Ok(Self {
+        Ok(Self { index: options.index, interface, ring, receiver, sender })
+    }
+}
+
+impl PacketSocket {
+    pub(crate) fn new(
+        info: LinkInfo,
+        bound: Bound,
+        silenced: Option<KernelSilenced>,
+        pool: Rc<Pool>,
+    ) -> Self {
+        let Bound { index, interface, ring, receiver, sender } = bound;
+        Self {
             info,
-            index: options.index,
+            index,
             interface,
             pool,
             ring,
             receiver,
-            sender,
+            sender: Sender { socket: sender, burst: Burst::new(BATCH_MAX) },
             super_frame: SuperFrame::new(),
             queued: vec![0; VIRTIO_LEN + SUPER_FRAME_MAX],
             counters: LinkCounters::default(),
             _silenced: silenced,
-        })
+        }
     }
 
     /// Takes the next segment of the frame that is being cut.
@@ -285,23 +302,24 @@ impl Taker<'_> {
 }
 
 /// The socket by which frames leave. It receives nothing.
-pub(crate) struct Sender {
+struct Sender {
     socket: OwnedFd,
     burst: Burst,
 }
 
-impl Sender {
-    pub(crate) fn open(interface_index: u32) -> io::Result<Self> {
-        let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-        let fd = socket.as_fd();
-        socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
-        socket::set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], SOCKET_BUFFER)?;
-        socket::bind_packet(fd, interface_index, 0)?;
-        Ok(Self { socket, burst: Burst::new(BATCH_MAX) })
-    }
+/// A packet socket that only sends.
+fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
+    let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    let fd = socket.as_fd();
+    socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
+    socket::set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], SOCKET_BUFFER)?;
+    socket::bind_packet(fd, interface_index, 0)?;
+    Ok(socket)
+}
 
+impl Sender {
     /// Sends what the device takes, and drops the rest with a count.
-    pub(crate) fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
+    fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
         batch.retain(|packet| {
             let fits = (ETHERNET_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
             counters.transmit_length += u64::from(!fits);

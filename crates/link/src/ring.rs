@@ -53,6 +53,9 @@ pub(crate) struct Ring {
     next: usize,
 }
 
+// SAFETY: the mapping belongs to the ring alone, and no thread but the ring's owner looks at it.
+unsafe impl Send for Ring {}
+
 /// A frame that has arrived in a slot, or is to be fetched from the socket.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {

@@ -187,19 +187,18 @@ fn forward(
     ready: &Sender<Result<(), OpenError>>,
 ) -> [LinkCounters; 2] {
     let pool = Rc::new(Pool::new(8192, CHUNK_SIZE).unwrap());
-    let opener = Opener::new(pool);
-    let open_one = |number: u16| {
-        let mut config = LinkConfig::new(LinkIndex(number), &format!("m{number}"));
-        (config.backend, config.promiscuous) = (backend, true);
-        opener.open(&config)
-    };
-    let (mut left, mut right) = match (open_one(0), open_one(1)) {
-        (Ok(left), Ok(right)) => (left, right),
-        (Err(error), _) | (_, Err(error)) => {
+    let configs = [0, 1].map(|number: u16| {
+        let config = LinkConfig::new(LinkIndex(number), &format!("m{number}"));
+        LinkConfig { backend, promiscuous: true, ..config }
+    });
+    let links = match Opener::new(pool).open_all(&configs) {
+        Ok(links) => links,
+        Err(error) => {
             ready.send(Err(error)).unwrap();
             return [LinkCounters::default(); 2];
         }
     };
+    let [mut left, mut right]: [Box<dyn Link>; 2] = links.try_into().ok().unwrap();
     ready.send(Ok(())).unwrap();
     let start = Instant::now();
     let mut batch = Batch::default();

@@ -95,9 +95,9 @@ impl Emitter<'_> {
         out.push_str(&self.split("&'p [u8]", "split_first_chunk", "split_last_chunk"));
         let _ = write!(
             out,
-            "/// The header in `octets`.\npub const fn of(octets: &'p [u8; {len}]) -> Self {{ Self(octets) }}\n\n\
-             /// The octets as they are.\npub const fn as_octets(self) -> &'p [u8; {len}] {{ self.0 }}\n\n\
-             /// The values of all fields but the constant ones.\npub const fn fields(self) -> {name}Fields {{ {name}Fields {{ "
+            "/// The header in `octets`.\n#[inline]\npub const fn of(octets: &'p [u8; {len}]) -> Self {{ Self(octets) }}\n\n\
+             /// The octets as they are.\n#[inline]\npub const fn as_octets(self) -> &'p [u8; {len}] {{ self.0 }}\n\n\
+             /// The values of all fields but the constant ones.\n#[inline]\npub const fn fields(self) -> {name}Fields {{ {name}Fields {{ "
         );
         for field in self.writable() {
             let method = method(&field.name);
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         format!(
             "/// Takes it off the {end} of `octets`, and gives what is left.\n///\n/// # Errors\n///\n\
              /// [`Truncated`]({support}::Truncated) if `octets` are fewer than [`LEN`](Self::LEN).\n\
-             pub const fn {name}(octets: {ty}) -> Result<(Self, {ty}), {support}::Truncated> {{\n\
+             #[inline]\npub const fn {name}(octets: {ty}) -> Result<(Self, {ty}), {support}::Truncated> {{\n\
              let found = octets.len();\n\
              match octets.{chunk}() {{\n\
              Some({pattern}) => Ok((Self(own), rest)),\n\
@@ -144,7 +144,7 @@ impl Emitter<'_> {
         }
         format!(
             "/// Whether every constant field has its only value.\n\
-             pub const fn has_constants(self) -> bool {{ {} }}\n\n",
+             #[inline]\npub const fn has_constants(self) -> bool {{ {} }}\n\n",
             checks.join(" && ")
         )
     }
@@ -155,7 +155,7 @@ impl Emitter<'_> {
             let (method, ty) = (method(&field.name), self.value_type(field));
             let _ = write!(
                 out,
-                "/// {}.\npub const fn {method}(self) -> {ty} {{ {} }}\n\n",
+                "/// {}.\n#[inline]\npub const fn {method}(self) -> {ty} {{ {} }}\n\n",
                 place(field),
                 self.load(field)
             );
@@ -225,11 +225,11 @@ impl Emitter<'_> {
                 "/// Octets of `{name}`: `{length}`.\n///\n/// # Errors\n///\n\
                  /// [`Truncated`]({support}::Truncated) if the header contradicts itself: its length \
                  does not even cover the fixed part.\n\
-                 pub const fn {name}_len(self) -> Result<usize, {support}::Truncated> {{\nOk({code})\n}}\n\n\
+                 #[inline]\npub const fn {name}_len(self) -> Result<usize, {support}::Truncated> {{\nOk({code})\n}}\n\n\
                  /// Takes `{name}` off the front of `rest`, which follows the fixed part.\n///\n\
                  /// # Errors\n///\n/// [`Truncated`]({support}::Truncated) if `rest` is shorter than the \
                  header says.\n\
-                 pub const fn {method}(self, rest: &'p [u8]) -> \
+                 #[inline]\npub const fn {method}(self, rest: &'p [u8]) -> \
                  Result<(&'p [u8], &'p [u8]), {support}::Truncated> {{\n\
                  let needed = match self.{name}_len() {{ Ok(needed) => needed, Err(error) => return Err(error) }};\n\
                  match rest.split_at_checked(needed) {{\n\
@@ -288,8 +288,8 @@ impl Emitter<'_> {
              /// field's low bits.\npub struct {name}Mut<'p>(&'p mut [u8; {len}]);\n\n\
              {ALLOW}\nimpl<'p> {name}Mut<'p> {{\n\
              /// Octets of the fixed part.\npub const LEN: usize = {len};\n\n{split}\
-             /// The header in `octets`.\npub const fn of(octets: &'p mut [u8; {len}]) -> Self {{ Self(octets) }}\n\n\
-             /// The header to read.\npub const fn view(&self) -> {name}<'_> {{ {name}(&*self.0) }}\n}}\n\n\
+             /// The header in `octets`.\n#[inline]\npub const fn of(octets: &'p mut [u8; {len}]) -> Self {{ Self(octets) }}\n\n\
+             /// The header to read.\n#[inline]\npub const fn view(&self) -> {name}<'_> {{ {name}(&*self.0) }}\n}}\n\n\
              impl ::core::fmt::Debug for {name}Mut<'_> {{\n\
              fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{\n\
              ::core::fmt::Debug::fmt(&self.view(), f)\n}}\n}}\n\n"
@@ -306,7 +306,7 @@ impl Emitter<'_> {
             };
             let _ = write!(
                 out,
-                "/// Sets `{0}`. {1}.\npub const fn set_{0}(&mut self, value: {ty}) {{\n{unwrapped}{2}}}\n\n",
+                "/// Sets `{0}`. {1}.\n#[inline]\npub const fn set_{0}(&mut self, value: {ty}) {{\n{unwrapped}{2}}}\n\n",
                 field.name,
                 place(field),
                 store(field, "value")
@@ -314,7 +314,7 @@ impl Emitter<'_> {
         }
         if self.constants().next().is_some() {
             out.push_str(
-                "/// Writes the constant fields.\npub const fn set_constants(&mut self) {\n",
+                "/// Writes the constant fields.\n#[inline]\npub const fn set_constants(&mut self) {\n",
             );
             for (field, _) in self.constants() {
                 let constant = constant(&field.name);
@@ -346,7 +346,7 @@ impl Emitter<'_> {
             "}}\n\n{ALLOW}\nimpl {name}Fields {{\n\
              /// The octets of the fixed part: these values, constants, and zero in reserved bits. A\n\
              /// value wider than its field is cut to the field's low bits.\n\
-             pub const fn emit(self) -> [u8; {len}] {{\nlet mut octets = [0; {len}];\n"
+             #[inline]\npub const fn emit(self) -> [u8; {len}] {{\nlet mut octets = [0; {len}];\n"
         );
         let constant = self.constants().next().is_some();
         if constant || self.writable().next().is_some() {
@@ -400,7 +400,25 @@ fn store(field: &Field, value: &str) -> String {
         );
     }
     let mut out = String::new();
-    for Piece { octet: at, below, up, mask } in pieces(field) {
+    let pieces = pieces(field);
+    let mut rest = pieces.as_slice();
+    while let Some((&Piece { octet: at, below, up, mask }, others)) = rest.split_first() {
+        let whole = rest.iter().take_while(|piece| piece.is_whole()).count();
+        if whole >= 2 {
+            // One store of two, four, … octets: the compiler does not always join single ones.
+            let count = 1 << whole.ilog2();
+            let (run, behind) = rest.split_at(count);
+            let below = run.last().map_or(0, |piece| piece.below);
+            let ty = format!("u{}", count * 8);
+            let _ = writeln!(
+                out,
+                "if let Some(slot) = self.0.split_at_mut({at}).1.first_chunk_mut::<{count}>() \
+                 {{ *slot = (({value} >> {below}) as {ty}).to_be_bytes(); }}"
+            );
+            rest = behind;
+            continue;
+        }
+        rest = others;
         let shifted = if below == 0 { value.to_owned() } else { format!("({value} >> {below})") };
         let octet = format!("({shifted} as u8)");
         let placed = if up == 0 { octet.clone() } else { format!("({octet} << {up})") };

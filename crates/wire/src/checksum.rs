@@ -28,6 +28,7 @@ impl Checksum {
     }
 
     /// The pseudo header of IPv4 (RFC 768, RFC 9293 §3.1); `length` in octets of what follows.
+    #[inline]
     pub fn pseudo_ipv4(
         source: Ipv4Addr,
         destination: Ipv4Addr,
@@ -39,6 +40,7 @@ impl Checksum {
     }
 
     /// The pseudo header of IPv6 (RFC 8200 §8.1); `length` in octets of what follows.
+    #[inline]
     pub fn pseudo_ipv6(
         source: Ipv6Addr,
         destination: Ipv6Addr,
@@ -53,6 +55,7 @@ impl Checksum {
     }
 
     /// Adds `octets`, which follow those added before.
+    #[inline]
     pub fn add(&mut self, octets: &[u8]) {
         let (words, rest) = octets.as_chunks::<4>();
         // 2^32 words of 32 bits fit into the sum; a slice this long does not exist, and each
@@ -100,6 +103,7 @@ impl Checksum {
 }
 
 /// The checksum of `octets`.
+#[inline]
 pub fn of(octets: &[u8]) -> u16 {
     let mut checksum = Checksum::new();
     checksum.add(octets);
@@ -115,6 +119,7 @@ pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
 /// [`update`] for an address or another change of several words, at an even place.
 ///
 /// An odd last octet counts as the high half of its word.
+#[inline]
 pub fn update_octets(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     let (mut before, mut after) = (Checksum::new(), Checksum::new());
     before.add(old);

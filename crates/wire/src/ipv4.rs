@@ -85,6 +85,7 @@ impl Ipv4<'_> {
     }
 
     /// Whether the header checksum is right; `options` as [`Ipv4::options`] gives them.
+    #[inline]
     pub fn is_checksum_valid(self, options: &[u8]) -> bool {
         let mut checksum = Checksum::new();
         checksum.add(self.as_octets());
@@ -93,6 +94,7 @@ impl Ipv4<'_> {
     }
 
     /// The pseudo header of what the datagram carries; `length` in octets of that.
+    #[inline]
     pub fn pseudo_header(self, length: u16) -> Checksum {
         let (source, destination) = (self.source_address(), self.destination_address());
         Checksum::pseudo_ipv4(source, destination, self.protocol(), length)
@@ -124,12 +126,14 @@ impl Ipv4Fields {
     }
 
     /// The header of a datagram without options, its checksum computed.
+    #[inline]
     pub fn emit_with_checksum(self) -> [u8; Ipv4::LEN] {
         self.emit_with_options(&[])
     }
 
     /// The header's fixed part, its checksum computed over itself and `options`, which the caller
     /// puts behind it and has counted in `ihl`.
+    #[inline]
     pub fn emit_with_options(mut self, options: &[u8]) -> [u8; Ipv4::LEN] {
         self.header_checksum = 0;
         let mut checksum = Checksum::new();
@@ -142,6 +146,7 @@ impl Ipv4Fields {
 
 impl Ipv4Mut<'_> {
     /// Spends one hop and corrects the checksum (RFC 1624); `false` if none was left.
+    #[inline]
     pub fn spend_hop(&mut self) -> bool {
         let view = self.view();
         let (before, checksum) = (view.time_to_live(), view.header_checksum());

@@ -91,6 +91,7 @@ impl Ipv6<'_> {
 
     /// The pseudo header of an upper-layer packet of `length` octets; `next_header` is that packet's
     /// protocol, not that of an extension header (RFC 8200 §8.1).
+    #[inline]
     pub fn pseudo_header(self, next_header: IpProtocol, length: u32) -> Checksum {
         let (source, destination) = (self.source_address(), self.destination_address());
         Checksum::pseudo_ipv6(source, destination, next_header, length)

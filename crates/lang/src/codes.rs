@@ -22,7 +22,7 @@ codes! {
         "Only letters, digits, quotes and the marks of the grammar stand outside texts and \
          comments. A comment begins with `//`.";
     UNCLOSED_TEXT = 202, "unclosed text",
-        "A text ends on the line where it begins, and a hole `{…}` within its text. Write `\\n` for \
+        "A text ends on the line where it begins (a drawing at its next `\"\"\"`), and a hole `{…}` within its text. Write `\\n` for \
          a line's end and `\\{` for a brace.";
     UNCLOSED_BLOCK = 203, "unclosed block",
         "Every `{` needs its `}`.";

@@ -150,6 +150,8 @@ impl Listing<'_> {
     fn parse_control(&self, op: &ParseOp) -> String {
         match op {
             ParseOp::Leave => "leave".to_owned(),
+            ParseOp::BeginCheck { by } => format!("begin {by:?}"),
+            ParseOp::EndCheck { by } => format!("end {by:?}"),
             ParseOp::AtEnd { then } => format!("at end -> {}", then.index()),
             ParseOp::Peek { literal, then } => {
                 format!("peek {} -> {}", self.literal(*literal), then.index())
@@ -258,6 +260,7 @@ impl Listing<'_> {
             Emit::Counted { octets, order, max, body } => {
                 (format!("counted {octets} {order:?} at most {max}"), vec![body])
             }
+            Emit::Checked { by, body } => (format!("checked by {by:?}"), vec![body]),
             Emit::Let { local, value } => {
                 (format!("let %{} = {}", local.index(), self.source(value)), Vec::new())
             }

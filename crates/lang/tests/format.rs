@@ -64,6 +64,10 @@ fn only_spaces_change_and_no_comment_is_lost() {
 #[test]
 fn indentation_does_not_matter() {
     for (path, text) in texts() {
+        // A drawing's columns are its meaning.
+        if text.contains("\"\"\"") {
+            continue;
+        }
         let Some(once) = formatted(&text) else { continue };
         let flat: String = once.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
         assert_eq!(formatted(&flat), Some(once), "{}", path.display());

@@ -232,6 +232,18 @@ pub enum ParseOp {
     },
     /// Closes the innermost region: consumes a line's end; malformed if octets are left over.
     Leave,
+    /// Octets from here on are summed up. Up to the `EndCheck`, the end of the region is as many
+    /// octets earlier as the check takes.
+    BeginCheck {
+        /// How.
+        by: Checksum,
+    },
+    /// The check over the octets since the last `BeginCheck` comes next, or the message is
+    /// malformed. Checks do not nest.
+    EndCheck {
+        /// How.
+        by: Checksum,
+    },
     /// Goes elsewhere at the end of the region.
     AtEnd {
         /// Where to.
@@ -312,6 +324,34 @@ pub enum ParseOp {
     Accept,
     /// The message is malformed.
     Refuse,
+}
+
+/// A check over octets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Checksum {
+    /// CRC-16 of Modbus over serial lines: polynomial 0x8005 reflected, initial 0xffff; two
+    /// octets, least significant first (Modbus over Serial Line 1.02 §6.2.2).
+    Crc16Modbus,
+    /// CRC-16 with polynomial 0x1021, not reflected, initial 0xffff; two octets, most significant
+    /// first (ITU-T X.25's polynomial, as in IBM's 3270).
+    Crc16Ccitt,
+    /// CRC-32 of IEEE 802.3: polynomial 0x04c11db7 reflected, initial and final 0xffff_ffff; four
+    /// octets, least significant first.
+    Crc32,
+    /// One octet that makes the sum of all octets 0 modulo 256 (Modbus over Serial Line 1.02
+    /// §6.2.1, before its ASCII coding).
+    Lrc,
+}
+
+impl Checksum {
+    /// How many octets the check takes.
+    pub const fn octets(self) -> u8 {
+        match self {
+            Self::Crc16Modbus | Self::Crc16Ccitt => 2,
+            Self::Crc32 => 4,
+            Self::Lrc => 1,
+        }
+    }
 }
 
 /// How many octets a [`ParseOp::Take`] takes.
@@ -556,6 +596,13 @@ pub enum Emit {
         /// The most octets of the body; more cannot be built.
         max: u32,
         /// The body.
+        body: Vec<Self>,
+    },
+    /// The parts, and behind them the check over their octets.
+    Checked {
+        /// How.
+        by: Checksum,
+        /// The parts.
         body: Vec<Self>,
     },
     /// Keeps a value for later; a second one replaces it.

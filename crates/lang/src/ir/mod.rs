@@ -46,9 +46,9 @@ pub use handler::{
     Register, RegisterType, Statement, Terminator, Test,
 };
 pub use message::{
-    BitField, Check, Class, ColumnType, Convert, Emit, EmitField, Entry, ExtendCase, Fold, Guard,
-    Key, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType, Source,
-    StreamFraming,
+    BitField, Check, Checksum, Class, ColumnType, Convert, Emit, EmitField, Entry, ExtendCase,
+    Fold, Guard, Key, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType,
+    Source, StreamFraming,
 };
 pub use role::{
     Action, Answer, Bounds, BoundsLine, Case, Cast, Duplicates, FlowKey, Mode, RequestKind,

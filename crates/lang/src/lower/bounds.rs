@@ -221,6 +221,9 @@ fn sizes(program: &Program, emit: &[Emit], size: &dyn Fn(&Source) -> Option<u64>
         Emit::Counted { octets, body, .. } => {
             u64::from((*octets).max(1)).saturating_add(sizes(program, body, size))
         }
+        Emit::Checked { by, body } => {
+            u64::from(by.octets()).saturating_add(sizes(program, body, size))
+        }
         Emit::IfPresent { slot, then, otherwise } => {
             let there = size(&Source::Slot(*slot)).is_some();
             sizes(program, if there { then } else { otherwise }, size)

@@ -72,6 +72,7 @@ impl<'a> Lowering<'_, 'a> {
                 }
                 Item::When { items, .. }
                 | Item::Counted { items, .. }
+                | Item::Checked { items, .. }
                 | Item::Line { items, .. } => {
                     self.derive(items, scope, sums);
                 }
@@ -143,6 +144,12 @@ impl<'a> Lowering<'_, 'a> {
                 emit.push(Emit::When { guard, then });
             }
             Item::Table(table) => self.emit_table(table, next, scope, emit),
+            Item::Checked { by, items, .. } => {
+                let body = self.emit_items(items, scope);
+                emit.push(Emit::Checked { by: *by, body });
+            }
+            // Its fields stand in its place already.
+            Item::Diagram(_) => {}
             Item::Extend { field, cases, .. } => {
                 if let Some(of) = self.source(scope, &field.text) {
                     emit.push(Emit::Extension { of, cases: extensions(cases) });

@@ -60,6 +60,7 @@ impl<'a> Lowering<'_, 'a> {
             let high = if width >= 63 { i64::MAX } else { (1_i64 << width) - 1 };
             let ty = SlotType::Int { low: 0, high };
             let (into, expect) = match &field.fixed {
+                Some(_) if field.reserved => (None, None),
                 Some(fixed) => (None, self.fixed(fixed, high)),
                 None => (Some(self.field_slot(field, ty, place, measured)), None),
             };
@@ -666,9 +667,10 @@ fn mandatory(items: &[Item]) -> Vec<&str> {
                     names.push(field.name.text.as_str());
                 }
             }
-            Item::Line { items, .. } | Item::Counted { items, .. } => {
-                names.extend(mandatory(items));
-            }
+            Item::Line { items, .. }
+            | Item::Counted { items, .. }
+            | Item::Checked { items, .. }
+            | Item::Diagram(items) => names.extend(mandatory(items)),
             _ => {}
         }
     }

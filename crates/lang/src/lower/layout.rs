@@ -271,7 +271,7 @@ impl<'a> Lowering<'_, 'a> {
         let mut groups = Vec::new();
         let mut word: Vec<&Field> = Vec::new();
         let mut bits = 0_u32;
-        for item in items {
+        for item in flat(items) {
             if let Item::Field(field) = item
                 && let FieldType::Bits { width, .. } = field.ty
             {
@@ -319,6 +319,13 @@ impl<'a> Lowering<'_, 'a> {
             Item::When { guard, items, span } => self.when(guard, items, place, *span),
             Item::Table(table) => self.table(table, place),
             Item::Extend { field, cases, span } => self.extend(field, cases, place, *span),
+            Item::Checked { by, items, span } => {
+                self.step(ParseOp::BeginCheck { by: *by }, *span);
+                self.items(items, place);
+                self.step(ParseOp::EndCheck { by: *by }, *span);
+            }
+            // Its fields stand in its place already.
+            Item::Diagram(_) => {}
         }
     }
 
@@ -397,6 +404,18 @@ impl<'a> Lowering<'_, 'a> {
     }
 }
 
+/// The items, with the fields of a diagram in its place.
+pub(super) fn flat(items: &[Item]) -> Vec<&Item> {
+    let mut flat = Vec::new();
+    for item in items {
+        match item {
+            Item::Diagram(fields) => flat.extend(fields),
+            other => flat.push(other),
+        }
+    }
+    flat
+}
+
 /// The most loops of one layout.
 const COUNTERS_MAX: u8 = 7;
 
@@ -410,9 +429,10 @@ pub(super) fn measured(items: &[Item]) -> Vec<&str> {
                 | FieldType::SumOf(name) => names.push(name.text.as_str()),
                 _ => {}
             },
-            Item::When { items, .. } | Item::Line { items, .. } | Item::Counted { items, .. } => {
-                names.extend(measured(items));
-            }
+            Item::When { items, .. }
+            | Item::Line { items, .. }
+            | Item::Counted { items, .. }
+            | Item::Checked { items, .. } => names.extend(measured(items)),
             _ => {}
         }
     }
@@ -437,6 +457,10 @@ pub(super) fn min_bits(items: &[Item]) -> u32 {
         },
         Item::Line { items, .. } => min_bits(items).saturating_add(16),
         Item::Counted { items, .. } => min_bits(items).saturating_add(8),
+        Item::Checked { by, items, .. } => {
+            min_bits(items).saturating_add(u32::from(by.octets()) * 8)
+        }
+        Item::Diagram(fields) => min_bits(fields),
         _ => 0,
     };
     items.iter().map(bits).fold(0, u32::saturating_add)

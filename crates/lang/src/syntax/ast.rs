@@ -1,5 +1,6 @@
 //! The tree: what was written, before anything is known about names.
 
+use crate::ir::Checksum;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -96,13 +97,40 @@ pub(crate) struct LineFrame {
 #[derive(Debug)]
 pub(crate) enum Item {
     Literal(Octets),
-    Skip { blanks: bool, span: Span },
+    Skip {
+        blanks: bool,
+        span: Span,
+    },
     Field(Box<Field>),
-    Line { frame: LineFrame, items: Vec<Self> },
-    Counted { by: Measure, max: Option<Number>, items: Vec<Self>, span: Span },
-    When { guard: Condition, items: Vec<Self>, span: Span },
+    Line {
+        frame: LineFrame,
+        items: Vec<Self>,
+    },
+    Counted {
+        by: Measure,
+        max: Option<Number>,
+        items: Vec<Self>,
+        span: Span,
+    },
+    When {
+        guard: Condition,
+        items: Vec<Self>,
+        span: Span,
+    },
     Table(Table),
-    Extend { field: Name, cases: Vec<Extension>, span: Span },
+    Extend {
+        field: Name,
+        cases: Vec<Extension>,
+        span: Span,
+    },
+    /// Items, and behind them a check over their octets.
+    Checked {
+        by: Checksum,
+        items: Vec<Self>,
+        span: Span,
+    },
+    /// The fields of a packet diagram.
+    Diagram(Vec<Self>),
 }
 
 /// What a counted block's length is written in.
@@ -127,6 +155,8 @@ pub(crate) struct Field {
     pub(crate) ty: FieldType,
     pub(crate) ty_span: Span,
     pub(crate) max: Option<Number>,
+    /// Written as 0 and not looked at.
+    pub(crate) reserved: bool,
     pub(crate) fixed: Option<Literal>,
     pub(crate) default: Option<Literal>,
 }

@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Text,
     /// `x"…"`, with its quotes.
     Hex,
+    /// `"""…"""`, with its quotes, over any number of lines.
+    Art,
     /// One of `{ } ( ) , ; : = + - * / < > .`
     Mark(char),
     /// `->`
@@ -121,6 +123,9 @@ impl Lexer<'_> {
             self.at += 1;
             return Some(self.quoted(Kind::Hex));
         }
+        if rest.starts_with("\"\"\"") {
+            return Some(self.art());
+        }
         match first {
             '"' => Some(self.quoted(Kind::Text)),
             '0'..='9' => {
@@ -168,6 +173,19 @@ impl Lexer<'_> {
         self.at = self.text.len();
         self.unclosed(start);
         kind
+    }
+
+    /// A drawing, up to its three closing quotes.
+    fn art(&mut self) -> Kind {
+        let start = self.at;
+        let inner = self.rest().get(3..).unwrap_or_default();
+        if let Some(end) = inner.find("\"\"\"") {
+            self.at += end + 6;
+        } else {
+            self.at = self.text.len();
+            self.unclosed(start);
+        }
+        Kind::Art
     }
 
     fn unclosed(&mut self, start: usize) {

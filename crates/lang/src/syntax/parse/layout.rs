@@ -7,6 +7,7 @@ use super::super::ast::{
 use super::super::token::Kind;
 use super::Parser;
 use crate::codes;
+use crate::ir::Checksum;
 
 impl Parser<'_> {
     pub(super) fn item(&mut self) -> Option<Item> {
@@ -41,6 +42,8 @@ impl Parser<'_> {
                 Some(Item::When { guard, items: self.block(Self::item)?, span })
             }
             "table" => self.table().map(Item::Table),
+            "diagram" if self.peek_at(1).kind == Kind::Art => self.diagram().map(Item::Diagram),
+            "checked" => self.checked(),
             "extend" => {
                 self.bump();
                 let field = self.name("the field")?;
@@ -52,6 +55,26 @@ impl Parser<'_> {
                 None
             }
         }
+    }
+
+    /// `checked by crc16_modbus { … }`
+    fn checked(&mut self) -> Option<Item> {
+        let start = self.at;
+        self.bump();
+        self.expect_word("by")?;
+        let by = match self.word() {
+            "crc16_modbus" => Checksum::Crc16Modbus,
+            "crc16_ccitt" => Checksum::Crc16Ccitt,
+            "crc32" => Checksum::Crc32,
+            "lrc" => Checksum::Lrc,
+            _ => {
+                self.unexpected("`crc16_modbus`, `crc16_ccitt`, `crc32` or `lrc`");
+                return None;
+            }
+        };
+        self.bump();
+        let span = self.since(start);
+        Some(Item::Checked { by, items: self.block(Self::item)?, span })
     }
 
     /// `counted by u16, at most N octets { … }`
@@ -134,7 +157,8 @@ impl Parser<'_> {
             self.bump();
             default = Some(self.literal("the value that is written if none is given")?);
         }
-        Some(Field { name, private, optional, ty, ty_span, max, fixed, default })
+        let reserved = false;
+        Some(Field { name, private, optional, ty, ty_span, max, reserved, fixed, default })
     }
 
     fn field_type(&mut self) -> Option<FieldType> {

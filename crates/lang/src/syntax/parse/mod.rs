@@ -2,6 +2,7 @@
 //! goes on with the next line, so that one run finds every error.
 #![expect(clippy::option_option, reason = "not read, read as missing, and read are three things")]
 
+mod diagram;
 mod expression;
 mod gateway;
 mod layout;

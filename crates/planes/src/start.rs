@@ -186,6 +186,7 @@ fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         forwarding: link.forwarding,
         advertise: link.advertise.clone(),
         autoconfigure: link.autoconfigure,
+        dhcp: link.dhcp,
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Interface {
     pub advertise: Option<Advertise>,
     /// Whether it configures itself from router advertisements (RFC 4862) and asks for them.
     pub autoconfigure: bool,
+    /// Whether it asks a DHCP server for an IPv4 address (RFC 2131).
+    pub dhcp: bool,
 }
 
 /// What a router advertises on a link (RFC 4861 §6.2.1).

@@ -1,12 +1,12 @@
 //! The standard assembly: the Internet protocol suite over any number of Ethernet links.
 
 use crate::{
-    ArpLayer, At, Binding, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer, Ipv4Layer,
-    Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side, Sockets, Target, UdpLayer,
-    UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
+    ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
+    Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side, Sockets, Target,
+    UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
-use gatewright_wire::{EtherType, IpProtocol, icmpv6::Icmpv6Type};
+use gatewright_wire::{EtherType, IpProtocol, Port, icmpv6::Icmpv6Type};
 use std::{fmt, sync::Arc};
 
 /// A link of the suite.
@@ -68,6 +68,7 @@ pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite 
     let (ipv6, icmpv6) = builder.ipv6(&mut random);
     let (udp, sockets) =
         builder.udp([(EtherType::IPV4, ipv4, icmpv4), (EtherType::IPV6, ipv6, icmpv6)], wake);
+    builder.dhcp(udp, ipv4, &mut random);
     let Builder { plan, layers, neighbours, bottoms } = builder;
     Suite { plan, layers, neighbours, bottoms, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
 }
@@ -208,6 +209,13 @@ impl Builder {
             self.up(layer, At::Error(family, IcmpError::PortUnreachable), None, icmp);
         }
         (udp, sockets)
+    }
+
+    /// The DHCP client, which runs where an interface asks for it.
+    fn dhcp(&mut self, udp: NodeIndex, ipv4: NodeIndex, random: &mut Random) {
+        let dhcp = self.add(DhcpLayer::new(random.draw()), None);
+        self.up(udp, At::UdpPort(Port::DHCP_CLIENT.0), None, dhcp);
+        self.down(dhcp, At::Local(EtherType::IPV4), None, ipv4);
     }
 }
 

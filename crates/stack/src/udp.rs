@@ -300,7 +300,7 @@ fn datagram(
 }
 
 /// Puts the UDP and IP headers in front of a payload.
-fn wrap(packet: &mut Packet, from: SocketAddr, to: SocketAddr) -> Option<()> {
+pub(crate) fn wrap(packet: &mut Packet, from: SocketAddr, to: SocketAddr) -> Option<()> {
     let length = u16::try_from(packet.len() + Udp::LEN).ok()?;
     let (source_port, destination_port) = (from.port(), to.port());
     let fields = UdpFields { source_port, destination_port, length, checksum: 0 };

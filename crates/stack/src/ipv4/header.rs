@@ -95,10 +95,13 @@ pub(super) fn complete(
     let fixed = octets.first_chunk_mut().ok_or(MISUSE)?;
     let mut header = Ipv4Mut::of(fixed);
     if header.view().source_address().is_unspecified() {
-        // A host without an address may still ask everyone for one (RFC 2131 §4.1).
+        // A host that asks everyone for an address has none on that link yet (RFC 2131 §4.1).
         let nobody = header.view().destination_address().is_broadcast();
-        let source = source.or(nobody.then_some(Ipv4Addr::UNSPECIFIED)).ok_or(NO_SOURCE)?;
-        header.set_source_address(source);
+        header.set_source_address(if nobody {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            source.ok_or(NO_SOURCE)?
+        });
     }
     if header.view().time_to_live() == 0 {
         header.set_time_to_live(TIME_TO_LIVE);

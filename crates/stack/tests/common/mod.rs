@@ -137,8 +137,10 @@ impl Gateway {
             sent.extend(batch.drain().map(|packet| (link, packet.octets().to_vec())));
         };
         self.graph.handle_timeouts(self.now, &mut exit);
+        let mut steps = 0;
         while let Some(due) = self.graph.poll_timeout().filter(|&due| due <= end) {
-            assert!(due > self.now || due == Duration::ZERO, "time stands still");
+            steps += 1;
+            assert!(steps < 100_000, "time stands still");
             self.now = self.now.max(due);
             self.graph.handle_timeouts(self.now, &mut exit);
         }

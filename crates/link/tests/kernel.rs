@@ -18,6 +18,7 @@ use bridge::{Bridge, Hosts};
 use gatewright_link::Backend;
 use gatewright_testbed::{Needs, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -30,12 +31,13 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The tests measure, and the machine is small: one after the other.
     arguments.test_threads = Some(1);
-    let tests: [(&str, &[&str], Test); 7] = [
+    let tests: [(&str, &[&str], Test); 8] = [
         ("ping", &["ping"], ping),
         ("tcp_reaches_the_peer_with_right_checksums", &["iperf3"], tcp),
         ("udp_reaches_the_peer_with_right_checksums", &["iperf3"], udp),
         ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
         ("a_frame_leaves_as_it_came", &[], untouched),
+        ("a_burst_of_udp_arrives_as_its_datagrams", &[], udp_burst),
         ("every_receive_queue_is_served", &["ethtool", "iperf3"], several_queues),
         ("the_kernel_between_stays_silent", &["ping"], kernel_is_silent),
     ];
@@ -186,6 +188,38 @@ fn untouched(backend: Backend) -> Result<(), Failed> {
     let received = hosts.pass_raw(&sent)?;
     let counters = bridge.stop();
     assert_eq!(received, sent, "{counters:?}");
+    Ok(())
+}
+
+/// The sender hands 20 datagrams to its kernel as one (UDP_SEGMENT), and the kernel to its device.
+fn udp_burst(backend: Backend) -> Result<(), Failed> {
+    const SEGMENT: u16 = 1000;
+    let hosts = Hosts::new()?;
+    let bridge = Bridge::start(&hosts, backend)?;
+    let pairs = [("192.0.2.1:0", "192.0.2.2:4000"), ("[2001:db8::1]:0", "[2001:db8::2]:4000")];
+    for (from, to) in pairs {
+        let receiver = hosts.right.run(|| std::net::UdpSocket::bind(to))??;
+        receiver.set_read_timeout(Some(LIMIT))?;
+        let sent: Vec<u8> = (0..20_u8).flat_map(|number| [number; SEGMENT as usize]).collect();
+        hosts.left.run(|| -> Result<(), Failed> {
+            let sender = std::net::UdpSocket::bind(from)?;
+            setsockopt(&sender, sockopt::UdpGsoSegment, &i32::from(SEGMENT))?;
+            assert_eq!(sender.send_to(&sent, to)?, sent.len());
+            Ok(())
+        })??;
+        let (mut received, mut buffer) = (Vec::new(), [0; 2000]);
+        while received.len() < sent.len() {
+            let len = receiver
+                .recv(&mut buffer)
+                .map_err(|error| format!("{error} after {} octets", received.len()))?;
+            assert_eq!(len, usize::from(SEGMENT));
+            received.extend_from_slice(&buffer[..len]);
+        }
+        assert_eq!(received, sent, "{to}");
+    }
+    hosts.assert_no_checksum_errors()?;
+    let counters = bridge.stop();
+    assert_eq!(counters[0].super_frames, if backend == Backend::PacketSocket { 2 } else { 0 });
     Ok(())
 }
 

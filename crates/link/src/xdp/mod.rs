@@ -22,6 +22,7 @@ use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Octets of an Ethernet header, and of a tag in it.
@@ -186,7 +187,10 @@ fn attach(
 
 /// The number of the kernel's function that tells a tag (Linux 6.8).
 fn tag_function() -> Option<u32> {
-    btf::function_id(&std::fs::read(btf::KERNEL).ok()?, bpf::TAG_FUNCTION)
+    // The same for as long as the machine runs, and some milliseconds to find.
+    static FOUND: OnceLock<Option<u32>> = OnceLock::new();
+    let find = || btf::function_id(&std::fs::read(btf::KERNEL).ok()?, bpf::TAG_FUNCTION);
+    *FOUND.get_or_init(find)
 }
 
 /// A descriptor that is readable when one of the sockets is.

@@ -85,8 +85,9 @@ impl Instance<'_> {
 
 impl Instances {
     /// Ready for the first report.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        let arrival = Arrival { report: 0, received: Timestamp::from_micros(0) };
+        Self { arrival, received: String::new(), met: Vec::new(), text: String::new() }
     }
 
     /// A new report: its observations' names count from the start.

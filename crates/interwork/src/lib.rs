@@ -10,6 +10,7 @@
 //! | [`mapping`] | The tables, with defaults for the known kinds of device. |
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
+//! | [`session`] | One association: its records become readings. |
 //! | [`fhir`] | FHIR resources after the HL7 guide for personal health devices. |
 //! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
@@ -20,11 +21,13 @@ pub mod fhir;
 pub mod instance;
 mod json;
 pub mod mapping;
+pub mod session;
 mod template;
 
 pub use device::Device;
 pub use instance::{Arrival, Instances, ReadingName};
 pub use mapping::Mapping;
+pub use session::Session;
 
 use gatewright_onem2m::Status;
 

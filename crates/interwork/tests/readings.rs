@@ -7,14 +7,16 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::code::SystemId;
-use gatewright_health::configuration::Library;
+use gatewright_health::code::{Handle, SystemId, action};
+use gatewright_health::configuration::{Configuration, Library};
 use gatewright_health::convert::observe;
-use gatewright_health::manager::{self, Manager, Record, Settings};
+use gatewright_health::manager::{self, Manager, Record, RecordId, Settings};
+use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
 use gatewright_health::simulate::{self, Device as Simulated, Plan};
 use gatewright_health::specialisation::{self, Specialisation};
-use gatewright_interwork::{Arrival, Device, Instances, Mapping, Outcome, outcome};
+use gatewright_interwork::session::Unread;
+use gatewright_interwork::{Arrival, Device, Instances, Mapping, Outcome, Session, outcome};
 use gatewright_onem2m::{
     Config, Cse, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
 };
@@ -58,10 +60,7 @@ impl Store {
 }
 
 /// The records that a device makes in `seconds`, and its configuration.
-fn records(
-    kind: &'static Specialisation,
-    seconds: u32,
-) -> (Vec<Record>, Arc<gatewright_health::configuration::Configuration>) {
+fn records(kind: &'static Specialisation, seconds: u32) -> (Vec<Record>, Arc<Configuration>) {
     let mut library = Library::standard();
     let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
     let mut device = Simulated::new(Plan::new(kind, DEVICE, 7));
@@ -103,7 +102,7 @@ fn records(
 fn creations(
     mapping: &Mapping,
     device: &Device,
-    configuration: &gatewright_health::configuration::Configuration,
+    configuration: &Configuration,
     records: &[Record],
 ) -> Vec<Request> {
     let mut instances = Instances::new();
@@ -202,6 +201,54 @@ fn containers_are_told_apart() {
     let activity = ["session", "distance", "activity-time", "intensity", "steps"];
     assert_eq!(names(&specialisation::ACTIVITY), activity);
     assert_eq!(names(&specialisation::BLOOD_PRESSURE), ["blood-pressure", "pulse-rate"]);
+}
+
+/// A record of a pen's store is read once the store has described its segment; read again, it
+/// gives the same names.
+#[test]
+fn a_stores_entries_become_readings() {
+    let hex = |text: &str| -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16);
+        digits.chunks(2).map(|pair| octet(pair).unwrap()).collect()
+    };
+    let configuration = hex("400A 0003 006C
+        0006 0002 0004 0020 092F 0004 00823401 0A46 0002 F040 0996 0002 1560
+                            0A55 0008 0001 0004 0A56 0004
+        0005 0003 0003 001A 092F 0004 00823402 0A46 0002 F040 0A55 0008 0001 0004 0A66 0002
+        0006 0004 0003 001A 092F 0004 0082F000 0A46 0002 F040 0A55 0008 0001 0004 0A66 0002");
+    let configuration = Arc::new(Configuration::from_octets(&configuration).unwrap());
+    let apdu = hex("E700 0038 0036 8001 0101 0030 0100 00590A36 0D21 0026
+        0010 00000000 00000002 8000 0018
+        0053030BFF00001408000000 004FC696FF00001908000000");
+    let record = Record { id: RecordId(1), number: 4, confirmed: true, apdu };
+    let mapping = Mapping::default();
+    let device = Device::new(&mapping, "cse-mn", DEVICE, 3, &configuration);
+    let mut session = Session::new(device, configuration);
+    let read = |session: &mut Session| {
+        let mut read = Vec::new();
+        let tally = session.read(&mapping, &record, Timestamp::new(NOW), |instance| {
+            read.push((instance.name.to_string(), instance.content.to_owned()));
+        });
+        (tally, read)
+    };
+    let missing = Unread::NotDescribed { store: Handle(256), segment: 16 };
+    assert_eq!(read(&mut session), (Err(missing), Vec::new()));
+    let info = hex("0001 0040 0010 0001 003A 0A4E 0036 4000 0003 0030
+            0006 0082 3401 0002 0001 0004 0A56 0004
+            0005 0082 3402 0003 0001 0004 0A66 0002
+            0006 0082 F000 0004 0001 0004 0A66 0002");
+    let answer = Answer::Action { handle: Handle(256), action: action::SEGMENT_INFO, info };
+    assert_eq!(session.learn(&answer), 1);
+    let (tally, readings) = read(&mut session);
+    assert_eq!(tally.unwrap().observations, 6);
+    let head = DEVICE.to_string();
+    let doses: Vec<_> = readings.iter().filter(|(name, _)| name.contains("-4-2")).collect();
+    assert_eq!(doses[0].0, format!("{head}-3-4-2"));
+    assert_eq!(doses[1].0, format!("{head}-3-4-2-1"));
+    assert!(doses[0].1.contains(r#""value":"2.0""#) && doses[1].1.contains(r#""value":"2.5""#));
+    assert!(doses[0].1.contains(r#""ticks":5440267"#), "{}", doses[0].1);
+    assert_eq!(read(&mut session).1, readings);
 }
 
 /// The whole primitive for direct delivery says what the request for the CSE says.

@@ -274,6 +274,11 @@ fn attribute(kind: Kind, name: &str) -> Option<Attribute> {
     table(kind).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name).copied()
 }
 
+/// Whether the core specification gives this type an attribute of this name.
+pub(crate) fn is_core(kind: Kind, name: &str) -> bool {
+    attribute(kind, name).is_some()
+}
+
 /// Types whose attributes are named by a definition outside the core specification.
 const fn is_open(kind: Kind) -> bool {
     matches!(kind, Kind::FlexContainer | Kind::ManagementObject)

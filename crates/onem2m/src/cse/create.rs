@@ -1,7 +1,6 @@
 //! Creation of resources (TS-0001 §10.1.2), instances apart.
 
 use super::access::{Right, check_privileges};
-use super::notify::Event;
 use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
@@ -51,6 +50,9 @@ impl Cse {
         if kind == Kind::ContentInstance {
             return self.create_content_instance(request, from, parent).map(Some);
         }
+        if kind == Kind::TimeSeriesInstance {
+            return self.create_time_series_instance(request, parent).map(Some);
+        }
         check_creation_result(request)?;
         let (tag, attributes) = content_of(request, kind)?;
         schema::check_create(kind, &attributes, &self.config.limits)?;
@@ -87,8 +89,14 @@ impl Cse {
             Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
             Kind::RemoteCse => self.prepare_remote_cse(draft, from),
             Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
+            Kind::FlexContainer => {
+                Self::measure_flex(&mut draft.attributes);
+                Ok(())
+            }
+            Kind::ManagementObject => check_management(draft),
+            Kind::TimeSeries => check_time_series(&draft.attributes),
             Kind::Group => self.prepare_group(&mut draft.attributes, from),
-            Kind::Container | Kind::Subscription => Ok(()),
+            Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
             kind => Err(Refusal::new(
                 Status::NotImplemented,
                 format!("resources of type {} are not created here", kind.number()),
@@ -203,7 +211,7 @@ impl Cse {
             family: None,
             stored_by: 0,
         });
-        self.tell(parent, Event::ChildCreated, slot, &[]);
+        self.announce_creation(parent, slot);
         Ok(slot)
     }
 
@@ -294,6 +302,43 @@ impl Cse {
         done.location = Some(path.into());
         Ok(done)
     }
+}
+
+/// A management object's name goes with its definition (TS-0004, m2m:mgmtDefinition).
+fn check_management(draft: &Draft) -> Result<(), Refusal> {
+    let names = [
+        (1001, "m2m:fwr"),
+        (1002, "m2m:swr"),
+        (1003, "m2m:mem"),
+        (1004, "m2m:ani"),
+        (1005, "m2m:andi"),
+        (1006, "m2m:bat"),
+        (1007, "m2m:dvi"),
+        (1008, "m2m:dvc"),
+        (1009, "m2m:rbo"),
+        (1010, "m2m:evl"),
+    ];
+    let definition = draft.attributes.get("mgd").and_then(Value::as_u64);
+    let expected = names.iter().find(|(number, _)| Some(*number) == definition);
+    match expected {
+        Some((_, name)) if *name == draft.tag => Ok(()),
+        Some((_, name)) => Err(Refusal::bad(format!("this mgd goes with {name}"))),
+        None => Err(Refusal::new(
+            Status::NotImplemented,
+            "management objects are offered with mgd from 1001 to 1010",
+        )),
+    }
+}
+
+/// Missing data is not watched for here, and is not promised.
+pub(super) fn check_time_series(attributes: &Map<String, Value>) -> Result<(), Refusal> {
+    if attributes.get("mdd").and_then(Value::as_bool) == Some(true) {
+        return Err(Refusal::new(
+            Status::NotImplemented,
+            "the detection of missing data is not offered",
+        ));
+    }
+    Ok(())
 }
 
 /// Result contents that a creation may ask for; checked before anything is created.

@@ -136,7 +136,7 @@ impl Cse {
         }
     }
 
-    fn check_fits(&self, parent: Slot, size: u64) -> Result<(), Refusal> {
+    pub(super) fn check_fits(&self, parent: Slot, size: u64) -> Result<(), Refusal> {
         let container = self.resource(parent)?;
         let octets_max = container.uint("mbs").unwrap_or(self.config.limits.instance_octets);
         if size > octets_max {

@@ -5,6 +5,7 @@ mod calls;
 mod create;
 mod delete;
 mod discover;
+mod flex;
 mod forward;
 mod group;
 mod instance;

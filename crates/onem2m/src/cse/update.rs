@@ -1,7 +1,7 @@
 //! Update (TS-0001 §10.1.4): attributes given are set, those given as null removed.
 
 use super::access::Right;
-use super::create::{content_of, no_such_result};
+use super::create::{check_time_series, content_of, no_such_result};
 use super::notify::Event;
 use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
@@ -45,6 +45,9 @@ impl Cse {
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
         }
+        if kind == Kind::TimeSeries {
+            check_time_series(&given)?;
+        }
         if kind == Kind::Group {
             self.recheck_group(slot, &mut given, from)?;
         }
@@ -66,9 +69,15 @@ impl Cse {
         let kind = self.resource(slot)?.kind;
         let asked = given.clone();
         let expires = given.remove("et").map(|time| self.expiry_of(Some(&time))).transpose()?;
-        self.change_until(slot, expires, |resource| merge(&mut resource.attributes, given));
+        self.change_until(slot, expires, |resource| {
+            merge(&mut resource.attributes, given);
+            if kind == Kind::FlexContainer {
+                Self::measure_flex(&mut resource.attributes);
+            }
+        });
         let changed: Vec<String> = asked.keys().cloned().collect();
         self.tell(slot, Event::Updated, slot, &changed);
+        self.keep_history(slot);
         if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
             self.trim(slot);
         }

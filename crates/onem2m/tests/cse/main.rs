@@ -10,6 +10,7 @@
 mod access;
 mod bench;
 mod commit;
+mod flex;
 mod group;
 mod model;
 mod notify;

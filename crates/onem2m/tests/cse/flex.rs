@@ -1,0 +1,88 @@
+//! flexContainers and what they were, nodes and their management objects, time series.
+
+use crate::bench::{Bench, found, json};
+use gatewright_onem2m::Kind;
+use serde_json::json;
+
+const OXIMETER: &str = r#"{"cod:oximr":{"rn":"o","cnd":"org.onem2m.common.moduleclass.oximeter",
+    "oxySn":96,"mni":2}}"#;
+
+#[test]
+fn a_flex_container_keeps_what_it_was() {
+    let mut bench = Bench::with_container();
+    let made = bench.create("Ca", "cse-in/a", Kind::FlexContainer, OXIMETER);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    assert_eq!(json(&made)["cod:oximr"]["cs"], 2);
+    for value in [97, 98] {
+        let update = format!(r#"{{"cod:oximr":{{"oxySn":{value}}}}}"#);
+        let changed = bench.update("Ca", "cse-in/a/o", &update);
+        assert_eq!(changed.status.number(), 2004, "{changed:?}");
+    }
+    let now = json(&bench.get("Ca", "cse-in/a/o"));
+    assert_eq!(now["cod:oximr"]["oxySn"], 98);
+    assert_eq!((&now["cod:oximr"]["cni"], &now["cod:oximr"]["st"]), (&json!(2), &json!(2)));
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/o/ol"))["cod:oximr"]["oxySn"], 97);
+    let latest = json(&bench.get("Ca", "cse-in/a/o/la"));
+    assert_eq!(latest["cod:oximr"]["oxySn"], 98);
+    assert_eq!(latest["cod:oximr"]["ty"], 58);
+    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&oxySn=98")).len(), 2);
+    let wrong = bench.update("Ca", "cse-in/a/o", r#"{"cod:puls":{"x":1}}"#);
+    assert_eq!(wrong.status.number(), 4000);
+    let by_hand = bench.create("Ca", "cse-in/a/o", Kind::FlexContainerInstance, OXIMETER);
+    assert_eq!(by_hand.status.number(), 4108);
+    for bad in [r#"{"cod:oximr":{}}"#, r#"{"oximr":{"cnd":"x"}}"#, r#"{"a\"b:c":{"cnd":"x"}}"#] {
+        let refused = bench.create("Ca", "cse-in/a", Kind::FlexContainer, bad);
+        assert_eq!(refused.status.number(), 4000, "{bad}");
+    }
+    let rows: Vec<_> = bench.cse.rows().collect();
+    let again: Vec<_> = bench.reopened().rows().collect();
+    assert_eq!(rows, again);
+}
+
+#[test]
+fn a_flex_container_without_bounds_keeps_nothing() {
+    let mut bench = Bench::with_container();
+    let plain = r#"{"cod:oximr":{"rn":"o","cnd":"x","oxySn":96}}"#;
+    bench.create("Ca", "cse-in/a", Kind::FlexContainer, plain);
+    bench.update("Ca", "cse-in/a/o", r#"{"cod:oximr":{"oxySn":97}}"#);
+    assert_eq!(bench.get("Ca", "cse-in/a/o/la").status.number(), 4004);
+}
+
+#[test]
+fn nodes_and_management_objects() {
+    let mut bench = Bench::with_container();
+    let node = r#"{"m2m:nod":{"rn":"n","ni":"urn:x"}}"#;
+    assert_eq!(bench.create("CAdmin", "cse-in", Kind::Node, node).status.number(), 2001);
+    let mut manage = |content: &str| {
+        bench.create("CAdmin", "cse-in/n", Kind::ManagementObject, content).status.number()
+    };
+    assert_eq!(manage(r#"{"m2m:bat":{"rn":"b","mgd":1006,"btl":80,"bts":1}}"#), 2001);
+    assert_eq!(manage(r#"{"m2m:dvi":{"mgd":1006,"btl":80,"bts":1}}"#), 4000);
+    assert_eq!(manage(r#"{"m2m:bat":{"btl":80,"bts":1}}"#), 4000);
+    assert_eq!(manage(r#"{"m2m:xyz":{"mgd":1999}}"#), 5001);
+    let changed = bench.update("CAdmin", "cse-in/n/b", r#"{"m2m:bat":{"btl":79}}"#);
+    assert_eq!(json(&changed)["m2m:bat"]["btl"], 79);
+}
+
+#[test]
+fn a_time_series_has_one_instance_a_time() {
+    let mut bench = Bench::with_container();
+    let series = r#"{"m2m:ts":{"rn":"t","mni":2,"pei":1000}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::TimeSeries, series).status.number(), 2001);
+    let add = |bench: &mut Bench, content: &str| {
+        bench.create("Ca", "cse-in/a/t", Kind::TimeSeriesInstance, content).status.number()
+    };
+    let at =
+        |second: u8| format!(r#"{{"m2m:tsi":{{"con":"v","dgt":"20231114T2213{second:02}"}}}}"#);
+    assert_eq!(add(&mut bench, &at(1)), 2001);
+    assert_eq!(add(&mut bench, &at(1)), 4105);
+    assert_eq!(add(&mut bench, r#"{"m2m:tsi":{"con":"v"}}"#), 4000);
+    assert_eq!(add(&mut bench, r#"{"m2m:tsi":{"con":"v","dgt":"now"}}"#), 4000);
+    assert_eq!(add(&mut bench, &at(2)), 2001);
+    assert_eq!(add(&mut bench, &at(3)), 2001);
+    let oldest = json(&bench.get("Ca", "cse-in/a/t/ol"));
+    assert_eq!(oldest["m2m:tsi"]["dgt"], "20231114T221302");
+    let watched = r#"{"m2m:ts":{"mdd":true}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::TimeSeries, watched).status.number(), 5001);
+    assert_eq!(bench.update("Ca", "cse-in/a/t", watched).status.number(), 5001);
+}

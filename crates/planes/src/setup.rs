@@ -111,6 +111,8 @@ pub struct LinkSetup {
     pub advertise: Option<Advertise>,
     /// Whether it configures itself from router advertisements.
     pub autoconfigure: bool,
+    /// Whether it asks a DHCP server for an IPv4 address.
+    pub dhcp: bool,
 }
 
 impl LinkSetup {
@@ -125,6 +127,7 @@ impl LinkSetup {
             forwarding: true,
             advertise: None,
             autoconfigure: false,
+            dhcp: false,
         }
     }
 

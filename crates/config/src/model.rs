@@ -303,7 +303,7 @@ pub enum Delivery {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cse {
     /// Name of its base resource.
-    pub base: String,
+    pub base: Located<String>,
     /// Its identifier, with `/` in front.
     pub id: String,
     /// Where it answers HTTP.

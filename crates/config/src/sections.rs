@@ -301,7 +301,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
 fn cse(table: View<'_>) -> Option<Cse> {
     let socket = |key| table.parsed(key, |text| text.parse().ok());
     Some(Cse {
-        base: table.owned("base")?,
+        base: table.name("base")?,
         id: table.owned("id")?,
         http: socket("http"),
         coap: socket("coap"),

@@ -19,11 +19,6 @@ pub const TEMPLATES: &[Template] = &[
         text: include_str!("templates/gateway.toml"),
     },
     Template {
-        name: "shared",
-        purpose: "a gateway beside the kernel, which keeps its addresses and routes",
-        text: include_str!("templates/shared.toml"),
-    },
-    Template {
         name: "count",
         purpose: "a router that counts and captures what passes",
         text: include_str!("templates/count.toml"),
@@ -37,10 +32,5 @@ pub const TEMPLATES: &[Template] = &[
         name: "udp-proxy",
         purpose: "a relay of UDP datagrams that merges small ones on the way",
         text: include_str!("templates/udp-proxy.toml"),
-    },
-    Template {
-        name: "replay",
-        purpose: "a capture file played into a network",
-        text: include_str!("templates/replay.toml"),
     },
 ];

@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{Config, codes, parse};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
+use gatewright_planes::not_in_this_version;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -44,6 +45,7 @@ impl Description {
                 }
             }
         }
+        findings.extend(parsed.config.iter().flat_map(not_in_this_version));
         let config = parsed.config.filter(|_| !has_errors(&findings));
         Ok(Self { sources, config, findings })
     }

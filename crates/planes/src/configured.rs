@@ -2,6 +2,7 @@
 
 use crate::{
     gateway::{Gateway, GatewayError},
+    not_yet,
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     udp_gateway::{Series, UdpGateway, UdpGatewaySetup},
@@ -269,23 +270,10 @@ const ETHERNET_MTU: usize = 1500;
 const ETHERNET_LEN: usize = 14;
 
 fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
-    let refuse = |what: String| Err(RunError::NotInThisVersion(what));
-    if let Some(link) = config.links.iter().find(|link| !link.exclusive) {
-        return refuse(format!("link.{}: a link shared with the kernel", link.name.value));
+    match not_yet::asked(config).into_iter().next() {
+        Some((_, what)) => Err(RunError::NotInThisVersion(what)),
+        None => Ok(()),
     }
-    if !config.programs.is_empty() {
-        return refuse("[[program]] under `run`".to_owned());
-    }
-    if config.devices.is_some() {
-        return refuse("[devices] under `run`".to_owned());
-    }
-    if config.cse.is_some() {
-        return refuse("[cse] under `run`".to_owned());
-    }
-    if config.control.metrics.is_some() {
-        return refuse("control.metrics".to_owned());
-    }
-    Ok(())
 }
 
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {

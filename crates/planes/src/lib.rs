@@ -22,6 +22,7 @@ pub mod api;
 mod configured;
 mod control;
 mod gateway;
+mod not_yet;
 mod recorder;
 mod setup;
 mod sojourn;
@@ -32,6 +33,7 @@ mod worker;
 
 pub use configured::{Attached, Configured, RunError};
 pub use gateway::{Gateway, GatewayError};
+pub use not_yet::not_in_this_version;
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute};
 pub use sojourn::Sojourn;
 pub use status::{LayerStatus, LinkStatus, Status, WayStatus};

@@ -1,0 +1,72 @@
+//! What a description may ask for and this version cannot do yet.
+
+use gatewright_config::{Config, Device, codes};
+use gatewright_diagnostic::{Diagnostic, Span};
+
+/// Everything in `config` that [`Configured`](crate::Configured) would refuse as not in this
+/// version, each finding at its place; none means that it can be run.
+pub fn not_in_this_version(config: &Config) -> Vec<Diagnostic> {
+    let finding = |(span, what)| {
+        Diagnostic::error(&codes::NOT_YET, span, format!("{what} is not in this version"))
+    };
+    asked(config).into_iter().map(finding).collect()
+}
+
+/// What is asked for and not there, in the order of the text.
+pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
+    let mut asked: Vec<(Span, String)> = Vec::new();
+    for link in &config.links {
+        let name = &link.name.value;
+        let runs = matches!(link.device, Device::Interface { .. } | Device::Tap { .. });
+        if !runs {
+            asked.push((link.name.span, format!("the mode of link `{name}`")));
+        } else if !link.exclusive {
+            asked.push((link.name.span, format!("link `{name}`, shared with the kernel,")));
+        }
+    }
+    let programs = config.programs.iter().map(|program| program.file.span);
+    asked.extend(programs.map(|span| (span, "[[program]]".to_owned())));
+    let devices = config.devices.iter().map(|devices| devices.listen.span);
+    asked.extend(devices.map(|span| (span, "[devices]".to_owned())));
+    let cse = config.cse.iter().map(|cse| cse.base.span);
+    asked.extend(cse.map(|span| (span, "[cse]".to_owned())));
+    let metrics = config.control.metrics.iter().map(|metrics| metrics.span);
+    asked.extend(metrics.map(|span| (span, "`metrics`".to_owned())));
+    asked.sort_by_key(|(span, _)| span.start);
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_config::{TEMPLATES, parse};
+    use gatewright_diagnostic::SourceId;
+
+    fn told(text: &str) -> Vec<String> {
+        let config = parse(SourceId::default(), text).config.unwrap();
+        not_in_this_version(&config).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_told_in_the_order_of_the_text() {
+        let text = "[link.lan]\nexclusive = false\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
+                    [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
+                    [devices]\nlisten = \"127.0.0.1:1\"\n[cse]\nbase = \"gw\"\nid = \"/gw\"\n";
+        let ends = [
+            "link `lan`, shared with the kernel,",
+            "the mode of link `old`",
+            "`metrics`",
+            "[[program]]",
+            "[devices]",
+            "[cse]",
+        ];
+        assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));
+    }
+
+    #[test]
+    fn every_template_can_be_run() {
+        for template in TEMPLATES {
+            assert_eq!(told(template.text), [""; 0], "{}", template.name);
+        }
+    }
+}

@@ -229,7 +229,7 @@ impl<'a> Body<'_, 'a> {
         let copy = |slot| Hole { slot, value: Operand::Slot { view: register, slot } };
         let mut holes: Vec<Hole> =
             (slots.iter()).filter(|(_, private)| !private).map(|(slot, _)| copy(*slot)).collect();
-        self.fill_private(view, exchange, &mut holes);
+        self.fill_private(view, exchange, &mut holes)?;
         for (slot, private) in slots {
             if private && !holes.iter().any(|hole| hole.slot == slot) {
                 holes.push(copy(slot));
@@ -331,7 +331,7 @@ impl<'a> Body<'_, 'a> {
             }
             holes.push(hole);
         }
-        self.fill_private(message, exchange, &mut holes);
+        fine &= self.fill_private(message, exchange, &mut holes).is_some();
         for (slot, value) in defaults {
             // The serializer writes the default of a slot that may be absent.
             let own = slots.get(slot.index()).is_some_and(|slot| !slot.scratch && !slot.optional);
@@ -424,9 +424,14 @@ impl<'a> Body<'_, 'a> {
         false
     }
 
-    /// Fills the private holes by the protocol's `sending` rule.
-    fn fill_private(&mut self, message: MessageId, exchange: Exchange, holes: &mut Vec<Hole>) {
-        let Some(role) = self.env.roles.get(exchange.role().index()) else { return };
+    /// Fills the private holes by the protocol's `sending` rule; `None` if the rule is wrong.
+    fn fill_private(
+        &mut self,
+        message: MessageId,
+        exchange: Exchange,
+        holes: &mut Vec<Hole>,
+    ) -> Option<()> {
+        let role = self.env.roles.get(exchange.role().index())?;
         let (protocol, module) = (role.protocol, role.module);
         let name_of = |id: MessageId| {
             self.context.ids.iter().find(|(_, of)| **of == id).map(|((_, name), _)| *name)
@@ -441,9 +446,9 @@ impl<'a> Body<'_, 'a> {
             Some(rule.view.text.as_str()) == view
                 && rule.to.as_ref().map(|to| to.text.as_str()) == request_name
         });
-        let Some(rule) = rule else { return };
+        let Some(rule) = rule else { return Some(()) };
         for (field, value) in &rule.assigns {
-            let Some(slot) = self.private_slot(message, field) else { continue };
+            let slot = self.private_slot(message, field)?;
             let value = match value {
                 SendingValue::Fresh => Some(Operand::Fresh),
                 SendingValue::Request(name) => {
@@ -457,8 +462,9 @@ impl<'a> Body<'_, 'a> {
                     })
                 }
             };
-            holes.extend(value.map(|value| Hole { slot, value }));
+            holes.push(Hole { slot, value: value? });
         }
+        Some(())
     }
 
     fn private_slot(&mut self, message: MessageId, field: &ast::Name) -> Option<SlotId> {

@@ -17,7 +17,7 @@ use gatewright_diagnostic::{Diagnostic, Span};
 const SKIP_MAX: u32 = 512;
 
 /// How deep parts may hold parts.
-const PARTS_MAX: u32 = 8;
+const PARTS_MAX: usize = 8;
 
 /// The most octets of a varint: four groups of seven bits (MQTT 3.1.1 §2.2.3).
 pub(super) const VARINT_OCTETS_MAX: u8 = 4;
@@ -348,12 +348,12 @@ impl<'a> Lowering<'_, 'a> {
 
     fn part(&mut self, name: &Name, place: &Place) {
         let Some(part) = self.find_part(name) else { return };
-        if self.depth >= PARTS_MAX {
-            let message = format!("parts nest deeper than {PARTS_MAX}");
+        if self.parts.contains(&part.name.text.as_str()) || self.parts.len() >= PARTS_MAX {
+            let message = format!("`{}` holds itself, or parts nest too deep", name.text);
             self.context.error(&codes::RECURSION, name.span, message);
             return;
         }
-        self.depth += 1;
+        self.parts.push(&part.name.text);
         match &part.frame {
             ast::Frame::Line(frame) => {
                 let item_place = Place { bounded: true, ..place.clone() };
@@ -361,7 +361,7 @@ impl<'a> Lowering<'_, 'a> {
             }
             _ => self.items(&part.items, place),
         }
-        self.depth -= 1;
+        self.parts.pop();
     }
 
     fn part_line(&mut self, frame: &'a ast::LineFrame, items: &'a [Item], place: &Place) {

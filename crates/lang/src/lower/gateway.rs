@@ -146,6 +146,9 @@ impl<'a> Context<'a> {
         program.bounds = super::bounds::bounds(&program);
         super::bounds::amplification(&program, &env, &mut self.found);
         let wrong = self.found.iter().any(|found| found.severity == Severity::Error);
+        if !wrong && !program.roles.is_empty() {
+            super::dead::dead(&program, gateway.name.span.source, &mut self.found);
+        }
         (!wrong).then_some(program)
     }
 

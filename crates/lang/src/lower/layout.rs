@@ -26,7 +26,8 @@ pub(super) struct Lowering<'c, 'a> {
     pub(super) window: u32,
     /// Where a stream was, if one was.
     pub(super) stream: Option<Span>,
-    pub(super) depth: u32,
+    /// The parts around the current place.
+    pub(super) parts: Vec<&'a str>,
 }
 
 /// Where an item stands.
@@ -82,7 +83,7 @@ impl<'a> Context<'a> {
             locals: 0,
             window: 0,
             stream: None,
-            depth: 0,
+            parts: Vec::new(),
         };
         let emit = lowering.whole(layout);
         let Lowering { slots, steps, defaults, needed, locals, window, .. } = lowering;

@@ -5,6 +5,7 @@ mod body;
 mod bounds;
 mod build;
 mod condition;
+mod dead;
 mod emit;
 mod fields;
 mod gateway;

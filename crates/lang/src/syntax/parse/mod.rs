@@ -23,7 +23,7 @@ const NESTING_MAX: u32 = 64;
 /// The tree of a text, as far as it could be read.
 pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> File {
     let tokens = tokens(source, text, found);
-    let mut parser = Parser { source, text, tokens, at: 0, found, nesting: 0 };
+    let mut parser = Parser { source, text, tokens, at: 0, found, nesting: 0, item: 0 };
     parser.file()
 }
 
@@ -34,6 +34,8 @@ pub(super) struct Parser<'a> {
     at: usize,
     found: &'a mut Vec<Diagnostic>,
     nesting: u32,
+    /// Where the current item of a block began.
+    item: usize,
 }
 
 impl Parser<'_> {
@@ -42,6 +44,7 @@ impl Parser<'_> {
         let mut file = File::default();
         while self.peek().kind != Kind::End {
             let start = self.at;
+            self.item = start;
             let parsed = match self.word() {
                 "use" => self.import().map(|path| file.uses.push(path)),
                 "message" => self.message_module().map(|module| file.messages.push(module)),
@@ -159,6 +162,14 @@ impl Parser<'_> {
             Kind::End => "the end of the text".to_owned(),
             _ => format!("`{}`", self.text_of(token)),
         };
+        // What is missed at a line's end is shown there, not on the next line.
+        if let Some(before) = before.filter(|_| token.first && self.at > self.item) {
+            let end = Span::new(self.source, before.span.end, before.span.end);
+            let message = "something is missing at the end of this line";
+            let label = format!("expected {wanted}");
+            self.found.push(Diagnostic::error(&codes::UNEXPECTED, end, message).label(label));
+            return;
+        }
         self.found.push(
             Diagnostic::error(&codes::UNEXPECTED, token.span, format!("{found} is unexpected"))
                 .label(format!("expected {wanted}")),
@@ -225,10 +236,12 @@ impl Parser<'_> {
                 break;
             }
             let start = self.at;
+            let outer = std::mem::replace(&mut self.item, start);
             match item(self) {
                 Some(item) => items.push(item),
                 None => self.recover(start),
             }
+            self.item = outer;
         }
         self.nesting -= 1;
         Some(items)
@@ -428,6 +441,7 @@ impl Parser<'_> {
             at: 0,
             found: self.found,
             nesting: self.nesting + 1,
+            item: 0,
         };
         let value = inner.expression()?;
         if inner.peek().kind == Kind::End {

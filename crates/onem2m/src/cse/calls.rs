@@ -58,6 +58,11 @@ impl Calls {
         id
     }
 
+    /// Whether an answer is still waited for.
+    pub(super) fn is_open(&self, id: CallId) -> bool {
+        self.open.contains_key(&id)
+    }
+
     fn take(&mut self, id: CallId) -> Option<Purpose> {
         let (deadline, purpose) = self.open.remove(&id)?;
         self.deadlines.remove(&(deadline, id));
@@ -66,7 +71,8 @@ impl Calls {
 }
 
 impl Cse {
-    /// Sends a request; its answer, or that there is none, is handled by its purpose.
+    /// Sends a request to one of these URLs; its answer, or that there is none, is handled by
+    /// its purpose.
     ///
     /// # Errors
     ///
@@ -77,6 +83,17 @@ impl Cse {
         request: Request,
         purpose: Purpose,
     ) -> Result<(), Refusal> {
+        let id = self.open_call(&request, purpose)?;
+        self.ledger.say(Output::Call(Call { id, urls, request }));
+        Ok(())
+    }
+
+    /// Takes note of a request that is about to be sent.
+    pub(super) fn open_call(
+        &mut self,
+        request: &Request,
+        purpose: Purpose,
+    ) -> Result<CallId, Refusal> {
         if self.calls.open.len() >= self.config.limits.outstanding {
             self.counters.outstanding_full += 1;
             return Err(Refusal::new(
@@ -87,9 +104,12 @@ impl Cse {
         let longest = self.now.plus(self.config.limits.answer_within);
         let wanted = request.request_expires.map(|time| time.resolve(self.now));
         let deadline = wanted.map_or(longest, |time| time.min(longest));
-        let id = self.calls.add(deadline, purpose);
-        self.ledger.say(Output::Call(Call { id, urls, request }));
-        Ok(())
+        Ok(self.calls.add(deadline, purpose))
+    }
+
+    /// Forgets a request that was not sent after all.
+    pub(super) fn close_call(&mut self, id: CallId) {
+        self.calls.take(id);
     }
 
     pub(super) fn take_answer(&mut self, id: CallId, answer: Result<Response, Unreachable>) {

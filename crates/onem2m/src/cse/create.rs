@@ -95,6 +95,7 @@ impl Cse {
             }
             Kind::ManagementObject => check_management(draft),
             Kind::TimeSeries => check_time_series(&draft.attributes),
+            Kind::PollingChannel => self.check_channel(draft.parent, from),
             Kind::Group => self.prepare_group(&mut draft.attributes, from),
             Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
             kind => Err(Refusal::new(

@@ -1,6 +1,7 @@
 //! Requests for another CSE are sent on to it, or to the next on the way (TS-0001 §10.2.1).
 
 use super::calls::Purpose;
+use super::polling::Route;
 use super::{Asker, Cse, Refusal, denied, not_found};
 use crate::primitive::Request;
 use crate::resource::Resource;
@@ -25,15 +26,22 @@ impl Cse {
         let hop = self
             .next_hop(cse, from)
             .ok_or_else(|| not_found(format!("no CSE {cse} is registered here")))?;
-        let hop = self.resource(hop)?;
-        let urls = reachable_at(hop)?;
+        let route = self.route_to(hop)?;
         let mut onward = request.clone();
         onward.to = if path.is_empty() { cse.to_owned() } else { format!("{cse}/{path}") };
         if !from.starts_with('/') {
             onward.from = format!("{}/{from}", self.config.cse_id);
         }
         self.counters.forwarded += 1;
-        self.call(urls, onward, Purpose::Forward(asker.clone()))
+        self.send(route, onward, Purpose::Forward(asker.clone()))
+    }
+
+    /// How a registered CSE is reached.
+    pub(super) fn route_to(&self, hop: Slot) -> Result<Route, Refusal> {
+        match (reachable_at(self.resource(hop)?), self.channel_of(hop)) {
+            (Err(_), Some(channel)) => Ok(Route::Channel(channel)),
+            (urls, _) => Ok(Route::Urls(urls?)),
+        }
     }
 
     /// The remoteCSE to send to for `cse`: itself, one that has it below, or the registrar. What

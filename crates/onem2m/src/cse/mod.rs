@@ -10,17 +10,20 @@ mod forward;
 mod group;
 mod instance;
 mod ledger;
+mod nonblocking;
 mod notify;
 mod outbox;
+mod polling;
 mod registrar;
 mod repeats;
 mod retrieve;
+mod target;
 mod update;
 
 use crate::address::Address;
 use crate::kind::Kind;
 use crate::limits::{Counters, Limits};
-use crate::primitive::{Operation, Release, Request, Response};
+use crate::primitive::{Operation, Release, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
@@ -33,12 +36,14 @@ use ledger::Ledger;
 use notify::{Event, Verifications};
 use outbox::Outbox;
 pub use outbox::{Gather, Letter};
+use polling::Channels;
 pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
 use serde_json::{Map, json};
 use std::borrow::Cow;
 use std::sync::Arc;
+use target::Target;
 
 /// Names a requester, chosen by the caller; an answer comes out with the token of its request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -187,6 +192,7 @@ pub struct Cse {
     outbox: Outbox,
     verifications: Verifications,
     fans: Fans,
+    channels: Channels,
     /// Groups within groups that the request under way has gone down.
     fan_depth: usize,
     /// Members that this step has asked.
@@ -213,6 +219,10 @@ enum Whom {
     Outside(Token, Option<repeats::Key>),
     /// To the fan-out of this number, of which it is a part.
     Member(u64, usize),
+    /// Into the request resource of this number, and to these targets.
+    Kept(u64, Arc<[String]>),
+    /// To nobody.
+    Nobody,
 }
 
 /// The good end of a request.
@@ -232,17 +242,6 @@ impl Done {
     fn with(status: Status, content: impl Into<Arc<str>>) -> Self {
         Self { content: Some(content.into()), ..Self::new(status) }
     }
-}
-
-/// What a target address leads to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Target<'request> {
-    Resource(Slot),
-    Latest(Slot),
-    Oldest(Slot),
-    /// A group's fan-out point, and the path below each member.
-    FanOut(Slot, &'request str),
-    Polling(Slot),
 }
 
 impl Cse {
@@ -266,6 +265,7 @@ impl Cse {
             outbox: Outbox::default(),
             verifications: Verifications::new(),
             fans: Fans::new(),
+            channels: Channels::default(),
             fan_depth: 0,
             fanned: 0,
             registration: Registration::new(now),
@@ -303,6 +303,7 @@ impl Cse {
         }
         self.expire();
         self.give_up();
+        self.release_pollers();
         self.pursue_registration();
         self.run_outbox();
         self.settle();
@@ -316,8 +317,13 @@ impl Cse {
     /// When [`Input::Tick`] is due at the latest, counted from 1970.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let expiry = self.tree.next_expiry().map(|(time, _)| time);
-        let times =
-            [expiry, self.calls.next_deadline(), self.registration_due(), self.outbox.next_due()];
+        let times = [
+            expiry,
+            self.calls.next_deadline(),
+            self.registration_due(),
+            self.outbox.next_due(),
+            self.channels.next_deadline(),
+        ];
         times.into_iter().flatten().min().map(Timestamp::since_epoch)
     }
 
@@ -362,7 +368,10 @@ impl Cse {
             id: request.id.as_str().into(),
             release: request.release,
         };
-        self.serve(&asker, request);
+        match request.response_type {
+            ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
+            _ => self.accept(&asker, request),
+        }
     }
 
     fn take_letter(&mut self, token: Token, letter: Letter) {
@@ -396,12 +405,18 @@ impl Cse {
         if let Target::FanOut(group, rest) = target {
             return self.fan_out(asker, request, &from, (group, rest));
         }
+        if let (Target::Polling(slot), Operation::Retrieve) = (target, request.operation) {
+            return self.poll(asker, request, &from, slot);
+        }
         match request.operation {
             Operation::Create => self.create(asker, request, &from, target),
             Operation::Retrieve => self.retrieve(request, &from, target).map(Some),
             Operation::Update => self.update(asker, request, &from, target),
             Operation::Delete => self.delete(request, &from, target).map(Some),
             Operation::Notify => {
+                if let Target::Polling(slot) = target {
+                    return self.take_polled_answer(request, &from, slot).map(Some);
+                }
                 let slot = self.settle_target(target)?;
                 self.notify_entity(asker, request, slot)
             }
@@ -447,12 +462,17 @@ impl Cse {
     }
 
     fn deliver(&mut self, asker: &Asker, response: Response) {
-        let (token, key) = match asker.whom {
-            Whom::Outside(token, key) => (token, key),
+        let (token, key) = match &asker.whom {
+            Whom::Outside(token, key) => (*token, *key),
             Whom::Member(fan, at) => {
-                self.member_answered(fan, at, response);
+                self.member_answered(*fan, *at, response);
                 return;
             }
+            Whom::Kept(seq, targets) => {
+                self.keep_answer(*seq, targets, &response);
+                return;
+            }
+            Whom::Nobody => return,
         };
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
@@ -481,72 +501,6 @@ impl Cse {
                 // is taken must be taken for good before anyone is told.
                 self.ledger.see_all();
                 Response::refusing(&refusal, id, release)
-            }
-        }
-    }
-
-    /// An originator as this CSE knows it: its own AEs and itself without the CSE-ID.
-    fn own_form<'id>(&self, from: &'id str) -> &'id str {
-        let from = match from.strip_prefix(self.config.provider.as_str()) {
-            Some(rest) if rest.starts_with('/') => rest,
-            _ => from,
-        };
-        match from.strip_prefix(self.config.cse_id.as_str()).and_then(|rest| rest.strip_prefix('/'))
-        {
-            Some(rest) => rest,
-            None => from,
-        }
-    }
-
-    /// What the path below this CSE leads to.
-    fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
-        let (first, mut rest) = path.split_once('/').unwrap_or((path, ""));
-        let mut at = if first.is_empty() || first == "-" || first == self.config.name {
-            self.tree.root()?
-        } else {
-            self.tree.by_id(first)?
-        };
-        while !rest.is_empty() {
-            let (name, tail) = rest.split_once('/').unwrap_or((rest, ""));
-            match self.tree.child(at, name) {
-                Some(child) => at = child,
-                None => return self.virtual_child(at, name, tail),
-            }
-            rest = tail;
-        }
-        Some(Target::Resource(at))
-    }
-
-    fn virtual_child<'path>(
-        &self,
-        at: Slot,
-        name: &str,
-        rest: &'path str,
-    ) -> Option<Target<'path>> {
-        let kind = self.tree.get(at)?.kind;
-        let has_instances =
-            matches!(kind, Kind::Container | Kind::FlexContainer | Kind::TimeSeries);
-        match name {
-            "la" if has_instances && rest.is_empty() => Some(Target::Latest(at)),
-            "ol" if has_instances && rest.is_empty() => Some(Target::Oldest(at)),
-            "fopt" if kind == Kind::Group => Some(Target::FanOut(at, rest)),
-            "pcu" if kind == Kind::PollingChannel && rest.is_empty() => Some(Target::Polling(at)),
-            _ => None,
-        }
-    }
-
-    /// The resource that a target is, an instance for `la` and `ol`.
-    fn settle_target(&self, target: Target<'_>) -> Result<Slot, Refusal> {
-        match target {
-            Target::Resource(slot) => Ok(slot),
-            Target::Latest(slot) => {
-                self.tree.latest(slot).ok_or_else(|| not_found("there is no instance"))
-            }
-            Target::Oldest(slot) => {
-                self.tree.oldest(slot).ok_or_else(|| not_found("there is no instance"))
-            }
-            Target::FanOut(..) | Target::Polling(_) => {
-                Err(not_allowed("a virtual resource does not take this operation"))
             }
         }
     }

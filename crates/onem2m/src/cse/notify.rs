@@ -279,7 +279,7 @@ impl Cse {
             question.content = Some(content.as_str().into());
             let sent = self
                 .reach(&target, &mut question)
-                .and_then(|urls| self.call(urls, question, Purpose::Verification(number)));
+                .and_then(|route| self.send(route, question, Purpose::Verification(number)));
             sent.map_err(|refusal| {
                 Refusal::new(
                     Status::SubscriptionVerificationInitiationFailed,
@@ -360,8 +360,8 @@ impl Cse {
             Kind::ApplicationEntity => {
                 let id = self.resource(slot)?.id.to_string();
                 let mut onward = request.clone();
-                let urls = self.reach(&id, &mut onward)?;
-                self.call(urls, onward, Purpose::Forward(asker.clone()))?;
+                let route = self.reach(&id, &mut onward)?;
+                self.send(route, onward, Purpose::Forward(asker.clone()))?;
                 Ok(None)
             }
             _ => Err(not_allowed("resources of this type take no notifications")),

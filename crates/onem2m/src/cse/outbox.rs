@@ -3,6 +3,7 @@
 
 use super::calls::{Purpose, Unreachable};
 use super::forward::reachable_at;
+use super::polling::Route;
 use super::{Cse, Refusal, not_found};
 use crate::address::Address;
 use crate::kind::Kind;
@@ -299,18 +300,14 @@ impl Cse {
         target: &str,
         mut request: Request,
     ) -> Result<(), Refusal> {
-        let urls = self.reach(target, &mut request)?;
-        self.call(urls, request, Purpose::Letter(Arc::clone(lane)))
+        let route = self.reach(target, &mut request)?;
+        self.send(route, request, Purpose::Letter(Arc::clone(lane)))
     }
 
     /// Where an entity can be reached now; a request for an application goes to its URL.
-    pub(super) fn reach(
-        &self,
-        target: &str,
-        request: &mut Request,
-    ) -> Result<Vec<String>, Refusal> {
+    pub(super) fn reach(&self, target: &str, request: &mut Request) -> Result<Route, Refusal> {
         if target.contains("://") {
-            return Ok(vec![target.to_owned()]);
+            return Ok(Route::Urls(vec![target.to_owned()]));
         }
         match Address::parse(target, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => {
@@ -318,17 +315,20 @@ impl Cse {
                     return Err(not_found("no such entity"));
                 };
                 let entity = self.resource(slot)?;
-                let urls = reachable_at(entity)?;
+                let urls = match (reachable_at(entity), self.channel_of(slot)) {
+                    (Err(_), Some(channel)) => return Ok(Route::Channel(channel)),
+                    (urls, _) => urls?,
+                };
                 if let (Kind::ApplicationEntity, Some(url)) = (entity.kind, urls.first()) {
                     request.to.clone_from(url);
                 }
-                Ok(urls)
+                Ok(Route::Urls(urls))
             }
             Address::There { cse, .. } => {
                 let hop = self.next_hop(cse, &self.config.cse_id);
                 let hop = hop.ok_or_else(|| not_found("no such CSE"))?;
                 target.clone_into(&mut request.to);
-                reachable_at(self.resource(hop)?)
+                self.route_to(hop)
             }
             Address::Elsewhere => Err(not_found("no such service provider")),
         }

@@ -12,6 +12,7 @@ mod bench;
 mod commit;
 mod flex;
 mod group;
+mod later;
 mod model;
 mod notify;
 mod results;

@@ -1,0 +1,150 @@
+//! Requests that are accepted first and answered later (TS-0001 §8.2.2): the answer is kept in
+//! a request resource, notified, or not wanted.
+
+use super::create::Draft;
+use super::outbox::Letter;
+use super::{Asker, Cse, Done, Refusal, Whom};
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request, Response, ResponseType};
+use crate::resource::push_json_text;
+use crate::status::Status;
+use core::fmt::Write;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// How long a result is kept whose originator does not say (rp).
+const KEPT_FOR: Duration = Duration::from_mins(10);
+/// m2m:requestStatus.
+const COMPLETED: u8 = 1;
+/// m2m:requestStatus.
+const FAILED: u8 = 2;
+/// m2m:requestStatus.
+const PENDING: u8 = 3;
+
+impl Cse {
+    /// Accepts a request that is not to block, and does it.
+    pub(super) fn accept(&mut self, asker: &Asker, request: &Request) {
+        if let Err(refusal) = self.check(request) {
+            self.answer(asker, Err(refusal));
+            return;
+        }
+        let mut blocking = request.clone();
+        blocking.response_type = ResponseType::Blocking;
+        if request.response_type == ResponseType::None {
+            self.answer(asker, Ok(Done::new(Status::Accepted)));
+            self.serve(&Asker { whom: Whom::Nobody, ..asker.clone() }, &blocking);
+            return;
+        }
+        let from = self.own_form(&request.from).to_owned();
+        let targets = match request.response_type {
+            ResponseType::NonBlockingAsynchronous if request.notify.is_empty() => {
+                vec![from.clone()]
+            }
+            ResponseType::NonBlockingAsynchronous => request.notify.clone(),
+            _ => Vec::new(),
+        };
+        let status = if targets.is_empty() {
+            Status::AcceptedSynchronously
+        } else {
+            Status::AcceptedAsynchronously
+        };
+        match self.note(request, &from) {
+            Err(refusal) => self.answer(asker, Err(refusal)),
+            Ok((seq, path)) => {
+                let content = json!({ "m2m:uri": path }).to_string();
+                self.answer(asker, Ok(Done::with(status, content)));
+                let whom = Whom::Kept(seq, targets.into());
+                self.serve(&Asker { whom, ..asker.clone() }, &blocking);
+            }
+        }
+    }
+
+    /// Makes the request resource.
+    fn note(&mut self, request: &Request, from: &str) -> Result<(u64, String), Refusal> {
+        // Strangers may ask, but not fill the tree: what they may not do, they are told at once.
+        let known = self.is_registered(from) || self.config.admin.as_deref() == Some(from);
+        if !known {
+            return Err(super::denied());
+        }
+        let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
+        let kept = request.result_kept.map(|time| time.resolve(self.now));
+        let until = kept.unwrap_or_else(|| self.now.plus(KEPT_FOR));
+        let attributes = json!({
+            "op": request.operation.number(),
+            "tg": request.to,
+            "org": request.from,
+            "rid": request.id,
+            "mi": { "rvi": request.release.text() },
+            "rs": PENDING,
+            "et": until.to_string(),
+        });
+        let Value::Object(attributes) = attributes else {
+            return Err(Refusal::new(Status::InternalServerError, "no attributes"));
+        };
+        let slot = self.found(Draft {
+            kind: Kind::Request,
+            tag: Cow::Borrowed(Kind::Request.tag()),
+            parent,
+            attributes,
+            id: None,
+            owner: from.to_owned(),
+        })?;
+        Ok((self.resource(slot)?.seq, self.tree.path(slot)))
+    }
+
+    /// Keeps the answer, and notifies who wants to hear of it.
+    pub(super) fn keep_answer(&mut self, seq: u64, targets: &[String], response: &Response) {
+        let text = response_text(response);
+        if let Some(slot) = self.tree.by_seq(seq) {
+            let result: Value = serde_json::from_str(&text).unwrap_or_default();
+            let state = if response.status.is_success() { COMPLETED } else { FAILED };
+            self.change(slot, |kept| {
+                kept.attributes.insert("rs".into(), json!(state));
+                kept.attributes.insert("ors".into(), result);
+            });
+        }
+        for target in targets {
+            let mut request = self.own_request(Operation::Notify, target.clone());
+            request.content = Some(format!("{{\"m2m:rsp\":{text}}}").into());
+            let lane: Arc<str> = format!("answers {target}").into();
+            let until = self.now.plus(KEPT_FOR);
+            let letter = Letter { lane, target: target.clone(), request, until, batch: None };
+            if self.post(letter).is_err() {
+                self.counters.notifications_dropped += 1;
+            }
+        }
+    }
+}
+
+/// A response primitive as text, its content as it is.
+pub(super) fn response_text(response: &Response) -> String {
+    let mut text = format!("{{\"rsc\":{},\"rqi\":", response.status.number());
+    push_json_text(&mut text, &response.id);
+    let _ = write!(text, ",\"rvi\":\"{}\"", response.release.text());
+    if let Some(content) = &response.content {
+        let _ = write!(text, ",\"pc\":{content}");
+    }
+    text.push('}');
+    text
+}
+
+/// A request primitive as text, its content as it is.
+pub(super) fn request_text(request: &Request) -> String {
+    let mut bare = request.clone();
+    let content = bare.content.take();
+    let mut object = match bare.to_value() {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    for (name, value) in request.query() {
+        object.entry(name).or_insert_with(|| json!(value));
+    }
+    let mut text = Value::Object(object).to_string();
+    if let Some(content) = content {
+        text.pop();
+        let _ = write!(text, ",\"pc\":{content}}}");
+    }
+    text
+}

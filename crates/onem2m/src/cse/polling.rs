@@ -1,0 +1,204 @@
+//! Polling channels (TS-0001 §9.6.21, §10.2.5): an entity that cannot be reached fetches the
+//! requests that are for it, and brings the answers.
+
+use super::calls::{Purpose, Unreachable};
+use super::nonblocking::request_text;
+use super::{Asker, CallId, Cse, Done, Refusal, denied};
+use crate::kind::Kind;
+use crate::primitive::{Request, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
+use crate::tree::Slot;
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How a request gets to an entity.
+#[derive(Clone, Debug)]
+pub(super) enum Route {
+    /// To one of these URLs.
+    Urls(Vec<String>),
+    /// Into the polling channel of this number.
+    Channel(u64),
+}
+
+/// What waits in one channel, or for it.
+#[derive(Debug, Default)]
+struct Channel {
+    /// Not fetched yet.
+    requests: VecDeque<(CallId, Request)>,
+    /// Fetched and not answered: by request identifier.
+    fetched: BTreeMap<String, CallId>,
+    /// Who asked when there was nothing, and until when.
+    pollers: VecDeque<(Timestamp, Asker)>,
+}
+
+/// Every channel in use.
+#[derive(Debug, Default)]
+pub(super) struct Channels(BTreeMap<u64, Channel>);
+
+impl Channels {
+    /// When the next poller is to be told that there is nothing.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        let pollers = self.0.values().filter_map(|channel| channel.pollers.front());
+        pollers.map(|(time, _)| *time).min()
+    }
+}
+
+impl Cse {
+    /// The rules of a polling channel: it is its parent's own, and the only one.
+    pub(super) fn check_channel(&self, parent: Slot, from: &str) -> Result<(), Refusal> {
+        let entity = self.resource(parent)?;
+        let own = *entity.id == *from || entity.text("csi") == Some(from);
+        if !own {
+            return Err(denied());
+        }
+        if self.channel_of(parent).is_some() {
+            return Err(Refusal::new(Status::Conflict, "there is a polling channel"));
+        }
+        Ok(())
+    }
+
+    /// The polling channel of an entity.
+    pub(super) fn channel_of(&self, entity: Slot) -> Option<u64> {
+        let child = self.tree.children(entity).find_map(|child| {
+            self.tree.get(child).filter(|child| child.kind == Kind::PollingChannel)
+        })?;
+        Some(child.seq)
+    }
+
+    /// Puts a request into a channel; a poller that waits gets it at once.
+    pub(super) fn put_in_channel(
+        &mut self,
+        channel: u64,
+        call: CallId,
+        request: Request,
+    ) -> Result<(), Refusal> {
+        let limit = self.config.limits.polled;
+        let queue = self.channels.0.entry(channel).or_default();
+        if queue.requests.len() >= limit {
+            self.counters.polling_full += 1;
+            return Err(Refusal::new(Status::TargetNotReachable, "the polling channel is full"));
+        }
+        queue.requests.push_back((call, request));
+        if let Some((_, poller)) = queue.pollers.pop_front()
+            && let Some(done) = self.fetch(channel)
+        {
+            self.answer(&poller, Ok(done));
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, channel: u64) -> Option<Done> {
+        let queue = self.channels.0.get_mut(&channel)?;
+        // What nobody waits for any more is not worth fetching.
+        let (call, request) = loop {
+            let (call, request) = queue.requests.pop_front()?;
+            if self.calls.is_open(call) {
+                break (call, request);
+            }
+        };
+        queue.fetched.retain(|_, call| self.calls.is_open(*call));
+        queue.fetched.insert(request.id.clone(), call);
+        let text = format!("{{\"m2m:rqp\":{}}}", request_text(&request));
+        Some(Done::with(Status::Ok, text))
+    }
+
+    /// Retrieval of `pcu`: the next request, now or when there is one.
+    pub(super) fn poll(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) -> Result<Option<Done>, Refusal> {
+        let channel = self.demand_channel(from, slot)?;
+        if let Some(done) = self.fetch(channel) {
+            return Ok(Some(done));
+        }
+        let longest = self.now.plus(self.config.limits.answer_within);
+        let wanted = request.request_expires.map(|time| time.resolve(self.now));
+        let until = wanted.map_or(longest, |time| time.min(longest));
+        let limit = self.config.limits.polled;
+        let queue = self.channels.0.entry(channel).or_default();
+        if queue.pollers.len() >= limit {
+            self.counters.polling_full += 1;
+            return Err(Refusal::new(Status::RequestTimeout, "too many poll this channel"));
+        }
+        queue.pollers.push_back((until, asker.clone()));
+        Ok(None)
+    }
+
+    /// Notification of `pcu`: the answer to a request that was fetched.
+    pub(super) fn take_polled_answer(
+        &mut self,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) -> Result<Done, Refusal> {
+        let channel = self.demand_channel(from, slot)?;
+        let content = request.content.as_deref().unwrap_or("null");
+        let value: Value = serde_json::from_str(content)
+            .map_err(|error| Refusal::bad(format!("content: {error}")))?;
+        let response = Response::from_value(&value)?;
+        let queue = self.channels.0.get_mut(&channel);
+        let call = queue.and_then(|queue| queue.fetched.remove(&*response.id));
+        let call = call.ok_or_else(|| Refusal::bad("no such request was fetched"))?;
+        self.take_answer(call, Ok(response));
+        Ok(Done::new(Status::Ok))
+    }
+
+    fn demand_channel(&self, from: &str, slot: Slot) -> Result<u64, Refusal> {
+        let channel = self.resource(slot)?;
+        if *channel.owner == *from { Ok(channel.seq) } else { Err(denied()) }
+    }
+
+    /// Tells pollers whose time is up that there is nothing.
+    pub(super) fn release_pollers(&mut self) {
+        let now = self.now;
+        let mut released = Vec::new();
+        for queue in self.channels.0.values_mut() {
+            while queue.pollers.front().is_some_and(|(until, _)| *until <= now) {
+                released.extend(queue.pollers.pop_front().map(|(_, asker)| asker));
+            }
+        }
+        for asker in released {
+            let nothing = Refusal::new(Status::RequestTimeout, "there is no request");
+            self.answer(&asker, Err(nothing));
+        }
+        // A channel that is gone takes what it held with it.
+        let tree = &self.tree;
+        let gone: Vec<u64> =
+            self.channels.0.keys().copied().filter(|&seq| tree.by_seq(seq).is_none()).collect();
+        for channel in gone {
+            let Some(queue) = self.channels.0.remove(&channel) else {
+                continue;
+            };
+            for (call, _) in queue.requests {
+                self.take_answer(call, Err(Unreachable("the polling channel is gone".into())));
+            }
+            for (_, asker) in queue.pollers {
+                self.answer(&asker, Err(super::not_found("the polling channel is gone")));
+            }
+        }
+    }
+
+    /// Sends a request on its route; its answer is handled by its purpose.
+    ///
+    /// # Errors
+    ///
+    /// 5103 if too many are unanswered, or the channel is full.
+    pub(super) fn send(
+        &mut self,
+        route: Route,
+        request: Request,
+        purpose: Purpose,
+    ) -> Result<(), Refusal> {
+        match route {
+            Route::Urls(urls) => self.call(urls, request, purpose),
+            Route::Channel(channel) => {
+                let id = self.open_call(&request, purpose)?;
+                self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
+            }
+        }
+    }
+}

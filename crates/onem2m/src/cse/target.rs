@@ -1,0 +1,84 @@
+//! What a target address leads to on this CSE.
+
+use super::{Cse, Refusal, not_allowed, not_found};
+use crate::kind::Kind;
+use crate::tree::Slot;
+
+/// What a target address leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Target<'request> {
+    Resource(Slot),
+    Latest(Slot),
+    Oldest(Slot),
+    /// A group's fan-out point, and the path below each member.
+    FanOut(Slot, &'request str),
+    Polling(Slot),
+}
+
+impl Cse {
+    /// An originator as this CSE knows it: its own AEs and itself without the CSE-ID.
+    pub(super) fn own_form<'id>(&self, from: &'id str) -> &'id str {
+        let from = match from.strip_prefix(self.config.provider.as_str()) {
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => from,
+        };
+        match from.strip_prefix(self.config.cse_id.as_str()).and_then(|rest| rest.strip_prefix('/'))
+        {
+            Some(rest) => rest,
+            None => from,
+        }
+    }
+
+    /// What the path below this CSE leads to.
+    pub(super) fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
+        let (first, mut rest) = path.split_once('/').unwrap_or((path, ""));
+        let mut at = if first.is_empty() || first == "-" || first == self.config.name {
+            self.tree.root()?
+        } else {
+            self.tree.by_id(first)?
+        };
+        while !rest.is_empty() {
+            let (name, tail) = rest.split_once('/').unwrap_or((rest, ""));
+            match self.tree.child(at, name) {
+                Some(child) => at = child,
+                None => return self.virtual_child(at, name, tail),
+            }
+            rest = tail;
+        }
+        Some(Target::Resource(at))
+    }
+
+    fn virtual_child<'path>(
+        &self,
+        at: Slot,
+        name: &str,
+        rest: &'path str,
+    ) -> Option<Target<'path>> {
+        let kind = self.tree.get(at)?.kind;
+        let has_instances =
+            matches!(kind, Kind::Container | Kind::FlexContainer | Kind::TimeSeries);
+        match name {
+            "la" if has_instances && rest.is_empty() => Some(Target::Latest(at)),
+            "ol" if has_instances && rest.is_empty() => Some(Target::Oldest(at)),
+            "fopt" if kind == Kind::Group => Some(Target::FanOut(at, rest)),
+            "pcu" if kind == Kind::PollingChannel && rest.is_empty() => Some(Target::Polling(at)),
+            _ => None,
+        }
+    }
+
+    /// The resource that a target is, an instance for `la` and `ol`.
+    pub(super) fn settle_target(&self, target: Target<'_>) -> Result<Slot, Refusal> {
+        match target {
+            Target::Resource(slot) => Ok(slot),
+            Target::Latest(slot) => {
+                self.tree.latest(slot).ok_or_else(|| not_found("there is no instance"))
+            }
+            Target::Oldest(slot) => {
+                self.tree.oldest(slot).ok_or_else(|| not_found("there is no instance"))
+            }
+            Target::FanOut(..) | Target::Polling(_) => {
+                Err(not_allowed("a virtual resource does not take this operation"))
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Requests answered later: non-blocking ones, and those that wait in a polling channel.
+
+use crate::bench::{Bench, json};
+use core::time::Duration;
+use gatewright_onem2m::primitive::Deadline;
+use gatewright_onem2m::{Input, Kind, Operation, Request, ResponseType, Status, Token};
+use serde_json::{Value, json};
+
+fn create_later(bench: &mut Bench, how: ResponseType) -> Request {
+    let mut request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i","con":1.50}}"#);
+    request.response_type = how;
+    request
+}
+
+#[test]
+fn a_result_is_kept_in_a_request_resource() {
+    let mut bench = Bench::with_container();
+    let request = create_later(&mut bench, ResponseType::NonBlockingSynchronous);
+    let accepted = bench.ask(request);
+    assert_eq!(accepted.status.number(), 1001);
+    let address = json(&accepted)["m2m:uri"].as_str().unwrap().to_owned();
+    let kept = json(&bench.get("Ca", &address));
+    assert_eq!(kept["m2m:req"]["rs"], 1);
+    assert_eq!(kept["m2m:req"]["ors"]["rsc"], 2001);
+    assert_eq!(kept["m2m:req"]["ors"]["pc"]["m2m:cin"]["rn"], "i");
+    assert_eq!(kept["m2m:req"]["org"], "Ca");
+    assert_eq!(bench.get("Cb", &address).status.number(), 4103);
+    // Asked once more, the name is taken: failed, and kept as such.
+    let again = create_later(&mut bench, ResponseType::NonBlockingSynchronous);
+    let accepted = bench.ask(again);
+    let address = json(&accepted)["m2m:uri"].as_str().unwrap().to_owned();
+    let kept = json(&bench.get("Ca", &address));
+    assert_eq!((&kept["m2m:req"]["rs"], &kept["m2m:req"]["ors"]["rsc"]), (&json!(2), &json!(4105)));
+    bench.pass(Duration::from_secs(601));
+    assert_eq!(bench.get("Ca", &address).status.number(), 4004, "kept for a while only");
+    let mut stranger = bench.request(Operation::Retrieve, "Cstranger", "cse-in");
+    stranger.response_type = ResponseType::NonBlockingSynchronous;
+    assert_eq!(bench.ask(stranger).status.number(), 4103, "a stranger fills nothing");
+}
+
+#[test]
+fn a_result_is_notified_or_not_wanted() {
+    let mut bench = Bench::with_container();
+    let mut request = create_later(&mut bench, ResponseType::NonBlockingAsynchronous);
+    request.notify = vec!["http://me:1".to_owned()];
+    assert_eq!(bench.ask(request).status.number(), 1002);
+    let calls = bench.calls();
+    assert_eq!(calls[0].urls, ["http://me:1"]);
+    let content = calls[0].request.content.as_deref().unwrap();
+    assert!(content.starts_with(r#"{"m2m:rsp":{"rsc":2001,"#), "{content}");
+    assert!(content.contains("\"con\":1.50"), "{content}");
+    let silent = create_later(&mut bench, ResponseType::None);
+    assert_eq!(bench.ask(silent).status.number(), 1000);
+    assert!(bench.calls().is_empty());
+}
+
+/// An AE `Cp` without point of access, with a polling channel.
+fn with_channel() -> Bench {
+    let mut bench = Bench::with_container();
+    bench.register("Cp", "p");
+    let channel = r#"{"m2m:pch":{"rn":"ch"}}"#;
+    let foreign = bench.create("CAdmin", "cse-in/p", Kind::PollingChannel, channel);
+    assert_eq!(foreign.status.number(), 4103);
+    let made = bench.create("Cp", "cse-in/p", Kind::PollingChannel, channel);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    let second = r#"{"m2m:pch":{"rn":"other"}}"#;
+    let second = bench.create("Cp", "cse-in/p", Kind::PollingChannel, second);
+    assert_eq!(second.status.number(), 4105);
+    bench
+}
+
+fn answer(bench: &mut Bench, rqi: &str) -> u16 {
+    let content = format!(r#"{{"m2m:rsp":{{"rsc":2000,"rqi":"{rqi}"}}}}"#);
+    let request = bench.request(Operation::Notify, "Cp", "cse-in/p/ch/pcu").with_content(content);
+    bench.asked += 1;
+    let token = Token(bench.asked);
+    bench.cse.handle(bench.now, Input::Request { token, request });
+    let answers = bench.run();
+    answers.iter().find(|(to, _)| *to == token).unwrap().1.status.number()
+}
+
+#[test]
+fn an_entity_fetches_its_notifications() {
+    let mut bench = with_channel();
+    // The subscriber is Ca, so Cp is asked first: through its channel.
+    let sub = r#"{"m2m:sub":{"rn":"s","nu":["Cp"],"enc":{"net":[3]}}}"#;
+    let request =
+        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+    bench.ask_later(request);
+    assert!(bench.calls().is_empty(), "nothing goes out by itself");
+    let fetched = json(&bench.get("Cp", "cse-in/p/ch/pcu"));
+    assert_eq!(fetched["m2m:rqp"]["pc"]["m2m:sgn"]["vrq"], true);
+    let rqi = fetched["m2m:rqp"]["rqi"].as_str().unwrap().to_owned();
+    assert_eq!(answer(&mut bench, &rqi), 2000);
+    assert_eq!(answer(&mut bench, &rqi), 4000, "answered once");
+    assert_eq!(bench.get("Ca", "cse-in/a/c/s").status.number(), 2000);
+    // A poller that waits gets the next one as soon as it exists.
+    let poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+    let token = bench.ask_later(poll);
+    bench.asked += 1;
+    let reading = Request::new(Operation::Create, "cse-in/a/c", "Ca", "reading")
+        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"one","con":9.50}}"#);
+    bench.cse.handle(bench.now, Input::Request { token: Token(bench.asked), request: reading });
+    let answers = bench.run();
+    let polled = &answers.iter().find(|(to, _)| *to == token).unwrap().1;
+    assert!(polled.content.as_deref().unwrap().contains("\"con\":9.50"), "{polled:?}");
+    let polled: Value = json(polled);
+    let rqi = polled["m2m:rqp"]["rqi"].as_str().unwrap().to_owned();
+    assert_eq!(answer(&mut bench, &rqi), 2000);
+    assert_eq!(bench.cse.letters(), 0, "delivered");
+}
+
+#[test]
+fn polling_ends_when_its_time_is_up_and_is_nobody_elses() {
+    let mut bench = with_channel();
+    assert_eq!(bench.get("Ca", "cse-in/p/ch/pcu").status.number(), 4103);
+    let mut poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+    poll.request_expires = Some(Deadline::After(Duration::from_secs(3)));
+    let token = bench.ask_later(poll);
+    assert!(bench.cse.poll_timeout().is_some_and(|due| due <= bench.now + Duration::from_secs(3)));
+    bench.now += Duration::from_secs(3);
+    bench.cse.handle(bench.now, Input::Tick);
+    let answers = bench.run();
+    assert_eq!((answers[0].0, answers[0].1.status), (token, Status::RequestTimeout));
+    let waiting = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+    let token = bench.ask_later(waiting);
+    let delete = Request::new(Operation::Delete, "cse-in/p/ch", "Cp", "d");
+    bench.cse.handle(bench.now, Input::Request { token: Token(999), request: delete });
+    let answers = bench.run();
+    let released = answers.iter().find(|(to, _)| *to == token).unwrap();
+    assert_eq!(released.1.status, Status::NotFound, "the channel is gone");
+}

@@ -7,6 +7,7 @@
 
 mod forward;
 mod gateway;
+mod health;
 mod route;
 mod tables;
 
@@ -17,11 +18,12 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 4] = [
+const BENCHMARKS: [(&str, Run); 5] = [
     ("route", route::run),
     ("tables", tables::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
+    ("health", health::run),
 ];
 
 fn main() -> ExitCode {

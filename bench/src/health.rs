@@ -1,0 +1,217 @@
+//! `bench health`: from the octets of a scan report to oneM2M request primitives, beside the same
+//! content made with a JSON library; and what an association costs in memory.
+
+use bench::{Bench, Contestant, Options, Relation, nanoseconds_each};
+use gatewright_health::apdu::Apdu;
+use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, UnitCode, event};
+use gatewright_health::configuration::{Configuration, Library};
+use gatewright_health::convert::{Observation, Value, observe};
+use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::manager::{self, Manager, Settings};
+use gatewright_health::report::{FixedObservation, Report, encode_scan};
+use gatewright_health::simulate::{self, Device as Simulated, Plan};
+use gatewright_health::specialisation;
+use gatewright_interwork::{Arrival, Device, Instances, Mapping};
+use gatewright_onem2m::Timestamp;
+use serde_json::json;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Reports in a round.
+const REPORTS: usize = 200_000;
+/// Associations whose memory is measured together.
+const ASSOCIATIONS: usize = 20_000;
+
+/// A report of an oximeter, 36 octets for one value and 42 for two.
+fn report(values: usize) -> Result<Vec<u8>, String> {
+    let both = [
+        FixedObservation { handle: Handle(1), octets: &[0xF3, 0xC5] },
+        FixedObservation { handle: Handle(10), octets: &[0, 72] },
+    ];
+    let some: Vec<_> = both.into_iter().take(values).collect();
+    let info = encode_scan(DataRequestId::AGENT_INITIATED, 1, &some);
+    let info = info.map_err(|it| it.to_string())?;
+    let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
+    let report = EventReport { handle, time: 0, event, info: &info };
+    let message = Message::ConfirmedEventReport(report);
+    DataApdu { invoke_id: InvokeId(1), message }.encode().map_err(|it| it.to_string())
+}
+
+/// What stands between octets and resources.
+struct World {
+    mapping: Mapping,
+    configuration: Configuration,
+    device: Device,
+    instances: RefCell<Instances>,
+}
+
+impl World {
+    fn new() -> Result<Self, String> {
+        let mapping = Mapping::default();
+        let configuration =
+            specialisation::OXIMETER.configuration().ok_or("the oximeter has no configuration")?;
+        let system_id = SystemId(*b"OXIMETER");
+        let device = Device::new(&mapping, "/id-in/cse-in", system_id, 7, &configuration);
+        Ok(Self { mapping, configuration, device, instances: RefCell::new(Instances::new()) })
+    }
+
+    /// Reads a report and hands each observation to `sink`.
+    fn observed(&self, octets: &[u8], sink: impl FnMut(&Observation<'_>)) {
+        if let Ok(Apdu::Prst(data)) = Apdu::decode(octets)
+            && let Message::ConfirmedEventReport(event) = data.message
+            && let Ok(Report::Scan(scan)) = event.report()
+        {
+            observe(&self.configuration, event.handle, &scan, sink);
+        }
+    }
+
+    /// Octets of the primitives that a report becomes.
+    fn converted(&self, octets: &[u8], number: u64) -> usize {
+        let mut instances = self.instances.borrow_mut();
+        instances.start(arrival(number));
+        let mut written = 0;
+        self.observed(octets, |observation| {
+            let primitive = instances.primitive(&self.mapping, &self.device, observation, "4");
+            written += primitive.map_or(0, str::len);
+        });
+        written
+    }
+
+    /// The same with a JSON library's values.
+    fn converted_by_library(&self, octets: &[u8], number: u64) -> usize {
+        let mut written = 0;
+        let Arrival { report, received } = arrival(number);
+        self.observed(octets, |observation| {
+            let Some(place) = self.device.place(observation.handle) else { return };
+            let Value::Number(value) = observation.value else { return };
+            let name = format!("{}-7-{report}-{}", self.device.system_id(), observation.handle);
+            let primitive = json!({
+                "op": 1, "to": place.address, "fr": self.device.originator(), "rqi": name,
+                "rvi": "4", "ty": 4, "pc": {"m2m:cin": {
+                    "rn": name, "cnf": "application/json:0", "con": {
+                        "value": value.to_string(),
+                        "unit": observation.unit.and_then(UnitCode::ucum),
+                        "unitCode": observation.unit.map(|unit| unit.0),
+                        "type": observation.kind.to_string(),
+                        "name": observation.kind.name(),
+                        "received": received.to_string(),
+                        "report": report,
+                    },
+                }},
+            });
+            written += primitive.to_string().len();
+        });
+        written
+    }
+}
+
+const fn arrival(number: u64) -> Arrival {
+    // 2026-11-21T13:00:00Z, a report every 10 microseconds.
+    let received = Timestamp::from_micros(1_795_266_000_000_000 + number * 10);
+    Arrival { report: number, received }
+}
+
+fn conversion(bench: &mut Bench) -> Result<(), String> {
+    let world = World::new()?;
+    let (one, two) = (report(1)?, report(2)?);
+    let (ours, library) = (world.converted(&two, 9), world.converted_by_library(&two, 9));
+    if ours == 0 || ours != library {
+        return Err(format!("{ours} octets written, {library} by the library"));
+    }
+    let time = |convert: &dyn Fn(u64) -> usize| {
+        let numbers = 0..u64::try_from(REPORTS).unwrap_or(0);
+        nanoseconds_each(REPORTS, || numbers.map(convert).sum::<usize>())
+    };
+    let values = |octets: &[u8]| {
+        let mut values = 0;
+        world.observed(black_box(octets), |observation| {
+            values += usize::from(black_box(observation).handle.0);
+        });
+        values
+    };
+    bench.interleave(vec![
+        Contestant::new("observe_two_ns", "ns", || time(&|_| values(&two))),
+        Contestant::new("convert_ns", "ns", || time(&|it| world.converted(black_box(&one), it))),
+        Contestant::new("convert_two_ns", "ns", || {
+            time(&|it| world.converted(black_box(&two), it))
+        }),
+        Contestant::new("library_ns", "ns", || {
+            time(&|it| world.converted_by_library(black_box(&one), it))
+        }),
+    ]);
+    Ok(())
+}
+
+/// A device and its manager, brought to work.
+fn associated(number: u64, library: &mut Library) -> Manager {
+    let now = Duration::ZERO;
+    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
+    let plan = Plan::new(&specialisation::OXIMETER, SystemId(number.to_be_bytes()), number);
+    let mut device = Simulated::new(plan);
+    let mut to_manager = VecDeque::new();
+    manager.handle(now, manager::Input::Connected, library);
+    device.handle(now, simulate::Input::Connected);
+    device.handle(Duration::from_secs(1), simulate::Input::Tick);
+    for _ in 0..4 {
+        while let Some(output) = device.poll_output() {
+            if let simulate::Output::Send(octets) = output {
+                to_manager.push_back(octets);
+            }
+        }
+        while let Some(octets) = to_manager.pop_front() {
+            manager.handle(now, manager::Input::Apdu(&octets), library);
+        }
+        while let Some(output) = manager.poll_output() {
+            match output {
+                manager::Output::Send(octets) => device.handle(now, simulate::Input::Apdu(&octets)),
+                manager::Output::Report(record) => {
+                    manager.handle(now, manager::Input::Committed(record.id), library);
+                }
+                _ => {}
+            }
+        }
+        device.handle(Duration::from_secs(2), simulate::Input::Tick);
+    }
+    manager
+}
+
+/// Kibibytes of this process that are in memory.
+fn resident_kib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// What a manager's side of an association costs, with one report answered.
+fn memory(bench: &mut Bench) -> Result<(), String> {
+    let mut library = Library::standard();
+    let kib = || resident_kib().ok_or("the system does not tell the resident set");
+    let mut managers = Vec::with_capacity(ASSOCIATIONS);
+    let before = kib()?;
+    for number in 0..ASSOCIATIONS {
+        managers.push(associated(u64::try_from(number).unwrap_or(0), &mut library));
+    }
+    let after = kib()?;
+    let working = managers.iter().filter(|manager| manager.counters().reports > 0).count();
+    if working != ASSOCIATIONS {
+        return Err(format!("{working} of {ASSOCIATIONS} associations have reported"));
+    }
+    let associations = u32::try_from(ASSOCIATIONS).unwrap_or(u32::MAX);
+    bench.sample("association_kib", "KiB", (after - before) / f64::from(associations));
+    Ok(())
+}
+
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("health", options);
+    memory(&mut bench)?;
+    conversion(&mut bench)?;
+    bench.ratio("convert_vs_library", "convert_ns", "library_ns");
+    bench.promise("convert_ns", Relation::AtMost, 250.0);
+    bench.promise("association_kib", Relation::AtMost, 2.0);
+    bench.note("a report of one value (two) becomes one request primitive (two) of 367 octets");
+    bench.note("the peer reads with the same code and writes with serde_json's values");
+    bench.note("an association is a manager's machine without its transport's buffers");
+    Ok(bench)
+}

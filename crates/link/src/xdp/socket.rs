@@ -235,15 +235,15 @@ impl Socket {
 
     /// Frames that the kernel has dropped since the last time this was asked.
     pub(super) fn dropped(&mut self) -> u64 {
-        // struct xdp_statistics: dropped, two kinds of invalid descriptors, ring full, and how
-        // often the fill and the transmit ring were found empty.
+        // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
+        // descriptors, ring full, and how often the fill and the transmit ring were found empty.
         let mut statistics = [0_u64; 6];
         let Some(fd) = &self.fd else { return 0 };
         if socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).is_err() {
             return 0;
         }
-        let [dropped, _, _, receive_full, fill_empty, _] = statistics;
-        let now = dropped + receive_full + fill_empty;
+        let [dropped, _, _, receive_full, ..] = statistics;
+        let now = dropped + receive_full;
         let since = now.saturating_sub(self.statistics);
         self.statistics = now;
         since

@@ -28,6 +28,7 @@ mod memory;
 mod open;
 mod packet_socket;
 pub mod pcapng;
+mod returning;
 mod ring;
 mod socket;
 mod super_frame;
@@ -63,10 +64,11 @@ pub trait Link {
     fn counters(&mut self) -> LinkCounters;
 
     /// Whether the device is there, and can carry frames. Asks the kernel: meant to be called some
-    /// times a second, not per batch.
+    /// times a second, not per batch. Taking a device back takes some milliseconds.
     fn state(&mut self) -> LinkState;
 
-    /// The descriptor that is readable when frames have arrived, to sleep on.
+    /// The descriptor that is readable when frames have arrived, to sleep on. It is asked for each
+    /// time anew: a device that has come back has another, and one that has gone has none.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// When the next frame arrives by the link's own clock, if it knows; such a link is not slept
@@ -182,8 +184,9 @@ pub enum LinkState {
     Up,
     /// It is there but administratively down, or without a carrier.
     Down,
-    /// Its device has gone. The link stays silent: drop it, and open it again when the device
-    /// is back.
+    /// Its device has gone, and the link is silent. A link from [`Opener::open`] looks for the
+    /// device each time it is asked for its state, and takes it back when it returns; what the link
+    /// is ([`Link::info`]) may have changed then. A TAP device does not return.
     Gone,
 }
 
@@ -218,6 +221,29 @@ pub struct LinkCounters {
     pub transmit_length: u64,
     /// Frames dropped because the device was down or gone.
     pub transmit_down: u64,
+}
+
+impl LinkCounters {
+    /// What both have counted.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            received: self.received + other.received,
+            received_octets: self.received_octets + other.received_octets,
+            sent: self.sent + other.sent,
+            sent_octets: self.sent_octets + other.sent_octets,
+            receive_overrun: self.receive_overrun + other.receive_overrun,
+            receive_no_packet: self.receive_no_packet + other.receive_no_packet,
+            receive_oversized: self.receive_oversized + other.receive_oversized,
+            receive_malformed: self.receive_malformed + other.receive_malformed,
+            partial: self.partial + other.partial,
+            completed: self.completed + other.completed,
+            super_frames: self.super_frames + other.super_frames,
+            transmit_full: self.transmit_full + other.transmit_full,
+            transmit_length: self.transmit_length + other.transmit_length,
+            transmit_down: self.transmit_down + other.transmit_down,
+        }
+    }
 }
 
 /// Completes the checksum of a packet that is to be sent, if it is partial.

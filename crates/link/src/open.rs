@@ -3,6 +3,7 @@
 use crate::exclusive::{KernelSilenced, NotSilenced};
 use crate::interface::Interface;
 use crate::packet_socket::{Bound, Options, PacketSocket};
+use crate::returning::Returning;
 use crate::tap::{self, Device, Tap};
 use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
@@ -203,15 +204,18 @@ impl OpenError {
 /// Opens interfaces as links of one worker, whose packets are those of one pool.
 ///
 /// AF_XDP links of one opener register the pool's memory with the kernel once.
+///
+/// A clone is the same opener.
+#[derive(Clone)]
 pub struct Opener {
     pool: Rc<Pool>,
-    registered: RefCell<Registered>,
+    registered: Rc<RefCell<Registered>>,
 }
 
 impl Opener {
     /// For links whose packets are those of `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
-        Self { pool, registered: RefCell::default() }
+        Self { pool, registered: Rc::default() }
     }
 
     /// The packets' pool.
@@ -226,10 +230,19 @@ impl Opener {
     /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive one that
     /// could not keep the kernel away is not opened.
     pub fn open(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
+        Ok(self.returning(config, self.reopen(config)?))
+    }
+
+    /// Opens an interface as a link that ends with its device.
+    pub(crate) fn reopen(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
         match self.begin(config)? {
             Begun::Link(link) => Ok(link),
             Begun::PacketSocket(wanted) => Ok(wanted.prepare(config)?.into_link(&self.pool)),
         }
+    }
+
+    fn returning(&self, config: &LinkConfig, link: Box<dyn Link>) -> Box<dyn Link> {
+        Box::new(Returning::new(self.clone(), config.clone(), link))
     }
 
     /// Opens several interfaces as links, in their order, faster than one by one: the kernel takes
@@ -252,7 +265,11 @@ impl Opener {
                     }
                 })
                 .collect();
-            opening.into_iter().map(|opening| opening.finish(&self.pool)).collect()
+            let links = opening
+                .into_iter()
+                .zip(configs)
+                .map(|(opening, config)| Ok(self.returning(config, opening.finish(&self.pool)?)));
+            links.collect()
         })
     }
 

@@ -221,6 +221,8 @@ impl Link for PacketSocket {
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        // The device going down left an error, which `state` tells better.
+        socket::clear_error(self.receiver.as_fd());
         Some(self.receiver.as_fd())
     }
 }

@@ -81,6 +81,13 @@ const fn len_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
+/// Takes a socket's error from it: it would count as readable until then.
+pub(crate) fn clear_error(fd: BorrowedFd<'_>) {
+    let mut error = 0_i32;
+    // There is nothing to be done about an error that cannot be asked for.
+    let _ = get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
+}
+
 /// Binds a packet socket to the interface with `index`, to receive `protocol` (0 for nothing).
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32, protocol: u16) -> io::Result<()> {
     /// `AF_PACKET`, in the width of an address.

@@ -58,6 +58,8 @@ pub(crate) struct Tap {
     device: Device,
     pool: Rc<Pool>,
     counters: LinkCounters,
+    /// The device has answered that its interface is no more.
+    has_gone: bool,
 }
 
 impl Tap {
@@ -68,7 +70,15 @@ impl Tap {
         device: Device,
         pool: Rc<Pool>,
     ) -> Self {
-        Self { info, index, interface, device, pool, counters: LinkCounters::default() }
+        Self {
+            info,
+            index,
+            interface,
+            device,
+            pool,
+            counters: LinkCounters::default(),
+            has_gone: false,
+        }
     }
 }
 
@@ -92,8 +102,10 @@ impl Link for Tap {
             let read = match self.device.file.read_vectored(parts) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Nothing more, or the device has gone, which `state` tells.
-                Err(_) => break,
+                Err(error) => {
+                    self.has_gone |= error.raw_os_error() == Some(libc::EBADFD);
+                    break;
+                }
             };
             let Some(len) = read.checked_sub(VIRTIO_LEN).filter(|&len| len > 0) else {
                 self.counters.receive_malformed += 1;
@@ -155,6 +167,7 @@ impl Link for Tap {
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.device.file.as_fd())
+        // A device without an interface counts as readable for ever.
+        (!self.has_gone).then(|| self.device.file.as_fd())
     }
 }

@@ -13,7 +13,9 @@
 use gatewright_link::{Backend, Exclusive, Link, LinkConfig, LinkState, Mode, OpenError, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use gatewright_wire::MacAddress;
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
 use std::rc::Rc;
@@ -304,28 +306,43 @@ fn goes_and_returns() -> Result<(), Failed> {
             cable.a.down()?;
             send(&mut *link, &pool, 1);
             assert_eq!(link.state(), LinkState::Down);
+            assert_is_quiet(&*link);
             cable.a.up()?;
             assert!(wait_until(LIMIT, || link.state() == LinkState::Up));
             assert_eq!(exchange(&mut *link)?, 10, "{backend:?} carries: {:?}", link.counters());
 
+            let sent_before = link.counters().received;
             cable.a.delete()?;
+            assert_is_quiet(&*link);
             assert_eq!(link.state(), LinkState::Gone);
-            send(&mut *link, &pool, 1);
+            send(&mut *link, &pool, 3);
             take(&mut *link, 1, Duration::ZERO);
-            assert!(opener.open(&config("g0", backend)).is_err());
-            // Another interface of the same name is not this link.
+            assert_is_quiet(&*link);
+            assert_eq!(link.state(), LinkState::Gone, "it is not there yet");
+            assert_eq!(pool.available(), pool.capacity(), "its packets are home");
             let again = Veth::pair(&gateway, "g0", &gateway, "h0")?;
             again.a.disable_ipv6()?;
             again.b.disable_ipv6()?;
+            again.a.set_mac("02:00:00:00:00:99")?;
             again.up()?;
-            assert_eq!(link.state(), LinkState::Gone);
-            drop(link);
-            let mut link = opener.open(&config("g0", backend))?;
+            assert!(wait_until(LIMIT, || link.state() == LinkState::Up), "it is taken back");
+            assert_eq!(link.info().mac, Some(MacAddress([2, 0, 0, 0, 0, 0x99])));
             assert_eq!(exchange(&mut *link)?, 10, "{backend:?} is back: {:?}", link.counters());
+            let counters = link.counters();
+            assert_eq!(counters.received, sent_before + 10, "the counters go on");
+            assert!(counters.transmit_down >= 3, "{counters:?}");
             Ok(())
         })??;
     }
     Ok(())
+}
+
+/// A worker that sleeps on the link is not woken.
+fn assert_is_quiet(link: &dyn Link) {
+    if let Some(fd) = link.poll_fd() {
+        let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(20_u8)).unwrap(), 0, "{:?}", fds[0].revents());
+    }
 }
 
 /// Sends ten frames from the host; how many of them arrive.

@@ -136,6 +136,7 @@ fn goes() -> Result<(), Failed> {
         namespace.ip(&["link", "delete", "gw0"])?;
         assert_eq!(link.state(), LinkState::Gone);
         assert_eq!(link.receive(Duration::ZERO, &mut Batch::default()), 0);
+        assert!(link.poll_fd().is_none(), "nothing to be woken by");
         drop(link);
         drop(opener.open_tap(&twice)?);
         assert!(!there("gw0"));

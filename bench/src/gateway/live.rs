@@ -25,8 +25,6 @@ const FRAMES_AT_ONCE: u32 = 64;
 const REWRITTEN: usize = 64;
 /// Where the UDP source port is: Ethernet and an IPv4 header without options lie before.
 const SOURCE_PORT_AT: i16 = 34;
-/// Source ports that take turns.
-const FLOWS_MASK: i32 = 0xff;
 
 /// One instruction: code, registers (destination in the low half), offset, immediate value.
 #[repr(C)]
@@ -41,7 +39,9 @@ const MOVE: u8 = 0xbf;
 const MOVE_IMMEDIATE: u8 = 0xb7;
 const ADD_IMMEDIATE: u8 = 0x07;
 const AND_IMMEDIATE: u8 = 0x57;
+const LOAD_HALF: u8 = 0x69;
 const JUMP_IF_ABOVE: u8 = 0x2d;
+const JUMP_IF_NOT: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const RANDOM: i32 = 7;
@@ -50,8 +50,9 @@ const REDIRECT: i32 = 23;
 /// What an XDP program does with every frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// Counted by the interface, and gone.
-    Drop,
+    /// IPv4 is counted by the interface, and gone; the rest goes on to the kernel's stack, which
+    /// answers ARP.
+    Sink,
     /// On to the kernel's stack.
     Pass,
 }
@@ -64,11 +65,10 @@ pub(crate) struct Attached(#[expect(dead_code, reason = "kept for its drop")] Ow
 ///
 /// It is what makes a virtual cable take frames from [`Generator`] at this end.
 pub(crate) fn attach(interface: u32, verdict: Verdict) -> io::Result<Attached> {
-    let action = match verdict {
-        Verdict::Drop => 1,
-        Verdict::Pass => 2,
+    let program = match verdict {
+        Verdict::Sink => load(&SINK)?,
+        Verdict::Pass => load(&PASS)?,
     };
-    let program = load(&[Instruction(MOVE_IMMEDIATE, 0, 0, action), Instruction(EXIT, 0, 0, 0)])?;
     let mut attributes = LinkCreate {
         program: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
         interface,
@@ -78,6 +78,29 @@ pub(crate) fn attach(interface: u32, verdict: Verdict) -> io::Result<Attached> {
     descriptor(call(BPF_LINK_CREATE, &mut attributes)?).map(Attached)
 }
 
+const XDP_DROP: i32 = 1;
+const XDP_PASS: i32 = 2;
+
+const PASS: [Instruction; 2] =
+    [Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS), Instruction(EXIT, 0, 0, 0)];
+
+/// The EtherType as this machine reads it from the frame.
+const ETHER_TYPE_IPV4: i32 = 0x0800_u16.to_be() as i32;
+
+const SINK: [Instruction; 11] = [
+    Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP),
+    Instruction(LOAD_WORD, 2 | 1 << 4, 0, 0),
+    Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),
+    Instruction(MOVE, 4 | 2 << 4, 0, 0),
+    Instruction(ADD_IMMEDIATE, 4, 0, 14),
+    Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, 2, 0),
+    Instruction(LOAD_HALF, 5 | 2 << 4, 12, 0),
+    Instruction(JUMP_IF_NOT, 5, 1, ETHER_TYPE_IPV4),
+    Instruction(EXIT, 0, 0, 0),
+    Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS),
+    Instruction(EXIT, 0, 0, 0),
+];
+
 /// Sends copies of one frame out of an interface.
 #[derive(Debug)]
 pub(crate) struct Generator {
@@ -86,9 +109,10 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// `frame` out of the interface with this index, its UDP source port another each time.
-    pub(crate) fn new(interface: u32, frame: &[u8]) -> io::Result<Self> {
-        let program = load(&program(interface, frame)?)?;
+    /// `frame` out of the interface with this index, its UDP source port one of `ports` by turns,
+    /// a power of two.
+    pub(crate) fn new(interface: u32, frame: &[u8], ports: u16) -> io::Result<Self> {
+        let program = load(&program(interface, frame, ports)?)?;
         Ok(Self { program, frame: frame.to_vec() })
     }
 
@@ -110,7 +134,7 @@ impl Generator {
 }
 
 /// The program: checks the length, writes the first octets, draws a source port, redirects.
-fn program(interface: u32, frame: &[u8]) -> io::Result<Vec<Instruction>> {
+fn program(interface: u32, frame: &[u8], ports: u16) -> io::Result<Vec<Instruction>> {
     let short = || io::Error::other("a frame of fewer octets than are written anew");
     let head = frame.get(..REWRITTEN).ok_or_else(short)?;
     let interface = i32::try_from(interface).map_err(io::Error::other)?;
@@ -132,7 +156,7 @@ fn program(interface: u32, frame: &[u8]) -> io::Result<Vec<Instruction>> {
     }
     body.extend([
         Instruction(CALL, 0, 0, RANDOM),
-        Instruction(AND_IMMEDIATE, 0, 0, FLOWS_MASK),
+        Instruction(AND_IMMEDIATE, 0, 0, i32::from(ports.saturating_sub(1))),
         Instruction(ADD_IMMEDIATE, 0, 0, 0x1000),
         Instruction(STORE_HALF, 7, SOURCE_PORT_AT, 0),
         Instruction(MOVE_IMMEDIATE, 1, 0, interface),

@@ -1,8 +1,9 @@
-//! The contestant: links, graph and layers of Gatewright in one worker that never sleeps.
+//! The contestants of Gatewright: the gateway as users run it, and a relay as a layer of its own.
 
 use super::world::{LOCAL, OWN_IP, OWN_MAC, RECEIVER_MAC, REMOTE};
 use gatewright_link::{Backend, Link, LinkConfig, Mode, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_planes::{Gateway, Series, Setup, UdpGateway, UdpGatewaySetup};
 use gatewright_stack::{
     Address, AddressState, At, Binding, Graph, Host, Interface, Layer, Out, Side, Suite, SuiteLink,
     Target, Wake, assemble,
@@ -15,11 +16,40 @@ use gatewright_wire::{
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LINKS: [LinkIndex; 2] = [LinkIndex(0), LinkIndex(1)];
 /// Packets of the worker's slab.
 const PACKETS: usize = 16_384;
+
+/// Works as Gatewright's own gateway on g0 and g1, as users run it, until `stop`: a router, and
+/// with `series` a UDP gateway. Refuses to run with its links in another mode than `wanted`.
+pub(crate) fn gateway(
+    (backend, wanted): (Backend, Mode),
+    spin: Option<Duration>,
+    series: Option<Series>,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let mut setup = Setup::new(42);
+    for (name, ip) in ["g0", "g1"].into_iter().zip(OWN_IP) {
+        setup.link(name, name).backend(backend).address(ip, 24);
+    }
+    setup.spin = spin.unwrap_or(setup.spin);
+    let gateway = Gateway::open(&setup).map_err(|error| error.to_string())?;
+    let relay = series.map(|series| {
+        let setup = UdpGatewaySetup { listen: LOCAL.into(), server: REMOTE.into(), series };
+        UdpGateway::start(gateway.sockets(), setup).map_err(|error| error.to_string())
+    });
+    let _relay = relay.transpose()?;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = gateway.status().map_err(|error| error.to_string())?;
+    match status.links.iter().find(|link| link.mode != wanted.to_string()) {
+        Some(link) => Err(format!("wanted {wanted}, got {}", link.mode)),
+        None => Ok(()),
+    }
+}
 
 /// Nobody sleeps.
 struct Awake;
@@ -110,8 +140,9 @@ fn graph(pool: &Rc<Pool>) -> Result<(Graph, Host), String> {
     Ok((graph, host))
 }
 
-/// Works as router and relay on g0 and g1 until `stop`; refuses to run in another mode.
-pub(crate) fn run(backend: Backend, wanted: Mode, stop: &AtomicBool) -> Result<(), String> {
+/// Works as a relay inside of the graph on g0 and g1 until `stop`: what an own layer above UDP can
+/// do, on one worker that never sleeps.
+pub(crate) fn layer(backend: Backend, wanted: Mode, stop: &AtomicBool) -> Result<(), String> {
     let pool = Rc::new(Pool::new(PACKETS, CHUNK_SIZE).map_err(|error| error.to_string())?);
     let (mut graph, _host) = graph(&pool)?;
     let opener = Opener::new(pool);

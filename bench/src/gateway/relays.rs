@@ -2,9 +2,10 @@
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, sendmmsg};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Datagrams that one call takes or gives at the most.
@@ -51,9 +52,93 @@ impl Relay {
     }
 }
 
-/// Whether a call only says that nothing is there, or that there is no room now.
+/// How a relay that answers waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Waiting {
+    /// One thread each way, both blocked.
+    Blocked,
+    /// One thread that asks both sockets in turns.
+    Spinning,
+}
+
+impl Waiting {
+    /// Relays requests from one client to `to` and the answers back, until `stop`.
+    pub(crate) fn run(
+        self,
+        local: SocketAddrV4,
+        to: SocketAddrV4,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let near = UdpSocket::bind(local)?;
+        let far = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        far.connect(to)?;
+        let client = Mutex::new(None);
+        let (mut there, mut back) = ([0; DATAGRAM_MAX], [0; DATAGRAM_MAX]);
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(LOOK))?;
+            socket.set_nonblocking(self == Self::Spinning)?;
+        }
+        if self == Self::Spinning {
+            while !stop.load(Ordering::Relaxed) {
+                request(&near, &far, &client, &mut there)?;
+                answer(&near, &far, &client, &mut back)?;
+            }
+            return Ok(());
+        }
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    answer(&near, &far, &client, &mut back)?;
+                }
+                Ok(())
+            });
+            while !stop.load(Ordering::Relaxed) {
+                request(&near, &far, &client, &mut there)?;
+            }
+            answers.join().unwrap_or_else(|_| Err(io::Error::other("the way back panicked")))
+        })
+    }
+}
+
+/// Where the client is, once it has asked.
+type Client = Mutex<Option<SocketAddr>>;
+
+fn request(
+    near: &UdpSocket,
+    far: &UdpSocket,
+    client: &Client,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    match near.recv_from(buffer) {
+        Ok((len, from)) => {
+            *client.lock().unwrap_or_else(PoisonError::into_inner) = Some(from);
+            match far.send(buffer.get(..len).unwrap_or(&[])) {
+                Err(error) if !is_idle(&error) => Err(error),
+                _ => Ok(()),
+            }
+        }
+        Err(error) if is_idle(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn answer(near: &UdpSocket, far: &UdpSocket, client: &Client, buffer: &mut [u8]) -> io::Result<()> {
+    match far.recv(buffer) {
+        Ok(len) => {
+            let client = *client.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(client) = client else { return Ok(()) };
+            near.send_to(buffer.get(..len).unwrap_or(&[]), client).map(drop)
+        }
+        Err(error) if is_idle(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a call only says that nothing is there, that there is no room now, or that the server
+/// was not there before.
 fn is_idle(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+        || error.kind() == ErrorKind::ConnectionRefused
         || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 

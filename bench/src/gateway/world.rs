@@ -8,7 +8,7 @@ use gatewright_wire::{
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::fs::read_to_string;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -44,6 +44,16 @@ pub(crate) enum To {
     Receiver,
 }
 
+impl To {
+    /// Source ports that take turns: a relay has one client, a router many flows.
+    fn ports(self) -> u16 {
+        match self {
+            Self::Relay => 1,
+            Self::Receiver => 256,
+        }
+    }
+}
+
 /// The three hosts.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -52,8 +62,15 @@ pub(crate) struct World {
     receiver: Namespace,
     cables: [Veth; 2],
     window: Duration,
-    /// Counts and drops what reaches the receiver.
-    _sink: Attached,
+}
+
+/// What reached the receiver in a window, a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate {
+    /// Million packets.
+    pub(crate) mpps: f64,
+    /// Million octets of UDP payload.
+    pub(crate) payload: f64,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
@@ -83,14 +100,8 @@ impl World {
         }
         lan.up().map_err(text)?;
         wan.up().map_err(text)?;
-        let (to, mac) = (RECEIVER_IP.to_string(), RECEIVER_MAC.to_string());
-        let neighbour = ["neigh", "add", &to, "lladdr", &mac, "dev", "g1", "nud", "permanent"];
-        gateway.ip(&neighbour).map_err(text)?;
-        let index = wan.a.index().map_err(text)?;
-        let sink = receiver.run(|| attach(index, Verdict::Drop)).map_err(text)?;
-        let sink = sink.map_err(|error| format!("cannot attach the sink: {error}"))?;
         let window = if quick { WINDOW_QUICK } else { WINDOW };
-        Ok(Self { sender, gateway, receiver, cables: [lan, wan], window, _sink: sink })
+        Ok(Self { sender, gateway, receiver, cables: [lan, wan], window })
     }
 
     /// The gateway's end of the sender's cable.
@@ -112,26 +123,31 @@ impl World {
         self.gateway.sysctl("net.ipv4.ip_forward", value).map_err(text)
     }
 
-    /// Packets that have reached the receiver.
-    fn received(&self) -> Result<u64, String> {
+    /// Counts and drops what reaches the receiver, while the result lives.
+    fn sink(&self) -> Result<Attached, String> {
+        let [_, wan] = &self.cables;
+        let index = wan.a.index().map_err(text)?;
+        let sink = self.receiver.run(|| attach(index, Verdict::Sink)).map_err(text)?;
+        sink.map_err(|error| format!("cannot attach the sink: {error}"))
+    }
+
+    /// Octets and packets that have reached the receiver.
+    fn received(&self) -> Result<[u64; 2], String> {
         let table = self.receiver.run(|| read_to_string("/proc/thread-self/net/dev"));
         let table = table.map_err(text)?.map_err(|error| error.to_string())?;
         let line = table.lines().find_map(|line| line.trim().strip_prefix("r0:"));
-        let packets = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-        packets.ok_or_else(|| "the receiver's interface has no counter".to_owned())
+        let mut counts = line.into_iter().flat_map(|line| line.split_whitespace());
+        let mut next = || counts.next()?.parse().ok();
+        let counts = next().zip(next()).map(<[u64; 2]>::from);
+        counts.ok_or_else(|| "the receiver's interface has no counters".to_owned())
     }
 
-    /// Million packets a second that reach the receiver when the sender sends as fast as it can
-    /// and `gateway` works, until it is told to stop, on its own processor.
-    pub(crate) fn flood(
+    /// Runs `gateway` in the middle, on its own processor, until `work` on the others has ended.
+    pub(crate) fn beside<T>(
         &self,
-        to: To,
-        payload: usize,
         gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
-    ) -> Result<f64, String> {
-        let [lan, _] = &self.cables;
-        let index = lan.a.index().map_err(text)?;
-        let frame = frame(to, payload);
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let works = scope.spawn(|| {
@@ -142,38 +158,142 @@ impl World {
                 inside.map_err(text)?
             });
             sleep(BEFORE);
-            let sends = scope.spawn(|| {
-                let inside = self.sender.run(|| {
-                    pin(SENDER_CPU)?;
-                    send(index, &frame, &stop).map_err(|error| format!("the generator: {error}"))
-                });
-                inside.map_err(text)?
-            });
-            sleep(BEFORE);
-            let measured = self.measure();
+            let worked = work();
             stop.store(true, Ordering::Relaxed);
-            let ended = [works.join(), sends.join()];
-            for end in ended {
-                end.map_err(|_| "a thread of the benchmark panicked".to_owned())??;
-            }
-            measured
+            works.join().map_err(|_| "the gateway's thread panicked".to_owned())??;
+            worked
         })
     }
 
-    fn measure(&self) -> Result<f64, String> {
-        let (before, start) = (self.received()?, Instant::now());
+    /// What reaches the receiver when the sender sends as fast as it can and `gateway` works.
+    pub(crate) fn flood(
+        &self,
+        to: To,
+        payload: usize,
+        gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
+    ) -> Result<Rate, String> {
+        let _sink = self.sink()?;
+        let [lan, _] = &self.cables;
+        let index = lan.a.index().map_err(text)?;
+        let frame = frame(to, payload);
+        self.beside(gateway, || {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let sends = scope.spawn(|| {
+                    let inside = self.sender.run(|| {
+                        pin(SENDER_CPU)?;
+                        let sent = send(index, &frame, to.ports(), &stop);
+                        sent.map_err(|error| format!("the generator: {error}"))
+                    });
+                    inside.map_err(text)?
+                });
+                sleep(BEFORE);
+                let measured = self.measure();
+                stop.store(true, Ordering::Relaxed);
+                sends.join().map_err(|_| "the generator panicked".to_owned())??;
+                measured
+            })
+        })
+    }
+
+    fn measure(&self) -> Result<Rate, String> {
+        let ([octets, packets], start) = (self.received()?, Instant::now());
         sleep(self.window);
-        let (after, elapsed) = (self.received()?, start.elapsed());
-        let packets = u32::try_from(after - before).unwrap_or(u32::MAX);
-        if packets == 0 {
+        let ([octets_after, packets_after], elapsed) = (self.received()?, start.elapsed());
+        let number = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        let packets = number(packets_after - packets);
+        if packets < 1.0 {
             return Err("nothing reached the receiver".to_owned());
         }
-        Ok(f64::from(packets) / elapsed.as_secs_f64() / 1e6)
+        let payload = number(octets_after - octets) - packets * HEADERS;
+        let million_seconds = elapsed.as_secs_f64() * 1e6;
+        Ok(Rate { mpps: packets / million_seconds, payload: payload / million_seconds })
+    }
+
+    /// Microseconds of each of `count` requests through `gateway`, one outstanding, and how many
+    /// had no answer. Client and server are plain sockets on the sender's processor.
+    pub(crate) fn requests(
+        &self,
+        count: usize,
+        gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
+    ) -> Result<(Vec<f64>, usize), String> {
+        self.beside(gateway, || {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let serves = scope.spawn(|| {
+                    let inside = self.receiver.run(|| {
+                        pin(SENDER_CPU)?;
+                        echo(&stop).map_err(|error| format!("the server: {error}"))
+                    });
+                    inside.map_err(text)?
+                });
+                let asked = self.sender.run(|| {
+                    pin(SENDER_CPU)?;
+                    ask(count).map_err(|error| format!("the client: {error}"))
+                });
+                stop.store(true, Ordering::Relaxed);
+                serves.join().map_err(|_| "the server panicked".to_owned())??;
+                asked.map_err(text)?
+            })
+        })
     }
 }
 
-fn send(interface: u32, frame: &[u8], stop: &AtomicBool) -> std::io::Result<()> {
-    let generator = Generator::new(interface, frame)?;
+/// Octets of a frame besides the UDP payload.
+const HEADERS: f64 = 42.0;
+
+/// Octets of a request and of its answer.
+const REQUEST: usize = 64;
+/// A request that is not answered by then is lost.
+const ANSWER_WITHIN: Duration = Duration::from_millis(100);
+
+fn echo(stop: &AtomicBool) -> std::io::Result<()> {
+    let socket = UdpSocket::bind(REMOTE)?;
+    socket.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let mut buffer = [0; 2048];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            socket.send_to(buffer.get(..len).unwrap_or(&[]), from)?;
+        }
+    }
+    Ok(())
+}
+
+fn ask(count: usize) -> std::io::Result<(Vec<f64>, usize)> {
+    let socket = UdpSocket::bind((SENDER_IP, 0))?;
+    socket.connect(LOCAL)?;
+    socket.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let mut buffer = [0; 2048];
+    let mut delays = Vec::with_capacity(count);
+    let mut lost = 0;
+    // The first ones fill neighbour caches and wake what sleeps.
+    for number in 0..count + WARM_UP {
+        let request = [number.to_be_bytes(); REQUEST / 8].concat();
+        let sent = Instant::now();
+        // A server or relay that is not there yet answers by an error.
+        let answered = socket.send(&request).and_then(|_| {
+            loop {
+                let len = socket.recv(&mut buffer)?;
+                // A late answer to an earlier request is not this one's.
+                if buffer.get(..len) == Some(&request) {
+                    return Ok(());
+                }
+            }
+        });
+        match answered {
+            Ok(()) if number >= WARM_UP => delays.push(sent.elapsed().as_secs_f64() * 1e6),
+            Err(_) if number >= WARM_UP => lost += 1,
+            _ => {}
+        }
+    }
+    Ok((delays, lost))
+}
+
+/// Requests before the first that counts.
+const WARM_UP: usize = 50;
+
+fn send(interface: u32, frame: &[u8], ports: u16, stop: &AtomicBool) -> std::io::Result<()> {
+    let generator = Generator::new(interface, frame, ports)?;
     while !stop.load(Ordering::Relaxed) {
         generator.run()?;
     }

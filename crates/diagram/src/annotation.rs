@@ -73,23 +73,21 @@ pub(crate) fn find(text: &str) -> Option<usize> {
     None
 }
 
-/// Reads the list; `base` is the octet of the user's file where `text` begins.
-pub(crate) fn read(text: &str, base: usize) -> Result<Vec<Annotation>, Diagnostic> {
-    let mut reader = Reader { tokens: tokens(text, base)?, at: 0 };
+/// Reads the list with the word `where` before it; `start` is the place where `text` begins.
+pub(crate) fn read(text: &str, start: Span) -> Result<Vec<Annotation>, Diagnostic> {
+    let mut reader = Reader { tokens: tokens(text, start)?, at: 0 };
     reader.expect_word("where")?;
-    let mut annotations = Vec::new();
-    while !reader.is_at_end() {
-        annotations.push(reader.annotation()?);
-        if !reader.is_at_end() {
-            reader.expect_sign(',')?;
-        }
-    }
-    Ok(annotations)
+    reader.list()
+}
+
+/// Reads the list alone, as it is given beside a document.
+pub(crate) fn read_beside(text: &str, source: SourceId) -> Result<Vec<Annotation>, Diagnostic> {
+    Reader { tokens: tokens(text, Span::new(source, 0, 0))?, at: 0 }.list()
 }
 
 /// Reads a length alone, as a field list gives it.
-pub(crate) fn length(text: &str, base: usize) -> Result<Expression, Diagnostic> {
-    let mut reader = Reader { tokens: tokens(text, base)?, at: 0 };
+pub(crate) fn length(text: &str, start: Span) -> Result<Expression, Diagnostic> {
+    let mut reader = Reader { tokens: tokens(text, start)?, at: 0 };
     let length = reader.sum(0)?;
     if reader.is_at_end() { Ok(length) } else { Err(reader.unexpected("the end of the length")) }
 }
@@ -103,8 +101,9 @@ enum Token {
     End,
 }
 
-fn tokens(text: &str, base: usize) -> Result<Vec<(Token, Span)>, Diagnostic> {
-    let place = |from: usize, to: usize| Span::new(SourceId::default(), base + from, base + to);
+fn tokens(text: &str, start: Span) -> Result<Vec<(Token, Span)>, Diagnostic> {
+    let place =
+        |from: usize, to: usize| Span::new(start.source, start.start + from, start.start + to);
     let mut tokens = Vec::new();
     let mut rest = text;
     loop {
@@ -207,6 +206,17 @@ impl Reader {
             }
             _ => Err(self.unexpected(wanted)),
         }
+    }
+
+    fn list(mut self) -> Result<Vec<Annotation>, Diagnostic> {
+        let mut annotations = Vec::new();
+        while !self.is_at_end() {
+            annotations.push(self.annotation()?);
+            if !self.is_at_end() {
+                self.expect_sign(',')?;
+            }
+        }
+        Ok(annotations)
     }
 
     fn annotation(&mut self) -> Result<Annotation, Diagnostic> {

@@ -111,6 +111,57 @@ fn name_patterns(parts: &mut [Part]) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// Annotations beside a document of several diagrams: each holds for those that have its field.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    annotations: Vec<Annotation>,
+    used: Vec<bool>,
+}
+
+impl Beside {
+    pub(crate) fn of(annotations: Vec<Annotation>) -> Self {
+        let used = vec![false; annotations.len()];
+        Self { annotations, used }
+    }
+
+    /// Those that say something about one of `parts`, by its own name or one it was given.
+    pub(crate) fn fitting(&mut self, parts: &[Part]) -> Vec<Annotation> {
+        let mut names: Vec<String> = parts.iter().map(|part| part.naming.name.clone()).collect();
+        let mut fitting = Vec::new();
+        for (annotation, used) in self.annotations.iter().zip(&mut self.used) {
+            let fits = match annotation {
+                Annotation::Trailer => true,
+                Annotation::Field { target: Target::Name(name), .. } => names.contains(name),
+                Annotation::Field { target: Target::Written(written), .. } => {
+                    parts.iter().any(|part| part.naming.written == *written)
+                }
+            };
+            if fits {
+                *used = true;
+                fitting.push(annotation.clone());
+                if let Annotation::Field { rename: Some(name), .. } = annotation {
+                    names.push(name.clone());
+                }
+            }
+        }
+        fitting
+    }
+
+    /// A finding for each that no diagram has a field for.
+    pub(crate) fn unused(&self) -> impl Iterator<Item = Diagnostic> {
+        let unused = self.annotations.iter().zip(&self.used).filter(|(_, used)| !**used);
+        unused.filter_map(|(annotation, _)| match annotation {
+            Annotation::Field {
+                target: Target::Name(name) | Target::Written(name), span, ..
+            } => {
+                let message = format!("no diagram that was read has a field `{name}`");
+                Some(Diagnostic::error(&codes::UNKNOWN_FIELD, *span, message))
+            }
+            Annotation::Trailer => None,
+        })
+    }
+}
+
 /// Places the parts as the annotations say.
 pub(crate) fn layout(
     name: &str,

@@ -50,6 +50,8 @@ pub use java::java;
 pub use layout::{Field, Kind, Layout, NUMBER_BITS_MAX, ROW_BITS, Role, Variable};
 pub use rust::{RUST_SUPPORT, rust};
 
+use annotation::Annotation;
+use assemble::Beside;
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 
 /// What a document with any number of diagrams holds.
@@ -90,28 +92,41 @@ impl Document {
 ///
 /// With a `section`, given by its number or its title, only the diagrams in it are read.
 pub fn read(name: &str, text: &str, section: Option<&str>) -> Document {
+    read_with(name, text, section, &mut Beside::default())
+}
+
+/// [`read`], with annotations that stand beside the document and not in it: the list that follows
+/// the word `where`. It is a text of its own, `source`. Each annotation holds for the diagrams that
+/// have its field; at least one must have it. A field list does not take annotations.
+pub fn read_annotated(
+    name: &str,
+    text: &str,
+    section: Option<&str>,
+    annotations: &str,
+    source: SourceId,
+) -> Document {
+    match annotation::read_beside(annotations, source) {
+        Ok(annotations) => {
+            let mut beside = Beside::of(annotations);
+            let mut document = read_with(name, text, section, &mut beside);
+            document.findings.extend(beside.unused());
+            document
+        }
+        Err(finding) => Document::refused(finding),
+    }
+}
+
+fn read_with(name: &str, text: &str, section: Option<&str>, beside: &mut Beside) -> Document {
     if text.trim_start().starts_with('<') {
-        return xml::read(text, section);
+        return xml::read(text, section, beside);
     }
     let diagrams = grid::find(&text::lines(text, 0)).len();
     if section.is_some() || diagrams > 1 {
-        return read_rfc(text, section);
+        return rfc::read(text, section, beside);
     }
     let mut document = Document::default();
-    document.add(read_art(name, text));
+    document.add(read_one(name, text, beside));
     document
-}
-
-/// Reads the diagrams of an RFC as published in plain text, or of one `section` of it.
-///
-/// Each is called after its caption or its section; it has no annotations.
-pub fn read_rfc(text: &str, section: Option<&str>) -> Document {
-    rfc::read(text, section)
-}
-
-/// Reads the diagrams of an RFC in xml2rfc's vocabulary, version 2 or 3, or a field list.
-pub fn read_xml(text: &str, section: Option<&str>) -> Document {
-    xml::read(text, section)
 }
 
 /// Reads one diagram, with its annotations behind it, as the header `name`.
@@ -120,13 +135,17 @@ pub fn read_xml(text: &str, section: Option<&str>) -> Document {
 ///
 /// What is wrong, each finding with its place in `text`.
 pub fn read_art(name: &str, text: &str) -> Result<Layout, Vec<Diagnostic>> {
+    read_one(name, text, &mut Beside::default())
+}
+
+fn read_one(name: &str, text: &str, beside: &mut Beside) -> Result<Layout, Vec<Diagnostic>> {
     let split = annotation::find(text).unwrap_or(text.len());
-    let (art, annotations) = text.split_at(split);
-    let annotations = if annotations.is_empty() {
-        Vec::new()
-    } else {
-        annotation::read(annotations, split).map_err(|finding| vec![finding])?
-    };
+    let (art, behind) = text.split_at(split);
+    let mut annotations = Vec::new();
+    if !behind.is_empty() {
+        let start = Span::new(SourceId::default(), split, split);
+        annotations.extend(annotation::read(behind, start).map_err(|finding| vec![finding])?);
+    }
     let lines = text::lines(art, 0);
     let found = grid::find(&lines);
     let Some(first) = found.first() else {
@@ -137,16 +156,19 @@ pub fn read_art(name: &str, text: &str) -> Result<Layout, Vec<Diagnostic>> {
                 .help("a diagram begins with a ruled line such as `+-+-+-+-+`"),
         ]);
     };
-    read_found(name, first, annotations)
+    read_found(name, first, beside, annotations)
 }
 
 /// One diagram to a layout.
 fn read_found(
     name: &str,
     found: &grid::Found<'_>,
-    annotations: Vec<annotation::Annotation>,
+    beside: &mut Beside,
+    behind: Vec<Annotation>,
 ) -> Result<Layout, Vec<Diagnostic>> {
     let drawn = art::read(found)?;
     let parts = assemble::parts(&drawn).map_err(|finding| vec![finding])?;
+    let mut annotations = beside.fitting(&parts);
+    annotations.extend(behind);
     assemble::layout(name, parts, annotations)
 }

@@ -1,7 +1,9 @@
 //! An RFC as published in plain text: sections, page breaks, captions.
 
 use crate::{
-    Document, codes,
+    Document,
+    assemble::Beside,
+    codes,
     grid::{self, Found},
     read_found,
     text::{self, Line},
@@ -22,7 +24,7 @@ struct Heading {
 const CAPTION_LINES: usize = 6;
 
 /// Reads the diagrams of the document, or of one section.
-pub(crate) fn read(text: &str, section: Option<&str>) -> Document {
+pub(crate) fn read(text: &str, section: Option<&str>, beside: &mut Beside) -> Document {
     let lines = text::lines(text, 0);
     let headings = headings(&lines);
     let wanted = |heading: Option<&Heading>| match (section, heading) {
@@ -44,7 +46,7 @@ pub(crate) fn read(text: &str, section: Option<&str>) -> Document {
             let below = lines.get(at + found.lines.len()..).unwrap_or_default();
             let title = caption(below).or(heading.map(|heading| heading.title.clone()));
             let name = type_name(title.as_deref().unwrap_or("Header"));
-            document.add(read_found(&name, &found, Vec::new()));
+            document.add(read_found(&name, &found, beside, Vec::new()));
         }
     }
     if !found_any {

@@ -1,6 +1,7 @@
 //! A layout to Rust: views and builders over `&[u8; N]`, in which no panic is reachable.
 
 use crate::{
+    draw::draw,
     expression::{Expression, Operator},
     layout::{Field, Kind, Layout, Role, Variable},
     pieces::{Piece, constant, octets_of, ones, pieces},
@@ -58,8 +59,13 @@ impl Emitter<'_> {
 
     fn view(&self) -> String {
         let Self { name, len, support, layout } = self;
-        let mut out = format!(
-            "#[derive(Clone, Copy)]\npub struct {name}<'p>(&'p [u8; {len}]);\n\n\
+        let mut out = String::from("/// The header's octets, read in place.\n///\n/// ```text\n");
+        for line in draw(layout).lines() {
+            let _ = writeln!(out, "/// {line}");
+        }
+        let _ = write!(
+            out,
+            "/// ```\n#[derive(Clone, Copy)]\npub struct {name}<'p>(&'p [u8; {len}]);\n\n\
              {ALLOW}\nimpl<'p> {name}<'p> {{\n\
              /// Octets of the fixed part.\npub const LEN: usize = {len};\n\n\
              /// Every field with its place, reserved ones included.\n\

@@ -3,7 +3,7 @@
 use crate::{
     Document,
     annotation::{Annotation, Says, length},
-    assemble::{self, Part},
+    assemble::{self, Beside, Part},
     codes, grid,
     names::{Naming, identifier, number},
     read_found,
@@ -18,7 +18,7 @@ use std::ops::Range;
 const NODES_MAX: u32 = 1_000_000;
 
 /// Reads an xml2rfc document or a field list, by its root element.
-pub(crate) fn read(text: &str, section: Option<&str>) -> Document {
+pub(crate) fn read(text: &str, section: Option<&str>, beside: &mut Beside) -> Document {
     let plain = without_entities(text);
     let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let tree = match roxmltree::Document::parse_with_options(&plain, options) {
@@ -31,7 +31,7 @@ pub(crate) fn read(text: &str, section: Option<&str>) -> Document {
     };
     let root = tree.root_element();
     match root.tag_name().name() {
-        "rfc" => document(&plain, root, section),
+        "rfc" => document(&plain, root, section, beside),
         "headers" | "header" => field_list(root),
         name => {
             let message = format!("the root element is `{name}`");
@@ -101,7 +101,12 @@ fn name_span(node: Node<'_, '_>) -> Span {
 }
 
 /// An xml2rfc document.
-fn document(text: &str, root: Node<'_, '_>, section: Option<&str>) -> Document {
+fn document(
+    text: &str,
+    root: Node<'_, '_>,
+    section: Option<&str>,
+    beside: &mut Beside,
+) -> Document {
     let mut document = Document::default();
     let mut exists = false;
     let mut found_any = false;
@@ -113,7 +118,7 @@ fn document(text: &str, root: Node<'_, '_>, section: Option<&str>) -> Document {
         for found in grid::find(&lines) {
             found_any = true;
             let name = type_name(&figure_title(artwork).unwrap_or_else(|| heading.1.clone()));
-            let mut reading = read_found(&name, &found, Vec::new());
+            let mut reading = read_found(&name, &found, beside, Vec::new());
             if let (Err(findings), None) = (&mut reading, base) {
                 for finding in findings.iter_mut() {
                     finding.primary.span = name_span(artwork);
@@ -258,7 +263,7 @@ fn part(node: Node<'_, '_>) -> Result<Part, Diagnostic> {
         naming.variable = true;
         let says = node
             .attribute_node("octets")
-            .map(|octets| length(octets.value(), octets.range_value().start).map(Says::Length));
+            .map(|octets| length(octets.value(), span(octets.range_value())).map(Says::Length));
         return Ok(Part { naming, width: 0, says: says.transpose()?, span: place });
     }
     if !node.has_tag_name("field") {

@@ -8,7 +8,7 @@
 )]
 
 use gatewright_diagnostic::Sources;
-use gatewright_diagram::{Document, draw, read, read_art};
+use gatewright_diagram::{Document, Role, draw, read, read_annotated, read_art};
 use proptest::prelude::*;
 
 /// An RFC as published, in the manner of RFC 9293 and RFC 792: contents, numbered and plain
@@ -80,6 +80,29 @@ fn an_rfc_is_read_whole_or_by_section() {
         let document = read("rfc", RFC, Some(section));
         assert!(document.layouts.is_empty());
         assert_eq!(document.findings[0].code.to_string(), code);
+    }
+}
+
+/// What art cannot say stands beside a document that is not to be edited.
+#[test]
+fn annotations_stand_beside_a_document() {
+    let mut sources = Sources::of("rfc", RFC);
+    let read = |sources: &mut Sources, annotations: &str| {
+        let source = sources.add("--where", annotations);
+        (read_annotated("rfc", RFC, Some("2.1"), annotations, source), source)
+    };
+    let (document, _) = read(&mut sources, "kind = 7, length as count");
+    assert_eq!(document.findings, []);
+    assert_eq!(document.layouts[0].fields[0].role, Role::Constant(7));
+    assert_eq!(document.layouts[0].fields[1].name, "count");
+    let source = sources.add("--where", "options: rest");
+    let all = read_annotated("rfc", RFC, None, "options: rest", source);
+    assert_eq!((all.findings.as_slice(), all.layouts[1].octets()), ([].as_slice(), 1));
+    for (annotations, code, at) in [("kind 7", "GW0010", 5), ("kind = 7, x: rest", "GW0011", 10)] {
+        let (document, source) = read(&mut sources, annotations);
+        let finding = &document.findings[0];
+        assert_eq!(finding.code.to_string(), code);
+        assert_eq!((finding.primary.span.source, finding.primary.span.start), (source, at));
     }
 }
 

@@ -53,33 +53,22 @@ fn expand(input: TokenStream) -> Result<TokenStream, Failure> {
         other => return Err(expected("the diagram as a string", other.as_ref())),
     };
     let annotations = tokens.collect::<TokenStream>().to_string();
-    let source = if annotations.is_empty() { art } else { format!("{art}\n{annotations}") };
-    let header = name.to_string();
-    let layout = gatewright_diagram::read_art(&header, &source)
-        .map_err(|findings| (picture(&header, &source, &findings), span))?;
-    let drawing = gatewright_diagram::draw(&layout);
-    let mut output = TokenStream::from_iter(documentation);
-    for line in std::iter::once("\n```text").chain(drawing.lines()).chain(["```"]) {
-        output.extend(doc(line));
-    }
-    let rust = gatewright_diagram::rust(&layout, "::gatewright_wire");
+    let rust = write(&name.to_string(), &art, &annotations).map_err(|message| (message, span))?;
     let rust: TokenStream =
         rust.parse().map_err(|error| (format!("the generated code is no Rust: {error}"), span))?;
+    let mut output = TokenStream::from_iter(documentation);
     output.extend(rust);
     Ok(output)
 }
 
-/// `#[doc = "LINE"]`
-fn doc(line: &str) -> TokenStream {
-    let attribute = TokenStream::from_iter([
-        TokenTree::from(Ident::new("doc", Span::call_site())),
-        Punct::new('=', Spacing::Alone).into(),
-        Literal::string(line).into(),
-    ]);
-    TokenStream::from_iter([
-        TokenTree::from(Punct::new('#', Spacing::Alone)),
-        Group::new(Delimiter::Bracket, attribute).into(),
-    ])
+/// The header as Rust text, or the drawing with what is wrong in it.
+fn write(name: &str, art: &str, annotations: &str) -> Result<String, String> {
+    let source =
+        if annotations.is_empty() { art.to_owned() } else { format!("{art}\n{annotations}") };
+    match gatewright_diagram::read_art(name, &source) {
+        Ok(layout) => Ok(gatewright_diagram::rust(&layout, "::gatewright_wire")),
+        Err(findings) => Err(picture(name, &source, &findings)),
+    }
 }
 
 fn expected(wanted: &str, found: Option<&TokenTree>) -> Failure {
@@ -89,17 +78,21 @@ fn expected(wanted: &str, found: Option<&TokenTree>) -> Failure {
     }
 }
 
-/// The text of a string literal; drawings hold backslashes, so that raw strings are usual.
+/// The text of a string literal.
 fn text(literal: &Literal) -> Result<String, Failure> {
-    let written = literal.to_string();
-    let raw = written.strip_prefix('r').map(|rest| rest.trim_matches('#'));
+    let wrong = || ("expected a raw string such as r\"…\"".to_owned(), literal.span());
+    unquoted(&literal.to_string()).ok_or_else(wrong)
+}
+
+/// What stands between the quotation marks. Drawings hold backslashes, so that raw strings are
+/// usual; a plain one must do without escapes.
+fn unquoted(written: &str) -> Option<String> {
     let inner = |text: &str| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned());
-    match (raw, inner(&written)) {
-        (Some(raw), _) => inner(raw),
-        (None, Some(plain)) if !plain.contains('\\') => Some(plain),
-        _ => None,
+    match written.strip_prefix('r') {
+        Some(raw) => inner(raw.trim_matches('#')),
+        None if written.contains('\\') => None,
+        None => inner(written),
     }
-    .ok_or_else(|| ("expected a raw string such as r\"…\"".to_owned(), literal.span()))
 }
 
 /// The findings as the user reads them, with the drawing.
@@ -127,4 +120,39 @@ fn error(message: &str, span: Span) -> TokenStream {
         token
     });
     spanned.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{unquoted, write};
+
+    /// The message of the compiler shows the drawing with a caret below the bar that is wrong.
+    #[test]
+    fn a_bad_drawing_is_shown() {
+        let art = "\n+-+-+-+-+-+-+-+-+\n|  Kind  |Length|\n+-+-+-+-+-+-+-+-+\n";
+        let message = write("Probe", art, "").unwrap_err();
+        assert!(message.starts_with("the diagram of `Probe` cannot be read"), "{message}");
+        let lines: Vec<&str> = message.lines().collect();
+        let row = lines.iter().position(|line| line.contains("|  Kind  |Length|")).unwrap();
+        let column = lines[row].find("|Length").unwrap();
+        assert_eq!(lines[row + 1].find('^'), Some(column), "{message}");
+    }
+
+    #[test]
+    fn a_good_drawing_is_rust() {
+        let art = "+-+-+-+-+-+-+-+-+\n|     Kind      |\n+-+-+-+-+-+-+-+-+";
+        let rust = write("Probe", art, "where kind = 7").unwrap();
+        assert!(rust.contains("pub struct Probe<'p>(&'p [u8; 1]);"), "{rust}");
+        assert!(rust.contains("pub const KIND: u8 = 0x7;"), "{rust}");
+        assert!(write("Probe", art, "where kin = 7").unwrap_err().contains("did you mean `kind`?"));
+    }
+
+    #[test]
+    fn strings_are_raw_or_without_escapes() {
+        assert_eq!(unquoted("r\"a\\b\""), Some("a\\b".to_owned()));
+        assert_eq!(unquoted("r#\"a\"b\"#"), Some("a\"b".to_owned()));
+        assert_eq!(unquoted("\"ab\""), Some("ab".to_owned()));
+        assert_eq!(unquoted("\"a\\nb\""), None);
+        assert_eq!(unquoted("7"), None);
+    }
 }

@@ -18,7 +18,7 @@ pub(super) const JSON: &str = "{file, lang, headers: [name], text, findings}, fi
 /// Reads packet diagrams as RFCs print them and writes accessors in Rust, C or Java.
 ///
 /// FILE is an RFC as text or in xml2rfc's XML, a field list in XML, or one diagram. What art cannot
-/// say stands behind it, after the word `where`. The accessors read and write fields in place,
+/// say stands behind it, after the word `where`, or in `--where`. The accessors read and write fields in place,
 /// without copies. Diagrams that cannot be read are findings (exit code 78), the others are written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Header {
@@ -30,6 +30,9 @@ pub(crate) struct Header {
     /// The language.
     #[arg(long, value_enum)]
     lang: Lang,
+    /// What the art cannot say, if it does not stand behind it: `version = 4, options: [ihl * 4 - 20]`.
+    #[arg(long = "where", value_name = "LIST")]
+    annotations: Option<String>,
     /// The name of a diagram that stands alone; made of the file's name if not given.
     #[arg(long)]
     name: Option<String>,
@@ -71,9 +74,15 @@ impl Header {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let text = read(&self.file)?;
         let name = self.name.unwrap_or_else(|| type_name(&self.file));
-        let Document { layouts, findings, .. } =
-            gatewright_diagram::read(&name, &text, self.section.as_deref());
-        let sources = Sources::of(&*self.file, text);
+        let mut sources = Sources::of(&*self.file, &*text);
+        let section = self.section.as_deref();
+        let Document { layouts, findings, .. } = match &self.annotations {
+            Some(list) => {
+                let source = sources.add("--where", list);
+                gatewright_diagram::read_annotated(&name, &text, section, list, source)
+            }
+            None => gatewright_diagram::read(&name, &text, section),
+        };
         face.findings(&findings, &sources);
         let files = generate(self.lang, &layouts);
         if let Some(folder) = &self.output {

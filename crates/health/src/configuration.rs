@@ -14,6 +14,12 @@ use crate::code::SystemId;
 /// Objects of one configuration; a device of the standards has fewer than 20.
 pub const OBJECTS_MAX: usize = 256;
 
+/// Octets of one configuration; those of the standards have fewer than 400.
+pub const OCTETS_MAX: usize = 8 * 1024;
+
+/// Extended configurations remembered of one device.
+pub const REMEMBERED_OF_ONE_MAX: usize = 4;
+
 /// Extended configurations remembered before the longest unused is forgotten.
 pub const REMEMBERED_MAX: usize = 4_096;
 
@@ -28,6 +34,12 @@ pub enum ConfigurationError {
     #[error("{count} objects, {OBJECTS_MAX} are taken")]
     TooManyObjects {
         /// Objects reported.
+        count: usize,
+    },
+    /// More octets than this manager remembers.
+    #[error("{count} octets of configuration, {OCTETS_MAX} are taken")]
+    TooManyOctets {
+        /// Octets reported.
         count: usize,
     },
     /// Two objects have one handle: nobody could tell their reports apart.
@@ -102,8 +114,9 @@ impl Object {
             None => kind,
         };
         let list = |id| find(reported.attributes, id).map(|octets| Reader::new(octets).list());
+        let map = find(reported.attributes, attribute::VALUE_MAP);
         let map: Option<List<'_, MapEntry>> =
-            find(reported.attributes, attribute::VALUE_MAP).map(map_of).transpose()?;
+            map.map(|octets| Reader::new(octets).list()).transpose()?;
         let components: Option<List<'_, u16>> = list(attribute::METRIC_IDS).transpose()?;
         let supplemental = find(reported.attributes, attribute::SUPPLEMENTAL);
         let supplemental: Option<List<'_, Type>> =
@@ -114,7 +127,7 @@ impl Object {
             class: reported.class,
             kind,
             unit: short(attribute::UNIT).transpose()?.map(UnitCode),
-            map: map.unwrap_or_default().iter().collect(),
+            map: useful(map.unwrap_or_default()),
             components: components.unwrap_or_default().iter().collect(),
             source: short(attribute::SOURCE_HANDLE).transpose()?.map(Handle),
             supplemental: supplemental.unwrap_or_default().iter().collect(),
@@ -123,9 +136,10 @@ impl Object {
     }
 }
 
-/// Reads an attribute value map.
-pub(crate) fn map_of(octets: &[u8]) -> Result<List<'_, MapEntry>, Malformed> {
-    Reader::new(octets).list()
+/// The entries that have octets: an entry of length 0 says nothing, and must not cost anything
+/// each time a report is read.
+pub(crate) fn useful(map: List<'_, MapEntry>) -> Vec<MapEntry> {
+    map.iter().filter(|entry| entry.length > 0).collect()
 }
 
 /// A handle and its attribute value map, as they stand in a scanner's map.
@@ -183,6 +197,10 @@ impl Configuration {
         if count > OBJECTS_MAX {
             return Err(ConfigurationError::TooManyObjects { count });
         }
+        let octets = report.encode().unwrap_or_default();
+        if octets.len() > OCTETS_MAX {
+            return Err(ConfigurationError::TooManyOctets { count: octets.len() });
+        }
         let mut objects = Vec::with_capacity(count);
         for reported in report.objects {
             objects.push(Object::new(&reported)?);
@@ -194,7 +212,6 @@ impl Configuration {
         {
             return Err(ConfigurationError::HandleTwice { handle: twice });
         }
-        let octets = report.encode().unwrap_or_default();
         Ok(Self { id: report.id, octets, objects })
     }
 
@@ -378,8 +395,11 @@ impl Library {
         if standard.as_ref() == Some(&configuration) {
             return Remembered::Same;
         }
-        if self.extended.len() >= REMEMBERED_MAX {
-            self.forget_oldest();
+        let of_one = (system, ConfigId(0))..=(system, ConfigId(u16::MAX));
+        if self.extended.range(of_one.clone()).count() >= REMEMBERED_OF_ONE_MAX {
+            self.forget_oldest(of_one);
+        } else if self.extended.len() >= REMEMBERED_MAX {
+            self.forget_oldest(..);
         }
         self.extended.insert(key, Entry { configuration, used: self.uses });
         // A device may report more than the standard of its number: it knows itself better.
@@ -391,14 +411,15 @@ impl Library {
         self.extended.iter().map(|((system, _), entry)| (*system, &entry.configuration))
     }
 
-    /// How many configurations were forgotten because [`REMEMBERED_MAX`] were there.
+    /// How many configurations were forgotten because [`REMEMBERED_MAX`] were there, or
+    /// [`REMEMBERED_OF_ONE_MAX`] of one device.
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    fn forget_oldest(&mut self) {
-        let oldest = self.extended.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
-        if let Some(key) = oldest {
+    fn forget_oldest(&mut self, among: impl core::ops::RangeBounds<(SystemId, ConfigId)>) {
+        let oldest = self.extended.range(among).min_by_key(|(_, entry)| entry.used);
+        if let Some(key) = oldest.map(|(key, _)| *key) {
             self.extended.remove(&key);
             self.forgotten += 1;
         }
@@ -454,6 +475,33 @@ mod tests {
         assert!(library.find(system(0), ConfigId(0x4000)).is_some(), "used a moment ago");
         assert!(library.find(system(1), ConfigId(0x4000)).is_none());
         assert_eq!(library.forgotten(), 1);
+    }
+
+    /// A device that invents configurations costs no other device its own.
+    #[test]
+    fn a_device_is_remembered_with_few_configurations() {
+        let mut library = Library::empty();
+        let [modest, inventive] = [SystemId([1; 8]), SystemId([2; 8])];
+        library.remember(modest, one_object(0x4000, 1));
+        for id in 0x4000..0x4100 {
+            library.remember(inventive, one_object(id, 1));
+        }
+        assert_eq!(library.remembered().count(), 1 + REMEMBERED_OF_ONE_MAX);
+        assert!(library.find(modest, ConfigId(0x4000)).is_some());
+        assert!(library.find(inventive, ConfigId(0x40FF)).is_some());
+        assert_eq!(library.forgotten(), 0x100 - 4);
+    }
+
+    #[test]
+    fn a_long_configuration_is_refused() {
+        let value = vec![0; 4_100];
+        let attribute = Attribute { id: attribute::STORE_LABEL, value: &value };
+        let builder = ConfigurationBuilder::new();
+        let builder = builder.object(class::NUMERIC, Handle(1), &[attribute; 2]).unwrap();
+        let octets = builder.finish(ConfigId(0x4000)).unwrap();
+        let count = octets.len();
+        let refused = Err(ConfigurationError::TooManyOctets { count });
+        assert_eq!(Configuration::from_octets(&octets), refused);
     }
 
     #[test]

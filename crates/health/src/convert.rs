@@ -77,7 +77,7 @@ pub struct Observation<'a> {
     /// The object.
     pub handle: Handle,
     /// Which value of a compound; 0 for a single one.
-    pub component: u8,
+    pub component: u16,
     /// Whose it is, if the report says so.
     pub person: Option<PersonId>,
     /// What was measured.
@@ -368,7 +368,7 @@ impl<'a, 'object> Draft<'a, 'object> {
     }
 
     /// Turns `observation` into the value at `place` of the compound.
-    fn part(&self, place: u8, number: Number, observation: &mut Observation<'a>) {
+    fn part(&self, place: u16, number: Number, observation: &mut Observation<'a>) {
         observation.component = place;
         observation.value = Value::Number(number);
         if let Some(code) = self.components.get(usize::from(place)) {

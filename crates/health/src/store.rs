@@ -3,7 +3,7 @@
 
 use crate::apdu::{Attribute, find};
 use crate::code::{Handle, ObjectClass, Type, attribute};
-use crate::configuration::{Configuration, MapEntry, Object};
+use crate::configuration::{Configuration, MapEntry, Object, useful};
 use crate::convert::{Draft, Observation, Tally, Timestamps, deliver};
 use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
 use crate::report::SegmentData;
@@ -189,7 +189,7 @@ impl SegmentMap {
             class: element.class,
             kind: element.kind,
             handle: element.handle,
-            map: element.map.iter().collect(),
+            map: useful(element.map),
         };
         Ok(Self { header, elements: list.iter().map(owned).collect() })
     }
@@ -228,6 +228,7 @@ pub fn observe_segment<'a>(
         if reader.is_empty() {
             break;
         }
+        let before = reader.rest().len();
         let Ok(time) = map.times(&mut reader) else {
             tally.cut += 1;
             return tally;
@@ -241,6 +242,10 @@ pub fn observe_segment<'a>(
             if is_cut {
                 return tally;
             }
+        }
+        // A map without octets could be applied four thousand million times.
+        if reader.rest().len() == before {
+            break;
         }
     }
     tally.trailing += u32::from(!reader.is_empty());

@@ -264,6 +264,44 @@ fn doses_of_a_pen() {
     assert_eq!(tally, Tally { observations: 36, ..Tally::default() });
 }
 
+/// A compound of a thousand values is long, but no fault.
+#[test]
+fn a_compound_may_be_long() {
+    let mut compound = Writer::new();
+    compound.u16(1_000);
+    compound.sized(|list| (0..1_000).for_each(|value| list.u16(value % 2_000)));
+    let compound = compound.finish().unwrap();
+    let mut named = Writer::new();
+    named.list(&[Attribute { id: attribute::COMPOUND_BASIC, value: &compound }]);
+    let named = named.finish().unwrap();
+    let attributes = Reader::new(&named).list().unwrap();
+    let variable = VariableObservation { handle: Handle(1), attributes };
+    let info = encode_scan(DataRequestId::AGENT_INITIATED, 0, &[variable]).unwrap();
+    let configuration = standard(&specialisation::BLOOD_PRESSURE);
+    let (seen, tally) = lines(&configuration, 0, &scan(event::SCAN_VAR, &info));
+    assert_eq!((seen.len(), tally.observations), (1_000, 1_000));
+    assert!(seen[999].starts_with("1.999 "), "{}", seen[999]);
+}
+
+/// Maps without octets, and counts beyond all octets, cost nothing.
+#[test]
+fn empty_maps_cost_nothing() {
+    let started = std::time::Instant::now();
+    let configuration = standard(&specialisation::OXIMETER);
+    let empty = hex("0000 0001 0010 0006 0002 0001 0001 0001 0004 0A4C 0000");
+    let map = gatewright_health::store::SegmentMap::decode(&empty).unwrap();
+    let data = SegmentData {
+        instance: 0,
+        first: 0,
+        count: u32::MAX,
+        status: SegmentStatus::LAST,
+        entries: &[7],
+    };
+    let tally = observe_segment(&configuration, &map, &data, |_, _| panic!());
+    assert_eq!(tally, Tally { trailing: 1, ..Tally::default() });
+    assert!(started.elapsed().as_secs() < 5, "four thousand million rounds");
+}
+
 /// Random octets as reports of every layout, read by every known configuration.
 #[test]
 fn no_octets_panic() {

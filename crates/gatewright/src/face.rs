@@ -58,6 +58,13 @@ impl Face {
         }
     }
 
+    /// Tells how it goes, on standard error; nothing with `--json`, whose answer has it all.
+    pub(crate) fn note(self, text: &str) {
+        if !self.json {
+            say(text);
+        }
+    }
+
     /// Tells why a verb could not do its work.
     pub(crate) fn failure(self, exit: Exit, message: &str) {
         if self.json {

@@ -7,6 +7,7 @@
 mod description;
 mod exit;
 mod face;
+mod socket;
 mod verbs;
 
 use clap::{CommandFactory, FromArgMatches, Parser};

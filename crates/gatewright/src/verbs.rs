@@ -3,13 +3,18 @@
 //! A verb is a `clap::Args` whose documentation is its help. It has `run`, which answers through
 //! the face and returns the exit code, and `JSON`, which tells the shape of its answer.
 
+mod attach;
 mod check;
 mod completion;
+mod demo;
+mod detach;
 mod explain;
 mod header;
 mod init;
 mod man;
+mod run;
 mod schema;
+mod status;
 mod version;
 
 use crate::exit::Exit;
@@ -43,8 +48,13 @@ macro_rules! verbs {
 }
 
 verbs! {
+    Demo = "demo" in demo,
+    Run = "run" in run,
     Check = "check" in check,
     Init = "init" in init,
+    Status = "status" in status,
+    Attach = "attach" in attach,
+    Detach = "detach" in detach,
     Explain = "explain" in explain,
     Header = "header" in header,
     Schema = "schema" in schema,

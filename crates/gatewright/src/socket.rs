@@ -1,0 +1,79 @@
+//! Where control sockets are, and asking the gateway behind one.
+
+use crate::exit::{Exit, Failure};
+use gatewright_planes::api::{Request, ask};
+use serde_json::Value;
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The folder of this user's control sockets.
+fn folder() -> PathBuf {
+    match env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path).join("gatewright"),
+        None => PathBuf::from("/run/gatewright"),
+    }
+}
+
+/// The control socket of the gateway `name`, unless it is told otherwise.
+pub(crate) fn default_path(name: &str) -> PathBuf {
+    folder().join(format!("{name}.sock"))
+}
+
+/// Which running gateway is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// Path of the control socket; the only one in the default folder if not given.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Which {
+    /// Asks that gateway.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] that says which gateway does not answer, or what it said.
+    pub(crate) fn ask(&self, request: &Request) -> Result<Value, Failure> {
+        let path = match &self.socket {
+            Some(path) => path.clone(),
+            None => only_one()?,
+        };
+        ask(&path, request).map_err(|error| refusal(&path, &error))
+    }
+}
+
+fn refusal(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Failure::new(Exit::Negative, error.to_string()),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Exit::Permission, format!("{}: {error}", path.display()))
+        }
+        _ => {
+            let text = format!("no gateway answers at {}: {error}", path.display());
+            Failure::new(Exit::Unavailable, text)
+        }
+    }
+}
+
+/// The one control socket there is.
+fn only_one() -> Result<PathBuf, Failure> {
+    let folder = folder();
+    let found = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> =
+        found.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
+    found.sort();
+    match &found[..] {
+        [only] => Ok(only.clone()),
+        [] => {
+            let text = format!("no gateway runs: {} has no control socket", folder.display());
+            Err(Failure::new(Exit::Unavailable, text))
+        }
+        several => {
+            let names: Vec<_> = several.iter().map(|path| path.display().to_string()).collect();
+            let text = format!("several gateways run, say --socket PATH: {}", names.join(", "));
+            Err(Failure::new(Exit::Usage, text))
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `gatewright attach`: a handler into a running gateway, without losing a packet.
+
+use crate::{exit::Exit, face::Face, socket::Which};
+use anyhow::Result;
+use gatewright_planes::api::{AttachRequest, Request};
+
+pub(super) const JSON: &str = "{id}";
+
+/// Attaches a handler to a running gateway, without losing a packet.
+///
+/// `count` counts, `capture` writes a pcapng file, `drop` takes what matches, `mirror` copies to
+/// another link, `rate-limit` lets so many pass a second. Prints the id for `gatewright detach`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Attach {
+    #[command(flatten)]
+    which: Which,
+    /// count, capture, drop, mirror or rate-limit.
+    #[arg(value_name = "HANDLER")]
+    handler: String,
+    /// The position: frame, ether:ipv4, ip:udp, udp:5683, ...
+    #[arg(long, value_name = "POSITION")]
+    at: String,
+    /// Only packets of this link.
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// receive or transmit.
+    #[arg(long, value_name = "SIDE")]
+    side: Option<String>,
+    /// before, instead, after or tap.
+    #[arg(long, value_name = "PLACE")]
+    place: Option<String>,
+    /// drop: network of the sender, ADDRESS/LENGTH.
+    #[arg(long, value_name = "NETWORK")]
+    source: Option<String>,
+    /// drop: network of the receiver.
+    #[arg(long, value_name = "NETWORK")]
+    destination: Option<String>,
+    /// drop: IP protocol number.
+    #[arg(long, value_name = "NUMBER")]
+    protocol: Option<u8>,
+    /// drop: destination port of TCP or UDP.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// rate-limit: packets a second.
+    #[arg(long, value_name = "NUMBER")]
+    rate: Option<u32>,
+    /// rate-limit: packets at once after a pause.
+    #[arg(long, value_name = "NUMBER")]
+    burst: Option<u32>,
+    /// mirror: the link that gets the copies.
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+    /// capture: the pcapng file, written by the gateway.
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+}
+
+impl Attach {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let Self { which, handler, at, link, side, place, source, destination, .. } = self;
+        let Self { protocol, port, rate, burst, to, file, .. } = self;
+        let request = AttachRequest {
+            handler,
+            at,
+            side,
+            place,
+            link,
+            source,
+            destination,
+            protocol,
+            port,
+            rate,
+            burst,
+            to,
+            file,
+        };
+        let answer = which.ask(&Request::Attach(Box::new(request)))?;
+        face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
+        Ok(Exit::Success)
+    }
+}

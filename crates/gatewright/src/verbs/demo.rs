@@ -1,0 +1,105 @@
+//! `gatewright demo`: a gateway between two real kernel hosts, shown at work.
+
+mod checks;
+mod world;
+
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use checks::CHECKS;
+use gatewright_testbed::Needs;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use world::World;
+
+pub(super) const JSON: &str =
+    "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}";
+
+/// Shows a gateway at work between two real kernel hosts, in namespaces that it makes.
+///
+/// Two hosts on two subnets, IPv4 and IPv6, the second link with a smaller MTU. Between them a
+/// gateway of ours, with AF_XDP where it can be had. Each check is done by software that is not
+/// ours: the kernels' own hosts, ping, traceroute. Nothing is left behind, even if it is killed.
+/// Ends with 0 only if every check passed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// Which demo: gateway.
+    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway"])]
+    name: String,
+    /// Go on forwarding for this long after the checks, to be looked at.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    seconds: u64,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    demo: String,
+    links: Vec<LinkAnswer>,
+    checks: Vec<CheckAnswer>,
+    passed: bool,
+}
+
+#[derive(Serialize)]
+struct LinkAnswer {
+    name: String,
+    mode: String,
+    why: String,
+}
+
+#[derive(Serialize)]
+struct CheckAnswer {
+    name: &'static str,
+    passed: bool,
+    said: String,
+    milliseconds: u128,
+}
+
+const PICTURE: &str = "
+    north  10.10.1.2        gateway         10.10.2.2  south
+    kernel fd00:1::2 ── lan ──┤ ├── wan ──  fd00:2::2  kernel
+                    MTU 1500       MTU 1400
+";
+
+impl Demo {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let needs = Needs::new().namespaces().program("ip").program("ping").program("traceroute");
+        if let Some(missing) = needs.missing() {
+            return Err(Failure::new(Exit::Permission, format!("the demo needs {missing}")).into());
+        }
+        face.note(PICTURE);
+        let world = World::build()?;
+        let status = world.gateway().status()?;
+        let link = |link: gatewright_planes::LinkStatus| LinkAnswer {
+            name: link.name,
+            mode: link.mode,
+            why: link.why,
+        };
+        let links: Vec<_> = status.links.into_iter().map(link).collect();
+        for link in &links {
+            face.note(&format!("link {}: {}, {}", link.name, link.mode, link.why));
+        }
+        let mut checks = Vec::new();
+        for &(name, check) in CHECKS {
+            let start = Instant::now();
+            let outcome = check(&world);
+            let passed = outcome.is_ok();
+            let said = outcome.unwrap_or_else(|why| why);
+            let verdict = if passed { "ok  " } else { "FAIL" };
+            face.note(&format!("{verdict} {name:<34} {said}"));
+            let milliseconds = start.elapsed().as_millis();
+            checks.push(CheckAnswer { name, passed, said, milliseconds });
+        }
+        if self.seconds > 0 {
+            face.note(&format!("forwarding for {} seconds more", self.seconds));
+            std::thread::sleep(Duration::from_secs(self.seconds));
+        }
+        let status = world.gateway().status()?;
+        let good = checks.iter().filter(|check| check.passed).count();
+        let summary = format!("{good} of {} checks passed", checks.len());
+        let answer = Answer { demo: self.name, links, passed: good == checks.len(), checks };
+        face.answer(&answer, || format!("{}{summary}", super::status::summary(&status)))?;
+        Ok(if answer.passed { Exit::Success } else { Exit::Negative })
+    }
+}

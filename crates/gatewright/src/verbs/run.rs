@@ -1,0 +1,104 @@
+//! `gatewright run`: the gateway of a description.
+
+use crate::{
+    description::Description,
+    exit::{Exit, Failure},
+    face::Face,
+    socket,
+};
+use anyhow::{Context, Result};
+use gatewright_planes::{Configured, RunError, api::Server};
+use std::{
+    fs::File,
+    io::Read,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::Duration,
+};
+
+pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright status --json`";
+
+/// Runs the gateway that FILE describes, until it is interrupted.
+///
+/// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
+/// Says loudly which mode each link got and why. While it runs, `gatewright status`, `attach` and
+/// `detach` reach it by its control socket.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// Gateway description in TOML.
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// Stop by itself after this long.
+    #[arg(long, value_name = "SECONDS")]
+    stop_after: Option<u64>,
+    /// Path of the control socket, instead of the description's or the default.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Run {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let read = Description::load(&self.file)?;
+        face.findings(&read.findings, &read.sources);
+        let Some(config) = read.config else { return Ok(Exit::Configuration) };
+        let path = self.socket.or_else(|| config.control.socket.as_ref().map(PathBuf::from));
+        let path = path.unwrap_or_else(|| socket::default_path(&config.name));
+        let gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
+        for link in gateway.gateway().status()?.links {
+            face.note(&format!(
+                "link {}: {} by {}, {}; MTU {}, {}",
+                link.name,
+                link.device,
+                link.mode,
+                link.why,
+                link.mtu,
+                link.addresses.join(", ")
+            ));
+        }
+        let gateway = Arc::new(Mutex::new(gateway));
+        let server = Server::start(Arc::clone(&gateway), &path).map_err(|error| {
+            Failure::new(Exit::Unavailable, format!("control socket {}: {error}", path.display()))
+        })?;
+        face.note(&format!("control socket: {}", path.display()));
+        wait(self.stop_after.map(Duration::from_secs))?;
+        drop(server);
+        let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = gateway.gateway().status()?;
+        face.answer(&status, || super::status::summary(&status))?;
+        Ok(Exit::Success)
+    }
+}
+
+/// The start of all randomness, from the system.
+fn seed() -> Result<u64> {
+    let mut octets = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut octets))
+        .context("/dev/urandom")?;
+    Ok(u64::from_be_bytes(octets))
+}
+
+/// Waits for an interrupt, or for the time to pass.
+fn wait(limit: Option<Duration>) -> Result<()> {
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        // The second signal finds nobody listening, which is as good.
+        let _ended = stop.send(());
+    })?;
+    match limit {
+        None => stopped.recv()?,
+        // Either way it is time to stop.
+        Some(limit) => drop(stopped.recv_timeout(limit)),
+    }
+    Ok(())
+}
+
+/// A gateway's failure with its exit code.
+pub(super) fn failure(error: &RunError) -> Failure {
+    let exit = match error.exit_code() {
+        77 => Exit::Permission,
+        78 => Exit::Configuration,
+        _ => Exit::Unavailable,
+    };
+    Failure::new(exit, error.to_string())
+}

@@ -1,0 +1,123 @@
+//! `gatewright status`: what a running gateway is and has counted.
+
+use crate::{exit::Exit, face::Face, socket::Which};
+use anyhow::Result;
+use gatewright_planes::{Status as GatewayStatus, api::Request};
+use serde_json::Value;
+use std::fmt::Write;
+
+pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, up, mtu, mac, addresses, counters}], \
+     layers: [{layer, link, drops}], ways: [{at, side, link, to_device, packets}], unclaimed, \
+     handlers: [{id, at, taken}], sojourn_p50, sojourn_p99, sojourn_packets, \
+     attached: [{id, handler, at, packets, octets, missed}], \
+     udp_gateways: [{name, received, sent, returned, lost}]}; times are {secs, nanos}";
+
+/// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Status {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let status = self.which.ask(&Request::Status)?;
+        face.answer(&status, || text(&status))?;
+        Ok(Exit::Success)
+    }
+}
+
+/// A few lines about a gateway that has ended.
+pub(super) fn summary(status: &GatewayStatus) -> String {
+    serde_json::to_value(status).map_or_else(|error| error.to_string(), |status| text(&status))
+}
+
+/// The items of a list in the answer.
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or("-")
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Pairs of a name and a number that is not zero.
+fn counts(value: &Value, name: &str) -> Vec<String> {
+    let pair = |pair: &Value| {
+        let (name, count) = (pair.get(0)?.as_str()?, pair.get(1)?.as_u64()?);
+        (count > 0).then(|| format!("{} {count}", name.replace('_', " ")))
+    };
+    list(value, name).iter().filter_map(pair).collect()
+}
+
+// Writing to a string cannot fail.
+fn text(status: &Value) -> String {
+    let mut out = String::new();
+    for link in list(status, "links") {
+        let state =
+            if link.get("up").and_then(Value::as_bool) == Some(true) { "up" } else { "down" };
+        let addresses: Vec<_> = list(link, "addresses").iter().filter_map(Value::as_str).collect();
+        let _ = writeln!(
+            out,
+            "link {:<8} {state:<5} {} by {}, {}",
+            word(link, "name"),
+            word(link, "device"),
+            word(link, "mode"),
+            addresses.join(", ")
+        );
+        let counted = counts(link, "counters");
+        if !counted.is_empty() {
+            let _ = writeln!(out, "     {}", counted.join(", "));
+        }
+    }
+    for attached in list(status, "attached") {
+        let id = number(attached, "id");
+        let _ = write!(out, "handler {id}: {} {}", word(attached, "handler"), word(attached, "at"));
+        for name in ["packets", "octets", "missed"] {
+            if let Some(count) = attached.get(name).and_then(Value::as_u64) {
+                let _ = write!(out, ", {count} {name}");
+            }
+        }
+        out.push('\n');
+    }
+    for relay in list(status, "udp_gateways") {
+        let [received, sent, returned, lost] =
+            ["received", "sent", "returned", "lost"].map(|name| number(relay, name));
+        let name = word(relay, "name");
+        let _ = writeln!(
+            out,
+            "udp gateway {name}: {received} received, {sent} sent, {returned} returned, {lost} lost"
+        );
+    }
+    for layer in list(status, "layers") {
+        let drops = counts(layer, "drops");
+        if !drops.is_empty() {
+            let _ = writeln!(out, "dropped by {}: {}", word(layer, "layer"), drops.join(", "));
+        }
+    }
+    let unclaimed = counts(status, "unclaimed");
+    if !unclaimed.is_empty() {
+        let _ = writeln!(out, "dropped by nobody's wish: {}", unclaimed.join(", "));
+    }
+    let nanoseconds = |name: &str| {
+        let time = status.get(name)?;
+        Some(number(time, "secs") * 1_000_000_000 + number(time, "nanos"))
+    };
+    if let (packets @ 1.., Some(half), Some(most)) =
+        (number(status, "sojourn_packets"), nanoseconds("sojourn_p50"), nanoseconds("sojourn_p99"))
+    {
+        let _ = writeln!(
+            out,
+            "{packets} packets stayed {}.{} µs (median), {}.{} µs (99 %)",
+            half / 1000,
+            half % 1000 / 100,
+            most / 1000,
+            most % 1000 / 100
+        );
+    }
+    out
+}

@@ -283,7 +283,7 @@ impl Opener {
                 Ok(Begun::PacketSocket(Wanted { info, interface }))
             }
             Backend::Xdp | Backend::XdpGeneric => {
-                self.xdp_fits(config, &interface)
+                self.xdp_fits(config, &info, &interface)
                     .map_err(|reason| OpenError::Unsupported { name: name.to_owned(), reason })?;
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
                 let is_generic = config.backend == Backend::XdpGeneric;
@@ -299,7 +299,7 @@ impl Opener {
 
     /// AF_XDP in the driver if that works, otherwise a packet socket that says why.
     fn begin_best(&self, config: &LinkConfig, info: LinkInfo, interface: Interface) -> Begun {
-        let (interface, reason) = if let Err(reason) = self.xdp_fits(config, &interface) {
+        let (interface, reason) = if let Err(reason) = self.xdp_fits(config, &info, &interface) {
             (interface, reason)
         } else {
             let why = format!("the fastest that {} offers", driver_of(&info));
@@ -391,7 +391,12 @@ impl Opener {
     }
 
     /// Whether AF_XDP can serve this link, as far as can be told before trying; if not, why.
-    fn xdp_fits(&self, config: &LinkConfig, interface: &Interface) -> Result<(), String> {
+    fn xdp_fits(
+        &self,
+        config: &LinkConfig,
+        info: &LinkInfo,
+        interface: &Interface,
+    ) -> Result<(), String> {
         const CHUNK_SIZES: [usize; 2] = [2048, 4096];
         if !config.exclusive {
             return Err("the link is shared with the kernel, and every frame would be taken \
@@ -410,10 +415,17 @@ impl Opener {
                 "{queues} receive queues need {lent} packets, the slab has {found}"
             ));
         }
-        if config.backend == Backend::XdpGeneric && interface.receives_super_frames() {
-            return Err("generic receive offload (GRO or LRO) is on, and frames would be lost; \
-                        switch it off or use the native mode"
-                .to_owned());
+        if config.backend == Backend::XdpGeneric {
+            if info.driver == "veth" {
+                return Err("on veth the generic mode loses the peer's super-frames; the native \
+                            mode has the peer cut them"
+                    .to_owned());
+            }
+            if interface.receives_super_frames() {
+                return Err("generic receive offload (GRO or LRO) is on, and frames would be \
+                            lost; switch it off, or use the native mode"
+                    .to_owned());
+            }
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("automatic_mode_says_why", automatic),
         trial("what_af_xdp_cannot_do_is_said", fallbacks),
+        trial("the_generic_mode_is_for_drivers_without_a_native_one", generic),
         trial("a_missing_device_and_a_missing_right_are_named", refused),
         trial("every_packet_comes_home_when_a_link_closes", comes_home),
         trial("a_link_opens_again_at_once", opens_again),
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn trial(name: &str, test: fn() -> Result<(), Failed>) -> Trial {
-    match Needs::new().namespaces().program("setpriv").missing() {
+    match Needs::new().namespaces().program("setpriv").program("ethtool").missing() {
         None => Trial::test(name, test),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), test).with_ignored_flag(true)
@@ -146,6 +147,36 @@ fn fallbacks() -> Result<(), Failed> {
     }
     assert_eq!(open(Backend::Auto, 4096)??.mode, Mode::XdpCopy);
     Ok(())
+}
+
+fn generic() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    gateway.run(|| -> Result<(), Failed> {
+        let pool = pool(512, CHUNK_SIZE);
+        let opener = Opener::new(Rc::clone(&pool));
+        let error = opener.open(&config("g0", Backend::XdpGeneric)).map(drop).unwrap_err();
+        assert!(error.to_string().starts_with("g0: on veth the generic mode loses"), "{error}");
+
+        gateway.ip(&["link", "add", "br0", "type", "bridge"])?;
+        gateway.sysctl("net.ipv6.conf.br0.disable_ipv6", "1")?;
+        gateway.ip(&["link", "set", "dev", "g0", "master", "br0"])?;
+        gateway.ip(&["link", "set", "dev", "br0", "up"])?;
+        let automatic = opener.open(&config("br0", Backend::Auto))?;
+        let info = automatic.info();
+        assert_eq!(info.mode, Mode::PacketSocket);
+        assert!(info.why.starts_with("not AF_XDP: cannot attach"), "a bridge has none: {info}");
+        drop(automatic);
+        let error = opener.open(&config("br0", Backend::XdpGeneric)).map(drop).unwrap_err();
+        assert!(error.to_string().contains("(GRO or LRO) is on"), "{error}");
+        gateway.command("ethtool").args(["-K", "br0", "gro", "off"]).run()?;
+        let mut link = opener.open(&config("br0", Backend::XdpGeneric))?;
+        assert_eq!(link.info().mode, Mode::XdpGeneric);
+        assert_eq!(exchange(&mut *link)?, 10, "{:?}", link.counters());
+        let (mut far, _) = far_end()?;
+        send(&mut *link, &pool, 10);
+        assert_eq!(take(&mut *far, 10, LIMIT), 10, "{:?}", link.counters());
+        Ok(())
+    })?
 }
 
 fn refused() -> Result<(), Failed> {

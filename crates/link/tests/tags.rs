@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let backends = [("xdp_native", Backend::Xdp), ("packet_socket", Backend::PacketSocket)];
     let trials = backends.map(|(name, backend)| {
         let name = format!("{name}::a_tag_beside_the_frame_comes_back_into_it");
-        match Needs::new().namespaces().program("ping").missing() {
+        match Needs::new().namespaces().program("ping").linux(6, 8).missing() {
             None => Trial::test(name, move || tag_comes_back(backend)),
             Some(missing) => {
                 Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)

@@ -46,10 +46,26 @@ impl Needs {
         self
     }
 
+    /// A kernel of at least this version.
+    #[must_use]
+    pub fn linux(mut self, major: u32, minor: u32) -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        if version(&release).is_none_or(|found| found < (major, minor)) {
+            self.missing.push(format!("Linux {major}.{minor}"));
+        }
+        self
+    }
+
     /// What is missing, or `None` if the test can run.
     pub fn missing(self) -> Option<Missing> {
         (!self.missing.is_empty()).then_some(Missing(self.missing))
     }
+}
+
+/// The first two numbers of a kernel's release (`6.1.0-37-amd64`).
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// What the machine lacks; shown as `root, the program iperf3`.
@@ -65,6 +81,15 @@ impl fmt::Display for Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_is_compared_by_its_numbers() {
+        assert_eq!(version("6.1.0-37-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18.44"), Some((6, 18)));
+        assert_eq!(version("unknown"), None);
+        assert_eq!(Needs::new().linux(2, 6).missing(), None);
+        assert_eq!(Needs::new().linux(99, 0).missing().unwrap().to_string(), "Linux 99.0");
+    }
 
     #[test]
     fn a_missing_program_is_named() {

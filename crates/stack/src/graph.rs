@@ -58,8 +58,8 @@ struct Floor {
     queues: Vec<Vec<Packet>>,
     ready: Vec<EdgeIndex>,
     host: View,
-    /// The layers have seen the host once.
-    told: bool,
+    /// The generation of the groups that the layers have seen, once they have seen the host.
+    told: Option<u64>,
     events: Vec<Event>,
     groups: Groups,
     paths: Paths,
@@ -116,7 +116,7 @@ impl Graph {
             queues,
             ready: ready(),
             host,
-            told: false,
+            told: None,
             events: Vec::new(),
             groups: Groups::default(),
             paths: Paths::default(),
@@ -203,7 +203,15 @@ impl Graph {
 
     /// When [`Self::handle_timeouts`] wants to be called, if nothing is received before.
     pub fn poll_timeout(&self) -> Option<Duration> {
+        if self.has_news() {
+            return Some(Duration::ZERO);
+        }
         self.floor.nodes.iter().filter_map(|node| node.layer.poll_timeout()).min()
+    }
+
+    /// Whether the layers have not yet seen the host, or the groups as they are.
+    fn has_news(&self) -> bool {
+        self.floor.told != Some(self.floor.groups.generation())
     }
 
     /// Lets each layer do what is due.
@@ -220,12 +228,12 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// Looks whether the host has changed; if so, each layer does.
+    /// Looks whether the host or its groups have changed; if so, each layer does.
     fn refresh(&mut self, now: Duration) {
-        if !self.floor.host.refresh() && self.floor.told {
+        if !self.floor.host.refresh() && !self.has_news() {
             return;
         }
-        self.floor.told = true;
+        self.floor.told = Some(self.floor.groups.generation());
         for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
             let look = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_host(out);
             self.floor.call(&self.wiring, index, At::Frame, now, look);

@@ -20,7 +20,8 @@ pub trait Layer {
     /// Handles packets from above.
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>);
 
-    /// Looks at the host anew: its interfaces or addresses have changed, or the graph is new.
+    /// Looks at the host anew: its interfaces, addresses or groups have changed, or the graph is
+    /// new.
     fn handle_host(&mut self, _out: &mut Out<'_>) {}
 
     /// When [`Self::handle_timeout`] wants to be called, if nothing else happens.

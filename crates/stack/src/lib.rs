@@ -27,6 +27,7 @@ mod handler;
 mod host;
 mod icmpv4;
 mod icmpv6;
+mod igmp;
 mod ipv4;
 mod ipv6;
 mod layer;
@@ -56,6 +57,7 @@ pub use host::{
 };
 pub use icmpv4::Icmpv4Layer;
 pub use icmpv6::Icmpv6Layer;
+pub use igmp::IgmpLayer;
 pub use ipv4::Ipv4Layer;
 pub use ipv6::Ipv6Layer;
 pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};

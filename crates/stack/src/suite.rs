@@ -2,8 +2,9 @@
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
-    Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side, Sockets, Target,
-    UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions, random::Random,
+    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side,
+    Sockets, Target, UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions,
+    random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{EtherType, IpProtocol, Port, icmpv6::Icmpv6Type};
@@ -142,7 +143,7 @@ impl Builder {
         self.neighbours.extend(caches);
     }
 
-    /// IPv4 with ARP and ICMP; the network layer and ICMP.
+    /// IPv4 with ARP, ICMP and IGMP; the network layer and ICMP.
     fn ipv4(&mut self, random: &mut Random) -> (NodeIndex, NodeIndex) {
         let family = EtherType::IPV4;
         let arp = self.add(ArpLayer::new(&self.neighbours, random.draw()), None);
@@ -157,6 +158,9 @@ impl Builder {
             self.down(arp, At::EtherType(EtherType::ARP), Some(link), bottom);
             self.down(ipv4, At::EtherType(family), Some(link), bottom);
         }
+        let igmp = self.add(IgmpLayer::new(random.draw()), None);
+        self.up(ipv4, At::IpProtocol(IpProtocol::IGMP), None, igmp);
+        self.down(igmp, At::Local(family), None, ipv4);
         self.up(ipv4, At::IpProtocol(IpProtocol::ICMPV4), None, icmpv4);
         self.down(icmpv4, At::Local(family), None, ipv4);
         for at in error_positions(family) {

@@ -233,7 +233,8 @@ fn a_duplicate_address_is_declined() {
 
 #[test]
 fn messages_that_are_not_for_us_are_dropped_by_cause() {
-    let cases: [(&str, fn(&mut Dhcpv4Fields)); 3] = [
+    type Change = fn(&mut Dhcpv4Fields);
+    let cases: [(&str, Change); 3] = [
         ("not-ours", |fields| fields.xid ^= 1),
         ("not-ours", |fields| fields.chaddr[5] ^= 1),
         ("not-ours", |fields| fields.op = Operation::BOOT_REQUEST),

@@ -10,8 +10,8 @@
 
 use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    Address, AddressState, At, Event, Graph, Host, Interface, NodeIndex, Plan, Suite, SuiteLink,
-    Wake, assemble,
+    Address, AddressState, At, Event, Graph, Host, Interface, NodeIndex, Plan, Sockets, Suite,
+    SuiteLink, Wake, assemble,
 };
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, arp::ArpFields, ethernet::EthernetFields, ipv4::Ipv4Fields,
@@ -38,6 +38,7 @@ pub struct Gateway {
     pub graph: Graph,
     pub plan: Plan,
     pub ipv4: NodeIndex,
+    pub sockets: Sockets,
     pub now: Duration,
 }
 
@@ -91,12 +92,12 @@ impl Gateway {
     pub fn of(links: &[SuiteLink], change: impl FnOnce(&mut Suite)) -> Self {
         let mut suite = assemble(links, Arc::new(Asleep), 42);
         change(&mut suite);
-        let Suite { plan, layers, ipv4, .. } = suite;
+        let Suite { plan, layers, ipv4, sockets, .. } = suite;
         let host = Host::new(1000).unwrap();
         let frames = Rc::new(Pool::new(2048, CHUNK_SIZE).unwrap());
         let datagrams = Rc::new(Pool::new(64, CHUNK_SIZE_DATAGRAM).unwrap());
         let graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
-        Self { host, graph, plan, ipv4, now: Duration::ZERO }
+        Self { host, graph, plan, ipv4, sockets, now: Duration::ZERO }
     }
 
     fn introduce(

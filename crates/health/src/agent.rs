@@ -267,7 +267,7 @@ impl Agent {
             Do::Abort => self.send(&Apdu::Abrt(AbortReason::UNDEFINED)),
             Do::AbortResponse => self.send(&Apdu::Abrt(AbortReason::RESPONSE_TIMEOUT)),
             Do::AbortConfig => self.send(&Apdu::Abrt(AbortReason::CONFIGURATION_TIMEOUT)),
-            Do::SendRlrq => self.send(&Apdu::Rlrq(ReleaseReason::NORMAL)),
+            Do::SendRlrq => self.send(&Apdu::Rlrq(self.release_reason())),
             Do::SendRlre => self.send(&Apdu::Rlre(ReleaseReason::NORMAL)),
             Do::SendConfig => self.send_configuration(),
             Do::OfferNext => self.offer_next(now),
@@ -278,6 +278,14 @@ impl Agent {
         }
         if before != self.state {
             self.arrived(now, before);
+        }
+    }
+
+    fn release_reason(&self) -> ReleaseReason {
+        if self.offer < self.settings.configurations.len() {
+            ReleaseReason::NORMAL
+        } else {
+            ReleaseReason::NO_MORE_CONFIGURATIONS
         }
     }
 

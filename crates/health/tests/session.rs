@@ -11,7 +11,7 @@ use gatewright_health::agent::{self, Agent, Outgoing, ReportId};
 use gatewright_health::apdu::{AbortReason, AssociateResult};
 use gatewright_health::association::{State, TO_OPERATION, TO_REPORT};
 use gatewright_health::code::*;
-use gatewright_health::configuration::{Library, Remembered};
+use gatewright_health::configuration::{ConfigurationBuilder, Library, Remembered};
 use gatewright_health::convert::{Value, observe};
 use gatewright_health::data::ErrorCode;
 use gatewright_health::manager::{self, Manager, Record, RecordId, RequestId};
@@ -333,6 +333,90 @@ fn a_device_that_does_not_answer_is_aborted() {
     assert_eq!(pair.answer(16), Err(OperationFailure::TimedOut));
     pair.manage(manager::Input::Ask(RequestId(30), Operation::read_device()));
     assert_eq!(pair.answer(30), Err(OperationFailure::Away));
+}
+
+/// A manager in the field reads the device before it answers the configuration: the agent serves
+/// it and goes on waiting.
+#[test]
+fn a_device_is_read_before_its_configuration_is_answered() {
+    let mut pair = Pair::new(Library::empty(), agent_settings(&specialisation::OXIMETER));
+    pair.act(agent::Input::Associate);
+    let request = pair.to_manager.pop_front().unwrap();
+    pair.manage(manager::Input::Apdu(&request));
+    let accepted = pair.to_agent.pop_front().unwrap();
+    pair.act(agent::Input::Apdu(&accepted));
+    assert_eq!(pair.agent.state(), State::WaitingApproval);
+    let get = Operation::read_device().encode(InvokeId(0x8002)).unwrap();
+    pair.act(agent::Input::Apdu(&get));
+    assert_eq!(pair.agent.state(), State::WaitingApproval);
+    let answer = pair.to_manager.pop_back().unwrap();
+    assert_eq!(answer[6..10], [0x80, 0x02, 0x02, 0x03], "the result of a GET");
+    let set = Operation::set_clock(AbsoluteTime::default()).encode(InvokeId(3)).unwrap();
+    pair.act(agent::Input::Apdu(&set));
+    let refused = pair.to_manager.pop_back().unwrap();
+    assert_eq!(refused[8..], [0x03, 0, 0, 4, 0, 24, 0, 0], "not allowed, not now");
+    pair.settle();
+    assert_eq!((pair.manager.state(), pair.agent.state()), (State::Operating, State::Operating));
+}
+
+/// Two objects with one handle: the manager cannot use it, and the agent offers its next one.
+fn unusable() -> (ConfigId, Vec<u8>) {
+    let builder = ConfigurationBuilder::new();
+    let builder = builder.object(class::NUMERIC, Handle(1), &[]).unwrap();
+    let builder = builder.object(class::NUMERIC, Handle(1), &[]).unwrap();
+    (ConfigId(0x4000), builder.finish(ConfigId(0x4000)).unwrap())
+}
+
+#[test]
+fn an_agent_offers_its_next_configuration() {
+    let mut settings = agent_settings(&specialisation::OXIMETER);
+    settings.configurations.insert(0, unusable());
+    let mut pair = Pair::new(Library::empty(), settings);
+    pair.act(agent::Input::Associate);
+    pair.settle();
+    assert_eq!((pair.manager.state(), pair.agent.state()), (State::Operating, State::Operating));
+    assert_eq!(pair.manager.configuration().unwrap().id(), ConfigId(0x0190));
+    assert_eq!(pair.manager.counters().unusable_configurations, 1);
+}
+
+#[test]
+fn an_agent_without_a_usable_configuration_takes_leave() {
+    let mut settings = agent_settings(&specialisation::OXIMETER);
+    settings.configurations = vec![unusable()];
+    let mut pair = Pair::new(Library::empty(), settings);
+    pair.act(agent::Input::Associate);
+    let mut last = Vec::new();
+    while let Some(octets) = pair.to_manager.pop_front() {
+        pair.manage(manager::Input::Apdu(&octets));
+        last = octets;
+        while let Some(octets) = pair.to_agent.pop_front() {
+            pair.act(agent::Input::Apdu(&octets));
+        }
+    }
+    assert_eq!(last, [0xE4, 0, 0, 2, 0, 1], "no more configurations");
+    assert_eq!(pair.told, [agent::Output::Unassociated(agent::Ending::Released)]);
+    assert_eq!(pair.manager.state(), State::Unassociated);
+}
+
+/// An agent that reports its configuration although the manager knows it.
+#[test]
+fn a_late_configuration_is_taken() {
+    let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
+    let mut report = |octets: Vec<u8>| {
+        let (id, handle, event) = (ReportId(7), Handle::MDS, event::CONFIG);
+        let late = Outgoing { id, handle, event, info: octets, confirmed: true };
+        pair.act(agent::Input::Report(late));
+        pair.settle();
+        assert_eq!(pair.told.last(), Some(&agent::Output::Reported(ReportId(7))));
+        assert_eq!(pair.manager.state(), State::Operating);
+        let configured =
+            |output: &&manager::Output| matches!(output, manager::Output::Configured { .. });
+        pair.said.iter().filter(configured).count()
+    };
+    assert_eq!(report(specialisation::OXIMETER.octets().unwrap()), 1, "nothing new");
+    let mut changed = specialisation::SPOT_OXIMETER.octets().unwrap();
+    changed[1] = 0x90;
+    assert_eq!(report(changed), 2, "the same number with other content");
 }
 
 /// The store of a pen: describe, fetch, clear.

@@ -13,6 +13,10 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 const LARGE_PAGE_OCTETS: usize = 2 << 20;
 
+/// Octets of the largest ordinary page of any machine that Linux runs on.
+#[cfg(not(loom))]
+const PAGE_OCTETS_MAX: usize = 64 << 10;
+
 /// What holds the words, and gives them back when the last [`Words`] is gone.
 enum Backing {
     /// Memory of this process alone.
@@ -77,6 +81,35 @@ impl Words {
             unsafe { libc::madvise(first.cast(), whole, libc::MADV_HUGEPAGE) };
         }
     }
+
+    /// Gives back the memory behind `len` words from `start` on, which read as zero from now on.
+    ///
+    /// The first and the last words, which share a page with others, may stay as they are.
+    #[cfg(not(loom))]
+    pub(crate) fn discard(&self, start: usize, len: usize) {
+        let Some(part) = start.checked_add(len).and_then(|end| self.all().get(start..end)) else {
+            return;
+        };
+        let octets = size_of_val(part);
+        let before = part.as_ptr().cast::<u8>().align_offset(PAGE_OCTETS_MAX);
+        let whole = octets.saturating_sub(before) / PAGE_OCTETS_MAX * PAGE_OCTETS_MAX;
+        if whole > 0 {
+            let advice = match *self.backing {
+                Backing::Boxed(_) => libc::MADV_DONTNEED,
+                Backing::Mapped(_) => libc::MADV_REMOVE,
+            };
+            let first = part.as_ptr().cast::<u8>().wrapping_add(before).cast_mut();
+            // SAFETY: `first..first + whole` lies inside of `part`, which stays mapped and becomes
+            // zero: for private memory because it is anonymous, for shared memory because a hole
+            // is made in its file. Zero is a value of every word, and words are only read as
+            // atomics. A refusal leaves everything as it is.
+            unsafe { libc::madvise(first.cast(), whole, advice) };
+        }
+    }
+
+    /// Loom's words stay.
+    #[cfg(loom)]
+    pub(crate) fn discard(&self, _start: usize, _len: usize) {}
 
     /// Loom's words lie one by one.
     #[cfg(loom)]

@@ -12,13 +12,15 @@ use gatewright_tables::records::{
     NeighbourState, NextHop,
 };
 use gatewright_tables::{
-    Capacities, Layout, Packer, ReadError, Record, RecordWords, Region, RegionError, RegionOwner,
-    Tables, TablesWriter, Unpacker,
+    Capacities, HopIndex, Layout, Packer, Prefix, ReadError, Record, RecordWords, Region,
+    RegionError, RegionOwner, Tables, TablesWriter, Unpacker,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SEED: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
@@ -230,7 +232,7 @@ fn a_region_behind_a_descriptor_is_attached_and_has_one_writer() {
     let hop = NextHop::via(0, Ipv4Addr::LOCALHOST.into());
     let place = writer.hops.insert(&hop).unwrap();
     let prefix = "10.0.0.0/8".parse().unwrap();
-    writer.routes4.insert(prefix, gatewright_tables::HopIndex(place)).unwrap();
+    writer.routes4.insert(prefix, HopIndex(place)).unwrap();
     let found = readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).unwrap();
     assert_eq!(readers.hops.get(found.0), Ok(Some(hop)));
     let key = NeighbourKey { link: 0, address: Ipv4Addr::LOCALHOST.into() };
@@ -248,6 +250,25 @@ fn a_region_behind_a_descriptor_is_attached_and_has_one_writer() {
     assert!(readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).is_ok());
 }
 
+/// Both halves of a route area are used in turns, but only one holds memory.
+#[test]
+fn a_region_takes_memory_in_proportion_to_its_routes() {
+    let mut writer = TablesWriter::create(&Capacities::default(), SEED).unwrap();
+    let file = File::from(writer.descriptor().unwrap().try_clone_to_owned().unwrap());
+    let octets = || file.metadata().unwrap().blocks() * 512;
+    let empty = octets();
+    assert!(empty < 1 << 20, "{empty} octets without a record");
+    let mut fill = || {
+        let prefix = |number: u32| Prefix::host(Ipv4Addr::from(number << 12));
+        let routes = (0..20_000).map(|number| (prefix(number), HopIndex(number)));
+        writer.routes4.replace(routes).unwrap();
+        octets()
+    };
+    let once = fill();
+    assert!(once > empty + 20_000 * 20, "{once}");
+    assert!((0..4).all(|_| fill() < once + (256 << 10)), "the other half keeps its memory");
+}
+
 #[test]
 fn what_is_no_region_of_this_layout_is_refused() {
     let capacities = Capacities::default();
@@ -258,7 +279,7 @@ fn what_is_no_region_of_this_layout_is_refused() {
 
     let mut layout = Layout::new();
     layout.table::<Same>("same", 4).unwrap();
-    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let zero = File::open("/dev/zero").unwrap();
     assert!(matches!(Region::attach(zero, &layout), Err(RegionError::NotARegion { .. })));
     let mut huge = Layout::new();
     let refused = huge.routes::<Ipv4Addr>("routes", u32::MAX);

@@ -215,7 +215,8 @@ impl<A: Family> RoutesWriter<A> {
 
     /// Builds everything anew in the other half and links it.
     fn rebuild(&mut self) {
-        let half = match self.active.half {
+        let other = self.active.half;
+        let half = match other {
             Half::First => Half::Second,
             Half::Second => Half::First,
         };
@@ -234,6 +235,11 @@ impl<A: Family> RoutesWriter<A> {
             root.store(start | u32::from(bits), Ordering::Release);
         }
         self.stats.rebuilds += 1;
+        // The other half is of no more use. Its memory goes back, and a reader that is still there
+        // sees that the generation has moved.
+        self.move_generation();
+        let old = half_start(self.shape, other);
+        self.words.discard(index(old), index(end - start));
     }
 
     /// Writes the direct table and the cells of all routes into the active half.
@@ -362,4 +368,31 @@ fn key<A: Family>(prefix: Prefix<A>) -> (A::Key, u8) {
 /// A next hop as it lies in the trie, where 0 stands for none.
 fn value(HopIndex(hop): HopIndex) -> u32 {
     hop.saturating_add(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Memory is in proportion to the routes: the half that readers have left is given back.
+    #[test]
+    fn a_rebuild_gives_the_other_half_back() {
+        let mut writer = RoutesWriter::<Ipv4Addr>::in_memory(40_000).unwrap();
+        let route = |number: u32| (Prefix::host(Ipv4Addr::from(number << 12)), HopIndex(number));
+        writer.replace((0..20_000).map(route)).unwrap();
+        let (first, second) =
+            (half_start(writer.shape, Half::First), half_start(writer.shape, Half::Second));
+        let used = |writer: &RoutesWriter<Ipv4Addr>, start: u32| {
+            let half = &writer.words.all()[index(start)..index(start + second - first)];
+            half.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count()
+        };
+        let of_second = used(&writer, second);
+        assert!(of_second > 20_000, "{of_second}");
+        writer.replace((0..20_000).map(route)).unwrap();
+        assert_eq!(used(&writer, first), of_second);
+        // Less than two of the largest pages at its ends may remain.
+        assert!(used(&writer, second) < 2 * (64 << 10) / 4, "{}", used(&writer, second));
+        assert_eq!(writer.reader().lookup(Ipv4Addr::from(7 << 12)), Ok(HopIndex(7)));
+    }
 }

@@ -3,7 +3,7 @@
 //! Its length depends on its first two octets, so it is read by hand: [`Mac::split`] takes addresses
 //! and security header off the front, [`MacFields::emit`] writes a header without security.
 
-use crate::{Truncated, Writer, numbers::numbers};
+use crate::{Truncated, Writer, header, numbers::numbers};
 
 numbers! {
     /// What a frame is for (§7.2.2.2).
@@ -25,8 +25,43 @@ numbers! {
 /// Octets of the longest frame, its check sequence included (§10.1, `aMaxPhyPacketSize`).
 pub const FRAME_LEN_MAX: usize = 127;
 
-/// Octets of the frame check sequence.
-pub const FCS_LEN: usize = 2;
+header! {
+    /// The frame check sequence at the end of every frame (§7.2.11), least significant octet first.
+    /// The standard prints no diagram in this form: this one is drawn here.
+    Fcs = r"
+    0                   1
+    0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    |             Check             |
+    +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+    " where check: octets, trailer
+}
+
+impl Fcs<'_> {
+    /// Whether it is the check sequence of `frame`, the octets before it.
+    pub fn is_right(self, frame: &[u8]) -> bool {
+        u16::from_le_bytes(self.check()) == crc(frame)
+    }
+}
+
+impl FcsFields {
+    /// The check sequence of `frame`.
+    pub fn of(frame: &[u8]) -> Self {
+        Self { check: crc(frame).to_le_bytes() }
+    }
+}
+
+/// The cyclic redundancy check of ITU-T (§7.2.11): x^16 + x^12 + x^5 + 1, from zero, the least
+/// significant bit of each octet first.
+pub fn crc(frame: &[u8]) -> u16 {
+    /// The polynomial with its bits in that order.
+    const POLYNOMIAL: u16 = 0x8408;
+    frame.iter().fold(0, |crc, &octet| {
+        (0..8).fold(crc ^ u16::from(octet), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 }
+        })
+    })
+}
 
 /// The identifier of all networks.
 pub const PAN_BROADCAST: u16 = 0xffff;

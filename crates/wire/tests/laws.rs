@@ -90,6 +90,7 @@ headers! {
     mpls::LabelEntry / LabelEntryMut / split;
     coap::Coap / CoapMut / split;
     dhcpv4::Dhcpv4 / Dhcpv4Mut / split;
+    ieee802154::Fcs / FcsMut / split_trailer;
     lowpan::Mesh / MeshMut / split;
     lowpan::FirstFragment / FirstFragmentMut / split;
     lowpan::NextFragment / NextFragmentMut / split;

@@ -12,12 +12,13 @@
 
 mod frames;
 
-use frames::{Frame, ethernet_frames, wpan_frames};
+use frames::{Frame, checked_frames, ethernet_frames, wpan_frames};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{collections::BTreeMap, env, fs, path::PathBuf, process::Command, sync::OnceLock};
 
-/// Link types of capture files (tcpdump.org): Ethernet, and 802.15.4 without check sequence.
+/// Link types of capture files (tcpdump.org): Ethernet, 802.15.4 with and without check sequence.
 const ETHERNET: u32 = 1;
+const WPAN: u32 = 195;
 const WPAN_NO_FCS: u32 = 230;
 
 /// What tshark says about one frame: each asked field with its values, comma-separated.
@@ -26,9 +27,11 @@ type Told = BTreeMap<&'static str, String>;
 fn main() {
     let ignored = !is_installed("tshark");
     let mut trials = Vec::new();
-    for (link, frames) in [(ETHERNET, ethernet_frames()), (WPAN_NO_FCS, wpan_frames())] {
-        let dissection = Dissection::shared(link);
-        for (index, frame) in frames.iter().enumerate() {
+    for (link, frames) in
+        [(ETHERNET, ethernet_frames()), (WPAN, checked_frames()), (WPAN_NO_FCS, wpan_frames())]
+    {
+        let dissection = Dissection::shared(link, frames);
+        for (index, frame) in dissection.frames.iter().enumerate() {
             let test = move || dissection.compare(index);
             trials.push(Trial::test(frame.name, test).with_ignored_flag(ignored));
         }
@@ -49,8 +52,7 @@ struct Dissection {
 }
 
 impl Dissection {
-    fn shared(link: u32) -> &'static Self {
-        let frames = if link == ETHERNET { ethernet_frames() } else { wpan_frames() };
+    fn shared(link: u32, frames: Vec<Frame>) -> &'static Self {
         Box::leak(Box::new(Self { link, frames, told: OnceLock::new() }))
     }
 

@@ -12,7 +12,7 @@ use gatewright_wire::{
     checksum::update,
     dhcpv4::{self, DhcpOption, DhcpType, Dhcpv4Fields, Operation},
     ethernet::Ethernet,
-    ieee802154::{Address, FrameType, Mac},
+    ieee802154::{Address, Fcs, FcsFields, FrameType, Mac, crc},
     igmp::{code_value, response_time},
     ipv4::{Ipv4, Ipv4Fields, Ipv4Mut, Ipv4Option, Ipv4Options},
     lowpan::{Dispatch, Iphc, NextFragment},
@@ -240,6 +240,18 @@ fn dispatches() {
     let fragment = NextFragment::of(&[0xe0, 0x7f, 0x12, 0x34, 0x05]);
     assert_eq!((fragment.datagram_size(), fragment.datagram_tag()), (127, 0x1234));
     assert_eq!(fragment.datagram_offset(), 5);
+}
+
+/// The check value of this CRC in the catalogues, and a trailer taken off the end of a frame.
+#[test]
+fn a_check_sequence_is_a_trailer() {
+    assert_eq!(crc(b"123456789"), 0x2189);
+    let mut octets = b"123456789".to_vec();
+    octets.extend(FcsFields::of(b"123456789").emit());
+    let (fcs, frame) = Fcs::split_trailer(&octets).unwrap();
+    assert_eq!(frame, b"123456789");
+    assert!(fcs.is_right(frame) && !fcs.is_right(b"123456788"));
+    assert!(Fcs::split_trailer(&octets[..1]).is_err());
 }
 
 /// A data frame between short addresses in one network, as the Linux kernel sends it.

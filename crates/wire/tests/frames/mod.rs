@@ -7,7 +7,7 @@ use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, Writer,
     arp::ArpFields,
     ethernet::EthernetFields,
-    ieee802154::{Address, FrameType, FrameVersion, MacFields},
+    ieee802154::{Address, FcsFields, FrameType, FrameVersion, MacFields},
     ipv4::Ipv4Fields,
     ipv6::Ipv6Fields,
     lowpan::{
@@ -191,6 +191,13 @@ fn mpls() -> Frame {
             ("ip.checksum.status", "1"),
         ],
     )
+}
+
+/// Frames whose link is 802.15.4 with its check sequence.
+pub(crate) fn checked_frames() -> Vec<Frame> {
+    let mut octets = wpan_frames().swap_remove(0).octets;
+    octets.extend(FcsFields::of(&octets).emit());
+    vec![frame("802154_check_sequence", octets, &[("wpan.fcs_ok", "1"), ("wpan.seq_no", "42")])]
 }
 
 /// Frames whose link is 802.15.4.

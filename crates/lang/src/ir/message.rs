@@ -210,7 +210,7 @@ pub enum ParseOp {
         /// The escapes.
         cases: Vec<ExtendCase>,
     },
-    /// Adds a slot to a running sum, which starts at 0 with the message.
+    /// Adds a slot to a running sum, which is 0 while it is absent.
     Sum {
         /// The running sum.
         into: SlotId,

@@ -511,7 +511,12 @@ impl<'a> Lowering<'_, 'a> {
         let clear = self.step(ParseOp::Clear { slots: Vec::new() }, table.span);
         let inner = Place { prefix: prefix.clone(), scratch: true, ..place.clone() };
         self.part(&table.part, &inner);
-        let slots = (first..self.slots.len()).map(SlotId::new).collect();
+        // A running sum goes on from entry to entry.
+        let summed = |id: &SlotId| {
+            let sum = |op: &ParseOp| matches!(op, ParseOp::Sum { into, .. } if into == id);
+            !self.steps.iter().any(|step| sum(&step.op))
+        };
+        let slots = (first..self.slots.len()).map(SlotId::new).filter(summed).collect();
         if let Some(step) = self.steps.get_mut(clear.index()) {
             step.op = ParseOp::Clear { slots };
         }

@@ -99,6 +99,13 @@ pub struct Attachment {
     pub link: Option<LinkIndex>,
 }
 
+impl Attachment {
+    /// On all links, for packets that travel up.
+    pub const fn new(at: At, place: Place) -> Self {
+        Self { at, side: Side::Receive, place, link: None }
+    }
+}
+
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {

@@ -2,7 +2,7 @@
 
 use super::world::{LAN, LAN6, NORTH, SOUTH, SOUTH_MTU, SOUTH6, World};
 use gatewright_planes::{Series, UdpGateway, UdpGatewaySetup};
-use gatewright_stack::{At, Attachment, Form, Place, Side, builtin::Count};
+use gatewright_stack::{At, Attachment, Form, Place, builtin::Count};
 use gatewright_wire::EtherType;
 use std::{
     io::{Read, Write},
@@ -155,12 +155,7 @@ fn udp(world: &World) -> Outcome {
 /// The IP counter of the EZgate paper (its Figs. 6 and 7), attached to the running gateway.
 fn count(world: &World) -> Outcome {
     let counter = Count::default();
-    let at = Attachment {
-        at: At::EtherType(EtherType::IPV4),
-        side: Side::Receive,
-        place: Place::Tap,
-        link: None,
-    };
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     let id = world.gateway().attach(at, Box::new(counter.clone())).map_err(text)?;
     ping(world, SOUTH.into(), 56)?;
     let counted = counter.packets();

@@ -325,6 +325,20 @@ mod tests {
         }
     }
 
+    /// A tag is put back into the frame before what the virtio header points to.
+    #[test]
+    fn a_tagged_frame_is_cut_into_tagged_segments() {
+        let (frame, transport) = tcp_frame(&IPV4, &[7; 1000]);
+        let header = virtio(1, 600, transport);
+        let untagged = segments(&frame, Virtio::parse(header, 0));
+        let tag = [0x81, 0x00, 0x60, 42];
+        let tagged = [&frame[..12], &tag, &frame[12..]].concat();
+        let tagged = segments(&tagged, Virtio::parse(header, tag.len()));
+        let expected: Vec<_> =
+            untagged.iter().map(|s| [&s[..12], &tag, &s[12..]].concat()).collect();
+        assert_eq!(tagged, expected);
+    }
+
     #[test]
     fn what_cannot_be_cut_is_refused() {
         let (frame, transport) = tcp_frame(&IPV4, &[0; 1000]);

@@ -28,9 +28,7 @@ impl Lent {
             return Err(packet);
         }
         let (address, len) = packet.into_raw();
-        if let Some((word, bit)) = self.place(address) {
-            *word |= bit;
-        }
+        self.mark(address);
         Ok((address, len))
     }
 
@@ -44,7 +42,18 @@ impl Lent {
         *word &= !bit;
         // SAFETY: the bit says that the chunk was given away by `into_raw` in `lend` and has not
         // come back since; the kernel has returned it, by our contract.
-        unsafe { self.pool.packet_from_raw(address, len) }
+        let packet = unsafe { self.pool.packet_from_raw(address, len) };
+        if packet.is_none() {
+            // It stays lent, to come home with all others.
+            self.mark(address);
+        }
+        packet
+    }
+
+    fn mark(&mut self, address: u64) {
+        if let Some((word, bit)) = self.place(address) {
+            *word |= bit;
+        }
     }
 
     /// Takes every chunk back that is still lent. Only after the kernel has let go of them.

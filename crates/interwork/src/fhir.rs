@@ -38,7 +38,13 @@ const SUPPLEMENTAL_TYPES: u32 = 68_193;
 /// MDC_ATTR_TIME_STAMP_REL, with its partition.
 const RELATIVE_TIME: u32 = 67_985;
 /// MDC_MOC_VMS_MDS_SIMP, with its partition: what every personal health device is.
-const SIMPLE_DEVICE: u32 = 65_573;
+const SIMPLE_DEVICE: (u32, &str) = (65_573, "MDC_MOC_VMS_MDS_SIMP");
+/// MDC_MOC_VMS_MDS_AHD, with its partition: what every gateway is.
+const GATEWAY_DEVICE: (u32, &str) = (531_981, "MDC_MOC_VMS_MDS_AHD");
+/// MDC_ID_PROD_SPEC_SW, with its partition.
+const SOFTWARE_REVISION: u32 = 531_975;
+/// MDC_ATTR_TIME_ABS, with its partition.
+const CLOCK: u32 = 67_975;
 
 /// A code with its partition, as FHIR wants it: partition · 2¹⁶ + code.
 pub fn mdc(kind: Type) -> u32 {
@@ -57,6 +63,8 @@ pub struct Context<'a> {
     pub device: &'a str,
     /// The gateway: a reference.
     pub gateway: Option<&'a str>,
+    /// The comparison of the device's clock with the gateway's: a reference; see [`coincident`].
+    pub coincident: Option<&'a str>,
     /// Minutes that the device's calendar is ahead of UTC.
     pub offset_minutes: i16,
     /// When the gateway received the report.
@@ -132,6 +140,11 @@ pub fn observation(
         }
         interpretation(json, first.status);
         reference(json, "device", context.device);
+        if let Some(coincident) = context.coincident {
+            json.key("derivedFrom").array(|json| {
+                json.object(|json| json.text("reference", coincident));
+            });
+        }
         components(json, place, first, if is_compound { observations } else { &[] });
     });
     Some(Exported { resource_type: "Observation", resource, identifier, system: None })
@@ -346,20 +359,8 @@ pub fn device(
     system_id: SystemId,
     attributes: &[(AttributeId, Vec<u8>)],
 ) -> Exported {
-    let identifier = Eui64(system_id, "-").to_string();
     let find = |wanted| attributes.iter().find(|(id, _)| *id == wanted).map(|(_, octets)| octets);
-    let mut resource = String::new();
-    Json::new(&mut resource).object(|json| {
-        json.text("resourceType", "Device");
-        meta(json, "PhdDevice", MeasurementStatus::default());
-        json.key("identifier").array(|json| {
-            json.object(|json| {
-                json.key("type");
-                concept(json, &[(DEVICE_IDENTIFIERS, "SYSID")], None);
-                json.text("system", EUI64);
-                json.text("value", &identifier);
-            });
-        });
+    device_resource("PhdDevice", system_id, SIMPLE_DEVICE, |json| {
         if let Some([manufacturer, model]) =
             find(attribute::MODEL).and_then(|it| readable_model(it))
         {
@@ -370,9 +371,6 @@ pub fn device(
         if let Some(serial) = described.get("serialNumber").and_then(|text| text.as_str()) {
             json.text("serialNumber", serial);
         }
-        json.key("type");
-        let simple = SIMPLE_DEVICE.to_string();
-        concept(json, &[(MDC, &simple)], Some("MDC_MOC_VMS_MDS_SIMP"));
         let specialisations = find(attribute::SPECIALISATIONS);
         let list = specialisations.and_then(|octets| Reader::new(octets).list::<Type>().ok());
         if let Some(list) = list.filter(|list| !list.is_empty()) {
@@ -391,8 +389,80 @@ pub fn device(
                 }
             });
         }
+    })
+}
+
+/// The Device of a gateway: who made it and its software's version.
+pub fn gateway(system_id: SystemId, manufacturer: &str, model: &str, version: &str) -> Exported {
+    device_resource("PhgDevice", system_id, GATEWAY_DEVICE, |json| {
+        json.text("manufacturer", manufacturer);
+        json.text("modelNumber", model);
+        json.key("version").array(|json| {
+            json.object(|json| {
+                json.key("type");
+                let code = SOFTWARE_REVISION.to_string();
+                concept(json, &[(MDC, &code)], Some("MDC_ID_PROD_SPEC_SW"));
+                json.text("value", version);
+            });
+        });
+    })
+}
+
+fn device_resource(
+    profile: &str,
+    system_id: SystemId,
+    (code, name): (u32, &str),
+    more: impl FnOnce(&mut Json<'_>),
+) -> Exported {
+    let identifier = Eui64(system_id, "-").to_string();
+    let mut resource = String::new();
+    Json::new(&mut resource).object(|json| {
+        json.text("resourceType", "Device");
+        meta(json, profile, MeasurementStatus::default());
+        json.key("identifier").array(|json| {
+            json.object(|json| {
+                json.key("type");
+                concept(json, &[(DEVICE_IDENTIFIERS, "SYSID")], None);
+                json.text("system", EUI64);
+                json.text("value", &identifier);
+            });
+        });
+        json.key("type");
+        concept(json, &[(MDC, &code.to_string())], Some(name));
+        more(json);
     });
     Exported { resource_type: "Device", resource, identifier, system: Some(EUI64) }
+}
+
+/// The comparison of a device's clock, as it told it, with the gateway's: what the times of its
+/// observations are worth. `None` if the device's time is no date.
+pub fn coincident(
+    context: &Context<'_>,
+    system_id: SystemId,
+    clock: AbsoluteTime,
+) -> Option<Exported> {
+    let told = clock.to_unix()?;
+    let patient = context.patient;
+    let identifier = format!("{}-{patient}-{CLOCK}-{}", Eui64(system_id, ""), Compact(clock));
+    let mut resource = String::new();
+    Json::new(&mut resource).object(|json| {
+        json.text("resourceType", "Observation");
+        meta(json, "PhdCoincidentTimeStampObservation", MeasurementStatus::default());
+        json.key("identifier").array(|json| json.object(|json| json.text("value", &identifier)));
+        json.text("status", "final");
+        json.key("category").array(|json| {
+            concept(json, &[(CATEGORIES, "phd-observation")], None);
+        });
+        json.key("code");
+        concept(json, &[(MDC, &CLOCK.to_string())], Some("MDC_ATTR_TIME_ABS"));
+        reference(json, "subject", context.subject);
+        let received = context.received.micros() / 10_000;
+        json.key("effectiveDateTime").shown(Moment { hundredths: received, offset: 0 });
+        let told = Moment { hundredths: told, offset: context.offset_minutes };
+        json.key("valueDateTime").shown(told);
+        reference(json, "device", context.device);
+    });
+    Some(Exported { resource_type: "Observation", resource, identifier, system: None })
 }
 
 /// A transaction that creates each resource unless one with its identifier is there.

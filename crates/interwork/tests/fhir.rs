@@ -12,7 +12,10 @@ use gatewright_health::data::EventReport;
 use gatewright_health::decimal::Number;
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
 use gatewright_health::specialisation::{self, Specialisation};
-use gatewright_interwork::fhir::{Context, Exported, device, observation, transaction};
+use gatewright_health::time::AbsoluteTime;
+use gatewright_interwork::fhir::{
+    Context, Exported, coincident, device, gateway, observation, transaction,
+};
 use gatewright_interwork::{Device, Mapping};
 use gatewright_onem2m::Timestamp;
 use serde_json::{Value, json};
@@ -53,6 +56,7 @@ const CONTEXT: Context<'_> = Context {
     patient: "1",
     device: "Device/2",
     gateway: None,
+    coincident: None,
     offset_minutes: 0,
     received: NOW,
 };
@@ -66,6 +70,7 @@ fn a_weight_has_the_identifier_of_the_field() {
         patient: "3001749995-urn:oid:1.2.208.176.1.2",
         device: "Device/WeightScale.606405FFFECFC604",
         gateway: Some("Device/Telma.FEEDDADADEADBEEF"),
+        coincident: Some("Observation/CoincidentTimeStamp.0123"),
         offset_minutes: 60,
         received: NOW,
     };
@@ -103,6 +108,7 @@ fn a_weight_has_the_identifier_of_the_field() {
             "effectiveDateTime": "2023-02-21T08:36:40+01:00",
             "valueQuantity": {"value": 74.0, "system": "http://unitsofmeasure.org", "code": "kg"},
             "device": {"reference": "Device/WeightScale.606405FFFECFC604"},
+            "derivedFrom": [{"reference": "Observation/CoincidentTimeStamp.0123"}],
         })
     );
 }
@@ -273,6 +279,28 @@ fn a_device_is_described() {
     );
     let bare = device(&Mapping::default(), system_id, &[]);
     assert_eq!(parsed(&bare).get("manufacturer"), None);
+}
+
+/// A gateway and a clock as the guide's examples show them.
+#[test]
+fn a_gateway_and_a_clock() {
+    let system_id = SystemId([0xEC, 0xDE, 0x3D, 0x4E, 0x58, 0x53, 0x2D, 0x31]);
+    let resource = parsed(&gateway(system_id, "Gatewright", "gatewright", "1.0.0"));
+    assert_eq!(
+        resource["meta"]["profile"],
+        json!(["http://hl7.org/fhir/uv/phd/StructureDefinition/PhgDevice"])
+    );
+    assert_eq!(resource["identifier"][0]["value"], "EC-DE-3D-4E-58-53-2D-31");
+    assert_eq!(resource["type"]["coding"][0]["code"], "531981");
+    assert_eq!(resource["version"][0]["type"]["coding"][0]["code"], "531975");
+    assert_eq!(resource["version"][0]["value"], "1.0.0");
+    let clock = AbsoluteTime::new(2017, [12, 12, 9, 13, 39, 0]).unwrap();
+    let context = Context { offset_minutes: -300, ..CONTEXT };
+    let resource = parsed(&coincident(&context, SystemId([1; 8]), clock).unwrap());
+    assert_eq!(resource["code"]["coding"][0]["code"], "67975");
+    assert_eq!(resource["valueDateTime"], "2017-12-12T09:13:39-05:00");
+    assert_eq!(resource["effectiveDateTime"], "2026-11-21T13:00:00Z");
+    assert_eq!(coincident(&context, SystemId([1; 8]), AbsoluteTime([0; 8])), None);
 }
 
 #[test]

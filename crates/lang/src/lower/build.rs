@@ -40,6 +40,43 @@ enum Resolved<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Checks the templates that fill a view, whether they are used or not.
+    pub(super) fn templates(&mut self) {
+        for module in self.world.modules.values().copied() {
+            let env = super::gateway::Env::of_module(module);
+            for template in &module.templates {
+                if let TemplateBody::Build(call) = &template.body {
+                    self.template_alone(&env, template, call);
+                }
+            }
+        }
+    }
+
+    fn template_alone(
+        &mut self,
+        env: &super::gateway::Env<'a>,
+        template: &'a Template,
+        call: &'a Call,
+    ) {
+        let purpose =
+            super::body::Purpose { server: None, request: None, opening: None, answers: false };
+        let mut body = Body::new(self, env, purpose, call.span);
+        for hole in &template.holes {
+            let Some(ty) = body.context.value_type(&hole.ty) else { continue };
+            let span = hole.name.span;
+            let register = body.register_for(&hole.name.text, &ty, span);
+            // Lists and streams are in no register; what stands for them is thrown away.
+            let operand = register.map_or(Operand::Fresh, Operand::Register);
+            body.bind(&hole.name, Value { operand, ty, optional: false, span });
+        }
+        body.inlining.push(&template.name.text);
+        let built = body.call(call, Exchange::Answer(RoleId::new(0)));
+        let scope = std::mem::take(&mut body.scope);
+        if built.is_some() {
+            body.unused_holes(&scope);
+        }
+    }
+
     /// Lowers the templates that are plain text.
     pub(super) fn text_templates(&mut self) {
         for module in self.world.modules.values().copied() {
@@ -431,7 +468,8 @@ impl<'a> Body<'_, 'a> {
         exchange: Exchange,
         holes: &mut Vec<Hole>,
     ) -> Option<()> {
-        let role = self.env.roles.get(exchange.role().index())?;
+        // A module alone does not know which protocol will speak it.
+        let Some(role) = self.env.roles.get(exchange.role().index()) else { return Some(()) };
         let (protocol, module) = (role.protocol, role.module);
         let name_of = |id: MessageId| {
             self.context.ids.iter().find(|(_, of)| **of == id).map(|((_, name), _)| *name)
@@ -491,6 +529,7 @@ impl<'a> Body<'_, 'a> {
         };
         let missing: Vec<String> = (slots.iter().enumerate())
             .filter(|(index, slot)| !slot.scratch && (!slot.optional || needs(*index)))
+            .filter(|(_, slot)| !slot.private || !self.env.roles.is_empty())
             // A list that nobody fills is empty.
             .filter(|(_, slot)| !matches!(slot.ty, SlotType::List { .. }))
             .filter(|(index, _)| !holes.iter().any(|hole| hole.slot.index() == *index))
@@ -524,9 +563,8 @@ impl<'a> Body<'_, 'a> {
         let before = self.context.found.len();
         let build = self.call(inner, exchange);
         self.modules = outer_modules;
-        let inner_scope = std::mem::replace(&mut self.scope, outer_scope);
+        self.scope = outer_scope;
         self.inlining.pop();
-        self.unused_holes(&inner_scope);
         self.once_per_place(before);
         build.map(|build| Build { span: call.span, ..build })
     }

@@ -18,7 +18,8 @@ const KEYED_IDLE_NEEDED: &str = "write `, idle TIME`";
 
 /// What every handler of a gateway sees.
 pub(super) struct Env<'a> {
-    pub(super) gateway: &'a Gateway,
+    /// `None` while the templates of modules are checked.
+    pub(super) gateway: Option<&'a Gateway>,
     pub(super) roles: Vec<RoleInfo<'a>>,
     pub(super) modules: Vec<&'a MessageModule>,
     pub(super) session: Option<SessionInfo>,
@@ -65,7 +66,8 @@ impl<'a> Env<'a> {
 
     /// The names in every `on ROLE.NAME` of a role.
     fn asked(&self, role: &str) -> impl Iterator<Item = &'a str> {
-        let names = self.gateway.handlers.iter().flat_map(|handler| match &handler.starts {
+        let handlers = self.gateway.into_iter().flat_map(|gateway| &gateway.handlers);
+        let names = handlers.flat_map(|handler| match &handler.starts {
             Start::Request { names, .. } => names.as_slice(),
             Start::Every(_) => &[],
         });
@@ -74,8 +76,24 @@ impl<'a> Env<'a> {
             .map(|(_, name)| name.text.as_str())
     }
 
+    fn handlers(&self) -> impl Iterator<Item = &'a ast::Handler> {
+        self.gateway.into_iter().flat_map(|gateway| &gateway.handlers)
+    }
+
+    /// An environment without a gateway, for what stands in a module alone.
+    pub(super) fn of_module(module: &'a MessageModule) -> Self {
+        Self {
+            gateway: None,
+            roles: Vec::new(),
+            modules: vec![module],
+            session: None,
+            read: RefCell::default(),
+            used: RefCell::default(),
+        }
+    }
+
     pub(super) fn definitions(&self) -> impl Iterator<Item = &'a Definition> {
-        self.gateway.definitions.iter()
+        self.gateway.into_iter().flat_map(|gateway| &gateway.definitions)
     }
 
     pub(super) fn read_session(&self, slot: SlotId) {
@@ -109,7 +127,7 @@ impl<'a> Context<'a> {
             self.report(diagnostic);
         }
         let mut env = Env {
-            gateway,
+            gateway: Some(gateway),
             roles: self.roles(gateway),
             modules: Vec::new(),
             session: None,
@@ -310,7 +328,7 @@ impl<'a> Context<'a> {
             Start::Request { names, parameter } => Some((names, parameter)),
             Start::Every(_) => None,
         };
-        let found = env.gateway.handlers.iter().enumerate().find_map(|(index, handler)| {
+        let found = env.handlers().enumerate().find_map(|(index, handler)| {
             let (names, parameter) = names(&handler.starts)?;
             let hit = names.iter().any(|(of, handled)| {
                 handled.text == name.text && of.as_ref().map_or(!client, |of| of.text == role_name)
@@ -391,7 +409,7 @@ impl<'a> Context<'a> {
     }
 
     fn timers(&mut self, env: &Env<'a>, handlers: &mut Handlers) {
-        for (index, handler) in env.gateway.handlers.iter().enumerate() {
+        for (index, handler) in env.handlers().enumerate() {
             let Start::Every(period) = &handler.starts else { continue };
             if period.value.is_zero() {
                 self.error(&codes::BAD_NUMBER, period.span, "a period is longer than nothing");
@@ -409,7 +427,7 @@ impl<'a> Context<'a> {
 
     /// Handlers and definitions that nothing leads to.
     fn unused(&mut self, env: &Env<'a>, handlers: &Handlers) {
-        for (index, handler) in env.gateway.handlers.iter().enumerate() {
+        for (index, handler) in env.handlers().enumerate() {
             let Start::Request { names, .. } = &handler.starts else { continue };
             for (_, name) in names {
                 if !handlers.called.contains(&(index, name.text.clone())) {
@@ -418,7 +436,7 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        for definition in &env.gateway.definitions {
+        for definition in env.definitions() {
             if !env.used.borrow().contains(&definition.name.text) {
                 let message = format!("`{}` is never used", definition.name.text);
                 let diagnostic = Diagnostic::warning(&codes::UNUSED, definition.name.span, message);

@@ -69,6 +69,7 @@ impl<'a> Context<'a> {
             }
         }
         self.text_templates();
+        self.templates();
     }
 
     fn view(&mut self, module: &'a MessageModule, layout: &'a Layout) {

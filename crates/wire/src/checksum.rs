@@ -57,18 +57,20 @@ impl Checksum {
     /// Adds `octets`, which follow those added before.
     #[inline]
     pub fn add(&mut self, octets: &[u8]) {
+        // RFC 1071 §2 (B): the sum does not notice the byte order, so that words are added as the
+        // machine has them and only the folded sum is turned. 2^32 words fit into 64 bits: a slice
+        // this long does not exist.
         let (words, rest) = octets.as_chunks::<4>();
-        // 2^32 words of 32 bits fit into the sum; a slice this long does not exist, and each
-        // call folds.
-        let mut sum: u64 = words.iter().map(|&word| u64::from(u32::from_be_bytes(word))).sum();
-        let mut tail = [0; 4];
-        for (to, from) in tail.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        sum += u64::from(u32::from_be_bytes(tail));
-        let folded = fold(sum);
-        // RFC 1071 §2 (B): the sum of swapped octets is the swapped sum.
+        let sum: u64 = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
+        let tail = match *rest {
+            [a] => [a, 0, 0, 0],
+            [a, b] => [a, b, 0, 0],
+            [a, b, c] => [a, b, c, 0],
+            _ => [0; 4],
+        };
+        let folded = u16::from_be(fold(sum + u64::from(u32::from_ne_bytes(tail))));
         let folded = if self.odd { folded.swap_bytes() } else { folded };
+        // Folded each time, the sum stays far from overflow however often this is called.
         self.sum = u64::from(fold(self.sum)) + u64::from(folded);
         self.odd ^= octets.len() % 2 == 1;
     }
@@ -136,8 +138,10 @@ const fn add(a: u16, b: u16) -> u16 {
 
 /// Adds the carries in until 16 bits are left.
 const fn fold(sum: u64) -> u16 {
-    let [a, b, c, d, e, f, g, h] = sum.to_be_bytes();
-    let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-    let (third, fourth) = (u16::from_be_bytes([e, f]), u16::from_be_bytes([g, h]));
-    add(add(high, low), add(third, fourth))
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let [.., high, low] = sum.to_be_bytes();
+    u16::from_be_bytes([high, low])
 }

@@ -252,3 +252,17 @@ proptest! {
         }
     }
 }
+
+/// The examples of `docs/headers.md`: the drawing and the field list are one header.
+#[test]
+fn the_examples_of_the_manual_are_one_header() {
+    const MANUAL: &str = include_str!("../../../docs/headers.md");
+    let example = |language: &str| {
+        let begin = MANUAL.find(&format!("```{language}\n")).expect(language) + language.len() + 4;
+        MANUAL[begin..].split("```").next().unwrap()
+    };
+    let drawn = read_art("Probe", example("text")).unwrap();
+    let document = read("manual", example("xml"), None);
+    assert_eq!(document.findings, []);
+    assert_eq!(document.layouts, [drawn]);
+}

@@ -18,6 +18,8 @@ use proptest::{collection::vec, prelude::*};
 macro_rules! headers {
     ($($module:ident::$view:ident / $mutable:ident / $split:ident;)*) => {
         proptest! {
+            #![proptest_config(ProptestConfig::with_cases(64))]
+
             #[test]
             fn emitting_undoes_reading(octets in vec(any::<u8>(), 300)) {
                 $({
@@ -135,26 +137,6 @@ proptest! {
         bounded(&octets, mpls::LabelStack::new(&octets));
     }
 
-    /// DHCP: options may also stand in *file* and *sname*; each area is read once.
-    #[test]
-    fn dhcp_options_are_bounded(
-        sname in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 64),
-        file in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 128),
-        options in options(),
-        overload in any::<u8>(),
-    ) {
-        let mut message = dhcpv4::Dhcpv4Fields {
-            sname: sname.try_into().unwrap(),
-            file: file.try_into().unwrap(),
-            ..dhcpv4::Dhcpv4Fields::default()
-        }.emit().to_vec();
-        message.extend(dhcpv4::MAGIC_COOKIE);
-        message.extend([52, 1, overload]);
-        message.extend(options);
-        let (_, options) = dhcpv4::read(&message).unwrap();
-        bounded(&message, options);
-    }
-
     /// 802.15.4: what is written is read back, and noise is read or refused.
     #[test]
     fn mac_headers(
@@ -255,5 +237,27 @@ proptest! {
         prop_assert_eq!(read("flags"), u64::from(ipv4.flags()));
         prop_assert_eq!(read("fragment_offset"), u64::from(ipv4.fragment_offset()));
         prop_assert_eq!(read("source_address"), u64::from(ipv4.source_address().to_bits()));
+    }
+}
+
+proptest! {
+    /// DHCP: options may also stand in *file* and *sname*; each area is read once.
+    #[test]
+    fn dhcp_options_are_bounded(
+        sname in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 64),
+        file in vec(prop_oneof![0_u8..6, Just(52), any::<u8>()], 128),
+        options in options(),
+        overload in any::<u8>(),
+    ) {
+        let mut message = dhcpv4::Dhcpv4Fields {
+            sname: sname.try_into().unwrap(),
+            file: file.try_into().unwrap(),
+            ..dhcpv4::Dhcpv4Fields::default()
+        }.emit().to_vec();
+        message.extend(dhcpv4::MAGIC_COOKIE);
+        message.extend([52, 1, overload]);
+        message.extend(options);
+        let (_, options) = dhcpv4::read(&message).unwrap();
+        bounded(&message, options);
     }
 }

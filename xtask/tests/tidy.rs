@@ -238,6 +238,24 @@ fn every_snapshot_has_its_test() {
 }
 
 #[test]
+fn every_fuzz_target_has_a_corpus_that_a_test_replays() {
+    assert_tidy(&code::fuzz_targets(repository()));
+    let good = [
+        ("fuzz/fuzz_targets/ant.rs", ""),
+        ("fuzz/corpus/ant/seed", ""),
+        ("fuzz/Cargo.toml", "path = \"fuzz_targets/ant.rs\"\n"),
+        ("crates/ant/tests/t.rs", "\"/../../fuzz/corpus/ant\""),
+    ];
+    let files = |count| -> Vec<File> {
+        good.iter().take(count).map(|&(path, text)| File::new(path, text)).collect()
+    };
+    assert_tidy(&code::fuzz_targets(&files(4)));
+    assert_finds(&code::fuzz_targets(&files(3)), &["ant.rs: no test replays"]);
+    let parts = ["not in fuzz/Cargo.toml", "no corpus", "no test replays"];
+    assert_finds(&code::fuzz_targets(&files(1)), &parts);
+}
+
+#[test]
 fn every_program_of_the_tests_is_set_up() {
     let packages = packages::parse(packages::LIST).expect("the list must be readable");
     assert_tidy(&code::test_programs(repository(), &packages));
@@ -272,6 +290,10 @@ fn the_pages_tell_commands_that_exist() {
 #[test]
 fn the_readme_has_two_commands_and_integration_runs_the_second() {
     let (makefile, ci) = (file("Makefile"), file(".ci/run"));
+    let readme = repository().iter().find(|file| file.path == "README.md");
+    if let Some(readme) = readme {
+        assert_tidy(&pages::two_commands(readme, makefile, ci));
+    }
     let good = File::new("README.md", "make demo\nmake test\n");
     assert_tidy(&pages::two_commands(&good, makefile, ci));
     let (bad, idle) = (File::new("README.md", "make test"), File::new(".ci/run", "cargo test"));

@@ -58,6 +58,18 @@ proptest! {
 }
 
 #[test]
+fn the_fuzz_corpus_is_judged() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/config");
+    let files: Vec<_> =
+        std::fs::read_dir(corpus).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        let octets = std::fs::read(&file).unwrap();
+        assert!(total(&String::from_utf8_lossy(&octets)), "{}", file.display());
+    }
+}
+
+#[test]
 fn every_template_passes() {
     for template in TEMPLATES {
         let parsed = parse(SourceId::default(), template.text);

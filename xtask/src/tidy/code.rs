@@ -162,3 +162,28 @@ pub fn test_programs(files: &[File], packages: &[Package<'_>]) -> Vec<String> {
     }
     findings
 }
+
+/// Every fuzz target is declared and has a corpus, which a plain test replays.
+pub fn fuzz_targets(files: &[File]) -> Vec<String> {
+    let manifest = files.iter().find(|file| file.path == "fuzz/Cargo.toml");
+    let targets = files.iter().filter(|file| file.folder() == "fuzz/fuzz_targets");
+    let mut findings = Vec::new();
+    for target in targets {
+        let name = target.name().trim_end_matches(".rs");
+        let corpus = format!("fuzz/corpus/{name}");
+        let replays = |file: &File| {
+            file.path.contains("/tests/") && file.text.contains(&format!("{corpus}\""))
+        };
+        let declared = |manifest: &File| manifest.text.contains(&format!("fuzz_targets/{name}.rs"));
+        for (holds, what) in [
+            (manifest.is_some_and(declared), "not in fuzz/Cargo.toml"),
+            (files.iter().any(|file| file.folder() == corpus), "no corpus"),
+            (files.iter().any(replays), "no test replays its corpus"),
+        ] {
+            if !holds {
+                findings.push(format!("{}: {what}", target.path));
+            }
+        }
+    }
+    findings
+}

@@ -97,11 +97,30 @@ impl Engine {
         self.put(|_, token| Input::Post { token, letter }).answer()
     }
 
-    fn put(&self, input: impl FnOnce(&Inner, Token) -> Input) -> Asked {
+    /// Does what the request asks and has the letter delivered; both are stored together or not
+    /// at all. The answers to the request and to the letter.
+    pub fn ask_and_post(
+        &self,
+        request: Request,
+        letter: Letter,
+    ) -> impl Future<Output = Option<(Response, Response)>> + Send + use<> {
+        let (sender, accepted) = oneshot::channel();
+        let asked = self.put(|inner, token| {
+            inner.audit(&request);
+            inner.asked += 1;
+            let second = Token(inner.asked);
+            inner.waiting.insert(second, sender);
+            let post = Input::Post { token: second, letter };
+            Input::Together(vec![Input::Request { token, request }, post])
+        });
+        async move { Some((asked.answer().await?, accepted.await.ok()?)) }
+    }
+
+    fn put(&self, input: impl FnOnce(&mut Inner, Token) -> Input) -> Asked {
         let mut inner = self.lock();
         inner.asked += 1;
         let token = Token(inner.asked);
-        let input = input(&inner, token);
+        let input = input(&mut inner, token);
         inner.cse.handle(now(), input);
         let asked = if let Some(answer) = inner.drain(Some(token)) {
             Asked::Answered(answer)

@@ -135,6 +135,8 @@ pub enum Input {
         /// The request.
         letter: Letter,
     },
+    /// Several things at once: what they have stored is stored together or not at all.
+    Together(Vec<Self>),
     /// A request that was sent has been answered, or will not be.
     Answer {
         /// Of the [`Output::Call`].
@@ -293,20 +295,29 @@ impl Cse {
     pub fn handle(&mut self, now: Duration, input: Input) {
         self.now = Timestamp::new(now).max(self.now);
         self.fanned = 0;
-        match input {
-            Input::Request { token, request } => self.take_request(token, &request),
-            Input::Post { token, letter } => self.take_letter(token, letter),
-            Input::Answer { call, answer } => self.take_answer(call, answer),
-            Input::Committed(number) => self.ledger.committed(number),
-            Input::Failed(number) => self.roll_back(number),
-            Input::Tick => {}
-        }
+        self.take(input);
         self.expire();
         self.give_up();
         self.release_pollers();
         self.pursue_registration();
         self.run_outbox();
         self.settle();
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Request { token, request } => self.take_request(token, &request),
+            Input::Post { token, letter } => self.take_letter(token, letter),
+            Input::Answer { call, answer } => self.take_answer(call, answer),
+            Input::Committed(number) => self.ledger.committed(number),
+            Input::Failed(number) => self.roll_back(number),
+            Input::Together(inputs) => {
+                for input in inputs {
+                    self.take(input);
+                }
+            }
+            Input::Tick => {}
+        }
     }
 
     /// The next thing to be done, if there is one.

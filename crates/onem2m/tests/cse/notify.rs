@@ -364,3 +364,32 @@ fn a_letter_of_our_own_arrives_in_the_end() {
     let counters = bench.cse.counters();
     assert_eq!((counters.delivered, counters.letters_refused, counters.letters_aged), (2, 1, 1));
 }
+
+#[test]
+fn what_is_done_together_is_stored_in_one_batch() {
+    let mut bench = Bench::with_container();
+    let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "x")
+        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+    let letter = Letter {
+        lane: "l".into(),
+        target: TARGET.to_owned(),
+        request: request.clone(),
+        until: Timestamp::MAX,
+        batch: None,
+    };
+    let both = vec![
+        Input::Request { token: Token(901), request },
+        Input::Post { token: Token(902), letter },
+    ];
+    bench.cse.handle(bench.now, Input::Together(both));
+    let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
+        panic!("nothing to store");
+    };
+    assert_eq!(batch.records.len(), 2);
+    assert!(bench.cse.poll_output().is_none());
+    bench.cse.handle(bench.now, Input::Failed(batch.number));
+    let statuses: Vec<Status> =
+        bench.run().into_iter().map(|(_, response)| response.status).collect();
+    assert_eq!(statuses, [Status::InternalServerError; 2]);
+    assert_eq!((bench.cse.letters(), bench.cse.resources()), (0, 3));
+}

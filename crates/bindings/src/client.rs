@@ -1,6 +1,7 @@
 //! The other side: asks a CSE over HTTP, for command lines and tests.
 
 use crate::http::send::Sender;
+use crate::tls::{Tls, TlsError};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Unreachable};
 
@@ -37,10 +38,20 @@ impl Client {
         Self {
             url: url.into(),
             originator: originator.into(),
-            sender: Sender::new(),
+            sender: Sender::new(None),
             prefix: prefix.into(),
             asked: AtomicU64::new(0),
         }
+    }
+
+    /// This client over TLS, showing the certificate of `tls`.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if the files cannot be used.
+    pub fn with_tls(mut self, tls: &Tls) -> Result<Self, TlsError> {
+        self.sender = Sender::new(Some(tls.client()?));
+        Ok(self)
     }
 
     /// A request for `to`, of which the query (`fu=1&ty=4`) may be part.

@@ -2,7 +2,8 @@
 
 use crate::engine::{Engine, now};
 use crate::http::send::Sender;
-use crate::http::server::{Server, ServerCounters};
+use crate::http::server::{Entry, Server, ServerCounters};
+use crate::tls::{Tls, TlsError};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Cse, Unreachable};
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
 
 /// Requests that are sent to other entities at the same time.
 const SENT_AT_ONCE: usize = 64;
@@ -26,6 +28,10 @@ pub struct Config {
     pub cse: gatewright_onem2m::Config,
     /// Where it listens for HTTP; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// Where it listens for HTTP over TLS, if it has a certificate.
+    pub listen_tls: Vec<SocketAddr>,
+    /// Its certificate and whom it trusts.
+    pub tls: Option<Tls>,
     /// Its database; without one it remembers nothing.
     pub store: Option<PathBuf>,
     /// How the database is kept.
@@ -42,6 +48,8 @@ impl Config {
         Self {
             cse,
             listen: Vec::new(),
+            listen_tls: Vec::new(),
+            tls: None,
             store: None,
             options: Options::default(),
             audit: false,
@@ -57,6 +65,9 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -92,17 +103,28 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         None => Database::in_memory(&config.options)?,
     };
     let body_octets_max = config.cse.limits.content_octets.saturating_add(BODY_SLACK);
+    let (server_tls, client_tls) = match &config.tls {
+        Some(tls) => (Some(tls.server()?), Some(tls.client()?)),
+        None => (None, None),
+    };
     let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
-    for address in config.listen {
-        let refuse = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refuse)?;
-        addresses.push(listener.local_addr().map_err(refuse)?);
-        listeners.push(listener);
+    for &address in &config.listen {
+        listeners.push((listen(address).await?, Entry::Plain));
     }
+    if let Some(tls) = server_tls {
+        for &address in &config.listen_tls {
+            let entry = Entry::Tls(TlsAcceptor::from(Arc::clone(&tls)));
+            listeners.push((listen(address).await?, entry));
+        }
+    }
+    let addresses: Vec<SocketAddr> = listeners.iter().map(|((_, address), _)| *address).collect();
+    let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let mut cse_config = config.cse;
     if cse_config.points_of_access.is_empty() {
-        let urls = addresses.iter().map(|address| format!("http://{address}"));
+        let urls = listeners.iter().map(|((_, address), entry)| match entry {
+            Entry::Plain => format!("http://{address}"),
+            Entry::Tls(_) => format!("https://{address}"),
+        });
         cse_config.points_of_access = urls.collect();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
@@ -122,15 +144,28 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         body_octets_max,
         connections: Arc::new(Semaphore::new(config.connections_max)),
         counters: Arc::clone(&counters),
+        own,
     };
     let mut tasks = vec![
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
-        tokio::spawn(send_calls(Arc::downgrade(&engine), calls, stopped.clone())),
+        tokio::spawn(send_calls(
+            Arc::downgrade(&engine),
+            Sender::new(client_tls),
+            calls,
+            stopped.clone(),
+        )),
     ];
-    for listener in listeners {
-        tasks.push(tokio::spawn(server.clone().run(listener, stopped.clone())));
+    for ((listener, _), entry) in listeners {
+        tasks.push(tokio::spawn(server.clone().run(listener, entry, stopped.clone())));
     }
     Ok(Running { engine, addresses, unreadable_rows, counters, stop, tasks })
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let refuse = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(refuse)?;
+    let bound = listener.local_addr().map_err(refuse)?;
+    Ok((listener, bound))
 }
 
 /// Runs a CSE until `until` is over.
@@ -146,7 +181,7 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
 }
 
 impl Running {
-    /// Where it listens, in the order of the configuration.
+    /// Where it listens: in the clear first, then over TLS, each in the order given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -178,6 +213,7 @@ impl Running {
         for (name, counter) in [
             ("http_connections", &self.counters.connections),
             ("http_connections_refused", &self.counters.connections_refused),
+            ("tls_handshakes_failed", &self.counters.handshakes_failed),
             ("http_bodies_refused", &self.counters.bodies_refused),
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
@@ -213,10 +249,10 @@ async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
 /// Sends what the machine wants sent.
 async fn send_calls(
     engine: Weak<Engine>,
+    sender: Sender,
     mut calls: mpsc::UnboundedReceiver<Call>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let sender = Sender::new();
     let at_once = Arc::new(Semaphore::new(SENT_AT_ONCE));
     loop {
         let call = tokio::select! {

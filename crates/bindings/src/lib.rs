@@ -9,5 +9,6 @@ pub mod client;
 pub mod cse;
 mod engine;
 pub mod http;
+pub mod tls;
 
 pub use engine::Engine;

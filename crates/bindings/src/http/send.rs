@@ -5,9 +5,11 @@ use core::time::Duration;
 use gatewright_onem2m::{Request, Response, Unreachable};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio_rustls::rustls::ClientConfig;
 
 /// Octets of an answer that are read.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
@@ -18,20 +20,35 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Sends requests over HTTP.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
-    client: Client<HttpConnector, Full<Bytes>>,
+pub(crate) enum Sender {
+    /// In the clear only.
+    Plain(Client<HttpConnector, Full<Bytes>>),
+    /// Over TLS too.
+    Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
 impl Sender {
-    pub(crate) fn new() -> Self {
+    /// A sender over TCP, and over TLS if it is given who it is and whom to trust.
+    pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_WITHIN));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_KEPT)
-            .build(connector);
-        Self { client }
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_KEPT);
+        let Some(tls) = tls else {
+            return Self::Plain(builder.build(connector));
+        };
+        connector.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        Self::Tls(builder.build(connector))
+    }
+
+    fn can_use(&self, url: &str) -> bool {
+        url.starts_with("http://") || (matches!(self, Self::Tls(_)) && url.starts_with("https://"))
     }
 
     /// Sends a request to the first URL that is HTTP, and waits for the answer.
@@ -42,11 +59,14 @@ impl Sender {
     ) -> Result<Response, Unreachable> {
         let url = urls
             .iter()
-            .find(|url| url.starts_with("http://"))
-            .ok_or_else(|| Unreachable("no point of access is http://".to_owned()))?;
+            .find(|url| self.can_use(url))
+            .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
         let message = write_request(url, request, Serialisation::Json)
             .map_err(|refusal| Unreachable(refusal.to_string()))?;
-        let answer = self.client.request(message).await;
+        let answer = match self {
+            Self::Plain(client) => client.request(message).await,
+            Self::Tls(client) => client.request(message).await,
+        };
         let answer = answer.map_err(|error| Unreachable(describe(&error)))?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_OCTETS_MAX).collect().await;

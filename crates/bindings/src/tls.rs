@@ -1,0 +1,200 @@
+//! TLS 1.3, mutual: a peer shows a certificate, and asks only as who it says that it is.
+//!
+//! The identifiers of a peer stand in its certificate as subject alternative names of type URI:
+//! `m2m:` and the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE
+//! and `m2m://example.com/id-mn` for a CSE, which also speaks for the entities registered at it.
+
+use gatewright_onem2m::{Operation, Refusal, Request, Status};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
+
+/// Identifiers that one certificate may carry.
+const NAMES_MAX: usize = 16;
+
+/// Who this CSE is and whom it trusts, as files in PEM.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tls {
+    /// Its certificate, followed by those between it and its authority.
+    pub certificate: PathBuf,
+    /// The key of its certificate.
+    pub key: PathBuf,
+    /// The authorities whose certificates peers must have.
+    pub authorities: PathBuf,
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read as PEM.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: pem::Error,
+    },
+    /// There is no certificate in the file.
+    #[error("{} holds no certificate", .0.display())]
+    Empty(PathBuf),
+    /// Certificate and key do not fit, or are refused.
+    #[error("certificate or key refused: {0}")]
+    Refused(#[from] rustls::Error),
+    /// The authorities cannot be used.
+    #[error("authorities refused: {0}")]
+    Authorities(#[from] VerifierBuilderError),
+}
+
+impl Tls {
+    /// What a server needs; clients without a certificate of the authorities are turned away.
+    pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let authorities = Arc::new(self.authorities()?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider());
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier.build()?)
+            .with_single_cert(certificates(&self.certificate)?, self.key()?)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// What a client needs; it shows its own certificate.
+    pub(crate) fn client(&self) -> Result<ClientConfig, TlsError> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(self.authorities()?)
+            .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)?;
+        Ok(config)
+    }
+
+    fn authorities(&self) -> Result<RootCertStore, TlsError> {
+        let mut store = RootCertStore::empty();
+        for certificate in certificates(&self.authorities)? {
+            store.add(certificate)?;
+        }
+        Ok(store)
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        let path = self.key.clone();
+        PrivateKeyDer::from_pem_file(&self.key).map_err(|source| TlsError::File { path, source })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let refuse = |source| TlsError::File { path: path.to_owned(), source };
+    let found = CertificateDer::pem_file_iter(path).map_err(refuse)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
+    if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
+}
+
+/// Who a peer may ask as.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Identity {
+    /// SP-relative: `/id-in/Cmine`, `/id-mn`.
+    names: Vec<String>,
+}
+
+impl Identity {
+    /// The names in a certificate that was verified; those of other providers are left out.
+    ///
+    /// # Errors
+    ///
+    /// If it is no certificate.
+    pub(crate) fn of(certificate: &CertificateDer<'_>, provider: &str) -> io::Result<Self> {
+        let parsed = webpki::EndEntityCert::try_from(certificate).map_err(io::Error::other)?;
+        let names = parsed
+            .valid_uri_names()
+            .filter_map(|uri| uri.strip_prefix("m2m:")?.strip_prefix(provider))
+            .filter(|name| name.starts_with('/'))
+            .take(NAMES_MAX)
+            .map(str::to_owned)
+            .collect();
+        Ok(Self { names })
+    }
+
+    /// Lets a request pass whose originator is this peer; a registration without an originator
+    /// gets the AE-ID of the certificate.
+    ///
+    /// # Errors
+    ///
+    /// 4103 if the originator is somebody else.
+    pub(crate) fn vouch(
+        &self,
+        request: &mut Request,
+        cse: &str,
+        provider: &str,
+    ) -> Result<(), Refusal> {
+        if request.from.is_empty() && request.operation == Operation::Create {
+            let here = self.names.iter().find_map(|name| name.strip_prefix(cse)?.strip_prefix('/'));
+            if let Some(stem) = here {
+                stem.clone_into(&mut request.from);
+                return Ok(());
+            }
+        }
+        let from = match request.from.strip_prefix(provider) {
+            Some(rest) if rest.starts_with('/') => rest.to_owned(),
+            _ if request.from.starts_with('/') => request.from.clone(),
+            _ => format!("{cse}/{}", request.from),
+        };
+        let speaks_for = |name: &String| {
+            let is_cse = name.matches('/').count() == 1;
+            from == *name
+                || (is_cse
+                    && from.strip_prefix(name.as_str()).is_some_and(|it| it.starts_with('/')))
+        };
+        if self.names.iter().any(speaks_for) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Status::OriginatorHasNoPrivilege,
+            "the certificate is another originator's",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_asks_only_as_itself() {
+        let ae = Identity { names: vec!["/id-in/Cmine".to_owned()] };
+        let cse = Identity { names: vec!["/id-mn".to_owned()] };
+        let nobody = Identity { names: Vec::new() };
+        let cases = [
+            (&ae, "Cmine", true),
+            (&ae, "/id-in/Cmine", true),
+            (&ae, "//sp/id-in/Cmine", true),
+            (&ae, "Cmine2", false),
+            (&ae, "CAdmin", false),
+            (&ae, "/id-in", false),
+            (&ae, "/id-in/Cmine/x", false),
+            (&cse, "/id-mn", true),
+            (&cse, "/id-mn/Cx", true),
+            (&cse, "/id-mn2", false),
+            (&cse, "Cx", false),
+            (&nobody, "Cmine", false),
+            (&nobody, "", false),
+        ];
+        for (identity, from, allowed) in cases {
+            let mut request = Request::new(Operation::Retrieve, "x", from, "1");
+            let verdict = identity.vouch(&mut request, "/id-in", "//sp");
+            assert_eq!(verdict.is_ok(), allowed, "{from} by {identity:?}");
+        }
+        let mut registration = Request::new(Operation::Create, "x", "", "1");
+        ae.vouch(&mut registration, "/id-in", "//sp").unwrap();
+        assert_eq!(registration.from, "Cmine");
+    }
+}

@@ -1,0 +1,140 @@
+//! Mutual TLS 1.3: who has no certificate stays outside, who has one is who it says.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::client::{AskError, Client};
+use gatewright_bindings::cse::{Config, start};
+use gatewright_bindings::tls::Tls;
+use gatewright_onem2m::{CseType, Kind, Registrar, Status};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use std::path::{Path, PathBuf};
+
+/// An authority that writes certificates into a directory.
+struct Authority {
+    place: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}"));
+        std::fs::create_dir_all(&place).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let file = place.join("authority.pem");
+        std::fs::write(&file, certificate.pem()).unwrap();
+        Self { place, issuer: Issuer::new(params, key), file }
+    }
+
+    /// A certificate for 127.0.0.1 and these identifiers.
+    fn certify(&self, name: &str, identifiers: &[&str]) -> Tls {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        for identifier in identifiers {
+            params.subject_alt_names.push(SanType::URI((*identifier).try_into().unwrap()));
+        }
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let tls = Tls {
+            certificate: self.place.join(format!("{name}.pem")),
+            key: self.place.join(format!("{name}.key")),
+            authorities: self.file.clone(),
+        };
+        std::fs::write(&tls.certificate, certificate.pem()).unwrap();
+        std::fs::write(&tls.key, key.serialize_pem()).unwrap();
+        tls
+    }
+}
+
+fn config(kind: CseType, id: &str, name: &str, tls: Tls) -> Config {
+    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
+    "//sp.example".clone_into(&mut cse.provider);
+    cse.admitted_cses = vec!["/id-mn".to_owned()];
+    let mut config = Config::new(cse);
+    config.listen_tls = vec!["127.0.0.1:0".parse().unwrap()];
+    config.tls = Some(tls);
+    config
+}
+
+const AE: &str = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
+
+#[tokio::test]
+async fn a_peer_is_who_its_certificate_says() {
+    let authority = Authority::new("peer");
+    let server = authority.certify("server", &["m2m://sp.example/id-in"]);
+    let mine = authority.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
+    let running = start(config(CseType::Infrastructure, "/id-in", "cse-in", server)).await.unwrap();
+    let url = format!("https://{}", running.addresses()[0]);
+    let client =
+        |from: &str, tls: &Tls| Client::new(url.as_str(), from, "t").with_tls(tls).unwrap();
+    let made = client("Cmine", &mine).create("cse-in", Kind::ApplicationEntity, AE).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let seen = client("Cmine", &mine).get("cse-in/a").await.unwrap();
+    assert_eq!(seen.status, Status::Ok);
+    let other = client("Cother", &mine).create("cse-in", Kind::ApplicationEntity, AE).await;
+    assert_eq!(other.unwrap().status, Status::OriginatorHasNoPrivilege);
+    // A certificate of another authority, and none at all, do not get past the handshake.
+    let stranger = Authority::new("stranger");
+    let mut theirs = stranger.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
+    theirs.authorities.clone_from(&mine.authorities);
+    for from_outside in [
+        client("Cmine", &theirs).get("cse-in/a").await,
+        Client::new(url.as_str(), "Cmine", "t").get("cse-in/a").await,
+        Client::new(url.replace("https", "http"), "Cmine", "t").get("cse-in/a").await,
+    ] {
+        assert!(matches!(from_outside, Err(AskError::Unreachable(_))), "{from_outside:?}");
+    }
+    let failed = |name: &str| running.counters().iter().find(|(it, _)| *it == name).unwrap().1;
+    assert_eq!(failed("tls_handshakes_failed"), 2);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn two_cses_register_and_talk_over_tls() {
+    let authority = Authority::new("cses");
+    let upper_tls = authority.certify("upper", &["m2m://sp.example/id-in"]);
+    let lower_tls = authority.certify("lower", &["m2m://sp.example/id-mn"]);
+    let ae = authority.certify("ae", &["m2m://sp.example/id-mn/Cx"]);
+    let upper = config(CseType::Infrastructure, "/id-in", "cse-in", upper_tls);
+    let upper = start(upper).await.unwrap();
+    let mut lower = config(CseType::Middle, "/id-mn", "cse-mn", lower_tls);
+    lower.cse.registrar = Some(Registrar {
+        cse_id: "/id-in".to_owned(),
+        name: "cse-in".to_owned(),
+        url: format!("https://{}", upper.addresses()[0]),
+    });
+    let lower = start(lower).await.unwrap();
+    for _ in 0..100 {
+        if lower.engine().is_registered() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(lower.engine().is_registered());
+    let url = format!("https://{}", lower.addresses()[0]);
+    let client = Client::new(url, "Cx", "t").with_tls(&ae).unwrap();
+    let made = client.create("cse-mn", Kind::ApplicationEntity, AE).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let above = client.get("/id-in/cse-in").await.unwrap();
+    assert_eq!(above.status, Status::Ok, "{above:?}");
+    lower.stop().await;
+    upper.stop().await;
+}
+
+#[tokio::test]
+async fn files_that_are_none_are_named() {
+    let authority = Authority::new("files");
+    let mut tls = authority.certify("server", &[]);
+    tls.key = authority.place.join("nowhere.key");
+    let refused = start(config(CseType::Infrastructure, "/id-in", "cse-in", tls)).await;
+    let text = refused.err().map(|error| error.to_string()).unwrap();
+    assert!(text.contains("nowhere.key"), "{text}");
+}

@@ -4,7 +4,7 @@ use crate::{At, Layer, LinkNeighbours, Neighbours, Out, Reason};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, MacAddress,
-    ethernet::{Ethernet, EthernetFields},
+    ethernet::{Ethernet, EthernetMut},
 };
 use std::{net::IpAddr, time::Duration};
 
@@ -84,8 +84,6 @@ impl Layer for EthernetLayer {
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         let own = self.own(out);
         let mut stations = Stations::of(&self.neighbours, out.now());
-        let mut header = [0; Ethernet::LEN];
-        let mut written = None;
         for mut packet in batch.drain() {
             let Some((mac, _)) = own else {
                 out.drop(NO_INTERFACE, packet);
@@ -103,14 +101,17 @@ impl Layer for EthernetLayer {
                 }
             };
             let ether_type = EtherType(packet.meta().ether_type);
-            // Most packets of a batch get the same header: it is made once and copied.
-            if written != Some((destination, ether_type)) {
-                written = Some((destination, ether_type));
-                header = EthernetFields { destination, source: mac, ether_type }.emit();
-            }
-            if packet.prepend(&header).is_err() {
+            let header = packet.extend_front(Ethernet::LEN).ok();
+            let Some(header) = header.and_then(<[u8]>::first_chunk_mut) else {
                 out.drop(NO_HEADROOM, packet);
-            } else if let Err(packet) = out.push_down(self.link, packet) {
+                continue;
+            };
+            // In place: made beside and copied, it would be read before it is all written.
+            let mut header = EthernetMut::of(header);
+            header.set_destination(destination);
+            header.set_source(mac);
+            header.set_ether_type(ether_type);
+            if let Err(packet) = out.push_down(self.link, packet) {
                 out.drop(crate::UNCLAIMED, packet);
             }
         }

@@ -525,12 +525,18 @@ impl View {
     /// here: they are bound to a link.
     #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
+        *self.hop(self.v4.lookup(destination))
+    }
+
+    /// As [`Self::route4`], the route in its place: copied, it is read before it is all written.
+    #[inline]
+    pub(crate) fn route4_in_place(&self, destination: Ipv4Addr) -> &Route {
         self.hop(self.v4.lookup(destination))
     }
 
     /// Where a packet for `destination` goes, as [`Self::route4`].
     pub fn route6(&self, destination: Ipv6Addr) -> Route {
-        self.hop(self.v6.lookup(destination))
+        *self.hop(self.v6.lookup(destination))
     }
 
     /// The address to send from to `destination`: one of the link that leads there, with the longest
@@ -587,8 +593,9 @@ impl View {
         ranked.max_by_key(|&(rank, _)| rank).map(|(_, ip)| ip)
     }
 
-    fn hop<E>(&self, found: Result<HopIndex, E>) -> Route {
+    #[inline]
+    fn hop<E>(&self, found: Result<HopIndex, E>) -> &Route {
         let index = found.ok().and_then(|HopIndex(index)| usize::try_from(index).ok());
-        index.and_then(|index| self.snapshot.hops.get(index)).copied().unwrap_or(Route::None)
+        index.and_then(|index| self.snapshot.hops.get(index)).unwrap_or(&Route::None)
     }
 }

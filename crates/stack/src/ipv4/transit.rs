@@ -38,7 +38,7 @@ pub(super) fn pass(packet: &mut Packet, out: &Out<'_>) -> Option<LinkIndex> {
         return None;
     }
     let host = out.host();
-    let (link, gateway) = match host.route4(destination) {
+    let (link, gateway) = match *host.route4_in_place(destination) {
         Route::Connected(link) => (link, destination),
         Route::Via { link, gateway: IpAddr::V4(gateway) } => (link, gateway),
         _ => return None,

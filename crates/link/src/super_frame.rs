@@ -62,16 +62,15 @@ impl Virtio {
     }
 }
 
-/// Marks a partial checksum if it is one that layers understand (TCP or UDP), and completes it now
-/// if not: the kernel says where it is, also inside a tunnel.
+/// Marks a partial checksum if it is one that layers understand (the packet's own TCP, UDP or SCTP),
+/// and completes it now if not: the kernel says where it is, also inside a tunnel.
 pub(crate) fn note_checksum(
     packet: &mut Packet,
     framing: Framing,
     (start, field): (usize, usize),
     counters: &mut LinkCounters,
 ) {
-    let known = partial::pseudo_header(packet.octets(), framing);
-    if known.is_some_and(|(known_field, _)| known_field == field) {
+    if partial::field(packet.octets(), framing) == Some(field) {
         packet.meta_mut().checksum = Checksum::Partial;
     } else if partial::complete_at(packet.octets_mut(), start, field) {
         counters.completed += 1;

@@ -1,8 +1,9 @@
-//! Partial checksums: a TCP or UDP checksum that the sender left to its device.
+//! Partial checksums: a TCP, UDP or SCTP checksum that the sender left to its device.
 //!
 //! A kernel that sends over a link with checksum offload (veth, virtio, TAP) writes only the sum of
 //! the pseudo-header into the field, folded and *not* complemented, and trusts the device with the
-//! rest. Where we are the device, the rest is ours to do: [`complete`].
+//! rest. Where we are the device, the rest is ours to do: [`complete`]. SCTP has no pseudo-header;
+//! its kernel leaves the field zero.
 //!
 //! AF_XDP does not say which frames these are. [`is_partial`] tells by the field itself. A frame
 //! whose complete checksum equals that sum by chance comes out of [`complete`] unchanged, if it is
@@ -13,6 +14,7 @@ use crate::Checksum;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const SCTP: u8 = 132;
 
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,17 +26,23 @@ pub enum Framing {
 }
 
 /// Whether the frame is an unfragmented TCP or UDP packet whose checksum field holds the folded,
-/// uncomplemented sum of its pseudo-header.
+/// uncomplemented sum of its pseudo-header, or an SCTP packet whose checksum field is zero.
 pub fn is_partial(octets: &[u8], framing: Framing) -> bool {
     let Some(transport) = locate(octets, framing) else { return false };
-    let field = octets.get(transport.field..).and_then(|rest| rest.first_chunk());
-    field.is_some_and(|&field| u16::from_be_bytes(field) == transport.pseudo_header)
+    let field = octets.get(transport.field..).unwrap_or_default();
+    if transport.protocol == SCTP {
+        return field.starts_with(&[0; 4]);
+    }
+    field.first_chunk().is_some_and(|&sum| u16::from_be_bytes(sum) == transport.pseudo_header)
 }
 
-/// Computes the TCP or UDP checksum of the frame from all that it covers, and writes it; whether
-/// there was one to compute (an unfragmented TCP or UDP packet that is all there).
+/// Computes the TCP, UDP or SCTP checksum of the frame from all that it covers, and writes it;
+/// whether there was one to compute (an unfragmented packet that is all there).
 pub fn complete(octets: &mut [u8], framing: Framing) -> bool {
     let Some(transport) = locate(octets, framing) else { return false };
+    if transport.protocol == SCTP {
+        return complete_sctp(octets, &transport);
+    }
     complete_from(
         octets,
         transport.start,
@@ -85,7 +93,40 @@ fn complete_from(
 /// leaves it in a partial checksum; and where the field is. `None` unless the packet is
 /// unfragmented TCP or UDP.
 pub fn pseudo_header(octets: &[u8], framing: Framing) -> Option<(usize, u16)> {
-    locate(octets, framing).map(|transport| (transport.field, transport.pseudo_header))
+    let transport = locate(octets, framing).filter(|transport| transport.protocol != SCTP)?;
+    Some((transport.field, transport.pseudo_header))
+}
+
+/// Where the checksum field of an unfragmented TCP, UDP or SCTP packet is.
+pub fn field(octets: &[u8], framing: Framing) -> Option<usize> {
+    locate(octets, framing).map(|transport| transport.field)
+}
+
+/// The CRC32c of an SCTP packet, with the field taken as zero (RFC 9260 §6.8 and appendix A).
+fn complete_sctp(octets: &mut [u8], transport: &Transport) -> bool {
+    let Some(packet) = octets.get_mut(transport.start..transport.end) else { return false };
+    let at = transport.field - transport.start;
+    let Some(place) = packet.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) else {
+        return false;
+    };
+    *place = [0; 4];
+    let checksum = crc32c(packet);
+    if let Some(place) = packet.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = checksum.to_le_bytes();
+    }
+    true
+}
+
+/// The Castagnoli polynomial, lowest bit first (RFC 9260, appendix A). Bit by bit: SCTP without its
+/// checksum is too rare on a gateway to keep a table warm for.
+fn crc32c(octets: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let next = |crc: u32, &octet: &u8| {
+        (0..8).fold(crc ^ u32::from(octet), |crc, _| {
+            (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 }
+        })
+    };
+    !octets.iter().fold(u32::MAX, next)
 }
 
 /// Where the transport of a packet is.
@@ -151,7 +192,7 @@ fn locate_ipv6(packet: &[u8], offset: usize) -> Option<Transport> {
     let (mut next, mut start) = (*next, 40);
     for _ in 0..HEADERS_MAX {
         let extension: &[u8; 4] = match next {
-            TCP | UDP => return transport(packet, offset, start, end, next, addresses),
+            TCP | UDP | SCTP => return transport(packet, offset, start, end, next, addresses),
             HOP_BY_HOP | ROUTING | DESTINATION => packet.get(start..)?.first_chunk()?,
             _ => return None,
         };
@@ -176,6 +217,7 @@ fn transport(
     let (header_len, field) = match protocol {
         TCP => (20, 16),
         UDP => (8, 6),
+        SCTP => (12, 8),
         _ => return None,
     };
     let len = end.checked_sub(start).filter(|&len| len >= header_len)?;

@@ -136,12 +136,28 @@ fn a_zero_is_all_ones_for_udp_only() {
     }
 }
 
+/// RFC 3720 §B.4, "32 bytes of zeroes": aa 36 91 8a. They are an SCTP packet without its checksum.
+#[test]
+fn sctp_has_a_crc32c() {
+    const CHECKSUM: [u8; 4] = [0xaa, 0x36, 0x91, 0x8a];
+    let mut packet = ipv6(132, &[], &[0; 32]);
+    assert!(partial::is_partial(&packet, Framing::Ip));
+    assert_eq!(partial::pseudo_header(&packet, Framing::Ip), None);
+    for _ in 0..2 {
+        assert!(partial::complete(&mut packet, Framing::Ip));
+        assert_eq!(packet[48..52], CHECKSUM, "and a complete one stays what it is");
+        assert!(!partial::is_partial(&packet, Framing::Ip));
+    }
+    let mut short = ipv6(132, &[], &[0; 11]);
+    assert!(!partial::complete(&mut short, Framing::Ip));
+}
+
 proptest! {
     #[test]
     fn no_octets_make_it_panic(
         mut octets in prop::collection::vec(any::<u8>(), 0..200),
         start in prop::sample::select(vec![0x45, 0x46, 0x60, 0x00]),
-        protocol in prop::sample::select(vec![6, 17, 0, 43, 60]),
+        protocol in prop::sample::select(vec![6, 17, 132, 0, 43, 60]),
     ) {
         if octets.len() > 40 {
             octets[0] = start;

@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, now};
 use crate::http::send::Sender;
-use crate::http::server::{Entry, Server, ServerCounters};
+use crate::http::server::{Entry, Peers, Server, ServerCounters};
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -40,6 +40,8 @@ pub struct Config {
     pub audit: bool,
     /// Connections at the same time.
     pub connections_max: usize,
+    /// Connections of one address at the same time.
+    pub connections_per_peer_max: usize,
 }
 
 impl Config {
@@ -54,6 +56,7 @@ impl Config {
             options: Options::default(),
             audit: false,
             connections_max: 4_096,
+            connections_per_peer_max: 1_024,
         }
     }
 }
@@ -144,6 +147,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         body_octets_max,
         connections: Arc::new(Semaphore::new(config.connections_max)),
         counters: Arc::clone(&counters),
+        peers: Arc::new(Peers::new(config.connections_per_peer_max)),
         own,
     };
     let mut tasks = vec![

@@ -210,3 +210,25 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
     assert_eq!(upper.engine().counters().forwarded, 2);
     upper.stop().await;
 }
+
+#[tokio::test]
+async fn one_peer_cannot_take_every_connection() {
+    let mut config = config();
+    config.connections_per_peer_max = 2;
+    let running = start(config).await.unwrap();
+    let get = format!("GET /cse-in HTTP/1.1\r\n{HEAD}\r\n");
+    let first = TcpStream::connect(running.addresses()[0]).await.unwrap();
+    let second = TcpStream::connect(running.addresses()[0]).await.unwrap();
+    assert_eq!(exchange(&running, &get).await, "", "closed without a word");
+    drop((first, second));
+    for _ in 0..50 {
+        if exchange(&running, &get).await.starts_with("HTTP/1.1 200 OK") {
+            break;
+        }
+    }
+    assert!(exchange(&running, &get).await.starts_with("HTTP/1.1 200 OK"));
+    let refused =
+        running.counters().into_iter().find(|(name, _)| *name == "http_connections_refused");
+    assert!(refused.is_some_and(|(_, count)| count >= 1));
+    running.stop().await;
+}

@@ -13,7 +13,9 @@ use hyper::http::request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -44,8 +46,57 @@ pub(crate) struct Server {
     pub(crate) body_octets_max: usize,
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) counters: Arc<ServerCounters>,
+    pub(crate) peers: Arc<Peers>,
     /// CSE-ID and provider, to know an originator by.
     pub(crate) own: Arc<(String, String)>,
+}
+
+/// How many connections each address has: one peer cannot take them all.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    most: usize,
+    connections: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection of an address, counted until it is dropped.
+#[derive(Debug)]
+struct Guest {
+    peers: Arc<Peers>,
+    address: IpAddr,
+}
+
+impl Peers {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, connections: Mutex::default() }
+    }
+
+    fn admit(peers: &Arc<Self>, address: IpAddr) -> Option<Guest> {
+        let mut connections = peers.lock();
+        let count = connections.entry(address).or_default();
+        if *count >= peers.most {
+            return None;
+        }
+        *count += 1;
+        drop(connections);
+        Some(Guest { peers: Arc::clone(peers), address })
+    }
+
+    /// A panic elsewhere leaves the counts as they were.
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut connections = self.peers.lock();
+        if let Some(count) = connections.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                connections.remove(&self.address);
+            }
+        }
+    }
 }
 
 /// How connections of one listener begin.
@@ -70,7 +121,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 _ = stop.changed() => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -78,11 +129,15 @@ impl Server {
                 self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
+            let Some(guest) = Peers::admit(&self.peers, peer.ip()) else {
+                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
             self.counters.connections.fetch_add(1, Ordering::Relaxed);
             let (server, entry, stop) = (self.clone(), entry.clone(), stop.clone());
             tokio::spawn(async move {
                 server.welcome(stream, entry, stop).await;
-                drop(permit);
+                drop((permit, guest));
             });
         }
     }

@@ -52,7 +52,9 @@ pub struct LinkConfig {
     pub exclusive: bool,
     /// Frames for other hosts are received, too.
     pub promiscuous: bool,
-    /// Frames that the kernel keeps for us until we take them.
+    /// Frames that the kernel keeps for us until we take them. Each costs the next power of two
+    /// above the frame's octets (a packet socket: 2 KiB at an MTU of 1500), or a packet of the slab
+    /// for each receive queue (AF_XDP).
     pub ring_slots: usize,
 }
 

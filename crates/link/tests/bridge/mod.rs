@@ -21,10 +21,16 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new() -> Result<Self, TestbedError> {
+        Self::with_mtu(1500)
+    }
+
+    pub(crate) fn with_mtu(mtu: u32) -> Result<Self, TestbedError> {
         let [left, middle, right] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let cables =
             [Veth::pair(&left, "l0", &middle, "m0")?, Veth::pair(&right, "r0", &middle, "m1")?];
         for (cable, host) in cables.iter().zip(1..) {
+            cable.a.set_mtu(mtu)?;
+            cable.b.set_mtu(mtu)?;
             cable.b.disable_ipv6()?;
             cable.a.set_mac(&format!("02:00:00:00:00:{host:02}"))?;
             cable.a.add_address(&format!("192.0.2.{host}/24"))?;
@@ -158,13 +164,22 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     pub(crate) fn start(hosts: &Hosts, backend: Backend) -> Result<Self, Failed> {
+        Self::start_with(hosts, backend, CHUNK_SIZE)
+    }
+
+    /// With a slab of chunks of another size.
+    pub(crate) fn start_with(
+        hosts: &Hosts,
+        backend: Backend,
+        chunk_size: usize,
+    ) -> Result<Self, Failed> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, opened) = channel();
         let stopped = Arc::clone(&stop);
         // A thread started inside a namespace stays there.
-        let thread = hosts
-            .middle
-            .run(move || std::thread::spawn(move || forward(backend, &stopped, &ready)))?;
+        let thread = hosts.middle.run(move || {
+            std::thread::spawn(move || forward(backend, chunk_size, &stopped, &ready))
+        })?;
         opened.recv()??;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -183,10 +198,11 @@ impl Drop for Bridge {
 
 fn forward(
     backend: Backend,
+    chunk_size: usize,
     stop: &AtomicBool,
     ready: &Sender<Result<(), OpenError>>,
 ) -> [LinkCounters; 2] {
-    let pool = Rc::new(Pool::new(8192, CHUNK_SIZE).unwrap());
+    let pool = Rc::new(Pool::new(8192, chunk_size).unwrap());
     let configs = [0, 1].map(|number: u16| {
         let config = LinkConfig::new(LinkIndex(number), &format!("m{number}"));
         LinkConfig { backend, promiscuous: true, ..config }

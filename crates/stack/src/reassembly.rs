@@ -25,6 +25,12 @@ pub(crate) const FRAGMENTS_MAX: usize = 128;
 /// Fragments that wait in all at the most, each holding a chunk of the slab.
 pub(crate) const FRAGMENTS_HELD_MAX: usize = 1024;
 
+/// Fragments that wait hold at most one of so many chunks of the slab.
+const SLAB_SHARE: usize = 8;
+
+/// Fragments for which a packet's list has room from the start: 9,000 octets over 1,500.
+const PIECES_START: usize = 8;
+
 /// How long a packet waits for its fragments (RFC 8200 §4.5: 60 seconds).
 pub(crate) const REASSEMBLY_FOR: Duration = Duration::from_mins(1);
 
@@ -74,6 +80,9 @@ struct Slot {
     pieces: Vec<Piece>,
     /// Octets of the whole payload, once the last fragment is there.
     total: Option<usize>,
+    /// Its fragments contradicted each other: what still comes of it is dropped too (RFC 5722 §4:
+    /// "including those not yet received").
+    refused: bool,
 }
 
 /// What became of a fragment.
@@ -100,6 +109,8 @@ pub(crate) struct Reassembly {
     /// Oldest first.
     slots: Vec<Slot>,
     held: usize,
+    /// The lists of packets that are done, to be used again.
+    spare: Vec<Vec<Piece>>,
 }
 
 impl Reassembly {
@@ -123,7 +134,9 @@ impl Reassembly {
             Outcome::Problem(packet) => return Whole::Problem(packet, LENGTH_AT),
         };
         let headers = slot.pieces.first().map_or(headers, |first| first.headers);
-        let Some(mut whole) = slot.join(headers, out) else { return Whole::NotYet };
+        let whole = slot.join(headers, out);
+        self.recycle(slot.pieces);
+        let Some(mut whole) = whole else { return Whole::NotYet };
         let total = u16::try_from(whole.len()).unwrap_or(u16::MAX);
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
             let mut ip = Ipv4Mut::of(header);
@@ -175,7 +188,9 @@ impl Reassembly {
         let offset = first.unwrap_or(offset);
         let next_header = slot.pieces.first().and_then(|first| first.packet.octets().get(offset));
         let next_header = next_header.copied();
-        let Some(mut whole) = slot.join(offset, out) else { return Whole::NotYet };
+        let whole = slot.join(offset, out);
+        self.recycle(slot.pieces);
+        let Some(mut whole) = whole else { return Whole::NotYet };
         let length = u16::try_from(whole.len() - Ipv6::LEN).unwrap_or(u16::MAX);
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
             Ipv6Mut::of(header).set_payload_length(length);
@@ -197,10 +212,11 @@ impl Reassembly {
     /// a *time exceeded* (RFC 792, RFC 8200 §4.5). To be called until it gives nothing.
     pub(crate) fn expire(&mut self, out: &mut Out<'_>) -> Option<Packet> {
         while self.slots.first().is_some_and(|slot| slot.until <= out.now()) {
-            let slot = self.slots.remove(0);
+            let mut slot = self.slots.remove(0);
             self.held -= slot.pieces.len();
             out.count(TIMEOUT);
-            let first = slot.pieces.into_iter().next().filter(|first| first.start == 0);
+            let first = slot.pieces.drain(..).next().filter(|first| first.start == 0);
+            self.recycle(slot.pieces);
             if let Some(first) = first {
                 return Some(first.packet);
             }
@@ -242,7 +258,8 @@ impl Reassembly {
             Err(reason) => {
                 out.count(reason);
                 self.held -= held;
-                self.slots.remove(index);
+                slot.pieces.clear();
+                slot.refused = true;
                 return Outcome::NotYet;
             }
         }
@@ -251,7 +268,9 @@ impl Reassembly {
             self.held -= slot.pieces.len();
             return Outcome::Complete(self.slots.remove(index));
         }
-        while self.held > FRAGMENTS_HELD_MAX {
+        // However large the slab is, most of it stays for frames that come and go.
+        let held_max = FRAGMENTS_HELD_MAX.min(out.frames().capacity() / SLAB_SHARE);
+        while self.held > held_max && !self.slots.is_empty() {
             self.evict(0, out);
         }
         Outcome::NotYet
@@ -267,7 +286,9 @@ impl Reassembly {
         } else if self.slots.len() >= REASSEMBLIES_MAX {
             self.evict(0, out);
         }
-        self.slots.push(Slot { key, until: now + REASSEMBLY_FOR, pieces: Vec::new(), total: None });
+        let pieces = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(PIECES_START));
+        let until = now + REASSEMBLY_FOR;
+        self.slots.push(Slot { key, until, pieces, total: None, refused: false });
         self.slots.len() - 1
     }
 
@@ -275,6 +296,15 @@ impl Reassembly {
         let slot = self.slots.remove(index);
         self.held -= slot.pieces.len();
         out.count(EVICTED);
+        self.recycle(slot.pieces);
+    }
+
+    /// Keeps the list's memory for the next packet.
+    fn recycle(&mut self, mut pieces: Vec<Piece>) {
+        pieces.clear();
+        if self.spare.len() < REASSEMBLIES_MAX {
+            self.spare.push(pieces);
+        }
     }
 }
 
@@ -286,6 +316,9 @@ fn piece(start: usize, headers: usize, packet: Packet) -> Piece {
 impl Slot {
     /// Puts a piece in its place; refuses one that contradicts the others.
     fn put(&mut self, piece: Piece, more: bool) -> Result<(), Reason> {
+        if self.refused {
+            return Err(OVERLAP);
+        }
         if !more {
             let furthest = self.pieces.last().map_or(0, |last| last.end);
             if self.total.is_some_and(|total| total != piece.end) || furthest > piece.end {
@@ -321,7 +354,7 @@ impl Slot {
     }
 
     /// The whole packet: the first `headers` octets of the first piece, and every piece's payload.
-    fn join(self, headers: usize, out: &mut Out<'_>) -> Option<Packet> {
+    fn join(&self, headers: usize, out: &mut Out<'_>) -> Option<Packet> {
         let first = self.pieces.first()?;
         let Some(mut whole) = out.datagrams().packet() else {
             out.count(NO_DATAGRAM);

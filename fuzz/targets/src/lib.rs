@@ -1,0 +1,82 @@
+//! One function for each decoder and machine that takes octets from the network or from a file.
+//!
+//! What reads a user's text (configuration, diagrams, programs) is fuzzed beside these, and its
+//! corpus replayed by its own crate.
+//!
+//! The fuzzer (`cargo xtask fuzz`) and the plain test that replays its corpus call the same
+//! functions. A function returns for whatever octets it is given; a panic, a hang or growth without
+//! bound is the finding.
+#![forbid(unsafe_code)]
+#![allow(clippy::missing_panics_doc, reason = "a panic is what the fuzzer looks for")]
+
+mod gateway;
+
+pub use gateway::gateway;
+
+use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
+
+/// A target: octets in, nothing out.
+pub type Target = fn(&[u8]);
+
+/// All targets by name; each has a corpus in `fuzz/corpus/NAME`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("options", options),
+    ("coap", coap_message),
+    ("dhcp", dhcp_message),
+    ("multicast", multicast),
+    ("health", health),
+    ("onem2m", onem2m),
+    ("pcapng", pcapng),
+    ("gateway", gateway),
+];
+
+/// Options of every header that has some.
+pub fn options(octets: &[u8]) {
+    let most = octets.len() + 1;
+    assert!(ipv4::Ipv4Options::new(octets).count() <= most);
+    assert!(tcp::TcpOptions::new(octets).count() <= most);
+    assert!(ipv6::Ipv6Options::new(octets).count() <= most);
+    assert!(ndp::NdpOptions::new(octets).count() <= most);
+}
+
+/// A CoAP message.
+pub fn coap_message(octets: &[u8]) {
+    if let Ok(message) = coap::Message::parse(octets) {
+        assert!(message.options().count() <= octets.len());
+    }
+}
+
+/// A DHCP message.
+pub fn dhcp_message(octets: &[u8]) {
+    if let Ok((_, options)) = dhcpv4::read(octets) {
+        assert!(options.count() <= octets.len() + 1);
+    }
+}
+
+/// Records of multicast reports.
+pub fn multicast(octets: &[u8]) {
+    let Some((&[high, low], records)) = octets.split_first_chunk() else { return };
+    let count = u16::from_be_bytes([high, low]);
+    assert!(mld::Records::new(count, records).count() <= usize::from(count));
+    assert!(igmp::Records::new(count, records).count() <= usize::from(count));
+}
+
+/// An APDU of IEEE 11073-20601.
+pub fn health(octets: &[u8]) {
+    let _refused = gatewright_health::apdu::Apdu::decode(octets).is_err();
+    let _refused = gatewright_health::data::DataApdu::decode(octets).is_err();
+    let _refused = gatewright_health::report::ConfigReport::decode(octets).is_err();
+}
+
+/// A oneM2M request in each serialisation.
+pub fn onem2m(octets: &[u8]) {
+    let _refused = gatewright_onem2m::Request::from_json(octets).is_err();
+    let _refused = gatewright_onem2m::Request::from_cbor(octets).is_err();
+}
+
+/// A capture file.
+pub fn pcapng(octets: &[u8]) {
+    let mut reader = gatewright_link::pcapng::Reader::new(octets);
+    // Each record takes octets of the file, so this ends.
+    while let Ok(Some(_)) = reader.next_record() {}
+}

@@ -290,10 +290,7 @@ fn the_pages_tell_commands_that_exist() {
 #[test]
 fn the_readme_has_two_commands_and_integration_runs_the_second() {
     let (makefile, ci) = (file("Makefile"), file(".ci/run"));
-    let readme = repository().iter().find(|file| file.path == "README.md");
-    if let Some(readme) = readme {
-        assert_tidy(&pages::two_commands(readme, makefile, ci));
-    }
+    assert_tidy(&pages::two_commands(file("README.md"), makefile, ci));
     let good = File::new("README.md", "make demo\nmake test\n");
     assert_tidy(&pages::two_commands(&good, makefile, ci));
     let (bad, idle) = (File::new("README.md", "make test"), File::new(".ci/run", "cargo test"));

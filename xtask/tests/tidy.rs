@@ -288,6 +288,15 @@ fn the_pages_tell_commands_that_exist() {
 }
 
 #[test]
+fn the_pages_tell_verbs_that_exist() {
+    let list = file("crates/gatewright/src/verbs.rs");
+    let told: Vec<&File> = repository().iter().filter(|file| file.extension() == "md").collect();
+    assert_tidy(&pages::told_verbs(&told, list));
+    let page = File::new("a.md", "`gatewright check x`, `gatewright fly`, `gatewright --json`\n");
+    assert_finds(&pages::told_verbs(&[&page], list), &["a.md:1: there is no `gatewright fly`"]);
+}
+
+#[test]
 fn the_readme_has_two_commands_and_integration_runs_the_second() {
     let (makefile, ci) = (file("Makefile"), file(".ci/run"));
     assert_tidy(&pages::two_commands(file("README.md"), makefile, ci));

@@ -11,7 +11,21 @@ pub fn targets(makefile: &File) -> BTreeSet<&str> {
 
 /// Every `make WORD` that a page tells as code exists.
 pub fn told_targets(pages: &[&File], makefile: &File) -> Vec<String> {
-    let known = targets(makefile);
+    told(pages, "make", &targets(makefile))
+}
+
+/// Every `gatewright WORD` that a page tells as code is a verb of the command line, as the list in
+/// its source has them: `Check = "check" in check`.
+pub fn told_verbs(pages: &[&File], list: &File) -> Vec<String> {
+    let verb = |(_, line)| {
+        let (name, module): (&str, &str) = str::split_once(line, "\" in ")?;
+        module.ends_with(',').then(|| name.rsplit('"').next()).flatten()
+    };
+    told(pages, "gatewright", &list.lines().filter_map(verb).collect())
+}
+
+/// Findings about the words behind `program` in the code of pages that are not among `known`.
+fn told(pages: &[&File], program: &str, known: &BTreeSet<&str>) -> Vec<String> {
     let mut findings = Vec::new();
     for page in pages {
         let mut fenced = false;
@@ -22,18 +36,19 @@ pub fn told_targets(pages: &[&File], makefile: &File) -> Vec<String> {
             } else {
                 line.split('`').skip(1).step_by(2).collect()
             };
-            for target in code.iter().filter_map(|command| target(command)) {
-                if !known.contains(target) {
-                    findings.push(format!("{}:{number}: there is no `make {target}`", page.path));
-                }
+            let words = code.iter().filter_map(|command| word(command, program));
+            for word in words.filter(|word| !known.contains(word)) {
+                findings.push(format!("{}:{number}: there is no `{program} {word}`", page.path));
             }
         }
     }
     findings
 }
 
-fn target(command: &str) -> Option<&str> {
-    command.strip_prefix("make ")?.split_whitespace().next()
+/// The word behind `program`, if the command begins with it; options and placeholders are none.
+fn word<'a>(command: &'a str, program: &str) -> Option<&'a str> {
+    let rest = command.strip_prefix(program)?.strip_prefix(' ')?;
+    rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// README's two commands are there, and the second is what continuous integration runs.

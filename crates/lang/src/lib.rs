@@ -30,6 +30,9 @@ use std::collections::{BTreeSet, VecDeque};
 /// The most files of one program.
 const FILES_MAX: usize = 64;
 
+/// The most findings that are given: nobody reads more, and their excerpts take long to draw.
+const FINDINGS_MAX: usize = 200;
+
 /// What came of a program's text.
 #[derive(Clone, Debug)]
 pub struct Compiled {
@@ -83,6 +86,7 @@ pub fn compile(
     let order = |span: Span| (span.source, span.start, span.end);
     found.sort_by_key(|diagnostic| order(diagnostic.primary.span));
     let wrong = found.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    found.truncate(FINDINGS_MAX);
     Compiled { program: program.filter(|_| !wrong), diagnostics: found }
 }
 

@@ -19,7 +19,7 @@ fn run(text: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/import");
         Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
     });
-    for found in &compiled.diagnostics {
+    for found in compiled.diagnostics.iter().take(20) {
         found.render(&sources, false);
     }
     if let Some(program) = &compiled.program {
@@ -58,6 +58,24 @@ fn deep_nesting_is_answered() {
         run(&format!("gateway g {{ on a(b) {{ {}", unit.repeat(3_000)));
         run(&format!("message m {{ view v = {}", unit.repeat(3_000)));
     }
+}
+
+/// A large text takes time in proportion: these would take long if anything were quadratic.
+#[test]
+fn a_large_text_is_answered() {
+    let many = 5_000;
+    run(&format!("message m {{ view v = {{ {} }} }}", "a: u8; ".repeat(many)));
+    let mut fields = String::new();
+    for number in 0..many {
+        fields += &["a", &number.to_string(), ": u8\n"].concat();
+    }
+    run(&format!("message m {{ view v = {{ {fields} }} }}"));
+    let handler = "if request.verb is \"A\" { wait 1 second }\n".repeat(many / 10);
+    run(&format!(
+        "use \"ask.gate\"\ngateway g {{ role r = ask server at \"127.0.0.1:1\"\non ask(request) {{ \
+         {handler} return answer(200, \"x\") }} }}"
+    ));
+    run(&"message m { }\n".repeat(many));
 }
 
 proptest! {

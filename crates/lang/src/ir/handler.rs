@@ -162,7 +162,8 @@ pub enum Operation {
     EndSession,
     /// Answers for now; the request stays open.
     Provisional(Build),
-    /// The session's connection of this role may serve others.
+    /// The session's connection of this role may serve others, as soon as a response that is still
+    /// on its way has been read to its end.
     Release {
         /// Which.
         role: RoleId,

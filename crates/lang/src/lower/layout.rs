@@ -221,6 +221,12 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     pub(super) fn declare(&mut self, slot: Slot) -> SlotId {
+        if self.slots.len() >= SLOTS_MAX {
+            let message = format!("more than {SLOTS_MAX} fields in one layout");
+            let span = self.slots.first().map_or(slot.span, |first| first.span);
+            self.context.error(&codes::BAD_FIELD, span, message);
+            return SlotId::new(0);
+        }
         if let Some(other) = self.slots.iter().find(|other| other.name == slot.name) {
             let message = format!("`{}` is declared twice", slot.name);
             let before = other.span;
@@ -417,6 +423,9 @@ pub(super) fn flat(items: &[Item]) -> Vec<&Item> {
     }
     flat
 }
+
+/// The most fields of one layout, the parser's own counted.
+const SLOTS_MAX: usize = 1_024;
 
 /// The most loops of one layout.
 const COUNTERS_MAX: u8 = 7;

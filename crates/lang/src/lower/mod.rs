@@ -23,7 +23,7 @@ use crate::codes;
 use crate::ir::{Guard, LiteralId, Message, MessageId, Program, SlotId};
 use crate::syntax::ast::{File, Literal, MessageModule, Name, Protocol, Template};
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that is held at once of anything, in octets or elements.
 const HELD_MAX: i64 = 1 << 20;
@@ -83,13 +83,13 @@ pub(crate) fn lower(files: &[File]) -> (Option<Program>, Vec<Diagnostic>) {
 /// Each finding once, and none that only follows from a missing limit.
 fn once(found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let unlimited = found.iter().any(|of| of.code == &codes::NO_LIMIT);
+    let mut known = BTreeSet::new();
     let mut kept: Vec<Diagnostic> = Vec::new();
     for diagnostic in found {
+        let span = diagnostic.primary.span;
         let follows = unlimited && diagnostic.code == &codes::TOO_LONG;
-        let known = kept
-            .iter()
-            .any(|of| of.code == diagnostic.code && of.primary.span == diagnostic.primary.span);
-        if !follows && !known {
+        let place = (diagnostic.code.number, span.source, span.start, span.end);
+        if !follows && known.insert(place) {
             kept.push(diagnostic);
         }
     }

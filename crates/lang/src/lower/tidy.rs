@@ -2,6 +2,9 @@
 
 use crate::ir::{Block, BlockId, Terminator};
 
+/// How many empty blocks in a row are led past.
+const CHAIN_MAX: usize = 64;
+
 /// Leads edges past blocks that only jump, and drops what control never comes to.
 ///
 /// The target of a `NextResponse` is the block that ends with its `Gather`; it is never empty, and
@@ -14,8 +17,13 @@ pub(super) fn tidy(mut blocks: Vec<Block>) -> Vec<Block> {
         block.terminator.retarget(lead);
     }
     let order = reached(&blocks);
-    let number =
-        |block: BlockId| BlockId::new(order.iter().position(|of| *of == block).unwrap_or_default());
+    let mut numbers = vec![BlockId::new(0); blocks.len()];
+    for (number, block) in order.iter().enumerate() {
+        if let Some(of) = numbers.get_mut(block.index()) {
+            *of = BlockId::new(number);
+        }
+    }
+    let number = |block: BlockId| numbers.get(block.index()).copied().unwrap_or(block);
     let mut tidied = Vec::new();
     for id in &order {
         if let Some(mut block) = blocks.get(id.index()).cloned() {
@@ -29,8 +37,8 @@ pub(super) fn tidy(mut blocks: Vec<Block>) -> Vec<Block> {
 /// Where control really goes from an edge to this block.
 fn target(blocks: &[Block], start: BlockId) -> BlockId {
     let mut at = start;
-    // An empty loop has no end; as many steps as there are blocks are enough for any other chain.
-    for _ in 0..blocks.len() {
+    // An empty loop has no end, and a chain of this length is not written by a person.
+    for _ in 0..CHAIN_MAX {
         match blocks.get(at.index()) {
             Some(Block { statements, terminator: Terminator::Jump(then), .. })
                 if statements.is_empty() =>
@@ -40,18 +48,23 @@ fn target(blocks: &[Block], start: BlockId) -> BlockId {
             _ => return at,
         }
     }
-    start
+    at
 }
 
 /// The blocks that control comes to, the first one first.
 fn reached(blocks: &[Block]) -> Vec<BlockId> {
     let mut reached = vec![BlockId::new(0)];
+    let mut seen = vec![false; blocks.len()];
+    let mut see = |block: BlockId| {
+        seen.get_mut(block.index()).is_some_and(|seen| !std::mem::replace(seen, true))
+    };
+    see(BlockId::new(0));
     let mut next = 0;
     while let Some(id) = reached.get(next).copied() {
         next += 1;
         let targets = blocks.get(id.index()).map(|block| block.terminator.targets());
         for target in targets.unwrap_or_default() {
-            if !reached.contains(&target) {
+            if see(target) {
                 reached.push(target);
             }
         }

@@ -136,15 +136,17 @@ pub fn observe<'a>(
             RawValues::Fixed(fixed) => match configuration.object(fixed.handle) {
                 Some(object) => {
                     let mut reader = Reader::new(fixed.octets);
-                    let draft = Draft::new(object, person).mapped(&object.map, &mut reader);
-                    deliver(draft, reader.rest(), &mut tally, &mut sink);
+                    let mut draft = Draft::new(object, person);
+                    let taken = draft.take_mapped(&object.map, &mut reader);
+                    deliver(taken.map(|()| &draft), reader.rest(), &mut tally, &mut sink);
                 }
                 None => tally.unknown_handles += 1,
             },
             RawValues::Variable(variable) => match configuration.object(variable.handle) {
                 Some(object) => {
-                    let draft = Draft::new(object, person).named(variable.attributes);
-                    deliver(draft, &[], &mut tally, &mut sink);
+                    let mut draft = Draft::new(object, person);
+                    let taken = draft.take_named(variable.attributes);
+                    deliver(taken.map(|()| &draft), &[], &mut tally, &mut sink);
                 }
                 None => tally.unknown_handles += 1,
             },
@@ -179,10 +181,10 @@ fn observe_group<'a>(
             }
             continue;
         };
-        let draft = Draft::new(object, person).mapped(&group.map, &mut reader);
-        let is_cut = draft.is_err();
-        deliver(draft, &[], tally, sink);
-        if is_cut {
+        let mut draft = Draft::new(object, person);
+        let taken = draft.take_mapped(&group.map, &mut reader);
+        deliver(taken.map(|()| &draft), &[], tally, sink);
+        if taken.is_err() {
             return;
         }
     }
@@ -191,7 +193,7 @@ fn observe_group<'a>(
 
 /// Hands the values of a draft to the sink.
 pub(crate) fn deliver<'a>(
-    draft: Result<Draft<'a, '_>, Malformed>,
+    draft: Result<&Draft<'a, '_>, Malformed>,
     rest: &[u8],
     tally: &mut Tally,
     sink: &mut impl FnMut(&Observation<'a>),
@@ -202,15 +204,26 @@ pub(crate) fn deliver<'a>(
     };
     tally.trailing += u32::from(!rest.is_empty());
     tally.ignored_attributes += draft.ignored;
+    let Compound::None = draft.compound else {
+        return deliver_compound(draft, tally, sink);
+    };
+    // A report that only repeats the time tells nothing.
+    let observation = &draft.observation;
+    if observation.value != Value::None || observation.active_period.is_some() {
+        tally.observations += 1;
+        sink(observation);
+    }
+}
+
+/// Hands the values of a compound to the sink, each as an observation.
+fn deliver_compound<'a>(
+    draft: &Draft<'a, '_>,
+    tally: &mut Tally,
+    sink: &mut impl FnMut(&Observation<'a>),
+) {
     let mut observation = draft.observation;
     match draft.compound {
-        Compound::None => {
-            // A report that only repeats the time tells nothing.
-            if observation.value != Value::None || observation.active_period.is_some() {
-                tally.observations += 1;
-                sink(&observation);
-            }
-        }
+        Compound::None => {}
         Compound::Basic(list) => {
             for (place, Sfloat(number)) in (0..).zip(list) {
                 draft.part(place, number, &mut observation);
@@ -274,30 +287,29 @@ impl<'a, 'object> Draft<'a, 'object> {
     }
 
     /// Takes the time of an entry in a store.
-    pub(crate) fn at(mut self, time: Timestamps) -> Self {
+    pub(crate) const fn set_time(&mut self, time: Timestamps) {
         self.observation.time = time;
-        self
     }
 
     /// Takes attribute after attribute, as `map` says.
-    pub(crate) fn mapped(
-        mut self,
+    pub(crate) fn take_mapped(
+        &mut self,
         map: &[MapEntry],
         reader: &mut Reader<'a>,
-    ) -> Result<Self, Malformed> {
+    ) -> Result<(), Malformed> {
         for entry in map {
             let octets = reader.octets(usize::from(entry.length))?;
             self.take(entry.attribute, octets)?;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Takes attribute after attribute, each with its id.
-    fn named(mut self, attributes: List<'a, Attribute<'a>>) -> Result<Self, Malformed> {
+    fn take_named(&mut self, attributes: List<'a, Attribute<'a>>) -> Result<(), Malformed> {
         for attribute in attributes {
             self.take(attribute.id, attribute.value)?;
         }
-        Ok(self)
+        Ok(())
     }
 
     fn take(&mut self, id: AttributeId, octets: &'a [u8]) -> Result<(), Malformed> {

@@ -235,11 +235,12 @@ pub fn observe_segment<'a>(
         };
         let index = data.first.wrapping_add(entry);
         for object in &objects {
-            let draft = Draft::new(object, None).at(time).mapped(&object.map, &mut reader);
-            let is_cut = draft.is_err();
+            let mut draft = Draft::new(object, None);
+            draft.set_time(time);
+            let taken = draft.take_mapped(&object.map, &mut reader);
             let mut indexed = |observation: &Observation<'a>| sink(index, observation);
-            deliver(draft, &[], &mut tally, &mut indexed);
-            if is_cut {
+            deliver(taken.map(|()| &draft), &[], &mut tally, &mut indexed);
+            if taken.is_err() {
                 return tally;
             }
         }

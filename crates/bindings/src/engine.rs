@@ -169,6 +169,11 @@ impl Engine {
         self.lock().cse.resources()
     }
 
+    /// Letters that have not arrived yet.
+    pub fn letters(&self) -> usize {
+        self.lock().cse.letters()
+    }
+
     /// Whether this CSE's own registration stands, as far as is known.
     pub fn is_registered(&self) -> bool {
         self.lock().cse.is_registered_at_registrar()

@@ -283,5 +283,14 @@ impl<'c, 'a> Body<'c, 'a> {
         let then = self.new_block(span);
         self.end(Terminator::Await { view, slots: missing, then }, span);
         self.go_on_in(then);
+        self.suspended();
+    }
+
+    /// Behind a wait, other requests may have changed what a keyed session holds; one of a
+    /// connection is served by one handler at a time.
+    pub(super) fn suspended(&mut self) {
+        if self.env.session.as_ref().is_some_and(|session| session.keyed) {
+            self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
+        }
     }
 }

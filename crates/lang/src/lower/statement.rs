@@ -72,6 +72,7 @@ impl<'a> Body<'_, 'a> {
                 let then = self.new_block(span);
                 self.end(Terminator::Sleep { period: time.value, then }, span);
                 self.go_on_in(then);
+                self.suspended();
                 Some(())
             }
             StatementKind::Block(statements) => {

@@ -5,6 +5,7 @@
     reason = "a program for a terminal: its table is its output"
 )]
 
+mod footprint;
 mod forward;
 mod gateway;
 mod health;
@@ -18,11 +19,12 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 5] = [
+const BENCHMARKS: [(&str, Run); 6] = [
     ("route", route::run),
     ("tables", tables::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
+    ("footprint", footprint::run),
     ("health", health::run),
 ];
 

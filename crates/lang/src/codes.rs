@@ -22,8 +22,8 @@ codes! {
         "Only letters, digits, quotes and the marks of the grammar stand outside texts and \
          comments. A comment begins with `//`.";
     UNCLOSED_TEXT = 202, "unclosed text",
-        "A text ends on the line where it begins (a drawing at its next `\"\"\"`), and a hole `{…}` within its text. Write `\\n` for \
-         a line's end and `\\{` for a brace.";
+        "A text ends on the line where it begins (a drawing at its next `\"\"\"`), and a hole \
+         `{…}` within its text. Write `\\n` for a line's end and `\\{` for a brace.";
     UNCLOSED_BLOCK = 203, "unclosed block",
         "Every `{` needs its `}`.";
     BAD_NUMBER = 204, "bad number",
@@ -106,22 +106,23 @@ codes! {
          `decimal of X at most N`.";
     MAY_BE_ABSENT = 246, "value may be absent",
         "An optional field, a list's item or a session variable may be absent. Say what happens \
-         then: `let x = VALUE else STATEMENT`, `(VALUE else OTHER)`, or `if VALUE is present { … }`.";
+         then: `let x = VALUE else STATEMENT`, `(VALUE else OTHER)`, or `if VALUE is present \
+         { … }`.";
     NEEDLESS_ELSE = 247, "needless else",
         "Nothing in the value can be absent, so the `else` is never taken.";
     NOT_CONSTANT = 248, "not a constant",
         "Here the value must be known before the program runs.";
 
     NO_HANDLER = 260, "no handler",
-        "The protocol dispatches to a handler that the gateway does not have: add `on NAME(request) \
-         { … }`.";
+        "The protocol dispatches to a handler that the gateway does not have: add \
+         `on NAME(request) { … }`.";
     UNKNOWN_HANDLER = 261, "handler never called",
         "No dispatch of the gateway's servers leads to this handler.";
     WRONG_RETURN = 262, "wrong return type",
         "A handler answers with the response of the protocol whose request it handles.";
     NO_RETURN = 263, "handler may end without an answer",
-        "Every path through a handler ends with `return`, `close` or `fail`; only a handler that the \
-         protocol dispatches `without response` may simply end.";
+        "Every path through a handler ends with `return`, `close` or `fail`; only a handler that \
+         the protocol dispatches `without response` may simply end.";
     UNREACHABLE = 264, "never reached",
         "Control never comes here: everything is caught before.";
     NO_OTHERWISE = 265, "otherwise missing",

@@ -131,7 +131,8 @@ fn http_both_ways() {
         "http",
         "http.request",
         b"POST /mail HTTP/1.1\r\nHost: tunnel\r\nTransfer-Encoding: chunked\r\n\
-          X-Mail-From: <a@x>\r\nX-Rcpt-To: <b@y>\r\nX-Rcpt-To: <c@z>\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+          X-Mail-From: <a@x>\r\nX-Rcpt-To: <b@y>\r\nX-Rcpt-To: <c@z>\r\n\r\n\
+          5\r\nhello\r\n0\r\n\r\n",
         &[
             ("method", octets("POST")),
             ("target", octets("/mail")),

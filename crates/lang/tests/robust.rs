@@ -98,7 +98,10 @@ proptest! {
 
     /// One line taken out of a program that is fine.
     #[test]
-    fn any_missing_line_is_answered(which in any::<prop::sample::Index>(), line: prop::sample::Index) {
+    fn any_missing_line_is_answered(
+        which in any::<prop::sample::Index>(),
+        line in any::<prop::sample::Index>(),
+    ) {
         let corpus = corpus();
         let text = which.get(&corpus);
         let lines: Vec<&str> = text.lines().collect();

@@ -106,8 +106,8 @@ pub struct ParseStep {
 
 /// What a parser can do in one step.
 ///
-/// A parser keeps a step, a stack of regions (at most four: datagram or stream, and what
-/// `EnterLine` and `EnterCounted` opened), loop counters, and the slots. Every operation either completes, or
+/// A parser keeps a step, a stack of regions (datagram or stream, and what `EnterLine` and
+/// `EnterCounted` opened), loop counters, and the slots. Every operation either completes, or
 /// consumes nothing and waits for more octets (except `Stream`, which passes octets on), or fails.
 /// An operation that completes settles the slots it names as `into`: set, or absent for good; a
 /// mandatory one that would be absent is malformed. Scratch slots are never waited for.

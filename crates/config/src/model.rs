@@ -49,6 +49,7 @@ pub struct Config {
 
 /// A link.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the description")]
 pub struct Link {
     /// NAME of `[link.NAME]`, unique.
     pub name: Located<String>,
@@ -60,12 +61,23 @@ pub struct Link {
     pub mtu: Option<u32>,
     /// Our addresses there, each with its network; none on a shared link.
     pub addresses: Vec<Located<Prefix>>,
+    /// Whether an IPv4 address is asked for by DHCP.
+    pub dhcp: bool,
+    /// Whether IPv6 addresses are made of what routers announce.
+    pub autoconfigure: bool,
     /// Our hardware address; the device's own if none is given.
     pub mac: Option<[u8; 6]>,
     /// Whether frames for others are taken, too.
     pub promiscuous: bool,
     /// How long a worker looks for the next frame before it sleeps.
     pub spin: Duration,
+}
+
+impl Link {
+    /// Whether it gets addresses at run time that the description does not tell.
+    pub const fn is_dynamic(&self) -> bool {
+        !self.exclusive || self.dhcp || self.autoconfigure
+    }
 }
 
 /// What a link is made of.
@@ -122,8 +134,8 @@ pub struct Route {
     pub to: Located<Prefix>,
     /// The neighbour; none if the destinations are neighbours themselves.
     pub via: Option<Located<IpAddr>>,
-    /// The link; given, or the one whose network has the neighbour. None only if a shared link may
-    /// have it.
+    /// The link; given, or the one whose network has the neighbour. Always there if nothing refuses
+    /// the description.
     pub link: Option<Located<String>>,
     /// Of several routes the one with the lowest is used.
     pub metric: u32,

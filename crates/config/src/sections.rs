@@ -165,6 +165,8 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         exclusive: table.flag("exclusive").unwrap_or(true),
         mtu: table.number("mtu"),
         addresses: addresses.collect(),
+        dhcp: table.flag("dhcp").unwrap_or(false),
+        autoconfigure: table.flag("autoconfigure").unwrap_or(false),
         mac: table.parsed("mac", values::mac).map(|mac| mac.value),
         promiscuous: table.flag("promiscuous").unwrap_or(false),
         spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),

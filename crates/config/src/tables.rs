@@ -166,6 +166,12 @@ static LINK: Table = Table {
             Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
             "Our addresses with their prefix lengths, IPv4 and IPv6.",
         ),
+        key("dhcp", Shape::Flag, "Whether an IPv4 address is asked for by DHCP."),
+        key(
+            "autoconfigure",
+            Shape::Flag,
+            "Whether IPv6 addresses are made of what routers announce.",
+        ),
         key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
         key("promiscuous", Shape::Flag, "Whether frames for others are taken, too."),
         key(

@@ -329,6 +329,8 @@ fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunErr
     };
     let mut setup = LinkSetup::new(&link.name.value, device);
     setup.mtu = mtu;
+    setup.dhcp = link.dhcp;
+    setup.autoconfigure = link.autoconfigure;
     setup.mac = link.mac.map(gatewright_wire::MacAddress);
     let pair = |address: &config::Located<config::Prefix>| {
         (address.value.address(), address.value.length())

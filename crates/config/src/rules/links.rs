@@ -39,17 +39,18 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 6] = ["device", "file", "segment", "mac", "promiscuous", "exclusive"];
+    const OTHERS: [&str; 8] =
+        ["device", "file", "segment", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure"];
     let mode = table.text("mode").map_or("auto", |mode| mode.value);
     if !MODES.contains(&mode) {
         return;
     }
     let (own, needed): (&[&str], _) = match mode {
-        "tap" => (&["device", "mac"], None),
+        "tap" => (&["device", "mac", "dhcp", "autoconfigure"], None),
         "tun" => (&["device"], None),
         "pcapng" => (&["file", "mac"], Some(("file", "\"frames.pcapng\""))),
-        "segment" => (&["segment", "mac"], Some(("segment", "\"radio\""))),
-        _ => (&["device", "mac", "promiscuous", "exclusive"], None),
+        "segment" => (&["segment", "mac", "dhcp", "autoconfigure"], Some(("segment", "\"radio\""))),
+        _ => (&["device", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure"], None),
     };
     check_use(table, &format!("mode {mode}"), (own, &OTHERS), needed, findings);
 }
@@ -59,7 +60,7 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
     if link.exclusive || !interface {
         return;
     }
-    for key in ["addresses", "mtu", "mac"] {
+    for key in ["addresses", "dhcp", "autoconfigure", "mtu", "mac"] {
         if let Some(span) = table.key(key) {
             let message = format!("`{key}` of the shared link `{}`", link.name.value);
             let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);

@@ -87,7 +87,7 @@ fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings:
     let candidates: Vec<&Link> = links.iter().filter(asked).collect();
     if let Some(link) = candidates.iter().copied().find(near) {
         route.link.get_or_insert_with(|| link.name.clone());
-    } else if !candidates.is_empty() && candidates.iter().all(|link| link.exclusive) {
+    } else if route.link.is_none() || candidates.iter().any(|link| !link.is_dynamic()) {
         findings.add(unreachable(
             route,
             error(&codes::UNREACHABLE, String::new()),
@@ -115,6 +115,9 @@ fn unreachable(
     });
     let networks: Vec<String> = networks.collect();
     let finding = Diagnostic { message, ..finding };
+    if route.link.is_none() && candidates.iter().any(|link| link.is_dynamic()) {
+        return finding.help("if it is on a link that gets its addresses later, name that link");
+    }
     if networks.is_empty() {
         finding
     } else {

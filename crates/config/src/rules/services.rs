@@ -38,7 +38,7 @@ fn check_listen(gateway: &UdpGateway, config: &Config, findings: &mut Findings) 
         findings.add(finding.also(address.span, "the other family"));
     }
     let link = config.links.iter().find(|link| link.name.value == gateway.link.value);
-    let Some(link) = link.filter(|link| link.exclusive) else { return };
+    let Some(link) = link.filter(|link| !link.is_dynamic()) else { return };
     if !link.addresses.iter().any(|own| own.address() == address.value) {
         let message = format!("{} is no address of `{}`", address.value, link.name.value);
         let finding = Diagnostic::error(&codes::FOREIGN_ADDRESS, address.span, message);
@@ -68,8 +68,8 @@ fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings)
     let mut networks = config.links.iter().flat_map(|link| &link.addresses);
     let near = networks.any(|own| own.contains(address));
     let routed = config.routes.iter().any(|route| route.to.contains(address));
-    let kernel = config.links.iter().any(|link| !link.exclusive);
-    if !(near || routed || kernel || config.links.is_empty()) {
+    let later = config.links.iter().any(Link::is_dynamic);
+    if !(near || routed || later || config.links.is_empty()) {
         let message = format!("no link and no route leads to {address}");
         findings.add(Diagnostic::error(&codes::FORWARD_UNREACHABLE, span, message));
     }

@@ -4,6 +4,7 @@ use crate::http::send::Sender;
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Unreachable};
+use serde_json::json;
 
 /// Why a CSE gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +109,25 @@ impl Client {
     pub async fn create(&self, to: &str, kind: Kind, content: &str) -> Result<Response, AskError> {
         let request = self.request(Operation::Create, to)?.creating(kind, content);
         self.ask(&request).await
+    }
+
+    /// Subscribes to a resource under this name: `cse subscribe`. The `events` (1 update, 2
+    /// deletion, 3 creation and 4 deletion of a child) are notified to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    pub async fn subscribe(
+        &self,
+        to: &str,
+        name: &str,
+        target: &str,
+        events: &[u8],
+    ) -> Result<Response, AskError> {
+        let content = json!({
+            "m2m:sub": { "rn": name, "nu": [target], "nct": 1, "enc": { "net": events } }
+        });
+        self.create(to, Kind::Subscription, &content.to_string()).await
     }
 
     /// Updates a resource.

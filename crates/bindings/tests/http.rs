@@ -10,6 +10,7 @@
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{Config, Running, start};
+use gatewright_bindings::listen::Notifications;
 use gatewright_onem2m::{CseType, Kind, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -230,5 +231,33 @@ async fn one_peer_cannot_take_every_connection() {
     let refused =
         running.counters().into_iter().find(|(name, _)| *name == "http_connections_refused");
     assert!(refused.is_some_and(|(_, count)| count >= 1));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_subscriber_hears_of_each_reading_in_order() {
+    let running = running().await;
+    let client = Client::new(format!("http://{}", running.addresses()[0]), "CAdmin", "s");
+    client.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
+    let mut heard = Notifications::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let made = client.subscribe("cse-in/c", "s", &heard.url(), &[3]).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    for number in 0..20 {
+        let content = format!(r#"{{"m2m:cin":{{"con":"{number}"}}}}"#);
+        client.create("cse-in/c", Kind::ContentInstance, &content).await.unwrap();
+    }
+    for number in 0..20 {
+        let next = tokio::time::timeout(Duration::from_secs(5), heard.next()).await;
+        let notification = next.unwrap().unwrap();
+        let content = &notification["nev"]["rep"]["m2m:cin"]["con"];
+        assert_eq!(*content, number.to_string());
+    }
+    for _ in 0..100 {
+        if running.engine().letters() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(running.engine().letters(), 0, "the last answer has come back");
     running.stop().await;
 }

@@ -179,9 +179,7 @@ impl Database {
 
     fn commit_once(&mut self, batches: &[Batch], entries: &[Entry]) -> Result<(), rusqlite::Error> {
         let transaction = self.connection.transaction()?;
-        for batch in batches {
-            write_records(&transaction, &batch.records)?;
-        }
+        write_rows(&transaction, batches)?;
         if let Some(batch) = batches.last() {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)")?
@@ -202,20 +200,15 @@ impl Drop for Database {
     }
 }
 
-fn write_records(transaction: &Transaction<'_>, records: &[Record]) -> rusqlite::Result<()> {
-    for record in records {
+fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {
+    let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (?1, ?2)";
+    let mut put = transaction.prepare_cached(put)?;
+    let mut delete = transaction.prepare_cached("DELETE FROM row WHERE seq = ?1")?;
+    for record in batches.iter().flat_map(|batch| &batch.records) {
         match record {
-            Record::Put { seq, body } => {
-                transaction
-                    .prepare_cached("INSERT OR REPLACE INTO row (seq, body) VALUES (?1, ?2)")?
-                    .execute(params![to_row_id(*seq), &**body])?;
-            }
-            Record::Delete { seq } => {
-                transaction
-                    .prepare_cached("DELETE FROM row WHERE seq = ?1")?
-                    .execute([to_row_id(*seq)])?;
-            }
-        }
+            Record::Put { seq, body } => put.execute(params![to_row_id(*seq), &**body])?,
+            Record::Delete { seq } => delete.execute([to_row_id(*seq)])?,
+        };
     }
     Ok(())
 }

@@ -79,14 +79,13 @@ impl Cse {
 
     /// Takes the next step of the registration if it is due.
     pub(super) fn pursue_registration(&mut self) {
-        let (Some(registrar), Some(due)) =
-            (self.config.registrar.clone(), self.registration.next_step())
-        else {
-            return;
-        };
-        if due > self.now {
+        // Every step comes by here: nothing is copied unless something is due.
+        if self.registration_due().is_none_or(|due| due > self.now) {
             return;
         }
+        let Some(registrar) = self.config.registrar.clone() else {
+            return;
+        };
         let base = format!("{}/{}", registrar.cse_id, registrar.name);
         let (stage, request) = if matches!(self.registration.stage, Stage::Stands(_)) {
             let stem = self.config.cse_id.trim_start_matches('/');

@@ -35,7 +35,7 @@ pub(crate) const CONFLICT: Reason = Reason("conflict");
 /// Receives `ether:arp` and answers to the station that asked; keeps the neighbours of each link.
 /// Transmits nothing but its own messages: packets that come by `unresolved:ipv4` wait here until
 /// their neighbour has answered, and go to `error:ipv4:HostUnreachable` if it does not. Probes each
-/// tentative address before it is used, announces it afterwards, and defends it (RFC 5227); tells
+/// tentative address before it is used, and one that is in use at once meanwhile, announces it afterwards, and defends it (RFC 5227); tells
 /// [`Event::Unique`] and [`Event::Duplicate`]. Drops `truncated`, `bad-arp`, `own-arp`,
 /// `no-frame`, `conflict`, and what the neighbour cache drops.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl ArpLink {
                     self.claims.push(Claim::probing(ip, now, random));
                 }
                 (AddressState::Preferred | AddressState::Deprecated, None) => {
-                    self.claims.push(Claim::announcing(ip, now));
+                    self.claims.push(Claim::checking(ip, now));
                 }
                 (AddressState::Preferred, Some(claim)) => claim.take_up(now),
                 _ => {}

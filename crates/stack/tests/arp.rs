@@ -132,6 +132,21 @@ fn a_duplicate_found_while_probing_is_told() {
     }
 }
 
+/// An address that is in use from the start is probed meanwhile; whoever answers had it before.
+#[test]
+fn an_address_in_use_at_once_is_checked_meanwhile() {
+    let mut gateway = Gateway::of(&[SuiteLink::Ethernet(LAN)], |_| {});
+    let lan = interface(LAN, LAN_MAC, vec![address(LAN_IP, 24)]);
+    gateway.host.add_interface(lan).unwrap();
+    let probe = ArpFields::request(LAN_MAC, Ipv4Addr::UNSPECIFIED, LAN_IP);
+    assert_eq!(gateway.tick(0), [(LAN, arp(ALL, probe))]);
+    let request = ArpFields::request(A.0, A.1, LAN_IP);
+    assert_eq!(gateway.receive(LAN, &[arp(ALL, request)]).len(), 1, "it is used meanwhile");
+    assert!(gateway.receive(LAN, &[arp(LAN_MAC, probe.reply(B.0))]).is_empty());
+    let duplicate = Event::Duplicate { link: LAN, address: LAN_IP.into(), by: B.0 };
+    assert_eq!(gateway.events(), [duplicate]);
+}
+
 /// RFC 5227 §2.4 (b): defended once in ten seconds, then given up.
 #[test]
 fn an_address_in_use_is_defended_once() {
@@ -185,8 +200,10 @@ fn a_link_that_goes_down_forgets_its_neighbours_and_announces_itself_again() {
     assert!(gateway.receive(LAN, std::slice::from_ref(&packet)).is_empty());
     assert_eq!(gateway.drops(), [("ipv4", "link-down", 1)]);
     gateway.host.change_interface(WAN, |interface| interface.up = true);
+    let probe = (WAN, arp(ALL, ArpFields::request(WAN_MAC, Ipv4Addr::UNSPECIFIED, WAN_IP)));
     let announcement = (WAN, arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, WAN_IP)));
-    assert_eq!(gateway.tick(10), [announcement.clone(), announcement]);
+    let told = [probe.clone(), probe.clone(), probe, announcement.clone(), announcement];
+    assert_eq!(gateway.tick(10), told);
     let request = arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, B.1));
     assert_eq!(gateway.receive(LAN, &[packet]), [(WAN, request)]);
 }

@@ -29,6 +29,8 @@ enum Phase {
     Probing(u8),
     /// Nobody objected; the control side has not put the address in use yet.
     Unique,
+    /// In use already, and this many probes were sent: traffic does not wait for probing.
+    Checking(u8),
     /// In use, and announced this often.
     Announcing(u8),
 }
@@ -59,14 +61,14 @@ impl Claim {
         Self { address, phase: Phase::Probing(0), due, defended: None }
     }
 
-    /// An address that is in use already.
-    pub(super) fn announcing(address: Ipv4Addr, now: Duration) -> Self {
-        Self { address, phase: Phase::Announcing(0), due: Some(now), defended: None }
+    /// An address that is in use already: it is probed meanwhile, and announced if it is unique.
+    pub(super) fn checking(address: Ipv4Addr, now: Duration) -> Self {
+        Self { address, phase: Phase::Checking(0), due: Some(now), defended: None }
     }
 
     /// The address is put in use.
     pub(super) fn take_up(&mut self, now: Duration) {
-        if !matches!(self.phase, Phase::Announcing(_)) {
+        if !matches!(self.phase, Phase::Announcing(_) | Phase::Checking(_)) {
             (self.phase, self.due) = (Phase::Announcing(0), Some(now));
         }
     }
@@ -77,7 +79,7 @@ impl Claim {
     }
 
     /// Whether a conflict is answered by one announcement; if not, the address is given up
-    /// (RFC 5227 §2.4 (b)).
+    /// (RFC 5227 §2.4 (b)). One whose first check has just failed was the other's before.
     pub(super) fn defend(&mut self, now: Duration) -> bool {
         let in_use = matches!(self.phase, Phase::Announcing(_));
         let rested = self.defended.is_none_or(|then| now >= then + DEFEND_INTERVAL);
@@ -94,12 +96,12 @@ impl Claim {
         }
         let (phase, wait, due) = match self.phase {
             Phase::Probing(sent @ ..PROBES) => {
-                let wait = match sent + 1 {
-                    PROBES => ANNOUNCE_WAIT,
-                    _ => random.between(PROBE_MIN, PROBE_MAX),
-                };
-                (Phase::Probing(sent + 1), Some(wait), Due::Probe)
+                (Phase::Probing(sent + 1), Some(probe_wait(sent + 1, random)), Due::Probe)
             }
+            Phase::Checking(sent @ ..PROBES) => {
+                (Phase::Checking(sent + 1), Some(probe_wait(sent + 1, random)), Due::Probe)
+            }
+            Phase::Checking(_) => (Phase::Announcing(1), Some(ANNOUNCE_INTERVAL), Due::Announce),
             Phase::Probing(_) => (Phase::Unique, None, Due::Unique),
             Phase::Unique | Phase::Announcing(ANNOUNCEMENTS..) => {
                 self.due = None;
@@ -113,5 +115,13 @@ impl Claim {
         self.phase = phase;
         self.due = wait.map(|wait| now + wait);
         Some(due)
+    }
+}
+
+/// The time after a probe: to the next, or to when the address counts as unique.
+fn probe_wait(sent: u8, random: &mut Random) -> Duration {
+    match sent {
+        PROBES => ANNOUNCE_WAIT,
+        _ => random.between(PROBE_MIN, PROBE_MAX),
     }
 }

@@ -84,8 +84,7 @@ impl Gateway {
         let wan = interface(WAN, WAN_MAC, vec![address(WAN_IP, 24)]);
         this.host.add_interface(lan).unwrap();
         this.host.add_interface(wan).unwrap();
-        this.tick(0); // The addresses are announced,
-        this.tick(3); // and again.
+        this.tick(10); // The addresses are probed and announced.
         this
     }
 

@@ -1,0 +1,143 @@
+//! How a gateway comes by its addresses and groups, judged by a DHCP server, a kernel and a
+//! dissector that are not ours.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_link::Backend;
+use gatewright_packet::LinkIndex;
+use gatewright_planes::{Gateway, LinkSetup, Setup};
+use gatewright_stack::AddressState;
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+/// The host's address.
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 1);
+
+/// The one address that the server has to give.
+const LEASED: &str = "10.20.0.50";
+
+/// Longer than any start and two lost messages take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A host with a gateway beside it on one cable.
+struct World {
+    host: Namespace,
+    middle: Namespace,
+    _wire: Veth,
+}
+
+fn world() -> Result<World, Failed> {
+    let (middle, host) = (Namespace::new()?, Namespace::new()?);
+    let wire = Veth::pair(&middle, "g0", &host, "h0")?;
+    wire.b.add_address(&format!("{HOST}/24"))?;
+    wire.up()?;
+    Ok(World { host, middle, _wire: wire })
+}
+
+impl World {
+    fn gateway(&self, describe: impl FnOnce(&mut LinkSetup) + Send) -> Result<Gateway, Failed> {
+        let gateway = self.middle.run(|| {
+            let mut setup = Setup::new(7);
+            describe(setup.link("wan", "g0").backend(Backend::PacketSocket));
+            Gateway::open(&setup).unwrap()
+        })?;
+        Ok(gateway)
+    }
+}
+
+fn a_lease_is_given_by_dnsmasq() -> Result<(), Failed> {
+    let world = world()?;
+    let range = format!("--dhcp-range={LEASED},{LEASED},255.255.255.0,120");
+    let options = ["-k", "--port=0", "--interface=h0", "--bind-interfaces", "--no-ping"];
+    let files = ["--conf-file=/dev/null", "--leasefile-ro", "--pid-file=", "--user=root"];
+    let server = world.host.command("dnsmasq").args(options).args(files).arg(range);
+    let _server = server.spawn()?;
+    let gateway = world.gateway(|link| link.dhcp = true)?;
+    let ping = || {
+        let pinged = world.host.command("ping").args(["-n", "-q", "-c1", "-W1", LEASED]).output();
+        pinged.is_ok_and(|pinged| pinged.status.success())
+    };
+    if !wait_until(PATIENCE, ping) {
+        return Err(format!("{LEASED} does not answer: {:#?}", gateway.status()).into());
+    }
+    Ok(())
+}
+
+/// RFC 5227 §2.1: the kernel answers our probes of its address.
+fn an_address_that_a_kernel_has_is_given_up() -> Result<(), Failed> {
+    let world = world()?;
+    let gateway = world.gateway(|link| {
+        link.address(HOST, 24);
+    })?;
+    let state = || {
+        gateway.change_host(|host| {
+            let addresses = &host.interfaces()[0].addresses;
+            addresses.iter().find(|address| address.ip == IpAddr::V4(HOST)).map(|found| found.state)
+        })
+    };
+    if !wait_until(PATIENCE, || state() == Some(AddressState::Duplicate)) {
+        return Err(format!("{:?}: {:#?}", state(), gateway.status()).into());
+    }
+    Ok(())
+}
+
+/// What tshark says of our reports: type 0x22, one record *change to exclude* for the group.
+fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
+    const REPORT: &str = "0x22\t4\t239.1.2.3\t1";
+    let world = world()?;
+    let fields = ["igmp.type", "igmp.record_type", "igmp.maddr", "ip.ttl"];
+    let mut tshark =
+        world.host.command("tshark").args(["-l", "-n", "-i", "h0", "-a", "duration:8"]);
+    tshark = tshark.args(["-c", "4", "-f", "igmp and src host 10.20.0.2", "-T", "fields"]);
+    for field in fields {
+        tshark = tshark.args(["-e", field]);
+    }
+    let gateway = world.gateway(|link| {
+        link.address(Ipv4Addr::new(10, 20, 0, 2), 24);
+    })?;
+    let seen = std::thread::scope(|scope| {
+        let seen = scope.spawn(|| tshark.output());
+        // It is not told when tshark listens: the group is left and joined until it has seen us.
+        let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
+        let socket = gateway.sockets().bind("0.0.0.0:5000".parse().unwrap()).unwrap();
+        while !seen.is_finished() {
+            socket.join_multicast(group, LinkIndex(0)).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+            socket.leave_multicast(group, LinkIndex(0)).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        seen.join()
+    });
+    let seen = seen.map_err(|_| "tshark's thread")??;
+    let seen = String::from_utf8_lossy(&[seen.stdout, seen.stderr].concat()).into_owned();
+    if !seen.lines().any(|line| line == REPORT) {
+        return Err(format!("tshark saw {seen:?}: {:#?}", gateway.status()).into());
+    }
+    Ok(())
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    type Check = fn() -> Result<(), Failed>;
+    let checks: [(&str, &str, Check); 3] = [
+        ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
+        (
+            "an_address_that_a_kernel_has_is_given_up",
+            "ping",
+            an_address_that_a_kernel_has_is_given_up,
+        ),
+        (
+            "a_joined_group_is_reported_as_tshark_sees_it",
+            "tshark",
+            a_joined_group_is_reported_as_tshark_sees_it,
+        ),
+    ];
+    let trials = checks.map(|(name, program, check)| {
+        let missing = Needs::new().namespaces().program("ping").program(program).missing();
+        Trial::test(name, check).with_ignored_flag(missing.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}

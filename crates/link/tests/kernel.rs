@@ -286,10 +286,11 @@ fn kernel_is_silent(backend: Backend) -> Result<(), Failed> {
         let arguments = ["-c", "1", "-W", "1", "192.0.2.77"];
         Ok(hosts.left.command("ping").args(arguments).output()?.status.success())
     };
-    assert!(ask()?, "without a link the kernel answers");
+    let answers = || gatewright_testbed::wait_until(LIMIT, || ask().unwrap_or(false));
+    assert!(answers(), "without a link the kernel answers");
     let bridge = Bridge::start(&hosts, backend)?;
     assert!(!ask()?, "with an exclusive link it does not");
     bridge.stop();
-    assert!(ask()?, "and it does again when the link is closed");
+    assert!(answers(), "and it does again when the link is closed");
     Ok(())
 }

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("what_is_written_is_read_again", &[], round_trip),
         trial("every_cut_of_a_file_ends_in_an_error_or_at_a_record", &[], every_cut),
+        trial("the_fuzz_corpus_is_read_or_told", &[], corpus),
         trial("no_octets_make_it_panic", &[], no_panic),
         trial("tshark_reads_names_times_and_comments", &["tshark"], tshark_reads),
         trial("capinfos_finds_nothing_wrong", &["capinfos"], capinfos_agrees),
@@ -134,6 +135,23 @@ fn every_cut() -> Result<(), Failed> {
     wrong[4] += 1;
     let said = read_all(&wrong).unwrap_err().to_string();
     assert_eq!(said, "malformed capture file: a block of impossible length at octet 0");
+    Ok(())
+}
+
+fn corpus() -> Result<(), Failed> {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/pcapng");
+    let mut read = 0;
+    for entry in std::fs::read_dir(corpus)? {
+        let path = entry?.path();
+        let frames = read_all(&std::fs::read(&path)?);
+        if path.ends_with("pcapng_cut") {
+            assert!(matches!(frames, Err(ReadError::Truncated { .. })));
+        } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pcap")) {
+            assert!(!frames?.is_empty(), "{}", path.display());
+        }
+        read += 1;
+    }
+    assert!(read >= 8, "{read} files");
     Ok(())
 }
 

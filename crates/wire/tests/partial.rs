@@ -152,6 +152,22 @@ fn sctp_has_a_crc32c() {
     assert!(!partial::complete(&mut short, Framing::Ip));
 }
 
+#[test]
+fn the_fuzz_corpus_is_completed_or_left_alone() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/partial");
+    let mut completed = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        let octets = std::fs::read(entry.unwrap().path()).unwrap();
+        for framing in [Framing::Ethernet, Framing::Ip] {
+            let mut frame = octets.clone();
+            let done = partial::complete(&mut frame, framing);
+            assert!(done || frame == octets);
+            completed += usize::from(done);
+        }
+    }
+    assert!(completed >= 7, "{completed} frames");
+}
+
 proptest! {
     #[test]
     fn no_octets_make_it_panic(

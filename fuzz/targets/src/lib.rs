@@ -13,6 +13,7 @@ mod gateway;
 
 pub use gateway::gateway;
 
+use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
 
 /// A target: octets in, nothing out.
@@ -26,6 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("multicast", multicast),
     ("health", health),
     ("onem2m", onem2m),
+    ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),
 ];
@@ -72,6 +74,18 @@ pub fn health(octets: &[u8]) {
 pub fn onem2m(octets: &[u8]) {
     let _refused = gatewright_onem2m::Request::from_json(octets).is_err();
     let _refused = gatewright_onem2m::Request::from_cbor(octets).is_err();
+}
+
+/// A frame with a partial checksum: a completed one is complete.
+pub fn partial(octets: &[u8]) {
+    for framing in [Framing::Ethernet, Framing::Ip] {
+        let mut frame = octets.to_vec();
+        if complete(&mut frame, framing) {
+            let once = frame.clone();
+            assert!(complete(&mut frame, framing));
+            assert_eq!(frame, once);
+        }
+    }
 }
 
 /// A capture file.

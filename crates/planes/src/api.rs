@@ -12,7 +12,7 @@
 use crate::{Configured, Status, UdpGatewayCounters};
 use gatewright_config::{self as config, Attach, Located};
 use gatewright_diagnostic::Span;
-use gatewright_stack::AttachmentId;
+use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -254,7 +254,7 @@ fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
     let attached = gateway.attached().iter().map(|attached| AttachedAnswer {
         id: attached.id.0,
         handler: attached.name,
-        at: attached.attachment.to_string(),
+        at: place_of(attached.attachment, gateway),
         packets: attached.count.as_ref().map(gatewright_stack::builtin::Count::packets),
         octets: attached.count.as_ref().map(gatewright_stack::builtin::Count::octets),
         missed: attached.missed.as_ref().map(gatewright_stack::Counter::get),
@@ -266,6 +266,13 @@ fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
         attached: attached.collect(),
         udp_gateways: udp_gateways.collect(),
     })
+}
+
+/// Where a handler stands, with its link's name.
+fn place_of(attachment: Attachment, gateway: &Configured) -> String {
+    let everywhere = Attachment { link: None, ..attachment }.to_string();
+    let name = attachment.link.and_then(|link| gateway.link_names().get(link.index()));
+    name.map_or(everywhere.clone(), |name| format!("{everywhere} on {name}"))
 }
 
 fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {

@@ -119,9 +119,10 @@ fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
     Ok(())
 }
 
+type Check = fn() -> Result<(), Failed>;
+
 fn main() {
     let arguments = Arguments::from_args();
-    type Check = fn() -> Result<(), Failed>;
     let checks: [(&str, &str, Check); 3] = [
         ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
         (

@@ -215,9 +215,10 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         "first packet: from the start of the process to the first datagram at the far end, one \
          sent every 100 us since before; the gateway asks for the receiver's address itself",
     );
-    bench
-        .note("idle, two links: processor time of 3 s; resident memory by AF_XDP without the slab of 16 MiB, \
-         which is pinned, and by packet sockets with what is resident of it");
+    bench.note(
+        "idle, two links: processor time of 3 s; resident memory by AF_XDP without the slab of \
+         16 MiB, which is pinned, and by packet sockets with what is resident of it",
+    );
     for problem in problems {
         bench.note(problem);
     }

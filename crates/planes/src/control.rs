@@ -87,6 +87,9 @@ impl Control {
     /// Acts upon what a layer learnt. A table that is full leaves things as they are.
     pub(crate) fn learn(&mut self, event: Event) {
         match event {
+            Event::Link { link, up } => {
+                self.host.change_interface(link, |interface| interface.up = up);
+            }
             Event::Duplicate { link, address, .. } => {
                 self.set_state(link, address, AddressState::Duplicate);
             }

@@ -113,7 +113,8 @@ fn work(order: Order) {
     drop(opened);
     let pace = Pace { spin: setup.spin };
     let epoch = Instant::now();
-    Worker { links, graph, epoch, pace, commands, events, waker, sojourn }.run();
+    let up = vec![true; links.len()];
+    Worker { links, graph, epoch, pace, commands, events, waker, sojourn, up }.run();
 }
 
 type Built = (Vec<Box<dyn Link>>, Graph, Opened);

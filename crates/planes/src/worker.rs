@@ -79,13 +79,15 @@ pub(crate) struct Worker {
     pub(crate) events: SyncSender<Event>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) sojourn: Arc<Sojourn>,
+    /// What was last told of each link.
+    pub(crate) up: Vec<bool>,
 }
+
+/// How often links are asked whether they are there; a link that has gone is taken back then.
+const LINKS_EVERY: Duration = Duration::from_millis(500);
 
 /// How often timers are looked at while frames keep coming.
 const TIMERS_EVERY: Duration = Duration::from_micros(200);
-
-/// The longest sleep: a link without a descriptor, or one that has gone, is looked at this often.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Moves frames until the waker says stop.
@@ -93,6 +95,7 @@ impl Worker {
         let mut batch = Batch::default();
         let mut busy_at = self.now();
         let mut timers_at = Duration::ZERO;
+        let mut links_at = Duration::ZERO;
         while !self.waker.stop.load(Ordering::Acquire) {
             let now = self.now();
             let mut busy = self.obey(now);
@@ -100,6 +103,10 @@ impl Worker {
             if now >= timers_at || !busy {
                 busy |= self.timers(now);
                 timers_at = now + TIMERS_EVERY;
+            }
+            if now >= links_at {
+                self.look_at_links();
+                links_at = now + LINKS_EVERY;
             }
             if busy {
                 busy_at = now;
@@ -113,6 +120,19 @@ impl Worker {
 
     fn now(&self) -> Duration {
         self.epoch.elapsed()
+    }
+
+    /// Tells of links that went or came back.
+    fn look_at_links(&mut self) {
+        for (index, (link, told)) in
+            (0..).map(LinkIndex).zip(self.links.iter_mut().zip(&mut self.up))
+        {
+            let up = link.state() == LinkState::Up;
+            // Told again next time if the control side could not take it now.
+            if up != *told && self.events.try_send(Event::Link { link: index, up }).is_ok() {
+                *told = up;
+            }
+        }
     }
 
     /// One round over the links; whether any frame came.
@@ -174,7 +194,7 @@ impl Worker {
         }
         let link_timers = self.links.iter().filter_map(|link| link.poll_timeout());
         let next = self.graph.poll_timeout().into_iter().chain(link_timers).min();
-        let patience = next.map_or(SLEEP_MAX, |at| at.saturating_sub(now)).min(SLEEP_MAX);
+        let patience = next.map_or(LINKS_EVERY, |at| at.saturating_sub(now)).min(LINKS_EVERY);
         let mut fds: Vec<PollFd<'_>> = (self.links.iter())
             .filter_map(|link| link.poll_fd())
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))

@@ -232,17 +232,39 @@ fn swaps_lose_and_repeat_nothing(backend: Backend) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A cable that is pulled is told, and traffic goes on when it is plugged in again.
+fn a_link_goes_and_comes_back(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    let gateway = world.gateway.as_ref().unwrap();
+    let up = || gateway.status().unwrap().links.iter().all(|link| link.up);
+    world.south.ip(&["link", "set", "s0", "down"])?;
+    if !wait_until(Duration::from_secs(5), || !up()) {
+        return Err("the link was not told to be down".into());
+    }
+    if world.ping(&["-c1", "-W1", SOUTH]) {
+        return Err("a ping went over a pulled cable".into());
+    }
+    world.south.ip(&["link", "set", "s0", "up"])?;
+    world.south.ip(&["route", "replace", "default", "via", "10.10.2.1"])?;
+    let there = || world.ping(&["-c1", "-W1", SOUTH]);
+    if !wait_until(Duration::from_secs(10), || up() && there()) {
+        return Err(world.said().into());
+    }
+    Ok(())
+}
+
 type Check = fn(Backend) -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
     let missing =
         Needs::new().namespaces().program("ping").program("traceroute").program("iperf3").missing();
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("pings_of_every_size", pings_of_every_size),
         ("traceroute_sees_the_gateway", traceroute_sees_the_gateway),
         ("path_mtu_is_told", path_mtu_is_told),
         ("tcp_and_udp_pass_with_right_checksums", tcp_and_udp_pass_with_right_checksums),
+        ("a_link_goes_and_comes_back", a_link_goes_and_comes_back),
         ("swaps_lose_and_repeat_nothing", swaps_lose_and_repeat_nothing),
     ];
     let trials = [("packet_socket", Backend::PacketSocket), ("xdp", Backend::Xdp)]

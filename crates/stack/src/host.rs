@@ -157,6 +157,13 @@ pub enum Route {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
+    /// A link went, or came back. Told by whoever runs the graph.
+    Link {
+        /// The link.
+        link: LinkIndex,
+        /// Whether it carries frames.
+        up: bool,
+    },
     /// Another host uses an address of ours (RFC 5227 §2.4, RFC 4862 §5.4.5).
     Duplicate {
         /// The link.

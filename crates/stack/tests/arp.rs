@@ -17,7 +17,7 @@ fn arp(to: MacAddress, message: ArpFields) -> Vec<u8> {
     ether(to, message.sender_hardware, EtherType::ARP, &message.emit())
 }
 
-/// Request and reply as a Linux kernel put them on a veth cable, addresses changed to ours.
+/// Request and reply as RFC 826 lays them out, with the addresses of this test.
 #[test]
 fn a_request_is_answered_octet_by_octet() {
     let mut gateway = Gateway::cold();

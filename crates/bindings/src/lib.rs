@@ -3,11 +3,14 @@
 //!
 //! [`cse::start`] runs a CSE on the tokio runtime it is called on; [`client::Client`] is the
 //! other side, for command lines and tests, and [`listen::Notifications`] is where its
-//! notifications arrive.
+//! notifications arrive. [`devices::start`] takes the reports of health devices to it, and
+//! [`agents::run`] is a simulated device.
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod client;
 pub mod cse;
+pub mod devices;
 mod engine;
 pub mod http;
 pub mod listen;

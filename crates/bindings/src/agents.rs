@@ -1,0 +1,159 @@
+//! Simulated devices on TCP: real agents that report to any manager, and know what was answered.
+
+use core::time::Duration;
+use gatewright_health::frame::Framer;
+use gatewright_health::simulate::{Counters, Device, Input, Output, Plan};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+use tokio::net::TcpStream;
+
+/// Octets read at once; what a manager says is short.
+const PIECE: usize = 1_024;
+/// How long a device waits before it connects again.
+const CONNECT_AGAIN: Duration = Duration::from_millis(500);
+/// How long a manager may take to accept what is sent to it.
+const WRITE_WITHIN: Duration = Duration::from_secs(10);
+
+/// One device's run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The device.
+    pub plan: Plan,
+    /// Its manager.
+    pub to: SocketAddr,
+    /// How long it measures.
+    pub measuring: Duration,
+    /// How long, after that, it tries to have everything answered.
+    pub patience: Duration,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// Both sides of the proof.
+    pub counters: Counters,
+    /// Connections made.
+    pub connections: u64,
+    /// Whether everything was answered and the association released in good order.
+    pub is_finished: bool,
+}
+
+impl Outcome {
+    /// Whether it measured at all, and each of its reports was answered.
+    pub const fn is_answered(&self) -> bool {
+        self.is_finished
+            && self.counters.measured > 0
+            && self.counters.acknowledged == self.counters.measured
+    }
+}
+
+/// A device at work.
+struct Agent {
+    device: Device,
+    started: Instant,
+    run: Run,
+    is_told: bool,
+    outcome: Outcome,
+}
+
+/// Runs a device to its end. A connection that breaks is made again: the device keeps what was
+/// not answered.
+pub async fn run(run: Run) -> Outcome {
+    let device = Device::new(run.plan);
+    let (started, outcome) = (Instant::now(), Outcome::default());
+    let mut agent = Agent { device, started, run, is_told: false, outcome };
+    let all = run.measuring.saturating_add(run.patience);
+    // Whatever is not finished by then is what the outcome tells.
+    let _ = tokio::time::timeout(all, agent.work()).await;
+    agent.outcome.counters = agent.device.counters();
+    agent.outcome
+}
+
+impl Agent {
+    async fn work(&mut self) {
+        while !self.outcome.is_finished {
+            if let Ok(stream) = TcpStream::connect(self.run.to).await {
+                self.outcome.connections += 1;
+                // A broken connection is one more that was made; the device goes on.
+                let _ = self.converse(&stream).await;
+                self.step(Input::Disconnected);
+                while self.device.poll_output().is_some() {}
+            }
+            if !self.outcome.is_finished {
+                tokio::time::sleep(CONNECT_AGAIN).await;
+            }
+        }
+    }
+
+    /// Talks over one connection until it ends or everything is answered.
+    async fn converse(&mut self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut framer = Framer::default();
+        self.step(Input::Connected);
+        loop {
+            self.perform(stream).await?;
+            if self.outcome.is_finished {
+                return Ok(());
+            }
+            tokio::select! {
+                ready = stream.readable() => {
+                    ready?;
+                    if !self.read(stream, &mut framer)? {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep(self.sleep()) => self.tick(),
+            }
+        }
+    }
+
+    /// How long nothing is due.
+    fn sleep(&self) -> Duration {
+        let end = (!self.is_told).then_some(self.run.measuring);
+        let due = self.device.poll_timeout().into_iter().chain(end).min();
+        due.map_or(CONNECT_AGAIN, |due| due.saturating_sub(self.started.elapsed()))
+    }
+
+    fn tick(&mut self) {
+        if !self.is_told && self.started.elapsed() >= self.run.measuring {
+            self.is_told = true;
+            return self.step(Input::Finish);
+        }
+        self.step(Input::Tick);
+    }
+
+    fn step(&mut self, input: Input<'_>) {
+        self.device.handle(self.started.elapsed(), input);
+    }
+
+    /// Takes what has arrived; `false` at the end of the stream.
+    fn read(&mut self, stream: &TcpStream, framer: &mut Framer) -> io::Result<bool> {
+        let mut piece = [0; PIECE];
+        match stream.try_read(&mut piece) {
+            Ok(0) => return Ok(false),
+            Ok(length) => framer.push(piece.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        while let Some(apdu) = framer.next_apdu().map_err(unreadable)? {
+            self.step(Input::Apdu(apdu));
+        }
+        Ok(true)
+    }
+
+    async fn perform(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while let Some(output) = self.device.poll_output() {
+            match output {
+                Output::Send(octets) => {
+                    let write = crate::devices::write(stream, &octets);
+                    tokio::time::timeout(WRITE_WITHIN, write).await??;
+                }
+                Output::Operating => {}
+                Output::Finished => self.outcome.is_finished = true,
+            }
+        }
+        Ok(())
+    }
+}

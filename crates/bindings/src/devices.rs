@@ -1,0 +1,299 @@
+//! Personal health devices on TCP: their reports become contentInstances of a CSE.
+//!
+//! [`start`] listens; each connection has a manager of its own, and all share what is remembered
+//! of configurations and which device talks through which connection. A device that associates
+//! becomes an AE with its containers; each observation of its reports becomes an instance with a
+//! name of its own. A confirmed report is answered when all its instances are stored, and rejected
+//! if one could not be: the device keeps it then.
+//!
+//! Within an association nothing is stored twice: a creation that is tried again has the same
+//! name, and *conflict* counts as stored. A device that lost the connection after its report was
+//! stored and before it was answered reports it again in its next association, where it has
+//! another name.
+
+mod connection;
+
+use crate::engine::{Engine, now};
+use connection::Connection;
+pub(crate) use connection::write;
+use core::time::Duration;
+use gatewright_health::code::SystemId;
+use gatewright_health::configuration::Library;
+use gatewright_health::frame::Framer;
+use gatewright_health::manager::{self, Manager};
+use gatewright_health::roster::{Joined, Roster, SessionId};
+use gatewright_interwork::Mapping;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// The port that managers listen on unless told otherwise.
+pub const PORT: u16 = 6_024;
+/// Pause after the system gave no connection (out of descriptors), so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which devices are let in, and what becomes of them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where devices connect; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Name of the CSEBase that the devices appear below.
+    pub base: String,
+    /// What becomes what.
+    pub mapping: Mapping,
+    /// Who the manager is, and its patience.
+    pub manager: manager::Settings,
+    /// The devices that may associate; all, if `None`.
+    pub admitted: Option<BTreeSet<SystemId>>,
+    /// Connections at the same time; more are closed at once.
+    pub connections_max: usize,
+}
+
+impl Config {
+    /// Devices at `listen` below the CSEBase `base`, mapped as `docs/devices.md` shows.
+    pub fn new(listen: SocketAddr, base: impl Into<String>) -> Self {
+        Self {
+            listen,
+            base: base.into(),
+            mapping: Mapping::default(),
+            manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
+            admitted: None,
+            connections_max: 16_384,
+        }
+    }
+}
+
+/// How often what has happened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Connections taken.
+    pub connections: u64,
+    /// Connections closed because there were too many.
+    pub connections_refused: u64,
+    /// Connections closed because the device did not take what was sent.
+    pub connections_stuck: u64,
+    /// Associations made.
+    pub associations: u64,
+    /// Associations ended because the device's resources could not be made.
+    pub registrations_failed: u64,
+    /// Associations ended because the same system-id associated elsewhere.
+    pub displaced: u64,
+    /// Reports taken.
+    pub reports: u64,
+    /// Reports of which something could not be stored: rejected if confirmed, else lost.
+    pub reports_not_stored: u64,
+    /// Readings stored.
+    pub readings: u64,
+    /// Readings whose creation was tried again.
+    pub readings_again: u64,
+    /// Readings that the CSE does not want.
+    pub readings_refused: u64,
+    /// Observations of handles never configured, skipped.
+    pub unknown_handles: u64,
+    /// Observations with octets behind the mapped ones.
+    pub trailing: u64,
+    /// APDUs that were none, or badly built.
+    pub malformed: u64,
+}
+
+/// What all connections of a listener share.
+#[derive(Debug)]
+struct Shared {
+    engine: Arc<Engine>,
+    base: String,
+    mapping: Mapping,
+    manager: manager::Settings,
+    /// Where the machines' time begins.
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    library: Library,
+    roster: Roster,
+    /// How to end each connection.
+    hang_up: HashMap<SessionId, Arc<Notify>>,
+    sessions: u64,
+    epoch: u64,
+    counters: Counters,
+}
+
+/// A listener that runs.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Starts to listen for devices whose readings go to `engine`.
+///
+/// # Errors
+///
+/// If the address cannot be listened on.
+pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
+    let listener = TcpListener::bind(config.listen).await?;
+    let address = listener.local_addr()?;
+    let mut library = Library::standard();
+    library.admit(config.admitted);
+    let state = State {
+        library,
+        roster: Roster::new(),
+        hang_up: HashMap::new(),
+        sessions: 0,
+        epoch: 0,
+        counters: Counters::default(),
+    };
+    let shared = Arc::new(Shared {
+        engine,
+        base: config.base,
+        mapping: config.mapping,
+        manager: config.manager,
+        started: Instant::now(),
+        state: Mutex::new(state),
+    });
+    let (stop, stopped) = watch::channel(false);
+    let accept = accept(listener, Arc::clone(&shared), config.connections_max, stopped);
+    Ok(Running { task: tokio::spawn(accept), shared, address, stop })
+}
+
+impl Running {
+    /// Where devices connect.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.shared.lock().counters
+    }
+
+    /// How many devices are associated.
+    pub fn devices(&self) -> usize {
+        self.shared.lock().roster.len()
+    }
+
+    /// Aborts every association and returns when all connections are closed. Reports not answered
+    /// are the devices' again.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.task.await;
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    connections_max: usize,
+    mut stop: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(connections_max));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = stop.changed() => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            shared.count(|counters| counters.connections_refused += 1);
+            continue;
+        };
+        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+        connections.spawn(async move {
+            shared.welcome(stream, stop).await;
+            drop(permit);
+        });
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+impl Shared {
+    /// Serves one connection to its end.
+    async fn welcome(self: Arc<Self>, stream: TcpStream, stop: watch::Receiver<bool>) {
+        // An answer is small, and a device waits for it.
+        let _ = stream.set_nodelay(true);
+        let hang_up = Arc::new(Notify::new());
+        let id = self.lock().open(&hang_up);
+        let mut connection = Connection {
+            shared: Arc::clone(&self),
+            id,
+            manager: Manager::new(self.manager),
+            framer: Framer::default(),
+            stream,
+            device: None,
+            session: None,
+            is_closing: false,
+            malformed: 0,
+        };
+        // How a connection ends is the device's affair; its reports not answered are its own.
+        let _ = connection.serve(&hang_up, stop).await;
+        self.lock().close(id, connection.device);
+    }
+
+    /// The machines' time.
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn count(&self, how: impl FnOnce(&mut Counters)) {
+        how(&mut self.lock().counters);
+    }
+
+    /// A panic elsewhere leaves names and counts as they were.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn open(&mut self, hang_up: &Arc<Notify>) -> SessionId {
+        self.sessions += 1;
+        let id = SessionId(self.sessions);
+        self.hang_up.insert(id, Arc::clone(hang_up));
+        self.counters.connections += 1;
+        id
+    }
+
+    fn close(&mut self, id: SessionId, device: Option<SystemId>) {
+        self.hang_up.remove(&id);
+        if let Some(device) = device {
+            self.roster.leave(device, id);
+        }
+    }
+
+    /// The device `system` has associated: whether it may stay.
+    fn join(&mut self, system: SystemId, id: SessionId) -> bool {
+        self.counters.associations += 1;
+        match self.roster.join(system, id) {
+            Joined::Alone => true,
+            Joined::Displaced(other) => {
+                self.counters.displaced += 1;
+                if let Some(other) = self.hang_up.get(&other) {
+                    other.notify_one();
+                }
+                true
+            }
+            Joined::Full => false,
+        }
+    }
+
+    /// A number for an association that no other has: the time in microseconds since 1970, so
+    /// that it grows over restarts too, or the next if two associate at once.
+    fn next_epoch(&mut self) -> u64 {
+        let micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
+        self.epoch = micros.max(self.epoch.saturating_add(1));
+        self.epoch
+    }
+}

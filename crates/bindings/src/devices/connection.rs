@@ -1,0 +1,268 @@
+//! One connection of a device: octets in, reports to the CSE, answers out.
+//!
+//! One thing after the other: while a report is being stored nothing more is read, so that a
+//! device that sends faster than the store commits is held back by its own connection.
+
+use super::Shared;
+use core::time::Duration;
+use gatewright_health::code::SystemId;
+use gatewright_health::configuration::Configuration;
+use gatewright_health::frame::Framer;
+use gatewright_health::manager::{Input, Manager, Output, Record};
+use gatewright_health::roster::SessionId;
+use gatewright_interwork::{Device, Outcome, Session, outcome};
+use gatewright_onem2m::{Request, Timestamp};
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+
+/// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
+const PIECE: usize = 4_096;
+/// How often a creation is tried if the store fails.
+const TRIES: u32 = 3;
+/// Pause between two tries; all of them are over before a device gives up its report (3 s).
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+/// How long a device may take to accept what is sent to it.
+const WRITE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a machine without a deadline is left alone.
+const NO_DEADLINE: Duration = Duration::from_hours(1);
+
+/// One connection of a device.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SessionId,
+    pub(super) manager: Manager,
+    pub(super) framer: Framer,
+    pub(super) stream: TcpStream,
+    /// The device, while it is associated.
+    pub(super) device: Option<SystemId>,
+    /// Its resources, while its configuration is known.
+    pub(super) session: Option<Session>,
+    pub(super) is_closing: bool,
+    /// What of the manager's count is in that of all connections.
+    pub(super) malformed: u64,
+}
+
+impl Connection {
+    /// Serves until the device goes, another takes its place, or `stop` says so.
+    pub(super) async fn serve(
+        &mut self,
+        hang_up: &Notify,
+        mut stop: watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        self.step(Input::Connected);
+        loop {
+            self.perform().await?;
+            if self.is_closing || *stop.borrow() {
+                break;
+            }
+            let due = self.manager.poll_timeout();
+            let due = due.map_or(NO_DEADLINE, |due| due.saturating_sub(self.shared.now()));
+            tokio::select! {
+                ready = self.stream.readable() => {
+                    ready?;
+                    if !self.read()? {
+                        return Ok(());
+                    }
+                    self.apdus().await?;
+                }
+                () = tokio::time::sleep(due) => self.step(Input::Tick),
+                () = hang_up.notified() => break,
+                _ = stop.changed() => break,
+            }
+        }
+        self.step(Input::Abort);
+        self.perform().await
+    }
+
+    fn step(&mut self, input: Input<'_>) {
+        let now = self.shared.now();
+        self.manager.handle(now, input, &mut self.shared.lock().library);
+    }
+
+    /// Takes what has arrived; `false` at the end of the stream.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut piece = [0; PIECE];
+        match self.stream.try_read(&mut piece) {
+            Ok(0) => Ok(false),
+            Ok(length) => {
+                self.framer.push(piece.get(..length).unwrap_or_default());
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Carries out every APDU that has arrived whole, each before the next.
+    async fn apdus(&mut self) -> io::Result<()> {
+        while !self.is_closing {
+            let now = self.shared.now();
+            match self.framer.next_apdu() {
+                Ok(Some(apdu)) => {
+                    let mut state = self.shared.lock();
+                    self.manager.handle(now, Input::Apdu(apdu), &mut state.library);
+                }
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    self.is_closing = true;
+                    self.step(Input::Unreadable);
+                }
+            }
+            self.perform().await?;
+        }
+        Ok(())
+    }
+
+    /// Does what the manager wants done.
+    async fn perform(&mut self) -> io::Result<()> {
+        let malformed = self.manager.counters().malformed;
+        if malformed > self.malformed {
+            self.shared.count(|counters| counters.malformed += malformed - self.malformed);
+            self.malformed = malformed;
+        }
+        while let Some(output) = self.manager.poll_output() {
+            match output {
+                Output::Send(octets) => self.send(&octets).await?,
+                Output::Associated { system_id, .. } => {
+                    self.device = Some(system_id);
+                    if !self.shared.lock().join(system_id, self.id) {
+                        self.step(Input::Abort);
+                    }
+                }
+                Output::Configured { configuration, .. } => self.register(configuration).await,
+                Output::Report(record) => self.keep(&record).await,
+                Output::Disassociated { system_id, .. } => {
+                    (self.device, self.session) = (None, None);
+                    self.shared.lock().roster.leave(system_id, self.id);
+                }
+                Output::Close => self.is_closing = true,
+                // Nothing is asked of devices here.
+                Output::Answer(..) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, octets: &[u8]) -> io::Result<()> {
+        let sent = tokio::time::timeout(WRITE_WITHIN, write(&self.stream, octets)).await;
+        sent.unwrap_or_else(|_| {
+            self.shared.count(|counters| counters.connections_stuck += 1);
+            Err(io::ErrorKind::TimedOut.into())
+        })
+    }
+
+    /// Makes the device's resources; without them there is no place for its readings, and the
+    /// association ends.
+    async fn register(&mut self, configuration: Arc<Configuration>) {
+        let Some(system_id) = self.device else { return };
+        let mapping = &self.shared.mapping;
+        let same = self.session.as_ref().map(|session| session.device().epoch());
+        let epoch = same.unwrap_or_else(|| self.shared.lock().next_epoch());
+        let device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
+        let requests = device.registration(mapping);
+        if self.shared.create(requests).await.is_whole {
+            self.session = Some(Session::new(device, configuration));
+        } else {
+            self.session = None;
+            self.shared.count(|counters| counters.registrations_failed += 1);
+            self.step(Input::Abort);
+        }
+    }
+
+    /// Has a report's readings stored, then tells the manager what became of them.
+    async fn keep(&mut self, record: &Record) {
+        let requests = self.read_record(record);
+        let mut is_whole = requests.is_some();
+        if let Some(requests) = requests {
+            let created = self.shared.create(requests).await;
+            is_whole = created.is_whole;
+            self.shared.count(|counters| {
+                counters.readings += created.stored;
+                counters.readings_again += created.again;
+                counters.readings_refused += created.refused;
+            });
+        }
+        self.shared.count(|counters| {
+            counters.reports += 1;
+            counters.reports_not_stored += u64::from(!is_whole);
+        });
+        let done = if is_whole { Input::Committed } else { Input::NotCommitted };
+        self.step(done(record.id));
+    }
+
+    /// A report's readings as requests; `None` if it cannot be read.
+    fn read_record(&mut self, record: &Record) -> Option<Vec<Request>> {
+        let received = Timestamp::new(crate::engine::now());
+        let mut requests = Vec::new();
+        let session = self.session.as_mut()?;
+        let read = session.read(&self.shared.mapping, record, received, |instance| {
+            requests.push(instance.request());
+        });
+        let tally = read.ok()?;
+        self.shared.count(|counters| {
+            counters.unknown_handles += u64::from(tally.unknown_handles);
+            counters.trailing += u64::from(tally.trailing);
+        });
+        Some(requests)
+    }
+}
+
+/// What became of creations.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Created {
+    stored: u64,
+    refused: u64,
+    /// How many were tried again.
+    again: u64,
+    /// Whether all are stored.
+    is_whole: bool,
+}
+
+impl Shared {
+    /// Creates resources whose names are unique, and returns when it is known what is stored.
+    async fn create(&self, mut requests: Vec<Request>) -> Created {
+        let mut created = Created::default();
+        for attempt in 1..=TRIES {
+            // All are taken before the first is waited for: one commit serves them.
+            let asked: Vec<_> =
+                requests.iter().map(|request| self.engine.ask(request.clone())).collect();
+            let mut failed = Vec::new();
+            for (mut request, answer) in requests.into_iter().zip(asked) {
+                let status = answer.await.map(|answer| answer.status);
+                match status.map_or(Outcome::Again, outcome) {
+                    Outcome::Stored => created.stored += 1,
+                    Outcome::Refused => created.refused += 1,
+                    Outcome::Again => {
+                        // Another request for the same name: not to be taken for a repetition.
+                        request.id = format!("{}-{attempt}", request.id);
+                        failed.push(request);
+                    }
+                }
+            }
+            created.is_whole = failed.is_empty() && created.refused == 0;
+            if failed.is_empty() || attempt == TRIES {
+                break;
+            }
+            created.again += u64::try_from(failed.len()).unwrap_or(u64::MAX);
+            requests = failed;
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+        created
+    }
+}
+
+/// Writes all of it.
+pub(crate) async fn write(stream: &TcpStream, mut octets: &[u8]) -> io::Result<()> {
+    while !octets.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(octets) {
+            Ok(length) => octets = octets.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Simulated devices on loopback, a listener and a CSE: what was answered is what is stored.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::agents::{self, Outcome, Run};
+use gatewright_bindings::{cse, devices};
+use gatewright_health::code::SystemId;
+use gatewright_health::simulate::{Faults, Plan};
+use gatewright_health::specialisation::{self, Specialisation};
+use gatewright_onem2m::{CseType, Operation, Request};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// A CSE and its listener.
+struct Ward {
+    cse: cse::Running,
+    devices: devices::Running,
+}
+
+async fn ward(change: impl FnOnce(&mut devices::Config)) -> Ward {
+    let mut config = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    config.admin = Some("CAdmin".to_owned());
+    let cse = cse::start(cse::Config::new(config)).await.unwrap();
+    let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    change(&mut config);
+    let devices = devices::start(config, cse.engine().clone()).await.unwrap();
+    Ward { cse, devices }
+}
+
+impl Ward {
+    /// The names of all instances, as discovery tells them.
+    async fn names(&self) -> Vec<String> {
+        let mut request = Request::new(Operation::Retrieve, "cse-mn", "CAdmin", "discovery");
+        for (name, value) in [("fu", "1"), ("ty", "4")] {
+            request.set(name, value).unwrap();
+        }
+        let answer = self.cse.engine().ask(request).await.unwrap();
+        assert!(answer.status.is_success(), "{answer:?}");
+        let content: Value = serde_json::from_str(answer.content.as_deref().unwrap()).unwrap();
+        let list = content["m2m:uril"].as_array().unwrap();
+        list.iter().map(|uri| uri.as_str().unwrap().to_owned()).collect()
+    }
+
+    async fn stop(self) {
+        self.devices.stop().await;
+        self.cse.stop().await;
+    }
+}
+
+fn system(number: u8) -> SystemId {
+    SystemId([2, b'T', b'E', b'S', b'T', 0, 0, number])
+}
+
+fn device(kind: &'static Specialisation, number: u8, faults: Faults) -> Plan {
+    let period = Duration::from_millis(50);
+    Plan { period, faults, ..Plan::new(kind, system(number), number.into()) }
+}
+
+/// Has these devices measure for a second and a half, at the same time.
+async fn measure(to: SocketAddr, plans: Vec<Plan>) -> Vec<Outcome> {
+    let (measuring, patience) = (Duration::from_millis(1_500), Duration::from_secs(15));
+    let runs = plans.into_iter().map(|plan| agents::run(Run { plan, to, measuring, patience }));
+    let runs: Vec<_> = runs.map(tokio::spawn).collect();
+    let mut outcomes = Vec::new();
+    for run in runs {
+        outcomes.push(run.await.unwrap());
+    }
+    outcomes
+}
+
+/// What the devices measured is what is stored, by number and by name.
+async fn proof(ward: &Ward, outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        assert!(outcome.is_answered(), "{outcome:?} {:?}", ward.devices.counters());
+    }
+    let sent: u64 = outcomes.iter().map(|one| one.counters.acknowledged_values).sum();
+    let names = ward.names().await;
+    let distinct: BTreeSet<_> = names.iter().collect();
+    assert_eq!(names.len() as u64, sent, "{:?}", ward.devices.counters());
+    assert_eq!(distinct.len(), names.len());
+    assert_eq!(ward.devices.counters().readings, sent);
+}
+
+#[tokio::test]
+async fn every_kind_of_device_is_stored_once_and_answered() {
+    let ward = ward(|_| ()).await;
+    let plans = (1..).zip(specialisation::ALL);
+    let plans = plans.map(|(number, kind)| device(kind, number, Faults::NONE)).collect();
+    let outcomes = measure(ward.devices.address(), plans).await;
+    proof(&ward, &outcomes).await;
+    let counters = ward.devices.counters();
+    assert_eq!(counters.associations, specialisation::ALL.len() as u64);
+    assert_eq!((counters.reports_not_stored, counters.malformed), (0, 0), "{counters:?}");
+    // The answer to a release leaves before the device is struck off.
+    while ward.devices.devices() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ward.stop().await;
+}
+
+#[tokio::test]
+async fn sloppy_devices_lose_nothing() {
+    let ward = ward(|_| ()).await;
+    let plans = (1..).zip(Faults::NAMES);
+    let plans = plans.map(|(number, (_, fault))| device(&specialisation::OXIMETER, number, fault));
+    let outcomes = measure(ward.devices.address(), plans.collect()).await;
+    proof(&ward, &outcomes).await;
+    let counters = ward.devices.counters();
+    assert!(counters.malformed > 0 && counters.unknown_handles > 0, "{counters:?}");
+    assert!(counters.trailing > 0, "{counters:?}");
+    ward.stop().await;
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_and_stores_nothing() {
+    let ward = ward(|config| config.admitted = Some(BTreeSet::from([system(1)]))).await;
+    let plans = [1, 2].map(|number| device(&specialisation::SCALE, number, Faults::NONE));
+    let (measuring, patience) = (Duration::from_millis(300), Duration::from_millis(700));
+    let to = ward.devices.address();
+    let [known, stranger] = plans.map(|plan| Run { plan, to, measuring, patience });
+    let (known, stranger) = tokio::join!(agents::run(known), agents::run(stranger));
+    assert!(!stranger.is_answered() && stranger.counters.acknowledged == 0, "{stranger:?}");
+    proof(&ward, &[known]).await;
+    ward.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_association_of_a_system_id_wins() {
+    let ward = ward(|_| ()).await;
+    let to = ward.devices.address();
+    let plan = device(&specialisation::OXIMETER, 1, Faults::NONE);
+    let (long, short) = (Duration::from_mins(1), Duration::from_millis(400));
+    let first = tokio::spawn(agents::run(Run { plan, to, measuring: long, patience: short }));
+    while ward.devices.counters().readings == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let second = agents::run(Run { plan, to, measuring: short, patience: long }).await;
+    assert!(ward.devices.counters().displaced >= 1, "{:?}", ward.devices.counters());
+    assert!(second.counters.acknowledged > 0, "{second:?}");
+    first.abort();
+    ward.stop().await;
+}
+
+/// What is no APDU ends its own connection with an abort, and disturbs nobody else.
+#[tokio::test]
+async fn what_is_no_device_is_hung_up_on() {
+    let ward = ward(|config| config.connections_max = 2).await;
+    let to = ward.devices.address();
+    let hang = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut said = Vec::new();
+        // The end may come as a reset: our request was not read to its end.
+        let _ = stream.read_to_end(&mut said);
+        said
+    });
+    let plan = device(&specialisation::THERMOMETER, 1, Faults::NONE);
+    let outcomes = measure(to, vec![plan]).await;
+    let said = hang.await.unwrap();
+    assert!(said.is_empty() || said.starts_with(&[0xE6, 0x00]), "{said:?}");
+    proof(&ward, &outcomes).await;
+    assert_eq!(ward.devices.counters().malformed, 1);
+    ward.stop().await;
+}

@@ -4,7 +4,7 @@ use crate::codes;
 use crate::shape::{self, Findings};
 pub(crate) use crate::tables::Form;
 use crate::tables::Key;
-use crate::values::{self, At, Prefix};
+use crate::values::{self, Prefix};
 use gatewright_diagnostic::{Code, Diagnostic, nearest};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -89,7 +89,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Network => network(),
         Form::Destination => text == "default" || network(),
         Form::Mac => values::mac(text).is_some(),
-        Form::Position => At::parse(text).is_some(),
+        Form::Position => values::position(text).is_some(),
         Form::Socket => socket(text),
         Form::Listen => match text.strip_prefix("unix:") {
             Some(path) => !path.is_empty() && !path.contains('\0'),

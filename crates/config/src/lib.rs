@@ -33,7 +33,7 @@ pub use model::{
 };
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};
-pub use values::{At, Prefix};
+pub use values::Prefix;
 
 use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
 use sections::View;

@@ -1,7 +1,8 @@
 //! What a description says, typed: it cannot be wrong any more.
 
-use crate::{At, Prefix};
+use crate::Prefix;
 use gatewright_diagnostic::Span;
+use gatewright_stack::At;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use crate::model::{
     Merge, Mode, Place, Program, Route, Series, Side, UdpGateway,
 };
 use crate::shape::integer;
-use crate::values::{self, At, Prefix};
+use crate::values::{self, Prefix};
 use gatewright_diagnostic::{SourceId, Span};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -220,7 +220,7 @@ fn attach(table: View<'_>) -> Option<Attach> {
     let side = table.text("side").map(|side| side.value);
     Some(Attach {
         handler,
-        at: table.parsed("at", At::parse)?,
+        at: table.parsed("at", values::position)?,
         side: if side == Some("transmit") { Side::Transmit } else { Side::Receive },
         place,
         link: table.name("link"),

@@ -1,5 +1,6 @@
 //! Addresses, prefixes, hardware addresses and positions, from their text.
 
+use gatewright_stack::At;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -106,144 +107,24 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     (parts.next().is_none() && usable).then_some(octets)
 }
 
-/// A position of the graph: which packets are meant.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum At {
-    /// Whole frames: `frame`.
-    Frame,
-    /// Payloads of frames by EtherType: `ether:ipv4`, `ether:0x88b5`.
-    EtherType(u16),
-    /// Payloads of IP packets by protocol: `ip:udp`, `ip:89`.
-    IpProtocol(u8),
-    /// Payloads of datagrams by destination port: `udp:5683`.
-    UdpPort(u16),
-    /// Payloads of segments by destination port: `tcp:80`.
-    TcpPort(u16),
-    /// Payloads of MPLS packets by label: `label:100`.
-    Label(u32),
-    /// 6LoWPAN payloads by dispatch octet: `dispatch:0x41`.
-    Dispatch(u8),
-}
-
-/// EtherTypes by name.
-const ETHER_TYPES: [(&str, u16); 5] =
-    [("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp", 0x0806), ("vlan", 0x8100), ("mpls", 0x8847)];
-
-/// IP protocols by name.
-const PROTOCOLS: [(&str, u8); 6] =
-    [("icmp", 1), ("igmp", 2), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
-
-/// The largest MPLS label: 20 bits (RFC 3032 §2.1).
-const LABEL_MAX: u32 = 0xf_ffff;
-
-impl At {
-    /// A position from its text.
-    pub fn parse(text: &str) -> Option<Self> {
-        if text == "frame" {
-            return Some(Self::Frame);
-        }
-        let (kind, value) = text.split_once(':')?;
-        let port = || number(value)?.try_into().ok().filter(|&port: &u16| port > 0);
-        match kind {
-            "ether" => named(&ETHER_TYPES, value).map(Self::EtherType),
-            "ip" => protocol(value).map(Self::IpProtocol),
-            "udp" => port().map(Self::UdpPort),
-            "tcp" => port().map(Self::TcpPort),
-            "label" => number(value).filter(|&label| label <= LABEL_MAX).map(Self::Label),
-            "dispatch" => number(value)?.try_into().ok().map(Self::Dispatch),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Frame => f.write_str("frame"),
-            Self::EtherType(value) => match name_of(&ETHER_TYPES, value) {
-                Some(name) => write!(f, "ether:{name}"),
-                None => write!(f, "ether:{value:#06x}"),
-            },
-            Self::IpProtocol(value) => match name_of(&PROTOCOLS, value) {
-                Some(name) => write!(f, "ip:{name}"),
-                None => write!(f, "ip:{value}"),
-            },
-            Self::UdpPort(port) => write!(f, "udp:{port}"),
-            Self::TcpPort(port) => write!(f, "tcp:{port}"),
-            Self::Label(label) => write!(f, "label:{label}"),
-            Self::Dispatch(octet) => write!(f, "dispatch:{octet:#04x}"),
-        }
-    }
-}
-
 /// The texts of positions that have a name, for "did you mean".
 pub(crate) fn position_names() -> Vec<String> {
-    let ether = ETHER_TYPES.iter().map(|(name, _)| format!("ether:{name}"));
-    let ip = PROTOCOLS.iter().map(|(name, _)| format!("ip:{name}"));
-    std::iter::once("frame".to_owned()).chain(ether).chain(ip).collect()
+    At::names().collect()
+}
+
+/// A position from its text.
+pub(crate) fn position(text: &str) -> Option<At> {
+    text.parse().ok()
 }
 
 /// An IP protocol by name or number.
 pub(crate) fn protocol(text: &str) -> Option<u8> {
-    named(&PROTOCOLS, text)
-}
-
-fn named<T: Copy + TryFrom<u32>>(names: &[(&str, T)], text: &str) -> Option<T> {
-    let known = names.iter().find(|(name, _)| *name == text).map(|&(_, value)| value);
-    known.or_else(|| number(text)?.try_into().ok())
-}
-
-fn name_of<'a, T: Copy + PartialEq>(names: &[(&'a str, T)], value: T) -> Option<&'a str> {
-    names.iter().find(|(_, known)| *known == value).map(|&(name, _)| name)
-}
-
-fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) if hex.bytes().all(|octet| octet.is_ascii_hexdigit()) => {
-            u32::from_str_radix(hex, 16).ok()
-        }
-        None if text.bytes().all(|octet| octet.is_ascii_digit()) => text.parse().ok(),
-        _ => None,
-    }
+    gatewright_stack::ip_protocol(text).ok().map(|protocol| protocol.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_position_reads_as_it_is_written() {
-        for text in [
-            "frame",
-            "ether:ipv4",
-            "ether:0x88b5",
-            "ip:udp",
-            "ip:89",
-            "udp:5683",
-            "tcp:80",
-            "label:1048575",
-            "dispatch:0x41",
-        ] {
-            assert_eq!(At::parse(text).map(|at| at.to_string()), Some(text.to_owned()));
-        }
-        for text in [
-            "",
-            "ether",
-            "ether:",
-            "ether:0x10000",
-            "ip:256",
-            "udp:-1",
-            "udp:0",
-            "udp:+5",
-            "label:1048576",
-            "port:1",
-            "frame:1",
-            "ether:0x+1",
-        ] {
-            assert_eq!(At::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_prefix_knows_its_network() {

@@ -331,12 +331,7 @@ fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, St
         handler,
         config::Handler::Count | config::Handler::Capture { .. } | config::Handler::Mirror { .. }
     );
-    let at = config::At::parse(&request.at).ok_or_else(|| {
-        format!(
-            "{} is no position: write frame, ether:ipv4, ip:udp, udp:5683 or the like",
-            request.at
-        )
-    })?;
+    let at = (request.at.parse()).map_err(|error| format!("{}: {error}", request.at))?;
     let side = match request.side.as_deref() {
         None | Some("receive") => config::Side::Receive,
         Some("transmit") => config::Side::Transmit,

@@ -15,7 +15,7 @@ use gatewright_stack::{
     builtin::{Capture, Count, DropMatching, Match, Mirror, RateLimit},
 };
 use gatewright_tables::Prefix;
-use gatewright_wire::{EtherType, IpProtocol};
+use gatewright_wire::IpProtocol;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -163,7 +163,7 @@ impl Configured {
     ///
     /// [`RunError`] if nothing passes where it was to stand, or its file cannot be written.
     pub fn attach(&mut self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
-        let at = position(attach.at.value);
+        let at = attach.at.value;
         let attachment = Attachment {
             at,
             side: match attach.side {
@@ -337,18 +337,6 @@ fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunErr
     };
     setup.addresses = link.addresses.iter().map(pair).collect();
     Ok(setup)
-}
-
-fn position(at: config::At) -> At {
-    match at {
-        config::At::EtherType(value) => At::EtherType(EtherType(value)),
-        config::At::IpProtocol(value) => At::IpProtocol(IpProtocol(value)),
-        config::At::UdpPort(port) => At::UdpPort(port),
-        config::At::TcpPort(port) => At::TcpPort(port),
-        config::At::Label(label) => At::Label(label),
-        config::At::Dispatch(octet) => At::Dispatch(octet),
-        _ => At::Frame,
-    }
 }
 
 fn drop_matching(matching: config::Match, at: At) -> DropMatching {

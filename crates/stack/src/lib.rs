@@ -69,7 +69,7 @@ pub use neighbour::{
     WAITING_PER_NEIGHBOUR_MAX,
 };
 pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
-pub use position::{At, AtError, IcmpError, Side};
+pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use socket::{SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
 pub use suite::{Suite, SuiteLink, assemble};
 pub use udp::{UdpLayer, UdpSockets};

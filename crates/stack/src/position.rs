@@ -1,7 +1,7 @@
 //! Where in the graph something happens.
 
 use gatewright_wire::{EtherType, IpProtocol};
-use std::{fmt, num::ParseIntError, str::FromStr};
+use std::{fmt, str::FromStr};
 
 /// Which way a packet travels.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -96,6 +96,13 @@ pub enum At {
 }
 
 impl At {
+    /// The texts of positions that have a name, for suggestions.
+    pub fn names() -> impl Iterator<Item = String> {
+        let ether = ETHER_NAMES.iter().map(|(name, _)| format!("ether:{name}"));
+        let ip = IP_NAMES.iter().map(|(name, _)| format!("ip:{name}"));
+        std::iter::once("frame".to_owned()).chain(ether).chain(ip)
+    }
+
     /// The position that stands for any value of this kind, for kinds that have one: a layer that
     /// finds nothing behind the exact position pushes there. Port 0 is no port (RFC 6335 §6).
     pub const fn any(self) -> Option<Self> {
@@ -199,12 +206,6 @@ pub enum AtError {
     Value,
 }
 
-impl From<ParseIntError> for AtError {
-    fn from(_: ParseIntError) -> Self {
-        Self::Value
-    }
-}
-
 impl FromStr for At {
     type Err = AtError;
 
@@ -213,12 +214,14 @@ impl FromStr for At {
             return Ok(Self::Frame);
         }
         let (kind, value) = text.split_once(':').ok_or(AtError::Kind)?;
-        let port = || u16::try_from(number(value)?).map_err(|_| AtError::Value);
+        let port = || match u16::try_from(number(value)?) {
+            Ok(port @ 1..) => Ok(port),
+            _ => Err(AtError::Value),
+        };
         match kind {
             "ether" => named(&ETHER_NAMES, value, |n| u16::try_from(n).ok().map(EtherType))
                 .map(Self::EtherType),
-            "ip" => named(&IP_NAMES, value, |n| u8::try_from(n).ok().map(IpProtocol))
-                .map(Self::IpProtocol),
+            "ip" => ip_protocol(value).map(Self::IpProtocol),
             "udp" => port().map(Self::UdpPort),
             "tcp" => port().map(Self::TcpPort),
             "label" => match number(value)? {
@@ -247,11 +250,25 @@ fn named<T: Copy>(
     of(number(value)?).ok_or(AtError::Value)
 }
 
-fn number(text: &str) -> Result<u32, ParseIntError> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16),
-        None => text.parse(),
-    }
+/// A number in digits, or in hexadecimal digits behind `0x`.
+fn number(text: &str) -> Result<u32, AtError> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) if hex.bytes().all(|octet| octet.is_ascii_hexdigit()) => {
+            u32::from_str_radix(hex, 16).ok()
+        }
+        None if text.bytes().all(|octet| octet.is_ascii_digit()) => text.parse().ok(),
+        _ => None,
+    };
+    parsed.ok_or(AtError::Value)
+}
+
+/// An IP protocol by its name in positions, or by its number.
+///
+/// # Errors
+///
+/// [`AtError::Value`] if it is neither.
+pub fn ip_protocol(text: &str) -> Result<IpProtocol, AtError> {
+    named(&IP_NAMES, text, |n| u8::try_from(n).ok().map(IpProtocol))
 }
 
 #[cfg(test)]
@@ -273,9 +290,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<At>().map(|at| at.to_string()), Ok(text.to_owned()));
         }
-        for text in
-            ["", "ether", "ether:", "ether:0x10000", "ip:256", "udp:-1", "label:1048576", "port:1"]
-        {
+        for text in [
+            "",
+            "ether",
+            "ether:",
+            "ether:0x10000",
+            "ip:256",
+            "udp:-1",
+            "label:1048576",
+            "port:1",
+            "udp:0",
+            "udp:+5",
+            "ether:0x+1",
+        ] {
             assert!(text.parse::<At>().is_err(), "{text}");
         }
     }

@@ -91,7 +91,8 @@ fn headings(lines: &[Line]) -> Vec<Heading> {
         at.and_then(|at| lines.get(at)).is_none_or(|line| line.indent().is_none())
     };
     let mut headings = Vec::new();
-    let mut page_top = true;
+    // An excerpt may begin with its heading; only pages begin with what repeats on each of them.
+    let mut page_top = false;
     for (at, line) in lines.iter().enumerate() {
         let text = line.slice(0, line.width());
         if text.to_ascii_lowercase().contains("[page ") || text.contains('\u{c}') {
@@ -106,7 +107,11 @@ fn headings(lines: &[Line]) -> Vec<Heading> {
         if blank(at.checked_add(1)) {
             page_top = false;
         }
-        let heading = indent == 0 && !text.contains("...") && !text.starts_with("RFC ");
+        // Without a letter it is the scale above a diagram.
+        let heading = indent == 0
+            && text.contains(char::is_alphabetic)
+            && !text.contains("...")
+            && !text.starts_with("RFC ");
         if heading && !top && (alone || text.starts_with(|c: char| c.is_ascii_digit())) {
             headings.push(heading_of(at, &text));
         }

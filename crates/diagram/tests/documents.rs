@@ -83,6 +83,24 @@ fn an_rfc_is_read_whole_or_by_section() {
     }
 }
 
+/// An excerpt begins with the heading of its section, a page with what is on every page.
+#[test]
+fn a_heading_on_the_first_line_is_one() {
+    const ART: &str = "\n   +-+-+-+-+-+-+-+-+\n   |    Colour     |\n   +-+-+-+-+-+-+-+-+\n\n";
+    for (first, section) in [("3.1.  Colours", "3.1"), ("Colours", "colours")] {
+        for before in ["", "\n\n"] {
+            let text = format!("{before}{first}\n{ART}3.2.  Tones\n{ART}");
+            assert_eq!(names(&read("x", &text, Some(section))), ["Colours"], "{text}");
+            assert_eq!(names(&read("x", &text, None)), ["Colours", "Tones"], "{text}");
+        }
+    }
+    let running = format!("RFC 9999           Colours          November 2026\n{ART}");
+    assert_eq!(read("x", &running, Some("Colours")).findings[0].code.to_string(), "GW0015");
+    let scale = format!("0 1 2 3 4 5 6 7{}", ART.replace("\n   ", "\n"));
+    let two = format!("{scale}\n1.  Tones\n{ART}");
+    assert_eq!(names(&read("x", &two, None)), ["Header", "Tones"], "{two}");
+}
+
 /// What art cannot say stands beside a document that is not to be edited.
 #[test]
 fn annotations_stand_beside_a_document() {

@@ -42,3 +42,40 @@ fn a_span_outside_the_text_is_cut_to_it() {
         assert!(!has_errors(&[finding]));
     }
 }
+
+/// An escape sequence in a file of a stranger is shown, not obeyed.
+#[test]
+fn no_control_character_reaches_the_terminal() {
+    let source = SourceId::default();
+    let controls = ('\u{0}'..='\u{9f}').filter(|c| c.is_control() && *c != '\n');
+    for control in controls {
+        let word = format!("a{control}b");
+        let (start, end) = (0, word.len());
+        let mut sources = Sources::of(word.clone(), format!("{word} = 1\n{word} = 2\n"));
+        let other = sources.add(word.clone(), format!("{word} = 3\n"));
+        let span = Span::new(source, start, end);
+        let finding = Diagnostic::error(&UNKNOWN_KEY, span, word.clone())
+            .label(word.clone())
+            .also(Span::new(source, end + 5, end + 5 + end), word.clone())
+            .also(Span::new(other, start, end), word.clone())
+            .note(word.clone())
+            .help(word.clone())
+            .fix(span, word.clone(), &word);
+        let plain = finding.render(&sources, false);
+        let left = plain.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(left, None, "{control:?} in {plain:?}");
+        // What a style is made of: `ESC [`, digits and semicolons, `m`.
+        let styled = finding.render(&sources, true);
+        let mut parts = styled.split('\u{1b}');
+        let first = parts.next().unwrap_or_default().to_owned();
+        let rest = parts.map(|part| {
+            let style = part.strip_prefix('[').and_then(|part| part.split_once('m'));
+            let (style, text) = style.unwrap_or_else(|| panic!("{control:?} in {styled:?}"));
+            assert!(style.chars().all(|c| c.is_ascii_digit() || c == ';'), "{styled:?}");
+            text
+        });
+        let text = first + &rest.collect::<String>();
+        let left = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(left, None, "{control:?} in {styled:?}");
+    }
+}

@@ -262,17 +262,65 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's distance: the fewest characters to insert, delete or replace.
+/// Damerau's distance: the fewest characters to insert, delete or replace, or neighbours to swap,
+/// where no stretch is edited twice.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
+    let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or_default();
     let mut row: Vec<usize> = (0..=to.len()).collect();
+    let mut row_before = row.clone();
+    let mut from_before = None;
     for (i, from) in from.chars().enumerate() {
         let mut next = vec![i + 1];
-        for ((&diagonal, &above), &to) in row.iter().zip(row.iter().skip(1)).zip(&to) {
-            let left = next.last().copied().unwrap_or_default();
-            next.push((diagonal + usize::from(from != to)).min(above + 1).min(left + 1));
+        let mut to_before = None;
+        for (j, &to) in to.iter().enumerate() {
+            let replaced = at(&row, j) + usize::from(from != to);
+            let mut least = replaced.min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
+            if let Some(two_left) = j.checked_sub(1)
+                && (from_before, to_before) == (Some(to), Some(from))
+            {
+                least = least.min(at(&row_before, two_left) + 1);
+            }
+            next.push(least);
+            to_before = Some(to);
         }
-        row = next;
+        row_before = std::mem::replace(&mut row, next);
+        from_before = Some(from);
     }
     row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_of_neighbours_is_one_edit() {
+        for (from, to, edits) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("kitten", "sitting", 3),
+            ("ab", "ba", 1),
+            ("cuont", "count", 1),
+            ("defualt", "default", 1),
+            ("abcd", "badc", 2),
+            // Swapped and then parted would be two, but no stretch is edited twice.
+            ("ca", "abc", 3),
+            ("\u{fc}n", "n\u{fc}", 1),
+        ] {
+            assert_eq!(distance(from, to), edits, "{from} {to}");
+            assert_eq!(distance(to, from), edits, "{to} {from}");
+        }
+    }
+
+    #[test]
+    fn a_swapped_word_is_found() {
+        let words = ["count", "default", "mount"];
+        for (word, meant) in
+            [("cuont", Some("count")), ("defualt", Some("default")), ("ocnut", None)]
+        {
+            assert_eq!(nearest(word, words), meant, "{word}");
+        }
+    }
 }

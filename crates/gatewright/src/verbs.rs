@@ -8,6 +8,7 @@ mod check;
 mod completion;
 mod demo;
 mod detach;
+mod device;
 mod explain;
 mod header;
 mod init;
@@ -55,6 +56,7 @@ verbs! {
     Status = "status" in status,
     Attach = "attach" in attach,
     Detach = "detach" in detach,
+    Device = "device" in device,
     Explain = "explain" in explain,
     Header = "header" in header,
     Schema = "schema" in schema,

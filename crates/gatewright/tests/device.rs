@@ -1,0 +1,82 @@
+//! `gatewright device simulate` against a listener and a CSE of ours, and against nobody.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_bindings::{cse, devices};
+use gatewright_onem2m::CseType;
+use serde_json::Value;
+use std::net::TcpListener;
+use std::process::Command;
+
+/// Exit code and answer of one run.
+fn simulate(arguments: &str) -> (i32, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args(["device", "simulate", "--json"])
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap();
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code().unwrap(), answer)
+}
+
+#[test]
+fn every_report_is_answered_and_every_value_stored() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (cse, listener) = runtime.block_on(async {
+        let config = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        let cse = cse::start(cse::Config::new(config)).await.unwrap();
+        let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let listener = devices::start(config, cse.engine().clone()).await.unwrap();
+        (cse, listener)
+    });
+    let mut values = 0;
+    for (kind, seed, faults) in
+        [("oximeter", 1, "trailing,standing-number"), ("dispenser", 2, "unconfirmed")]
+    {
+        let to = listener.address();
+        let (code, answer) = simulate(&format!(
+            "--kind {kind} --count 5 --rate 10 --seconds 1 --seed {seed} --faults {faults} --to {to}"
+        ));
+        assert_eq!(code, 0, "{answer} {:?}", listener.counters());
+        assert_eq!((&answer["devices"], &answer["unanswered"]), (&5.into(), &0.into()));
+        assert!(answer["measured"].as_u64() >= Some(25), "{answer}");
+        assert_eq!(answer["answered"], answer["measured"]);
+        values += answer["values"].as_u64().unwrap();
+    }
+    assert_eq!(listener.counters().readings, values);
+    runtime.block_on(async {
+        listener.stop().await;
+        cse.stop().await;
+    });
+}
+
+#[test]
+fn a_manager_that_is_silent_or_away_is_a_no() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap();
+    let brief = "--kind scale --seconds 1 --patience 1 --to";
+    let (code, answer) = simulate(&format!("{brief} {to}"));
+    assert_eq!((code, &answer["passed"]), (1, &false.into()), "{answer}");
+    drop(silent);
+    let (code, answer) = simulate(&format!("{brief} {to}"));
+    assert_eq!((code, &answer["connections"]), (1, &0.into()), "{answer}");
+}
+
+#[test]
+fn what_is_no_kind_no_fault_and_no_rate_is_wrong_usage() {
+    for arguments in [
+        "",
+        "--kind teapot",
+        "--kind scale --faults broken",
+        "--kind scale --rate 0",
+        "--kind scale --count 0",
+        "--kind scale --to nowhere",
+    ] {
+        assert_eq!(simulate(arguments).0, 2, "{arguments}");
+    }
+}

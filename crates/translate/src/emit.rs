@@ -1,0 +1,332 @@
+//! What writes a message: slots, or the holes of a template, to octets.
+
+use crate::checksum::Running;
+use crate::stream::{StreamError, StreamWriter};
+use crate::view::{Value, View, find, fits, within};
+use gatewright_lang::ir::{
+    Check, Emit, EmitField, ExtendCase, LocalId, MessageId, Order, Program, Select, SlotId, Source,
+    StreamFraming,
+};
+
+/// Why a message cannot be built: the values are not what its layout could read back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unbuildable {
+    /// The id is of another program.
+    #[error("the program has no such message")]
+    NoMessage,
+    /// A slot holds something else than its type says, or more.
+    #[error("slot {slot} holds what its type does not allow")]
+    Slot {
+        /// Its index in the message.
+        slot: usize,
+    },
+    /// Octets are not within a field's bounds.
+    #[error("{length} octets are not within {min} and {max}")]
+    Length {
+        /// How many there are.
+        length: usize,
+        /// The least.
+        min: u32,
+        /// The greatest.
+        max: u32,
+    },
+    /// Octets hold a delimiter, a line's end or another octet that the field cannot have.
+    #[error("octets that cannot stand in their field")]
+    Octets,
+    /// A number has more digits or bits than its field.
+    #[error("{value} does not fit its field")]
+    Number {
+        /// The number.
+        value: i64,
+    },
+    /// No framing of the stream is for these values.
+    #[error("no framing of the stream is for these values")]
+    NoFraming,
+    /// The octets that fill the stream do not fit its framing.
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+}
+
+/// Writes a message behind what `out` has. If its stream is [`Value::Stream`], the answer is what
+/// writes that stream next; octets in its place, or nothing, are written whole.
+///
+/// # Errors
+///
+/// The message cannot be built; `out` is as it was.
+pub fn emit(
+    program: &Program,
+    message: MessageId,
+    view: &View,
+    out: &mut Vec<u8>,
+) -> Result<Option<StreamWriter>, Unbuildable> {
+    let message = program.message(message).ok_or(Unbuildable::NoMessage)?;
+    for (slot, about) in message.slots.iter().enumerate() {
+        if view.get(SlotId::new(slot)).is_some_and(|value| !within(&about.ty, value)) {
+            return Err(Unbuildable::Slot { slot });
+        }
+    }
+    let locals = usize::try_from(message.locals).unwrap_or_default();
+    let mut writer = Writer { program, view, locals: vec![0; locals], element: &[], stream: None };
+    let before = out.len();
+    let done = writer.all(&message.emit, out);
+    if let Err(wrong) = done {
+        out.truncate(before);
+        return Err(wrong);
+    }
+    Ok(writer.stream)
+}
+
+struct Writer<'w> {
+    program: &'w Program,
+    view: &'w View,
+    locals: Vec<i64>,
+    element: &'w [Value],
+    stream: Option<StreamWriter>,
+}
+
+impl<'w> Writer<'w> {
+    fn all(&mut self, parts: &'w [Emit], out: &mut Vec<u8>) -> Result<(), Unbuildable> {
+        parts.iter().try_for_each(|part| self.one(part, out))
+    }
+
+    fn one(&mut self, part: &'w Emit, out: &mut Vec<u8>) -> Result<(), Unbuildable> {
+        match part {
+            Emit::Literal(literal) => out.extend_from_slice(self.program.literal(*literal)),
+            Emit::Octets { from, check } => {
+                let octets = self.octets(from)?;
+                self.check(&octets, check)?;
+                out.extend_from_slice(&octets);
+            }
+            Emit::Digits { from, radix, width, max } => {
+                let value = self.int(from)?;
+                let width = usize::try_from(*width).unwrap_or_default();
+                let text = match radix {
+                    16 => format!("{value:0width$x}"),
+                    _ => format!("{value:0width$}"),
+                };
+                if value < 0 || !fits(text.len(), *max) {
+                    return Err(Unbuildable::Number { value });
+                }
+                out.extend_from_slice(text.as_bytes());
+            }
+            Emit::Word { octets, order, fields } => {
+                let word = self.word(fields)?;
+                put_number(word, usize::from(*octets), *order, out);
+            }
+            Emit::Varint { from, octets_max } => put_varint(self.int(from)?, *octets_max, out)?,
+            Emit::Extension { of, cases } => {
+                let value = self.int(of)?;
+                if let Some(case) = escape(value, cases)? {
+                    let more = u64::try_from(value.saturating_sub(case.add)).unwrap_or_default();
+                    put_number(more, usize::from(case.octets), Order::Big, out);
+                }
+            }
+            Emit::Counted { octets, order, max, body } => {
+                self.counted(*octets, *order, *max, body, out)?;
+            }
+            Emit::Checked { by, body } => {
+                let from = out.len();
+                self.all(body, out)?;
+                let mut check = Running::new(*by);
+                check.add(out.get(from..).unwrap_or_default());
+                let check = check.octets();
+                out.extend_from_slice(check.get(..usize::from(by.octets())).unwrap_or(&check));
+            }
+            Emit::Let { local, value } => {
+                let value = self.int(value)?;
+                self.locals.get_mut(local.index()).into_iter().for_each(|local| *local = value);
+            }
+            Emit::IfPresent { slot, then, otherwise } => {
+                let there = self.view.get(*slot).is_some();
+                self.all(if there { then } else { otherwise }, out)?;
+            }
+            Emit::When { guard, then } => {
+                if self.view.holds(self.program, guard) {
+                    self.all(then, out)?;
+                }
+            }
+            Emit::ForEach { list, body } => {
+                for row in self.view.rows(*list) {
+                    self.element = row;
+                    self.all(body, out)?;
+                }
+            }
+            Emit::Stream { slot, select } => self.stream(*slot, select, out)?,
+        }
+        Ok(())
+    }
+
+    fn word(&self, fields: &[EmitField]) -> Result<u64, Unbuildable> {
+        fields.iter().try_fold(0_u64, |word, field| {
+            let value = self.int(&field.from)?;
+            let bits = u64::try_from(value).map_err(|_| Unbuildable::Number { value })?;
+            let above = bits.checked_shr(u32::from(field.width)).unwrap_or(0);
+            match bits.checked_shl(u32::from(field.shift)) {
+                Some(shifted) if above == 0 => Ok(word | shifted),
+                _ => Err(Unbuildable::Number { value }),
+            }
+        })
+    }
+
+    fn counted(
+        &mut self,
+        octets: u8,
+        order: Order,
+        max: u32,
+        body: &'w [Emit],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unbuildable> {
+        let mut inner = Vec::new();
+        self.all(body, &mut inner)?;
+        let length = inner.len();
+        if !fits(length, max) {
+            return Err(Unbuildable::Length { length, min: 0, max });
+        }
+        let value = i64::try_from(length).unwrap_or(i64::MAX);
+        if octets == 0 {
+            put_varint(value, 4, out)?;
+        } else {
+            let bits = u64::try_from(length).unwrap_or(u64::MAX);
+            if bits.checked_shr(8 * u32::from(octets)).unwrap_or(0) > 0 {
+                return Err(Unbuildable::Number { value });
+            }
+            put_number(bits, usize::from(octets), order, out);
+        }
+        out.append(&mut inner);
+        Ok(())
+    }
+
+    fn stream(
+        &mut self,
+        slot: SlotId,
+        select: &[Select],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unbuildable> {
+        let framing = select.iter().find(|of| self.view.holds(self.program, &of.guard));
+        let framing = framing.ok_or(Unbuildable::NoFraming)?.framing;
+        let announced = match framing {
+            StreamFraming::Counted(slot) => {
+                let length = self.view.int(slot).and_then(|length| u64::try_from(length).ok());
+                length.ok_or(StreamError::NoLength)?
+            }
+            _ => 0,
+        };
+        let mut writer = StreamWriter::new(self.program, framing, announced);
+        if matches!(self.view.get(slot), Some(Value::Stream)) {
+            self.stream = Some(writer);
+            return Ok(());
+        }
+        writer.write(self.view.octets(slot).unwrap_or_default(), out)?;
+        writer.finish(out)?;
+        Ok(())
+    }
+
+    fn check(&self, octets: &[u8], check: &Check) -> Result<(), Unbuildable> {
+        let literal = |id| self.program.literal(id);
+        let length = octets.len();
+        let short = u32::try_from(length).is_ok_and(|length| length < check.min);
+        if short || !fits(length, check.max) {
+            return Err(Unbuildable::Length { length, min: check.min, max: check.max });
+        }
+        let line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
+        let allowed = check.class.is_none_or(|of| octets.iter().all(|octet| of.contains(*octet)))
+            && check.one_of.is_none_or(|set| octets.iter().all(|of| literal(set).contains(of)))
+            && check.without.is_none_or(|of| find(octets, literal(of)).is_none())
+            && check.not_first.is_none_or(|of| octets.first().is_none_or(|o| !of.contains(*o)))
+            && !(check.one_line && octets.iter().any(line_end));
+        if allowed { Ok(()) } else { Err(Unbuildable::Octets) }
+    }
+
+    fn local(&self, local: LocalId) -> i64 {
+        self.locals.get(local.index()).copied().unwrap_or_default()
+    }
+
+    fn int(&self, source: &Source) -> Result<i64, Unbuildable> {
+        Ok(match source {
+            Source::Slot(slot) => self.view.int(*slot).unwrap_or(0),
+            Source::SlotOr(slot, default) => self.view.int(*slot).unwrap_or(*default),
+            Source::Element(column) => match self.column(*column) {
+                Some(Value::Int(value)) => *value,
+                _ => 0,
+            },
+            Source::Local(local) => self.local(*local),
+            Source::Int(value) => *value,
+            Source::Count(slot) => i64::try_from(self.view.rows(*slot).len()).unwrap_or(i64::MAX),
+            Source::Difference(one, other) => {
+                let value = self.int(one)?.saturating_sub(self.int(other)?);
+                if value < 0 {
+                    return Err(Unbuildable::Number { value });
+                }
+                value
+            }
+            Source::Escape { of, cases } => {
+                let value = self.int(of)?;
+                escape(value, cases)?.map_or(value, |case| case.value)
+            }
+            Source::Size(of) => i64::try_from(self.octets(of)?.len()).unwrap_or(i64::MAX),
+            Source::Literal(_) | Source::Decimal(_) | Source::Uint(_) => 0,
+        })
+    }
+
+    fn octets(&self, source: &Source) -> Result<Vec<u8>, Unbuildable> {
+        Ok(match source {
+            Source::Slot(slot) => self.view.octets(*slot).unwrap_or_default().to_vec(),
+            Source::Element(column) => match self.column(*column) {
+                Some(Value::Octets(octets)) => octets.clone(),
+                _ => Vec::new(),
+            },
+            Source::Literal(literal) => self.program.literal(*literal).to_vec(),
+            Source::Decimal(of) => self.int(of)?.to_string().into_bytes(),
+            Source::Uint(of) => {
+                let octets = self.int(of)?.to_be_bytes();
+                octets.into_iter().skip_while(|octet| *octet == 0).collect()
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    fn column(&self, column: u32) -> Option<&'w Value> {
+        self.element.get(usize::try_from(column).ok()?)
+    }
+}
+
+/// The escape that a value needs, if any; a value above the last one cannot be written.
+fn escape(value: i64, cases: &[ExtendCase]) -> Result<Option<&ExtendCase>, Unbuildable> {
+    if cases.first().is_none_or(|first| value < first.value) {
+        return Ok(None);
+    }
+    let fits = |case: &&ExtendCase| {
+        let more = u64::try_from(value.saturating_sub(case.add)).ok();
+        value >= case.add
+            && more.is_some_and(|more| more.checked_shr(8 * u32::from(case.octets)) == Some(0))
+    };
+    cases.iter().find(fits).map(Some).ok_or(Unbuildable::Number { value })
+}
+
+fn put_number(value: u64, octets: usize, order: Order, out: &mut Vec<u8>) {
+    match order {
+        Order::Big => {
+            let all = value.to_be_bytes();
+            out.extend_from_slice(all.get(all.len().saturating_sub(octets)..).unwrap_or(&all));
+        }
+        Order::Little => {
+            let all = value.to_le_bytes();
+            out.extend_from_slice(all.get(..octets).unwrap_or(&all));
+        }
+    }
+}
+
+fn put_varint(value: i64, octets_max: u8, out: &mut Vec<u8>) -> Result<(), Unbuildable> {
+    let mut left = u64::try_from(value).map_err(|_| Unbuildable::Number { value })?;
+    for _ in 0..octets_max {
+        let low = u8::try_from(left & 0x7f).unwrap_or_default();
+        left >>= 7;
+        if left == 0 {
+            out.push(low);
+            return Ok(());
+        }
+        out.push(low | 0x80);
+    }
+    Err(Unbuildable::Number { value })
+}

@@ -1,0 +1,22 @@
+//! Runs the typed programs of the gateway language, sans-IO: octets in, octets out.
+//!
+//! [`Parser`] reads one message of a layout, in whatever pieces it arrives, into a [`View`]; a slot
+//! can be used as soon as it is settled. [`emit()`] writes a view or a template. Both are driven by
+//! [`gatewright_lang::ir`] alone and never see the program's text.
+//!
+//! What a peer sends cannot make any of it grow: a slot holds at most what its type allows, and
+//! a parser asks for more octets only while the layout's own bound leaves room for them.
+#![forbid(unsafe_code)]
+
+mod checksum;
+mod emit;
+mod parser;
+mod reader;
+mod steps;
+mod stream;
+mod view;
+
+pub use emit::{Unbuildable, emit};
+pub use parser::{Malformed, Parser, Progress, Reason, Unreadable};
+pub use stream::{StreamError, StreamWriter};
+pub use view::{Value, View};

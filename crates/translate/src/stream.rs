@@ -1,0 +1,354 @@
+//! Streams: bodies that pass by, in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
+
+use crate::view::find;
+use gatewright_lang::ir::{Program, StreamFraming};
+
+/// The most octets of chunk extensions and trailers of one stream, as `ir` says.
+const CHUNK_EXTRA_MAX: usize = 8_192;
+
+/// The most digits of a chunk's size: what a 64-bit number has.
+const CHUNK_DIGITS_MAX: usize = 16;
+
+/// Why a stream cannot be read or written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The peer's chunk has no size, or one above 64 bits.
+    #[error("a chunk's size is no hexadecimal number of 64 bits")]
+    ChunkSize,
+    /// The peer's chunk is longer than it said.
+    #[error("a chunk does not end where its size says")]
+    ChunkEnd,
+    /// The peer's extensions and trailers are too long.
+    #[error("more than {CHUNK_EXTRA_MAX} octets of chunk extensions and trailers")]
+    ChunkExtra,
+    /// The peer's message ends before the stream does.
+    #[error("the stream goes beyond the end of what holds it")]
+    Beyond,
+    /// More or fewer octets were written than the message announced.
+    #[error("the message announced {announced} octets, not {written}")]
+    Length {
+        /// In its field.
+        announced: u64,
+        /// In the stream, up to here.
+        written: u64,
+    },
+    /// The program gives this stream a length that is absent or negative.
+    #[error("the stream's length is absent or negative")]
+    NoLength,
+}
+
+/// A stream that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamReader {
+    framing: StreamFraming,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// At the beginning of a line.
+    Start,
+    /// Within a line.
+    Within,
+    /// Before a chunk's size, with so many octets of extensions and trailers so far.
+    Size { extra: usize },
+    /// So many octets of a chunk or of a counted stream are missing.
+    Counted { left: u64, extra: usize },
+    /// Behind the last chunk.
+    Trailer { extra: usize },
+}
+
+/// What came of one look at a stream.
+pub(crate) struct Looked {
+    /// How many octets were used.
+    pub(crate) used: usize,
+    /// Whether the stream is at its end.
+    pub(crate) done: bool,
+}
+
+impl StreamReader {
+    /// Begins; `length` is that of a counted stream.
+    pub(crate) const fn new(framing: StreamFraming, length: u64) -> Self {
+        let state = match framing {
+            StreamFraming::Chunked => State::Size { extra: 0 },
+            StreamFraming::Counted(_) => State::Counted { left: length, extra: 0 },
+            _ => State::Start,
+        };
+        Self { framing, state }
+    }
+
+    /// Takes what it can of `input` and passes the stream's octets on. `last`: no more will come.
+    pub(crate) fn read(
+        &mut self,
+        program: &Program,
+        input: &[u8],
+        last: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Looked, StreamError> {
+        match self.framing {
+            StreamFraming::Nothing => Ok(Looked { used: 0, done: true }),
+            StreamFraming::UntilClose => {
+                out.extend_from_slice(input);
+                Ok(Looked { used: input.len(), done: last })
+            }
+            StreamFraming::Counted(_) => Ok(self.counted(input, out)),
+            StreamFraming::Lines { terminator, stuffing } => {
+                let (terminator, stuffing) =
+                    (program.literal(terminator), program.literal(stuffing));
+                Ok(self.lines(terminator, stuffing, input, out))
+            }
+            StreamFraming::Chunked => self.chunks(input, out),
+        }
+    }
+
+    fn counted(&mut self, input: &[u8], out: &mut Vec<u8>) -> Looked {
+        let State::Counted { left, extra } = self.state else {
+            return Looked { used: 0, done: true };
+        };
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX);
+        let taken = input.get(..wanted).unwrap_or(input);
+        out.extend_from_slice(taken);
+        let left = left.saturating_sub(u64::try_from(taken.len()).unwrap_or(u64::MAX));
+        self.state = State::Counted { left, extra };
+        Looked { used: taken.len(), done: left == 0 }
+    }
+
+    fn lines(
+        &mut self,
+        terminator: &[u8],
+        stuffing: &[u8],
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Looked {
+        let mut rest = input;
+        loop {
+            if matches!(self.state, State::Start) {
+                if let Some(behind) = rest.strip_prefix(terminator) {
+                    if let Some(behind) = behind.strip_prefix(b"\r\n") {
+                        return Looked { used: input.len() - behind.len(), done: true };
+                    }
+                    if b"\r\n".starts_with(behind) {
+                        break;
+                    }
+                } else if terminator.starts_with(rest) {
+                    break;
+                }
+                match rest.strip_prefix(stuffing) {
+                    Some(behind) => rest = behind,
+                    None if stuffing.starts_with(rest) => break,
+                    None => {}
+                }
+                self.state = State::Within;
+            }
+            let end = find(rest, b"\r\n").map(|at| at + 2);
+            // Half of a line's end waits for the other half.
+            let whole = rest.len() - usize::from(rest.ends_with(b"\r"));
+            let (line, behind) = rest.split_at_checked(end.unwrap_or(whole)).unwrap_or((rest, &[]));
+            out.extend_from_slice(line);
+            rest = behind;
+            if end.is_none() {
+                break;
+            }
+            self.state = State::Start;
+        }
+        Looked { used: input.len() - rest.len(), done: false }
+    }
+
+    fn chunks(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Looked, StreamError> {
+        let mut rest = input;
+        let mut done = false;
+        while !done {
+            match self.state {
+                State::Counted { left: 0, extra } => {
+                    let Some((end, behind)) = rest.split_first_chunk::<2>() else {
+                        let strange = rest.first().is_some_and(|octet| *octet != b'\r');
+                        if strange {
+                            return Err(StreamError::ChunkEnd);
+                        }
+                        break;
+                    };
+                    if end != b"\r\n" {
+                        return Err(StreamError::ChunkEnd);
+                    }
+                    rest = behind;
+                    self.state = State::Size { extra };
+                }
+                State::Counted { .. } => {
+                    let looked = self.counted(rest, out);
+                    rest = rest.get(looked.used..).unwrap_or_default();
+                    if !looked.done {
+                        break;
+                    }
+                }
+                State::Size { extra } => {
+                    let room = CHUNK_EXTRA_MAX - extra + CHUNK_DIGITS_MAX;
+                    let Some((line, behind)) = line(rest, room)? else { break };
+                    let (left, more) = chunk_size(line)?;
+                    let extra = extra + more;
+                    if extra > CHUNK_EXTRA_MAX {
+                        return Err(StreamError::ChunkExtra);
+                    }
+                    rest = behind;
+                    self.state = if left == 0 {
+                        State::Trailer { extra }
+                    } else {
+                        State::Counted { left, extra }
+                    };
+                }
+                State::Trailer { extra } => {
+                    let Some((line, behind)) = line(rest, CHUNK_EXTRA_MAX - extra)? else { break };
+                    rest = behind;
+                    done = line.is_empty();
+                    self.state = State::Trailer { extra: extra + line.len() };
+                }
+                State::Start | State::Within => break,
+            }
+        }
+        Ok(Looked { used: input.len() - rest.len(), done })
+    }
+}
+
+/// A line, and what is behind it.
+type Line<'l> = (&'l [u8], &'l [u8]);
+
+/// The next line of at most `max` octets without its CRLF, and what is behind; `None` if it is not
+/// whole yet.
+fn line(octets: &[u8], max: usize) -> Result<Option<Line<'_>>, StreamError> {
+    let window = octets.get(..max + 2).unwrap_or(octets);
+    let Some(at) = find(window, b"\r\n") else {
+        let full = window.len() == max + 2;
+        return if full { Err(StreamError::ChunkExtra) } else { Ok(None) };
+    };
+    let behind = octets.get(at + 2..).unwrap_or_default();
+    Ok(octets.get(..at).map(|line| (line, behind)))
+}
+
+/// A chunk's size, and how many octets of extension follow it.
+fn chunk_size(line: &[u8]) -> Result<(u64, usize), StreamError> {
+    let digits = line.iter().take_while(|octet| octet.is_ascii_hexdigit()).count();
+    let (size, extension) = line.split_at_checked(digits).unwrap_or((line, &[]));
+    let begins = extension.first().is_none_or(|octet| matches!(octet, b';' | b' ' | b'\t'));
+    let size = std::str::from_utf8(size).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
+    match size {
+        Some(size) if begins && digits <= CHUNK_DIGITS_MAX => Ok((size, extension.len())),
+        _ => Err(StreamError::ChunkSize),
+    }
+}
+
+/// A stream that is being written, piece by piece.
+#[derive(Clone, Debug)]
+pub struct StreamWriter {
+    framing: StreamFraming,
+    terminator: Vec<u8>,
+    stuffing: Vec<u8>,
+    /// The octets of the line so far, as far as the stuffing is long; what a line begins with.
+    begun: Begun,
+    announced: u64,
+    written: u64,
+}
+
+/// How a stream of lines stands.
+#[derive(Clone, Debug, Default)]
+struct Begun {
+    /// The last two octets.
+    tail: [u8; 2],
+    /// The first octets of a line, until it is known whether they are stuffed.
+    head: Vec<u8>,
+    /// Whether that is known.
+    known: bool,
+}
+
+impl StreamWriter {
+    pub(crate) fn new(program: &Program, framing: StreamFraming, announced: u64) -> Self {
+        let (terminator, stuffing) = match framing {
+            StreamFraming::Lines { terminator, stuffing } => {
+                (program.literal(terminator).to_vec(), program.literal(stuffing).to_vec())
+            }
+            _ => (Vec::new(), Vec::new()),
+        };
+        Self { framing, terminator, stuffing, begun: Begun::default(), announced, written: 0 }
+    }
+
+    /// Writes the next octets of the stream, framed.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Length`] if there are more than the message announced; nothing is written.
+    pub fn write(&mut self, octets: &[u8], out: &mut Vec<u8>) -> Result<(), StreamError> {
+        let written = self.written.saturating_add(u64::try_from(octets.len()).unwrap_or(u64::MAX));
+        let bounded = matches!(self.framing, StreamFraming::Counted(_) | StreamFraming::Nothing);
+        if bounded && written > self.announced {
+            return Err(StreamError::Length { announced: self.announced, written });
+        }
+        self.written = written;
+        match self.framing {
+            StreamFraming::Lines { .. } => self.lines(octets, out),
+            StreamFraming::Chunked if octets.is_empty() => {}
+            StreamFraming::Chunked => {
+                out.extend_from_slice(format!("{:x}\r\n", octets.len()).as_bytes());
+                out.extend_from_slice(octets);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => out.extend_from_slice(octets),
+        }
+        Ok(())
+    }
+
+    fn lines(&mut self, octets: &[u8], out: &mut Vec<u8>) {
+        for octet in octets {
+            self.begun.tail = [self.begun.tail[1], *octet];
+            if self.begun.known {
+                out.push(*octet);
+            } else {
+                self.begun.head.push(*octet);
+                self.head(out);
+            }
+            if self.begun.tail == *b"\r\n" {
+                self.flush(out);
+                self.begun.known = false;
+            }
+        }
+    }
+
+    /// Stuffs a line's first octets as soon as they are known to need it, or not to.
+    fn head(&mut self, out: &mut Vec<u8>) {
+        let stuffed = self.begun.head.starts_with(&self.stuffing);
+        if stuffed {
+            out.extend_from_slice(&self.stuffing);
+        }
+        if stuffed || !self.stuffing.starts_with(&self.begun.head) {
+            self.flush(out);
+        }
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.begun.head);
+        self.begun.known = true;
+    }
+
+    /// Writes the stream's end.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Length`] if there were fewer octets than the message announced.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), StreamError> {
+        match self.framing {
+            StreamFraming::Lines { .. } => {
+                self.flush(out);
+                if self.written > 0 && self.begun.tail != *b"\r\n" {
+                    out.extend_from_slice(b"\r\n");
+                }
+                out.extend_from_slice(&self.terminator);
+                out.extend_from_slice(b"\r\n");
+            }
+            StreamFraming::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
+            StreamFraming::Counted(_) if self.written < self.announced => {
+                let Self { announced, written, .. } = self;
+                return Err(StreamError::Length { announced, written });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -71,7 +71,7 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
 }
 
 /// What the program `from` means by `use "path"`.
-fn import(from: &str, path: &str) -> Option<(String, String)> {
+pub(crate) fn import(from: &str, path: &str) -> Option<(String, String)> {
     let file = beside(from, path);
     let text = fs::read_to_string(&file).ok()?;
     Some((file, text))

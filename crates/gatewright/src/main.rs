@@ -34,7 +34,8 @@ pub(crate) struct Cli {
 pub(crate) fn command() -> clap::Command {
     Cli::command().after_help(exit::table()).mut_subcommands(|verb| {
         let shape = verbs::shape(verb.get_name());
-        verb.after_help(format!("With --json: {shape}\n\n{}", exit::table()))
+        let told = format!("With --json: {shape}\n\n{}", exit::table());
+        verb.after_help(told.clone()).mut_subcommands(|part| part.after_help(told.clone()))
     })
 }
 

@@ -10,6 +10,7 @@ mod demo;
 mod detach;
 mod device;
 mod explain;
+mod gw;
 mod header;
 mod init;
 mod man;
@@ -58,6 +59,7 @@ verbs! {
     Detach = "detach" in detach,
     Device = "device" in device,
     Explain = "explain" in explain,
+    Gw = "gw" in gw,
     Header = "header" in header,
     Schema = "schema" in schema,
     Completion = "completion" in completion,

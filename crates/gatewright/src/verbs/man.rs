@@ -17,7 +17,7 @@ pub(super) const JSON: &str = "{pages: [{name, text}]}";
 /// To read one: `gatewright man check | man -l -`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The verb; the whole program if none is given.
+    /// The verb, such as `check` or `gw-check`; the whole program if none is given.
     verb: Option<String>,
     /// Write every page into this folder instead.
     #[arg(long, value_name = "FOLDER", conflicts_with = "verb")]
@@ -60,6 +60,9 @@ fn pages() -> Result<Vec<(String, String)>> {
     for verb in whole.get_subcommands() {
         let name = format!("gatewright-{}", verb.get_name());
         pages.push(page(verb.clone(), &name)?);
+        for part in verb.get_subcommands() {
+            pages.push(page(part.clone(), &format!("{name}-{}", part.get_name()))?);
+        }
     }
     Ok(pages)
 }

@@ -1,0 +1,69 @@
+//! `gatewright gw`: programs in the gateway language, checked, laid out and shown.
+
+mod check;
+mod fmt;
+mod view;
+
+use crate::description::{import, read};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::Compiled;
+
+pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, messages, roles, handlers, tests, session_octets, \
+     sessions_max, bounds: [{what, octets}]}, findings}]}, program is null if the file is refused \
+     or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
+     text is null but for standard input; graph and listing: {file, text, findings}, text is null \
+     if the file is refused; findings as in `check`";
+
+/// Checks, lays out and shows programs in the gateway language.
+///
+/// The language is told in docs/language.md.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Gw {
+    #[command(subcommand)]
+    part: Part,
+}
+
+/// What is to be done with a program.
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    Check(check::Check),
+    Fmt(fmt::Fmt),
+    /// Prints a program's handlers as a graph in the dot language.
+    ///
+    /// A box for each stretch that runs in one go, drawn double where the handler waits:
+    /// `gatewright gw graph FILE | dot -Tsvg > handlers.svg`.
+    Graph {
+        /// The program; `-` is standard input.
+        file: String,
+    },
+    /// Prints a compiled program, an instruction a line.
+    ///
+    /// For reading; nothing reads it back, and it may change.
+    Listing {
+        /// The program; `-` is standard input.
+        file: String,
+    },
+}
+
+impl Gw {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        match self.part {
+            Part::Check(check) => check.run(face),
+            Part::Fmt(fmt) => fmt.run(face),
+            Part::Graph { file } => view::run(face, file, gatewright_lang::graph),
+            Part::Listing { file } => view::run(face, file, gatewright_lang::listing),
+        }
+    }
+}
+
+/// Compiles a file with what it imports.
+fn compile(file: &str) -> Result<(Sources, Compiled), Failure> {
+    let mut sources = Sources::of(file, read(file)?);
+    let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), import);
+    Ok((sources, compiled))
+}

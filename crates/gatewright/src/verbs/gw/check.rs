@@ -1,0 +1,121 @@
+//! `gatewright gw check`: all that is wrong with programs, and what a session costs at most.
+
+use super::compile;
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+use gatewright_diagnostic::{Finding, has_errors};
+use gatewright_lang::ir;
+use serde::Serialize;
+use std::fmt;
+
+/// Tells all that is wrong with programs, and the octets that a session takes at most.
+///
+/// What a program imports is checked with it. Every finding has file, line, column, an excerpt, a
+/// code for `gatewright explain`, and help. Ends with 0 if every file compiles (warnings do not
+/// count), else with 78.
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    /// Programs; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    ok: bool,
+    files: Vec<Judgement>,
+}
+
+#[derive(Serialize)]
+struct Judgement {
+    file: String,
+    ok: bool,
+    program: Option<Program>,
+    findings: Vec<Finding>,
+}
+
+/// What a program has, in numbers, and the worst case that the compiler computed.
+#[derive(Serialize)]
+struct Program {
+    name: String,
+    messages: usize,
+    roles: usize,
+    handlers: usize,
+    tests: usize,
+    session_octets: u64,
+    sessions_max: u64,
+    bounds: Vec<Bound>,
+}
+
+#[derive(Serialize)]
+struct Bound {
+    what: String,
+    octets: u64,
+}
+
+impl Program {
+    fn of(program: ir::Program) -> Self {
+        let lines = program.bounds.lines.into_iter();
+        Self {
+            name: program.name,
+            messages: program.messages.len(),
+            roles: program.roles.len(),
+            handlers: program.handlers.len(),
+            tests: program.tests.len(),
+            session_octets: program.bounds.session_octets,
+            sessions_max: program.bounds.sessions_max,
+            bounds: lines.map(|line| Bound { what: line.what, octets: line.octets }).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Judgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ok: ", self.file)?;
+        let Some(program) = &self.program else {
+            return f.write_str("to be imported, no gateway of its own");
+        };
+        write!(f, "`{}`", program.name)?;
+        let parts = [
+            (program.messages, "message"),
+            (program.roles, "role"),
+            (program.handlers, "handler"),
+            (program.tests, "test"),
+        ];
+        for (count, what) in parts.into_iter().filter(|&(count, _)| count > 0) {
+            write!(f, ", {count} {what}{}", if count == 1 { "" } else { "s" })?;
+        }
+        let (octets, most) = (program.session_octets, program.sessions_max);
+        write!(f, "; a session takes at most {octets} octets")?;
+        // A gateway that only acts by its timers has no sessions to count.
+        if most > 0 {
+            write!(f, ", and there are at most {most}")?;
+        }
+        for Bound { what, octets } in &program.bounds {
+            write!(f, "\n  {octets:>8}  {what}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let mut files = Vec::new();
+        for file in self.files {
+            let (sources, compiled) = compile(&file)?;
+            face.findings(&compiled.diagnostics, &sources);
+            files.push(Judgement {
+                file,
+                ok: !has_errors(&compiled.diagnostics),
+                program: compiled.program.map(Program::of),
+                findings: Face::data(&compiled.diagnostics, &sources),
+            });
+        }
+        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        face.answer(&answer, || {
+            let good = answer.files.iter().filter(|file| file.ok);
+            good.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })?;
+        Ok(if answer.ok { Exit::Success } else { Exit::Configuration })
+    }
+}

@@ -1,0 +1,207 @@
+//! `gatewright gw` as a user meets it: programs are checked, laid out and shown.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What one run said.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn gw(arguments: &[&str]) -> Said {
+    with_input(arguments, "")
+}
+
+fn with_input(arguments: &[&str], input: &str) -> Said {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .arg("gw")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A verb that reads nothing may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error} in {}", said.out))
+}
+
+/// A folder of its own for one test, empty, below the build's.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gw-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The path of an example gateway.
+fn example(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+/// In the one layout, and not.
+const NEAT: &str = "gateway nothing { }\n";
+const UNTIDY: &str = "gateway   nothing {}\n";
+const BROKEN: &str = "gateway { nothing\n";
+
+#[test]
+fn check_tells_what_a_session_takes() {
+    let path = example("coap_to_modbus.gate");
+    let said = gw(&["check", &path]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let answer = json(&gw(&["check", "--json", &path]));
+    let file = &answer["files"][0];
+    assert_eq!((answer["ok"].as_bool(), file["ok"].as_bool()), (Some(true), Some(true)));
+    let program = &file["program"];
+    assert_eq!(program["name"], "coap_to_modbus");
+    let octets = program["session_octets"].as_u64().unwrap();
+    let bounds = program["bounds"].as_array().unwrap();
+    let sum: u64 = bounds.iter().map(|bound| bound["octets"].as_u64().unwrap()).sum();
+    // Its largest part is the buffer of the connection to the device, two pages.
+    assert!(octets == sum && octets > 8192 && bounds.len() >= 3, "{program}");
+    for part in [format!("takes at most {octets} octets"), "8192  buffer of `device`".to_owned()] {
+        assert!(said.out.contains(&part), "{part} is not in {}", said.out);
+    }
+}
+
+#[test]
+fn check_says_yes_with_0_and_no_with_78() {
+    let module = gw(&["check", &example("coap.gate")]);
+    assert_eq!((module.code, module.err.as_str()), (0, ""));
+    assert!(module.out.contains("no gateway of its own"), "{}", module.out);
+    let bad = with_input(&["check", "-"], BROKEN);
+    assert_eq!((bad.code, bad.out.as_str()), (78, ""));
+    assert!(bad.err.contains("error[GW0") && bad.err.contains("--> -:1:"), "{}", bad.err);
+    let bad = with_input(&["check", "--json", "-"], BROKEN);
+    let file = &json(&bad)["files"][0];
+    assert_eq!((bad.code, bad.err.as_str()), (78, ""));
+    assert!(file["program"].is_null() && file["findings"][0]["place"]["line"] == 1, "{file}");
+    let gone = with_input(&["check", "-"], "use \"gone.gate\"\ngateway nothing {}\n");
+    assert!(gone.code == 78 && gone.err.contains("`gone.gate` cannot be read"), "{}", gone.err);
+    assert_eq!(gw(&["check", "no-such-file.gate"]).code, 78);
+    assert_eq!((gw(&[]).code, gw(&["check"]).code), (2, 2));
+}
+
+/// Imports stand beside the text that names them.
+#[test]
+fn check_points_into_what_is_imported() {
+    let folder = folder("imports");
+    fs::write(folder.join("main.gate"), "use \"part.gate\"\ngateway nothing {}\n").unwrap();
+    fs::write(folder.join("part.gate"), "message {\n").unwrap();
+    let said = gw(&["check", folder.join("main.gate").to_str().unwrap()]);
+    assert_eq!(said.code, 78);
+    assert!(said.err.contains("part.gate:1:"), "{}", said.err);
+}
+
+#[test]
+fn fmt_check_says_no_with_1_and_rewrites_nothing() {
+    let folder = folder("fmt-check");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let texts = [("neat", NEAT), ("untidy", UNTIDY), ("broken", BROKEN)];
+    for (name, text) in texts {
+        fs::write(path(name), text).unwrap();
+    }
+    let neat = gw(&["fmt", "--check", &path("neat")]);
+    assert_eq!((neat.code, neat.out.as_str(), neat.err.as_str()), (0, "", ""));
+    let untidy = gw(&["fmt", "--check", &path("neat"), &path("untidy")]);
+    assert_eq!((untidy.code, untidy.out), (1, path("untidy") + "\n"));
+    let broken = gw(&["fmt", "--check", &path("untidy"), &path("broken")]);
+    assert!(broken.code == 78 && broken.err.contains("broken:1:"), "{}", broken.err);
+    for (name, text) in texts {
+        assert_eq!(fs::read_to_string(path(name)).unwrap(), text, "{name}");
+    }
+    let answer = json(&gw(&["fmt", "--check", "--json", &path("untidy")]));
+    assert_eq!((answer["ok"].as_bool(), answer["check"].as_bool()), (Some(false), Some(true)));
+    assert_eq!(answer["files"][0]["changed"], true);
+    let input = with_input(&["fmt", "--check", "-"], UNTIDY);
+    assert_eq!((input.code, input.out.as_str()), (1, "-\n"));
+}
+
+#[test]
+fn fmt_rewrites_what_is_named_and_follows_the_grammar() {
+    let folder = folder("fmt");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let main = format!("use   \"part.gate\"\n{UNTIDY}");
+    for (name, text) in [("main.gate", main.as_str()), ("part.gate", " \n"), ("broken", BROKEN)] {
+        fs::write(path(name), text).unwrap();
+    }
+    let said = gw(&["fmt", &path("broken"), &path("main.gate")]);
+    assert_eq!((said.code, said.out), (78, path("main.gate") + "\n"));
+    assert!(said.err.contains("broken:1:"), "{}", said.err);
+    let neat = format!("use \"part.gate\"\n{NEAT}");
+    for (name, text) in [("main.gate", neat.as_str()), ("part.gate", " \n"), ("broken", BROKEN)] {
+        assert_eq!(fs::read_to_string(path(name)).unwrap(), text, "{name}");
+    }
+    let again = gw(&["fmt", &path("main.gate")]);
+    assert_eq!((again.code, again.out.as_str()), (0, ""));
+}
+
+#[test]
+fn fmt_writes_standard_input_to_standard_output() {
+    let said = with_input(&["fmt", "-"], UNTIDY);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, NEAT, ""));
+    let answer = json(&with_input(&["fmt", "--json", "-"], UNTIDY));
+    assert_eq!(answer["files"][0]["text"], NEAT);
+    let broken = with_input(&["fmt", "-"], BROKEN);
+    assert_eq!((broken.code, broken.out.as_str()), (78, ""));
+    assert_eq!(gw(&["fmt", "-", "x.gate"]).code, 2);
+}
+
+#[test]
+fn graph_and_listing_show_a_compiled_program() {
+    let path = example("smtp_relay.gate");
+    for (part, beginning) in [("graph", "digraph gateway {"), ("listing", "message ")] {
+        let said = gw(&[part, &path]);
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        assert!(said.out.starts_with(beginning), "{part}: {}", said.out);
+        let answer = json(&gw(&[part, "--json", &path]));
+        assert_eq!(answer["text"].as_str(), Some(said.out.as_str()));
+        assert_eq!(answer["findings"], Value::Array(Vec::new()));
+        let broken = with_input(&[part, "-"], BROKEN);
+        assert!(broken.code == 78 && broken.out.is_empty(), "{}", broken.out);
+        assert!(broken.err.contains("--> -:1:"), "{}", broken.err);
+        let broken = with_input(&[part, "--json", "-"], BROKEN);
+        assert!(broken.code == 78 && json(&broken)["text"].is_null(), "{}", broken.out);
+        let module = gw(&[part, &example("smtp.gate")]);
+        assert!(
+            module.code == 78 && module.err.contains("no gateway of its own"),
+            "{}",
+            module.err
+        );
+    }
+}
+
+/// The parts have help and a page each, as verbs have.
+#[test]
+fn the_manual_has_a_page_for_each_part() {
+    for part in ["check", "fmt", "graph", "listing"] {
+        let help = gw(&[part, "--help"]);
+        let page = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+            .args(["man", &format!("gw-{part}")])
+            .output()
+            .unwrap();
+        let page = String::from_utf8(page.stdout).unwrap();
+        for text in [&help.out, &page] {
+            assert!(text.contains("Exit codes:") && text.contains("session_octets"), "{part}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! `gatewright device simulate` against a listener and a CSE of ours, and against nobody.
+//! `gatewright device simulate` against a listener and a CSE of ours, and against nobody; and the
+//! ward.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -79,4 +80,20 @@ fn what_is_no_kind_no_fault_and_no_rate_is_wrong_usage() {
     ] {
         assert_eq!(simulate(arguments).0, 2, "{arguments}");
     }
+}
+
+#[test]
+fn the_ward_loses_nothing_and_shows_nothing_twice() {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        command.args(["demo", "ward", "--seconds"]).args(arguments).output().unwrap()
+    };
+    let output = run(&["3", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{answer}");
+    assert!(answer["sent"].as_u64() > Some(10), "{answer}");
+    assert_eq!(answer["stored"], answer["sent"]);
+    assert_eq!(answer["received"], answer["sent"]);
+    assert_eq!(answer["devices"].as_array().unwrap().len(), 3);
+    assert_eq!(run(&["0"]).status.code(), Some(2));
 }

@@ -1,6 +1,7 @@
-//! `gatewright demo`: a gateway between two real kernel hosts, shown at work.
+//! `gatewright demo`: a gateway between two real kernel hosts, or a ward, shown at work.
 
 mod checks;
+mod ward;
 mod world;
 
 use crate::{
@@ -14,23 +15,30 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use world::World;
 
-pub(super) const JSON: &str =
-    "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}";
+pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}; \
+     ward: {demo, devices: [{kind, measured, answered, values, passed}], sent, stored, received, \
+     twice, passed}";
 
-/// Shows a gateway at work between two real kernel hosts, in namespaces that it makes.
+/// Shows a gateway at work: between two kernel hosts, or in a ward.
 ///
-/// Two hosts on two subnets, IPv4 and IPv6, the second link with a smaller MTU. Between them a
+/// gateway: in namespaces that it makes, two hosts on two subnets, IPv4 and IPv6, the second link with a smaller MTU. Between them a
 /// gateway of ours, with AF_XDP where it can be had. Each check is done by software that is not
 /// ours: the kernels' own hosts, ping, traceroute. Nothing is left behind, even if it is killed.
-/// Ends with 0 only if every check passed.
+///
+/// ward: three simulated devices (IEEE 11073) report to a gateway, whose CSE keeps the readings in
+/// memory and tells a monitor, which prints them as they arrive. All on loopback, as any user.
+///
+/// Ends with 0 only if every check passed; of the ward, if what was sent was stored and received,
+/// nothing twice.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// Which demo: gateway.
-    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway"])]
+    /// Which demo.
+    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "ward"])]
     name: String,
-    /// Go on forwarding for this long after the checks, to be looked at.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    seconds: u64,
+    /// gateway: go on forwarding for this long after the checks, to be looked at; ward: how long
+    /// the devices measure (10).
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -64,6 +72,9 @@ const PICTURE: &str = "
 
 impl Demo {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
+        if self.name == "ward" {
+            return ward::run(self.seconds, face);
+        }
         let needs = Needs::new().namespaces().program("ip").program("ping").program("traceroute");
         if let Some(missing) = needs.missing() {
             return Err(Failure::new(Exit::Permission, format!("the demo needs {missing}")).into());
@@ -91,9 +102,9 @@ impl Demo {
             let milliseconds = start.elapsed().as_millis();
             checks.push(CheckAnswer { name, passed, said, milliseconds });
         }
-        if self.seconds > 0 {
-            face.note(&format!("forwarding for {} seconds more", self.seconds));
-            std::thread::sleep(Duration::from_secs(self.seconds));
+        if let Some(seconds) = self.seconds.filter(|seconds| *seconds > 0) {
+            face.note(&format!("forwarding for {seconds} seconds more"));
+            std::thread::sleep(Duration::from_secs(seconds));
         }
         let status = world.gateway().status()?;
         let good = checks.iter().filter(|check| check.passed).count();

@@ -10,8 +10,10 @@
 #![allow(clippy::missing_panics_doc, reason = "a panic is what the fuzzer looks for")]
 
 mod gateway;
+mod layouts;
 
 pub use gateway::gateway;
+pub use layouts::layouts;
 
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
@@ -30,6 +32,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),
+    ("layouts", layouts),
 ];
 
 /// Options of every header that has some.

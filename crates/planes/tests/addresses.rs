@@ -84,14 +84,42 @@ fn an_address_that_a_kernel_has_is_given_up() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What tshark says of our reports: type 0x22, one record *change to exclude* for the group.
+/// What tshark says of our reports of IGMP: type 0x22, one record *change to exclude* for the group.
 fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
-    const REPORT: &str = "0x22\t4\t239.1.2.3\t1";
-    let world = world()?;
     let fields = ["igmp.type", "igmp.record_type", "igmp.maddr", "ip.ttl"];
+    is_reported(
+        IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)),
+        "igmp and src host 10.20.0.2",
+        &fields,
+        "0x22\t4\t239.1.2.3\t1",
+    )
+}
+
+/// What tshark says of our reports of MLD: type 143, one record *change to exclude* for the group,
+/// a router alert with value 0, and a right checksum.
+fn a_joined_ipv6_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
+    let fields = [
+        "icmpv6.type",
+        "icmpv6.mldr.mar.record_type",
+        "icmpv6.mldr.mar.multicast_address",
+        "ipv6.hlim",
+        "ipv6.opt.router_alert",
+        "icmpv6.checksum.status",
+    ];
+    is_reported(
+        IpAddr::V6("ff15::3".parse()?),
+        "ip6[6] = 0 and ether[54] = 58 and dst host ff02::16",
+        &fields,
+        "143\t4\tff15::3\t1\t0\t1",
+    )
+}
+
+/// Joins `group` until tshark, which captures `filter`, has printed `report` as the `fields`.
+fn is_reported(group: IpAddr, filter: &str, fields: &[&str], report: &str) -> Result<(), Failed> {
+    let world = world()?;
     let mut tshark =
         world.host.command("tshark").args(["-l", "-n", "-i", "h0", "-a", "duration:8"]);
-    tshark = tshark.args(["-c", "4", "-f", "igmp and src host 10.20.0.2", "-T", "fields"]);
+    tshark = tshark.args(["-c", "8", "-f", filter, "-T", "fields"]);
     for field in fields {
         tshark = tshark.args(["-e", field]);
     }
@@ -101,8 +129,8 @@ fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
     let seen = std::thread::scope(|scope| {
         let seen = scope.spawn(|| tshark.output());
         // It is not told when tshark listens: the group is left and joined until it has seen us.
-        let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
-        let socket = gateway.sockets().bind("0.0.0.0:5000".parse().unwrap()).unwrap();
+        let any = if group.is_ipv4() { "0.0.0.0:5000" } else { "[::]:5000" };
+        let socket = gateway.sockets().bind(any.parse().unwrap()).unwrap();
         while !seen.is_finished() {
             socket.join_multicast(group, LinkIndex(0)).unwrap();
             std::thread::sleep(Duration::from_millis(500));
@@ -113,7 +141,7 @@ fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
     });
     let seen = seen.map_err(|_| "tshark's thread")??;
     let seen = String::from_utf8_lossy(&[seen.stdout, seen.stderr].concat()).into_owned();
-    if !seen.lines().any(|line| line == REPORT) {
+    if !seen.lines().any(|line| line == report) {
         return Err(format!("tshark saw {seen:?}: {:#?}", gateway.status()).into());
     }
     Ok(())
@@ -123,7 +151,7 @@ type Check = fn() -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let checks: [(&str, &str, Check); 3] = [
+    let checks: [(&str, &str, Check); 4] = [
         ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
         (
             "an_address_that_a_kernel_has_is_given_up",
@@ -134,6 +162,11 @@ fn main() {
             "a_joined_group_is_reported_as_tshark_sees_it",
             "tshark",
             a_joined_group_is_reported_as_tshark_sees_it,
+        ),
+        (
+            "a_joined_ipv6_group_is_reported_as_tshark_sees_it",
+            "tshark",
+            a_joined_ipv6_group_is_reported_as_tshark_sees_it,
         ),
     ];
     let trials = checks.map(|(name, program, check)| {

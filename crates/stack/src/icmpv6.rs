@@ -218,13 +218,28 @@ const HOPS: u8 = 64;
 
 /// As [`send`], with a hop limit: neighbour discovery demands 255 (RFC 4861 §6.1).
 pub(crate) fn send_with_hops(
-    mut packet: Packet,
+    packet: Packet,
     source: Ipv6Addr,
     destination: Ipv6Addr,
     link: Option<LinkIndex>,
     hop_limit: u8,
     out: &mut Out<'_>,
 ) {
+    let fields =
+        Ipv6Fields { hop_limit, ..Ipv6Fields::new(IpProtocol::ICMPV6, source, destination, 0) };
+    send_behind(packet, fields, &[], link, out);
+}
+
+/// As [`send`], with the IPv6 header given but for its length, and the octets of extension headers
+/// behind it.
+pub(crate) fn send_behind(
+    mut packet: Packet,
+    mut fields: Ipv6Fields,
+    extension: &[u8],
+    link: Option<LinkIndex>,
+    out: &mut Out<'_>,
+) {
+    let (source, destination) = (fields.source_address, fields.destination_address);
     let Ok(len) = u16::try_from(packet.len()) else { return out.drop(TRUNCATED, packet) };
     if let Some(header) = packet.octets_mut().first_chunk_mut() {
         Icmpv6Mut::of(header).set_checksum(0);
@@ -235,9 +250,11 @@ pub(crate) fn send_with_hops(
     if let Some(header) = packet.octets_mut().first_chunk_mut() {
         Icmpv6Mut::of(header).set_checksum(sum.finish());
     }
-    let mut fields = Ipv6Fields::new(IpProtocol::ICMPV6, source, destination, len);
-    fields.hop_limit = hop_limit;
-    if packet.prepend(&fields.emit()).is_err() {
+    let Ok(len) = u16::try_from(packet.len() + extension.len()) else {
+        return out.drop(TRUNCATED, packet);
+    };
+    fields.payload_length = len;
+    if packet.prepend(extension).and_then(|()| packet.prepend(&fields.emit())).is_err() {
         return out.drop(NO_PACKET, packet);
     }
     let received_ns = packet.received_ns();

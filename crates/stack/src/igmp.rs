@@ -1,8 +1,11 @@
 //! Telling routers which IPv4 multicast groups this host takes part in (IGMP, RFC 3376).
 
-mod membership;
-
-use crate::{At, Layer, Out, Reason, UNCLAIMED, arp::NO_FRAME, ipv4::ALL_SYSTEMS, random::Random};
+use crate::{
+    At, Layer, Out, Reason, UNCLAIMED,
+    arp::NO_FRAME,
+    ipv4::ALL_SYSTEMS,
+    membership::{Links, Report, Version},
+};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol, checksum,
@@ -11,9 +14,7 @@ use gatewright_wire::{
         Igmp, IgmpFields, IgmpType, IgmpV1, IgmpV1Fields, QueryV3, RecordFields, ReportV3Fields,
     },
     ipv4::{Ipv4Fields, Ipv4Option},
-    mld::RecordType,
 };
-use membership::{Memberships, Report, Version};
 use std::{
     net::{IpAddr, Ipv4Addr},
     time::Duration,
@@ -51,14 +52,13 @@ const IGMP_PRECEDENCE: u8 = 0xc0;
 /// Drops `truncated`, `bad-checksum`, `unhandled`.
 #[derive(Debug)]
 pub struct IgmpLayer {
-    links: Vec<(LinkIndex, Memberships)>,
-    random: Random,
+    links: Links<Ipv4Addr>,
 }
 
 impl IgmpLayer {
     /// IGMP with nothing to tell yet; `random` spreads the answers of many hosts.
     pub fn new(random: u64) -> Self {
-        Self { links: Vec::new(), random: Random::new(random) }
+        Self { links: Links::new(random) }
     }
 
     fn hear(&mut self, packet: &Packet, out: &Out<'_>) -> Result<(), Reason> {
@@ -67,9 +67,7 @@ impl IgmpLayer {
         if checksum::of(octets) != 0 {
             return Err(BAD_CHECKSUM);
         }
-        let ingress = packet.meta().ingress;
-        let link = self.links.iter_mut().find(|(link, _)| *link == ingress);
-        let Some((_, link)) = link else { return Err(UNCLAIMED) };
+        let (link, random) = self.links.of(packet.meta().ingress).ok_or(UNCLAIMED)?;
         match message.kind() {
             IgmpType::MEMBERSHIP_QUERY => {
                 let group = message.group_address();
@@ -82,7 +80,7 @@ impl IgmpLayer {
                     let tenths = u64::from(message.max_resp_time());
                     (Version::V2, Duration::from_millis(tenths * 100))
                 };
-                link.asked(version, group, within, now, &mut self.random);
+                link.asked(version, group, within, now, random);
                 Ok(())
             }
             IgmpType::MEMBERSHIP_REPORT_V1 | IgmpType::MEMBERSHIP_REPORT_V2 => {
@@ -114,46 +112,29 @@ impl Layer for IgmpLayer {
     }
 
     fn handle_host(&mut self, out: &mut Out<'_>) {
-        let now = out.now();
-        let up: Vec<LinkIndex> = (out.host().interfaces().iter())
-            .filter(|interface| interface.up)
-            .map(|interface| interface.link)
-            .collect();
-        self.links.retain(|(link, _)| up.contains(link));
-        for link in up {
-            let groups = out.groups().of(link).filter_map(|group| match group {
-                IpAddr::V4(group) if group != ALL_SYSTEMS => Some(group),
-                _ => None,
-            });
-            let groups: Vec<Ipv4Addr> = groups.collect();
-            if !self.links.iter().any(|(known, _)| *known == link) {
-                self.links.push((link, Memberships::default()));
-            }
-            if let Some((_, known)) = self.links.iter_mut().find(|(known, _)| *known == link) {
-                known.change(&groups, now);
-            }
-        }
+        let told = |group| match group {
+            IpAddr::V4(group) if group != ALL_SYSTEMS => Some(group),
+            _ => None,
+        };
+        self.links.look_at(told, out);
         self.handle_timeout(out);
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
-        self.links.iter().filter_map(|(_, link)| link.poll_timeout()).min()
+        self.links.poll_timeout()
     }
 
     fn handle_timeout(&mut self, out: &mut Out<'_>) {
-        let now = out.now();
-        for (link, memberships) in &mut self.links {
-            let version = memberships.version(now);
-            let reports = memberships.handle_timeout(now, &mut self.random);
+        for (link, version, reports) in self.links.due(out.now()) {
             match version {
                 Version::V3 => {
                     for reports in reports.chunks(RECORDS_MAX) {
-                        send_v3(*link, reports, out);
+                        send_v3(link, reports, out);
                     }
                 }
                 Version::V1 | Version::V2 => {
                     for report in reports {
-                        send_old(*link, version, report, out);
+                        send_old(link, version, report, out);
                     }
                 }
             }
@@ -166,11 +147,7 @@ fn send_v3(link: LinkIndex, reports: &[(Ipv4Addr, Report)], out: &mut Out<'_>) {
     let number_of_records = u16::try_from(reports.len()).unwrap_or_default();
     let mut message = ReportV3Fields { checksum: 0, number_of_records }.emit().to_vec();
     for &(multicast_address, report) in reports {
-        let record_type = match report {
-            Report::Current => RecordType::MODE_IS_EXCLUDE,
-            Report::Join => RecordType::CHANGE_TO_EXCLUDE,
-            Report::Leave => RecordType::CHANGE_TO_INCLUDE,
-        };
+        let record_type = report.record_type();
         let (aux_data_len, number_of_sources) = (0, 0);
         let record =
             RecordFields { record_type, aux_data_len, number_of_sources, multicast_address };

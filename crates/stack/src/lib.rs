@@ -31,7 +31,9 @@ mod igmp;
 mod ipv4;
 mod ipv6;
 mod layer;
+mod membership;
 mod merge;
+mod mld;
 mod ndp;
 mod neighbour;
 mod paths;
@@ -62,6 +64,7 @@ pub use ipv4::Ipv4Layer;
 pub use ipv6::Ipv6Layer;
 pub use layer::{EVENTS_FULL, GROUPS_FULL, Layer, Out, QUEUE_FULL, UNCLAIMED};
 pub use merge::{CutShort, Form, Merger, split};
+pub use mld::MldLayer;
 pub use ndp::NdpLayer;
 pub use neighbour::{
     Advertised, LinkNeighbours, NEIGHBOUR_EVICTED, NEIGHBOURS_FULL, NEIGHBOURS_MAX,

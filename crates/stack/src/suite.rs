@@ -2,9 +2,9 @@
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
-    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, NdpLayer, NodeIndex, Plan, Side,
-    Sockets, Target, UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake, icmpv4::error_positions,
-    random::Random,
+    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NodeIndex, Plan,
+    Side, Sockets, Target, UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake,
+    icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{EtherType, IpProtocol, Port, icmpv6::Icmpv6Type};
@@ -170,7 +170,7 @@ impl Builder {
         (ipv4, icmpv4)
     }
 
-    /// IPv6 with ICMP and neighbour discovery; the network layer and ICMP.
+    /// IPv6 with ICMP, neighbour discovery and MLD; the network layer and ICMP.
     fn ipv6(&mut self, random: &mut Random) -> (NodeIndex, NodeIndex) {
         let family = EtherType::IPV6;
         let identification = u32::try_from(random.draw() >> 32).unwrap_or_default();
@@ -188,6 +188,11 @@ impl Builder {
             self.up(icmpv6, At::Dispatch(kind.0), None, ndp);
         }
         self.down(ndp, At::Local(family), None, ipv6);
+        let mld = self.add(MldLayer::new(random.draw()), None);
+        for kind in MLD_TYPES {
+            self.up(icmpv6, At::Dispatch(kind.0), None, mld);
+        }
+        self.down(mld, At::Local(family), None, ipv6);
         self.up(ipv6, At::IpProtocol(IpProtocol::ICMPV6), None, icmpv6);
         self.down(icmpv6, At::Local(family), None, ipv6);
         for at in error_positions(family) {
@@ -233,4 +238,12 @@ const NDP_TYPES: [Icmpv6Type; 5] = [
     Icmpv6Type::NEIGHBOR_SOLICITATION,
     Icmpv6Type::NEIGHBOR_ADVERTISEMENT,
     Icmpv6Type::REDIRECT,
+];
+
+/// The messages of multicast listener discovery (RFC 2710 §3.1, RFC 3810 §5).
+const MLD_TYPES: [Icmpv6Type; 4] = [
+    Icmpv6Type::MULTICAST_LISTENER_QUERY,
+    Icmpv6Type::MULTICAST_LISTENER_REPORT,
+    Icmpv6Type::MULTICAST_LISTENER_DONE,
+    Icmpv6Type::MULTICAST_LISTENER_REPORT_V2,
 ];

@@ -1,7 +1,14 @@
-//! What one link's routers are to be told, and when (RFC 3376 §5, RFC 2236 §3).
+//! What the routers of each link are to be told of groups, and when: the machine that IGMP and MLD
+//! share.
+//!
+//! MLD is IGMP for IPv6 (RFC 2710 §1, RFC 3810 §1): its version 1 behaves as IGMP's version 2, its
+//! version 2 as IGMP's version 3, with the same times. Sections are those of IGMP; RFC 3810 has
+//! the same ones as §6, §8.2.1 and §9.
 
-use crate::random::Random;
-use std::{net::Ipv4Addr, time::Duration};
+use crate::{Out, random::Random};
+use gatewright_packet::LinkIndex;
+use gatewright_wire::mld::RecordType;
+use std::{net::IpAddr, time::Duration};
 
 /// How often a change is told (RFC 3376 §8.1: the robustness variable).
 const ROBUSTNESS: u8 = 2;
@@ -18,7 +25,7 @@ const REPEAT_WITHIN_V2: Duration = Duration::from_secs(10);
 /// response interval.
 const OLDER_QUERIER: Duration = Duration::from_secs(2 * 125 + 10);
 
-/// The version that the link's querier speaks.
+/// The version that the link's querier speaks, as IGMP counts them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Version {
     V1,
@@ -37,10 +44,74 @@ pub(super) enum Report {
     Leave,
 }
 
+impl Report {
+    /// What a record of the newest version says: every group is listened to from all sources.
+    pub(super) const fn record_type(self) -> RecordType {
+        match self {
+            Self::Current => RecordType::MODE_IS_EXCLUDE,
+            Self::Join => RecordType::CHANGE_TO_EXCLUDE,
+            Self::Leave => RecordType::CHANGE_TO_INCLUDE,
+        }
+    }
+}
+
+/// What a link's routers are told now, in which version.
+pub(super) type Due<A> = (LinkIndex, Version, Vec<(A, Report)>);
+
+/// The groups of all links that are up, of one family.
+#[derive(Debug)]
+pub(super) struct Links<A> {
+    links: Vec<(LinkIndex, Memberships<A>)>,
+    random: Random,
+}
+
+impl<A: Copy + Eq> Links<A> {
+    pub(super) const fn new(random: u64) -> Self {
+        Self { links: Vec::new(), random: Random::new(random) }
+    }
+
+    /// Looks at which links are up and which groups are joined; `told` are those that routers are
+    /// told of.
+    pub(super) fn look_at(&mut self, told: impl Fn(IpAddr) -> Option<A>, out: &mut Out<'_>) {
+        let up: Vec<LinkIndex> = (out.host().interfaces().iter())
+            .filter(|interface| interface.up)
+            .map(|interface| interface.link)
+            .collect();
+        self.links.retain(|(link, _)| up.contains(link));
+        for link in up {
+            let groups: Vec<A> = out.groups().of(link).filter_map(&told).collect();
+            if !self.links.iter().any(|(known, _)| *known == link) {
+                self.links.push((link, Memberships::default()));
+            }
+            if let Some((known, _)) = self.of(link) {
+                known.change(&groups, out.now());
+            }
+        }
+    }
+
+    /// The groups of a link that is up, and what spreads its answers.
+    pub(super) fn of(&mut self, link: LinkIndex) -> Option<(&mut Memberships<A>, &mut Random)> {
+        let found = self.links.iter_mut().find(|(known, _)| *known == link);
+        found.map(|(_, memberships)| (memberships, &mut self.random))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        self.links.iter().filter_map(|(_, link)| link.poll_timeout()).min()
+    }
+
+    /// What is told now.
+    pub(super) fn due(&mut self, now: Duration) -> impl Iterator<Item = Due<A>> + '_ {
+        let Self { links, random } = self;
+        links.iter_mut().map(move |(link, memberships)| {
+            (*link, memberships.version(now), memberships.handle_timeout(now, random))
+        })
+    }
+}
+
 /// A report that is due.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
-    group: Ipv4Addr,
+struct Pending<A> {
+    group: A,
     report: Report,
     due: Duration,
     /// How often it is still told, this time included.
@@ -48,17 +119,24 @@ struct Pending {
 }
 
 /// One link's groups and what is pending about them: at most one change and one answer each.
-#[derive(Debug, Default)]
-pub(super) struct Memberships {
-    groups: Vec<Ipv4Addr>,
-    pending: Vec<Pending>,
+#[derive(Debug)]
+pub(super) struct Memberships<A> {
+    groups: Vec<A>,
+    pending: Vec<Pending<A>>,
     /// When all groups are told.
     general: Option<Duration>,
     v1_until: Duration,
     v2_until: Duration,
 }
 
-impl Memberships {
+impl<A> Default for Memberships<A> {
+    fn default() -> Self {
+        let (v1_until, v2_until) = (Duration::ZERO, Duration::ZERO);
+        Self { groups: Vec::new(), pending: Vec::new(), general: None, v1_until, v2_until }
+    }
+}
+
+impl<A: Copy + Eq> Memberships<A> {
     /// The version to speak (RFC 3376 §7.2.1).
     pub(super) fn version(&self, now: Duration) -> Version {
         if now < self.v1_until {
@@ -71,7 +149,7 @@ impl Memberships {
     }
 
     /// Takes the groups that are joined now.
-    pub(super) fn change(&mut self, groups: &[Ipv4Addr], now: Duration) {
+    pub(super) fn change(&mut self, groups: &[A], now: Duration) {
         let joined: Vec<_> = groups.iter().filter(|group| !self.groups.contains(group)).collect();
         let left: Vec<_> = self.groups.iter().filter(|group| !groups.contains(group)).collect();
         let changes = joined.into_iter().map(|&group| (group, Report::Join));
@@ -88,11 +166,17 @@ impl Memberships {
         self.groups.extend(groups);
     }
 
+    /// Tells all groups as if they were joined now.
+    pub(super) fn again(&mut self, now: Duration) {
+        let groups = std::mem::take(&mut self.groups);
+        self.change(&groups, now);
+    }
+
     /// A router asks for one group or for all; the answer comes at a random time `within`.
     pub(super) fn asked(
         &mut self,
         version: Version,
-        group: Option<Ipv4Addr>,
+        group: Option<A>,
         within: Duration,
         now: Duration,
         random: &mut Random,
@@ -121,7 +205,7 @@ impl Memberships {
         }
     }
 
-    fn answer(&mut self, group: Ipv4Addr, due: Duration) {
+    fn answer(&mut self, group: A, due: Duration) {
         let full = self.pending.len() >= PENDING_MAX;
         match self.pending.iter_mut().find(|pending| pending.group == group) {
             Some(pending) if pending.report != Report::Leave => pending.due = pending.due.min(due),
@@ -133,7 +217,7 @@ impl Memberships {
     }
 
     /// Another host has told the group: ours need not (RFC 2236 §3). Version 3 has no such rule.
-    pub(super) fn reported(&mut self, group: Ipv4Addr, now: Duration) {
+    pub(super) fn reported(&mut self, group: A, now: Duration) {
         if self.version(now) != Version::V3 {
             self.pending
                 .retain(|pending| pending.group != group || pending.report == Report::Leave);
@@ -149,7 +233,7 @@ impl Memberships {
         &mut self,
         now: Duration,
         random: &mut Random,
-    ) -> Vec<(Ipv4Addr, Report)> {
+    ) -> Vec<(A, Report)> {
         let within =
             if self.version(now) == Version::V3 { REPEAT_WITHIN } else { REPEAT_WITHIN_V2 };
         let mut reports = Vec::new();

@@ -13,6 +13,7 @@ mod explain;
 mod gw;
 mod header;
 mod init;
+mod link;
 mod man;
 mod run;
 mod schema;
@@ -55,6 +56,7 @@ verbs! {
     Check = "check" in check,
     Init = "init" in init,
     Status = "status" in status,
+    Link = "link" in link,
     Attach = "attach" in attach,
     Detach = "detach" in detach,
     Device = "device" in device,

@@ -33,20 +33,20 @@ pub(super) fn summary(status: &GatewayStatus) -> String {
 }
 
 /// The items of a list in the answer.
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(super) fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
-fn number(value: &Value, name: &str) -> u64 {
+pub(super) fn number(value: &Value, name: &str) -> u64 {
     value.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
 /// Pairs of a name and a number that is not zero.
-fn counts(value: &Value, name: &str) -> Vec<String> {
+pub(super) fn counts(value: &Value, name: &str) -> Vec<String> {
     let pair = |pair: &Value| {
         let (name, count) = (pair.get(0)?.as_str()?, pair.get(1)?.as_u64()?);
         (count > 0).then(|| format!("{} {count}", name.replace('_', " ")))

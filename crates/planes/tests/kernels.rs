@@ -155,16 +155,16 @@ fn tcp_and_udp_pass_with_right_checksums(backend: Backend) -> Result<(), Failed>
     Ok(())
 }
 
-/// One transfer; the server needs a moment between two, and says that it is busy.
+/// One transfer; the server takes one at a time and needs a moment between two.
 fn iperf(world: &World, target: &str, transport: &[&str]) -> Result<(), Failed> {
     let mut said = String::new();
     let passed = wait_until(Duration::from_secs(20), || {
         let run = world.north.command("iperf3").args(["-c", target, "-p", "5201"]).args(transport);
         let out = run.output().unwrap();
         said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-        out.status.success() || !said.contains("busy")
+        out.status.success()
     });
-    if passed && !said.contains("error") {
+    if passed {
         return Ok(());
     }
     Err(format!("{target} {transport:?}: {said}\n{}", world.said()).into())

@@ -96,12 +96,13 @@ fn check_answers_in_json() {
 
 #[test]
 fn check_tells_warnings_beside_errors() {
-    let open = format!("{GOOD}[control]\nmetrics = \"0.0.0.0:9464\"\n");
+    let text = "[[program]]\nfile = \"gone.gate\"\n[control]\nmetrics = \"0.0.0.0:9464\"\n";
+    let open = format!("{GOOD}{text}");
     let said = with_input(&["check", "-"], &open);
-    // Metrics themselves are refused in this version, with a place; the warning stands beside it.
+    // The program is not there, and refused in this version; the warning stands beside both.
     assert_eq!(said.code, 78);
     assert!(said.err.contains("warning[GW0160]") && said.err.contains("GW0116"), "{}", said.err);
-    assert!(said.err.contains("1 error, 1 warning") && said.out.is_empty(), "{}", said.err);
+    assert!(said.err.contains("2 errors, 1 warning") && said.out.is_empty(), "{}", said.err);
 }
 
 #[test]

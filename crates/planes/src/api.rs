@@ -6,6 +6,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways |
+//! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 
@@ -36,6 +37,8 @@ use std::{
 pub enum Request {
     /// What the gateway is and has counted.
     Status,
+    /// The same as OpenMetrics text.
+    Metrics,
     /// Attach a handler.
     Attach(Box<AttachRequest>),
     /// Detach a handler.
@@ -148,19 +151,7 @@ impl Server {
     ///
     /// `AddrInUse` if another gateway answers there; else what the system says.
     pub fn start(gateway: Arc<Mutex<Configured>>, path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        if UnixStream::connect(path).is_ok() {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))?;
-        listener.set_nonblocking(true)?;
+        let listener = bind(path)?;
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -172,6 +163,25 @@ impl Server {
 
 /// Read and write for the owner, nothing for anybody else.
 const OWNER_ONLY: u32 = 0o600;
+
+/// Listens, without waiting, on a Unix socket that is its owner's alone. One that nobody listens on
+/// any more is replaced.
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -235,6 +245,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
     let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
     let value = match request {
         Request::Status => serde_json::to_value(status(&gateway)?),
+        Request::Metrics => serde_json::to_value(metrics(&gateway)?),
         Request::Attach(request) => {
             let attach = attach_of(&request, &gateway)?;
             let id = gateway.attach(&attach).map_err(|error| error.to_string())?;
@@ -248,6 +259,11 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
         }
     };
     value.map_err(|error| error.to_string())
+}
+
+/// A gateway's metrics as OpenMetrics text.
+pub(crate) fn metrics(gateway: &Configured) -> Result<String, String> {
+    Ok(crate::metrics::text(&status(gateway)?, gateway.gateway().sojourn()))
 }
 
 fn status(gateway: &Configured) -> Result<StatusAnswer, String> {

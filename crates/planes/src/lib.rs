@@ -22,6 +22,7 @@ pub mod api;
 mod configured;
 mod control;
 mod gateway;
+pub mod metrics;
 mod not_yet;
 mod recorder;
 mod setup;

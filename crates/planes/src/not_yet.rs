@@ -30,8 +30,6 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
     asked.extend(devices.map(|span| (span, "[devices]".to_owned())));
     let cse = config.cse.iter().map(|cse| cse.base.span);
     asked.extend(cse.map(|span| (span, "[cse]".to_owned())));
-    let metrics = config.control.metrics.iter().map(|metrics| metrics.span);
-    asked.extend(metrics.map(|span| (span, "`metrics`".to_owned())));
     asked.sort_by_key(|(span, _)| span.start);
     asked
 }
@@ -55,7 +53,6 @@ mod tests {
         let ends = [
             "link `lan`, shared with the kernel,",
             "the mode of link `old`",
-            "`metrics`",
             "[[program]]",
             "[devices]",
             "[cse]",

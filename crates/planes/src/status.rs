@@ -104,7 +104,7 @@ impl LinkStatus {
 }
 
 /// A link's counters by name.
-fn named(counters: LinkCounters) -> Vec<(&'static str, u64)> {
+pub(crate) fn named(counters: LinkCounters) -> Vec<(&'static str, u64)> {
     vec![
         ("received", counters.received),
         ("received_octets", counters.received_octets),

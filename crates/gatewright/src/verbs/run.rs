@@ -7,7 +7,8 @@ use crate::{
     socket,
 };
 use anyhow::{Context, Result};
-use gatewright_planes::{Configured, RunError, api::Server};
+use gatewright_config::{Control, Listen};
+use gatewright_planes::{Configured, RunError, api::Server, metrics::MetricsServer};
 use std::{
     fs::File,
     io::Read,
@@ -60,13 +61,31 @@ impl Run {
             Failure::new(Exit::Unavailable, format!("control socket {}: {error}", path.display()))
         })?;
         face.note(&format!("control socket: {}", path.display()));
+        let metrics = serve_metrics(face, &config.control, &gateway)?;
         wait(self.stop_after.map(Duration::from_secs))?;
-        drop(server);
+        drop((server, metrics));
         let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
         let status = gateway.gateway().status()?;
         face.answer(&status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }
+}
+
+/// The metrics page, if the description asks for one.
+fn serve_metrics(
+    face: Face,
+    control: &Control,
+    gateway: &Arc<Mutex<Configured>>,
+) -> Result<Option<MetricsServer>, Failure> {
+    let Some(listen) = &control.metrics else { return Ok(None) };
+    let place = match &listen.value {
+        Listen::Tcp(address) => format!("http://{address}/metrics"),
+        Listen::Unix(path) => format!("/metrics at unix:{path}"),
+    };
+    let server = MetricsServer::start(Arc::clone(gateway), &listen.value)
+        .map_err(|error| Failure::new(Exit::Unavailable, format!("metrics {place}: {error}")))?;
+    face.note(&format!("metrics: {place}"));
+    Ok(Some(server))
 }
 
 /// The start of all randomness, from the system.

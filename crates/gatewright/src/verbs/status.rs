@@ -10,17 +10,25 @@ pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, up, mt
      layers: [{layer, link, drops}], ways: [{at, side, link, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], sojourn_p50, sojourn_p99, sojourn_packets, \
      attached: [{id, handler, at, packets, octets, missed}], \
-     udp_gateways: [{name, received, sent, returned, lost}]}; times are {secs, nanos}";
+     udp_gateways: [{name, received, sent, returned, lost}]}; times are {secs, nanos}; with --metrics one string";
 
 /// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
     #[command(flatten)]
     which: Which,
+    /// The counters as OpenMetrics text, as a scraper reads them.
+    #[arg(long)]
+    metrics: bool,
 }
 
 impl Status {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
+        if self.metrics {
+            let page = self.which.ask(&Request::Metrics)?;
+            face.answer(&page, || page.as_str().unwrap_or_default().to_owned())?;
+            return Ok(Exit::Success);
+        }
         let status = self.which.ask(&Request::Status)?;
         face.answer(&status, || text(&status))?;
         Ok(Exit::Success)

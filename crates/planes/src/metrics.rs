@@ -1,0 +1,262 @@
+//! What a gateway has counted as OpenMetrics text, and the page that serves it.
+//!
+//! The format is OpenMetrics 1.0: families with `TYPE`, `UNIT` and `HELP`, counters that end in
+//! `_total`, base units (`seconds`, `bytes`), `# EOF` at the end. Layers, ways and handlers name
+//! their link as the description does; one that is on no link in particular has no label `link`.
+
+mod serve;
+
+pub use serve::MetricsServer;
+
+use crate::{Sojourn, api::StatusAnswer};
+use gatewright_stack::Attachment;
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write},
+};
+
+/// A family: its name without the suffix of its samples, its unit, its help.
+type Family = (&'static str, &'static str, &'static str);
+
+const UPTIME: Family = ("gatewright_uptime_seconds", "seconds", "How long the gateway has run.");
+const UP: Family = ("gatewright_link_up", "", "Whether the link is up.");
+const MTU: Family = ("gatewright_link_mtu_bytes", "bytes", "Octets of a packet at the most.");
+const LAYER: Family =
+    ("gatewright_layer_dropped_packets", "packets", "Packets that a layer dropped, by reason.");
+const UNCLAIMED: Family =
+    ("gatewright_unclaimed_packets", "packets", "Drops that are no layer's, by reason.");
+const WAY: Family = ("gatewright_way_packets", "packets", "Packets that went a way of the graph.");
+const TAKEN: Family =
+    ("gatewright_handler_taken_packets", "packets", "Packets that an attached handler took.");
+const SOJOURN: Family = (
+    "gatewright_sojourn_seconds",
+    "seconds",
+    "How long packets stayed, from received to sent; each stay is rounded up by 1/16 at the most.",
+);
+
+/// A link's counters by their names in [`LinkStatus`](crate::LinkStatus).
+const LINK: [(&str, Family); 14] = [
+    ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
+    ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),
+    ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the device.")),
+    ("sent_octets", ("gatewright_link_sent_bytes", "bytes", "Octets handed to the device.")),
+    ("receive_overrun", LINK_DROPPED),
+    ("receive_no_packet", LINK_DROPPED),
+    ("receive_oversized", LINK_DROPPED),
+    ("receive_malformed", LINK_DROPPED),
+    ("partial", ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum.")),
+    ("completed", ("gatewright_link_completed_packets", "packets", "Checksums completed.")),
+    ("super_frames", ("gatewright_link_super_frames", "", "Frames cut into segments on arrival.")),
+    ("transmit_full", LINK_DROPPED),
+    ("transmit_length", LINK_DROPPED),
+    ("transmit_down", LINK_DROPPED),
+];
+
+const LINK_DROPPED: Family =
+    ("gatewright_link_dropped_packets", "packets", "Frames that a link dropped, by reason.");
+
+const COUNTED: Family =
+    ("gatewright_handler_counted_packets", "packets", "Packets that a handler counted.");
+const COUNTED_BYTES: Family =
+    ("gatewright_handler_counted_bytes", "bytes", "Octets that a handler counted.");
+const MISSED: Family = (
+    "gatewright_handler_missed_packets",
+    "packets",
+    "Packets that a handler could not write or copy in time.",
+);
+
+const UDP_RECEIVED: Family =
+    ("gatewright_udp_gateway_received_datagrams", "datagrams", "Datagrams read from clients.");
+const UDP_SENT: Family =
+    ("gatewright_udp_gateway_sent_datagrams", "datagrams", "Datagrams sent to the server.");
+const UDP_RETURNED: Family =
+    ("gatewright_udp_gateway_returned_datagrams", "datagrams", "Datagrams carried back.");
+const UDP_LOST: Family =
+    ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost here.");
+
+/// Bounds of the histogram: in nanoseconds, and in seconds as OpenMetrics writes them.
+const BOUNDS: [(u64, &str); 13] = [
+    (1_000, "1e-06"),
+    (2_500, "2.5e-06"),
+    (5_000, "5e-06"),
+    (10_000, "1e-05"),
+    (25_000, "2.5e-05"),
+    (50_000, "5e-05"),
+    (100_000, "0.0001"),
+    (250_000, "0.00025"),
+    (500_000, "0.0005"),
+    (1_000_000, "0.001"),
+    (10_000_000, "0.01"),
+    (100_000_000, "0.1"),
+    (1_000_000_000, "1.0"),
+];
+
+/// What `status` and `sojourn` say as OpenMetrics text.
+pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
+    let mut page = Page::default();
+    let gateway = &status.gateway;
+    let uptime = gateway.uptime.as_millis();
+    let uptime = format!("{}.{:03}", uptime / 1000, uptime % 1000);
+    page.gauge(UPTIME, &[], uptime);
+    let links = &gateway.links;
+    for link in links {
+        let name = ("link", link.name.as_str());
+        page.gauge(UP, &[name], u8::from(link.up));
+        page.gauge(MTU, &[name], link.mtu);
+        for &(counter, count) in &link.counters {
+            match LINK.iter().find(|(known, _)| *known == counter) {
+                Some((_, LINK_DROPPED)) => {
+                    page.count(LINK_DROPPED, &[name, ("reason", counter)], count);
+                }
+                Some((_, family)) => page.count(*family, &[name], count),
+                None => {}
+            }
+        }
+    }
+    let on = |link: Option<u16>| {
+        let link = links.get(usize::from(link?))?;
+        Some(("link", link.name.as_str()))
+    };
+    for layer in &gateway.layers {
+        for &(reason, count) in &layer.drops {
+            let labels = [Some(("layer", layer.layer)), on(layer.link), Some(("reason", reason))];
+            page.count(LAYER, &given(labels), count);
+        }
+    }
+    for (reason, count) in &gateway.unclaimed {
+        page.count(UNCLAIMED, &[("reason", reason)], *count);
+    }
+    for way in &gateway.ways {
+        let to = if way.to_device { "device" } else { "layer" };
+        let labels = [
+            Some(("at", way.at.as_str())),
+            Some(("side", &way.side)),
+            on(way.link),
+            Some(("to", to)),
+        ];
+        page.count(WAY, &given(labels), way.packets);
+    }
+    handlers(&mut page, status);
+    for relay in &status.udp_gateways {
+        let name = [("udp_gateway", relay.name.as_str())];
+        page.count(UDP_RECEIVED, &name, relay.received);
+        page.count(UDP_SENT, &name, relay.sent);
+        page.count(UDP_RETURNED, &name, relay.returned);
+        page.count(UDP_LOST, &name, relay.lost);
+    }
+    page.text(sojourn)
+}
+
+fn handlers(page: &mut Page, status: &StatusAnswer) {
+    let links = &status.gateway.links;
+    for (id, attachment, taken) in &status.gateway.handlers {
+        let house = status.attached.iter().find(|attached| attached.id == id.0);
+        let (id, at) = (id.0.to_string(), Attachment { link: None, ..*attachment }.to_string());
+        let link = attachment.link.and_then(|link| links.get(link.index()));
+        let labels = given([
+            Some(("id", id.as_str())),
+            house.map(|house| ("handler", house.handler)),
+            Some(("at", at.as_str())),
+            link.map(|link| ("link", link.name.as_str())),
+        ]);
+        page.count(TAKEN, &labels, *taken);
+        let Some(house) = house else { continue };
+        for (family, count) in
+            [(COUNTED, house.packets), (COUNTED_BYTES, house.octets), (MISSED, house.missed)]
+        {
+            if let Some(count) = count {
+                page.count(family, &labels, count);
+            }
+        }
+    }
+}
+
+/// A label's name and value, the value as it is.
+type Label<'a> = (&'static str, &'a str);
+
+/// The labels that there are.
+fn given<const N: usize>(labels: [Option<Label<'_>>; N]) -> Vec<Label<'_>> {
+    labels.into_iter().flatten().collect()
+}
+
+/// Labels as they are written, without braces; backslash, quote and line feed are escaped.
+fn written(labels: &[Label<'_>]) -> String {
+    let escaped =
+        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let one = |(name, value): &Label<'_>| format!("{name}=\"{}\"", escaped(value));
+    labels.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// Samples by family and labels: those of a family stand together, and none stands twice.
+#[derive(Debug, Default)]
+struct Page {
+    gauges: BTreeMap<Family, BTreeMap<String, String>>,
+    counters: BTreeMap<Family, BTreeMap<String, u64>>,
+}
+
+impl Page {
+    fn gauge(&mut self, family: Family, labels: &[Label<'_>], value: impl Display) {
+        self.gauges.entry(family).or_default().insert(written(labels), value.to_string());
+    }
+
+    /// Two that have the same labels are one sample of both.
+    fn count(&mut self, family: Family, labels: &[Label<'_>], count: u64) {
+        let sample = self.counters.entry(family).or_default().entry(written(labels)).or_default();
+        *sample = sample.wrapping_add(count);
+    }
+
+    fn text(&self, sojourn: &Sojourn) -> String {
+        let mut out = String::new();
+        for (family, samples) in &self.gauges {
+            head(&mut out, *family, "gauge");
+            for (labels, value) in samples {
+                sample(&mut out, family.0, "", labels, value);
+            }
+        }
+        for (family, samples) in &self.counters {
+            head(&mut out, *family, "counter");
+            for (labels, value) in samples {
+                sample(&mut out, family.0, "_total", labels, value);
+            }
+        }
+        histogram(&mut out, sojourn);
+        out.push_str("# EOF\n");
+        out
+    }
+}
+
+// Writing to a string cannot fail.
+fn head(out: &mut String, (name, unit, help): Family, kind: &str) {
+    let _ = writeln!(out, "# TYPE {name} {kind}");
+    if !unit.is_empty() {
+        let _ = writeln!(out, "# UNIT {name} {unit}");
+    }
+    let _ = writeln!(out, "# HELP {name} {help}");
+}
+
+fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl Display) {
+    let _ = match labels {
+        "" => writeln!(out, "{name}{suffix} {value}"),
+        labels => writeln!(out, "{name}{suffix}{{{labels}}} {value}"),
+    };
+}
+
+/// The fine buckets folded to [`BOUNDS`]. One that lies across a bound counts above it, so nothing
+/// is told faster than it was.
+fn histogram(out: &mut String, sojourn: &Sojourn) {
+    head(out, SOJOURN, "histogram");
+    // Read once: packets that leave meanwhile would make the buckets and the count differ.
+    let fine: Vec<(u64, u64)> = sojourn.buckets().collect();
+    let within = |bound| fine.iter().filter(|(end, _)| *end <= bound).map(|(_, n)| n).sum::<u64>();
+    for (bound, seconds) in BOUNDS {
+        sample(out, SOJOURN.0, "_bucket", &written(&[("le", seconds)]), within(bound));
+    }
+    sample(out, SOJOURN.0, "_bucket", &written(&[("le", "+Inf")]), within(u64::MAX));
+    sample(out, SOJOURN.0, "_count", "", within(u64::MAX));
+    let sum: u128 = fine.iter().map(|&(end, count)| u128::from(end) * u128::from(count)).sum();
+    let (seconds, nanoseconds) = (sum / 1_000_000_000, sum % 1_000_000_000);
+    sample(out, SOJOURN.0, "_sum", "", format!("{seconds}.{nanoseconds:09}"));
+}
+
+#[cfg(test)]
+mod tests;

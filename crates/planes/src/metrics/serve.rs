@@ -1,0 +1,381 @@
+//! One page over HTTP/1.1, for whoever collects metrics.
+//!
+//! The server knows one path, answers one client at a time and closes after each answer: whoever
+//! comes meanwhile waits in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
+
+use crate::{Configured, api};
+use gatewright_config::Listen;
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// The media type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of what goes wrong.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Octets of a request's head at the most; one that is longer is answered 431.
+const REQUEST_MAX: usize = 8 * 1024;
+
+/// Octets of a body that nobody asked for, read so that the answer is not lost (RFC 9112 §9.6).
+const DRAINED_MAX: usize = 64 * 1024;
+
+/// How long one client may take for its request and our answer.
+const CLIENT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often a waiting server looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Makes the page, or says why there is none.
+type Page = dyn Fn() -> Result<String, String> + Send;
+
+/// Serves a gateway's metrics until it is dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: Option<SocketAddr>,
+    path: Option<PathBuf>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Serves the metrics of `gateway` where `listen` says: `GET /metrics`.
+    ///
+    /// A Unix socket is its owner's alone; one that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if somebody else listens there; else what the system says.
+    pub fn start(gateway: Arc<Mutex<Configured>>, listen: &Listen) -> io::Result<Self> {
+        let page = move || api::metrics(&gateway.lock().unwrap_or_else(PoisonError::into_inner));
+        Self::serving(Box::new(page), listen)
+    }
+
+    /// The TCP address it listens at, if it is TCP.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    fn serving(page: Box<Page>, listen: &Listen) -> io::Result<Self> {
+        let (listener, address, path) = match listen {
+            Listen::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = listener.local_addr()?;
+                (Listener::Tcp(listener), Some(address), None)
+            }
+            Listen::Unix(path) => {
+                let listener = api::bind(Path::new(path))?;
+                (Listener::Unix(listener), None, Some(PathBuf::from(path)))
+            }
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+            while !ended.load(Ordering::Acquire) {
+                match listener.accept() {
+                    // A client that goes away in the middle has its own reasons.
+                    Ok(client) => drop(client.serve(&page)),
+                    Err(_) => std::thread::sleep(LOOK_EVERY),
+                }
+            }
+        })?;
+        Ok(Self { address, path, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+        if let Some(path) = &self.path {
+            // Somebody may have removed it already.
+            let _gone = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Client> {
+        let stream = match self {
+            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
+            Self::Unix(listener) => Stream::Unix(listener.accept()?.0),
+        };
+        match &stream {
+            Stream::Tcp(stream) => stream.set_nonblocking(false)?,
+            Stream::Unix(stream) => stream.set_nonblocking(false)?,
+        }
+        Ok(Client { stream, until: Instant::now() + CLIENT_WITHIN })
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A client, with the time by which it is to be done.
+#[derive(Debug)]
+struct Client {
+    stream: Stream,
+    until: Instant,
+}
+
+impl Client {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+
+    fn serve(mut self, page: &Page) -> io::Result<()> {
+        let Some(head) = self.head()? else { return Ok(()) };
+        let answer = answer(&head, page);
+        self.write_all(&answer)?;
+        match &self.stream {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write)?,
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write)?,
+        }
+        let mut rest = [0; 1024];
+        let mut drained = 0;
+        while drained < DRAINED_MAX {
+            match self.read(&mut rest)? {
+                0 => break,
+                read => drained += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// A request's head, as far as its bound; `None` if the client closes before its end.
+    fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut head = Vec::new();
+        let mut part = [0; 1024];
+        while !ends(&head) && head.len() <= REQUEST_MAX {
+            let read = self.read(&mut part)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            head.extend_from_slice(part.get(..read).unwrap_or_default());
+        }
+        Ok(Some(head))
+    }
+}
+
+impl Read for Client {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.left()?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(into)),
+            Stream::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(into)),
+        }
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let left = self.left()?;
+        match &mut self.stream {
+            Stream::Tcp(out) => out.set_write_timeout(left).and_then(|()| out.write(from)),
+            Stream::Unix(out) => out.set_write_timeout(left).and_then(|()| out.write(from)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether the empty line that ends a head is there.
+fn ends(head: &[u8]) -> bool {
+    head.windows(4).any(|four| four == b"\r\n\r\n")
+}
+
+/// What is wrong with a request, or whether it wants the page's head alone.
+enum Asked {
+    Page { head_only: bool },
+    Wrong(&'static str),
+}
+
+/// The whole answer to a request's head.
+fn answer(head: &[u8], page: &Page) -> Vec<u8> {
+    let (status, kind, body, head_only) = match asked(head) {
+        Asked::Wrong(status) => (status, PLAIN, format!("{status}\n"), false),
+        Asked::Page { head_only } => match page() {
+            Ok(text) => ("200 OK", OPEN_METRICS, text, head_only),
+            Err(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n"), head_only),
+        },
+    };
+    // RFC 9110 §15.5.6: an answer 405 says what is allowed.
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}\
+         Connection: close\r\n\r\n"
+    );
+    let body = if head_only { String::new() } else { body };
+    [head.into_bytes(), body.into_bytes()].concat()
+}
+
+/// What a request's head asks for (RFC 9112 §3).
+fn asked(head: &[u8]) -> Asked {
+    const BAD: Asked = Asked::Wrong("400 Bad Request");
+    let text = String::from_utf8_lossy(head);
+    let Some((text, _body)) = text.split_once("\r\n\r\n") else {
+        return Asked::Wrong("431 Request Header Fields Too Large");
+    };
+    if text.len() > REQUEST_MAX {
+        return Asked::Wrong("431 Request Header Fields Too Large");
+    }
+    let mut lines = text.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return BAD;
+    };
+    let mut hosts = 0;
+    for line in lines {
+        match line.split_once(':') {
+            Some((name, _)) if name.is_empty() || name.contains([' ', '\t']) => return BAD,
+            Some((name, _)) => hosts += u32::from(name.eq_ignore_ascii_case("host")),
+            None => return BAD,
+        }
+    }
+    let hosted = match version {
+        // RFC 9112 §3.2: exactly one field Host.
+        "HTTP/1.1" => hosts == 1,
+        "HTTP/1.0" => hosts <= 1,
+        _ => false,
+    };
+    if !hosted || method.is_empty() {
+        return BAD;
+    }
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
+        None => target,
+    };
+    if path.split('?').next() != Some("/metrics") {
+        return Asked::Wrong("404 Not Found");
+    }
+    match method {
+        "GET" => Asked::Page { head_only: false },
+        "HEAD" => Asked::Page { head_only: true },
+        _ => Asked::Wrong("405 Method Not Allowed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# EOF\n";
+
+    fn server(listen: &Listen) -> MetricsServer {
+        MetricsServer::serving(Box::new(|| Ok(TEXT.to_owned())), listen).unwrap()
+    }
+
+    fn local() -> Listen {
+        Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Sends `request` and reads until the server closes.
+    fn exchange(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn the_page_is_served_and_everything_else_is_answered_properly() {
+        let server = server(&local());
+        let address = server.address().unwrap();
+        let long = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(9000));
+        for (request, status) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+            ("GET /metrics?x=1 HTTP/1.1\r\nhost:x\r\nAccept: */*\r\n\r\n", "200 OK"),
+            ("GET http://x:1/metrics HTTP/1.1\r\nHost: x:1\r\n\r\n", "200 OK"),
+            ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
+            ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found"),
+            ("GET /metricsx HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found"),
+            (
+                "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab",
+                "405 Method Not Allowed",
+            ),
+            ("GET /metrics HTTP/1.1\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/1.1\r\nHost : x\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/2.0\r\nHost: x\r\n\r\n", "400 Bad Request"),
+            ("GET  /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+            ("\r\n\r\n", "400 Bad Request"),
+            (&long, "431 Request Header Fields Too Large"),
+        ] {
+            let answer = exchange(address, request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request:?}: {answer}");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert_eq!(head.contains("\r\nAllow: GET, HEAD"), status.starts_with("405"), "{head}");
+            assert_eq!(head.contains(OPEN_METRICS), status == "200 OK", "{head}");
+            let shown = status == "200 OK" && !request.starts_with("HEAD");
+            assert_eq!(body == TEXT, shown, "{request:?}: {body}");
+            assert_eq!(body.is_empty(), request.starts_with("HEAD"));
+        }
+    }
+
+    #[test]
+    fn a_request_in_pieces_is_read_and_a_silent_client_is_left() {
+        let server = server(&local());
+        let address = server.address().unwrap();
+        let silent = TcpStream::connect(address).unwrap();
+        let mut slow = TcpStream::connect(address).unwrap();
+        for octet in b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" {
+            slow.write_all(&[*octet]).unwrap();
+        }
+        let mut answer = String::new();
+        slow.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with(TEXT), "{answer}");
+        drop((silent, slow));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_made_is_503() {
+        let head = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        let said = String::from_utf8(answer(head, &|| Err("ended".to_owned()))).unwrap();
+        assert!(said.starts_with("HTTP/1.1 503 ") && said.ends_with("\r\n\r\nended\n"), "{said}");
+    }
+
+    #[test]
+    fn a_unix_socket_is_served_and_removed() {
+        let name = format!("gatewright-metrics-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let server = server(&Listen::Unix(path.to_str().unwrap().to_owned()));
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with(TEXT), "{answer}");
+        drop((stream, server));
+        assert!(!path.exists());
+    }
+}

@@ -10,6 +10,7 @@ mod forward;
 mod gateway;
 mod health;
 mod route;
+mod smtp;
 mod tables;
 
 use bench::{Bench, Options};
@@ -19,13 +20,14 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 6] = [
+const BENCHMARKS: [(&str, Run); 7] = [
     ("route", route::run),
     ("tables", tables::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
     ("footprint", footprint::run),
     ("health", health::run),
+    ("smtp", smtp::run),
 ];
 
 fn main() -> ExitCode {

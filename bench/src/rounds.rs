@@ -121,11 +121,26 @@ impl Bench {
         rounds(first).iter().zip(rounds(second)).map(|(&a, &b)| value(a, b)).collect()
     }
 
+    /// The median of a figure or ratio, if there is one.
+    pub fn median(&self, key: &str) -> Option<f64> {
+        let figure = self.samples.get(key).map(|samples| &samples.rounds);
+        let rounds = figure.or_else(|| self.ratios.get(key))?;
+        Spread::of(rounds).map(|spread| spread.median)
+    }
+
+    /// Adds the ratio `key`: that of `of` whose median is the greatest.
+    pub fn greatest(&mut self, key: &str, of: &[String]) {
+        let greatest = of.iter().filter_map(|key| Some((self.median(key)?, key)));
+        let greatest = greatest.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key);
+        if let Some(rounds) = greatest.and_then(|key| self.ratios.get(key)) {
+            self.ratios.insert(key.to_owned(), rounds.clone());
+        }
+    }
+
     /// Evaluates a promise by the median of its figure or ratio; without one it is skipped.
     pub fn promise(&mut self, key: &str, relation: Relation, bound: f64) {
-        let figure = self.samples.get(key).map(|samples| &samples.rounds);
-        let promise = match figure.or_else(|| self.ratios.get(key)).and_then(|it| Spread::of(it)) {
-            Some(spread) => Promise::evaluate(key, relation, bound, spread.median),
+        let promise = match self.median(key) {
+            Some(median) => Promise::evaluate(key, relation, bound, median),
             None => Promise::skip(key, relation, bound, "it was not measured"),
         };
         self.promises.push(promise);

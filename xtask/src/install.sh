@@ -8,4 +8,8 @@ if [ ! -e "$policy" ] || grep -q gatewright-setup "$policy"; then
     printf '#!/bin/sh\n# gatewright-setup\nexit 101\n' >"$policy"
     chmod 755 "$policy"
 fi
-apt-get install -q -y -o Dpkg::Use-Pty=0 --no-install-recommends "$@"
+# Of postfix only the load tools are wanted: it asks nothing and sets up no mail server.
+case " $* " in *" postfix "*)
+    echo "postfix postfix/main_mailer_type select No configuration" | debconf-set-selections ;;
+esac
+apt-get install -q -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 --no-install-recommends "$@"

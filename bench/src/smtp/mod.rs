@@ -1,0 +1,164 @@
+//! `bench smtp`: mail through relays, after the figure of EZ's evaluation (Bromberg, Morandat,
+//! Réveillère, Thomas, DAIS 2013): 1000 messages of 10 kB from 1 to 30 clients at once.
+//!
+//! Load comes from postfix's smtp-source and ends at its smtp-sink. Each run asks the sink how many
+//! messages have arrived, and fails if one is missing.
+
+mod peers;
+mod world;
+
+use bench::{Bench, Chart, Curve, Options};
+use gatewright_testbed::{Needs, Process};
+use std::fs;
+use world::{Load, SINK, World, processor, text};
+
+/// Messages of one point of the figure, and their octets.
+const MESSAGES: u32 = 1_000;
+const OCTETS: u32 = 10 << 10;
+/// Clients at once.
+const CLIENTS: [u32; 5] = [1, 5, 10, 20, 30];
+/// The sweep of sizes, with as many messages as take some tenths of a second, from ten clients.
+const SIZES: [(u32, u32); 4] = [(10_000, 1_000), (100_000, 300), (1_000_000, 60), (10_000_000, 20)];
+const SWEEP_CLIENTS: u32 = 10;
+/// Messages over which processor time is taken, so that its grain does not count.
+const PROCESSOR_MESSAGES: u32 = 10_000;
+
+/// A way from the source to the sink.
+struct Way {
+    name: &'static str,
+    port: u16,
+    /// What runs there; its first process is the one whose processor time counts.
+    processes: Vec<Process>,
+}
+
+impl Way {
+    fn key(&self, what: &str) -> String {
+        format!("{}_{what}", self.name)
+    }
+}
+
+fn ways(world: &World) -> Result<Vec<Way>, String> {
+    let nginx = peers::nginx(world)?;
+    let [inner, outer] = peers::haproxy_twice(world)?;
+    Ok(vec![
+        Way { name: "direct", port: SINK, processes: Vec::new() },
+        Way { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
+        Way { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
+    ])
+}
+
+/// 1000 messages from each number of clients.
+fn figure(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+    let messages = bench.options().pick(MESSAGES, MESSAGES / 5);
+    for _round in 0..bench.options().rounds() {
+        for sessions in CLIENTS {
+            for way in ways {
+                let load = Load { sessions, messages, octets: OCTETS, kept: false };
+                let took = world.send(way.port, load)?.as_secs_f64() * 1e3;
+                let thousand = took * f64::from(MESSAGES) / f64::from(messages);
+                bench.sample(&way.key(&format!("ms_n{sessions}")), "ms", thousand);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Messages of every size from ten clients.
+fn sweep(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+    for _round in 0..bench.options().rounds() {
+        for (octets, messages) in SIZES {
+            for way in ways {
+                let messages = bench.options().pick(messages, messages / 4);
+                let load = Load { sessions: SWEEP_CLIENTS, messages, octets, kept: false };
+                let took = world.send(way.port, load)?.as_secs_f64();
+                let carried = f64::from(octets) * f64::from(messages) / 1e6;
+                let key = way.key(&format!("mb_s_{}kb", octets / 1_000));
+                bench.sample(&key, "MB/s", carried / took);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Processor time a message, connections new for each message or kept.
+fn processor_time(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+    let messages = bench.options().pick(PROCESSOR_MESSAGES, PROCESSOR_MESSAGES / 10);
+    for _round in 0..bench.options().rounds() {
+        for (kept, key) in [(false, "cpu_us_new"), (true, "cpu_us_kept")] {
+            for way in ways {
+                let Some(process) = way.processes.first() else { continue };
+                let before = processor(process)?;
+                let load = Load { sessions: SWEEP_CLIENTS, messages, octets: OCTETS, kept };
+                world.send(way.port, load)?;
+                let spent = processor(process)?.saturating_sub(before).as_secs_f64() * 1e6;
+                bench.sample(&way.key(key), "us", spent / f64::from(messages));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn charts(bench: &mut Bench, ways: &[Way]) {
+    let curves = |points: &dyn Fn(&Way) -> Vec<(f64, f64)>| {
+        ways.iter().map(|way| Curve { name: way.name.to_owned(), points: points(way) }).collect()
+    };
+    let clients = |way: &Way| {
+        let point = |&n: &u32| Some((f64::from(n), bench.median(&way.key(&format!("ms_n{n}")))?));
+        CLIENTS.iter().filter_map(point).collect()
+    };
+    let sizes = |way: &Way| {
+        let point = |&(octets, _): &(u32, u32)| {
+            let carried = bench.median(&way.key(&format!("mb_s_{}kb", octets / 1_000)))?;
+            Some((f64::from(octets), carried))
+        };
+        SIZES.iter().filter_map(point).collect()
+    };
+    let figure = Chart {
+        title: "clients".to_owned(),
+        x: "clients at once".to_owned(),
+        y: "ms for 1000 messages of 10 kB".to_owned(),
+        curves: curves(&clients),
+    };
+    let sweep = Chart {
+        title: "sizes".to_owned(),
+        x: "octets of a message".to_owned(),
+        y: "MB/s from 10 clients".to_owned(),
+        curves: curves(&sizes),
+    };
+    bench.chart(figure);
+    bench.chart(sweep);
+}
+
+fn measure(bench: &mut Bench, world: &World) -> Result<(), String> {
+    let ways = ways(world)?;
+    figure(bench, world, &ways)?;
+    sweep(bench, world, &ways)?;
+    processor_time(bench, world, &ways)?;
+    for sessions in CLIENTS {
+        let key = |name: &str| format!("{name}_ms_n{sessions}");
+        bench.ratio(&format!("nginx_vs_direct_n{sessions}"), &key("nginx"), &key("direct"));
+    }
+    charts(bench, &ways);
+    Ok(())
+}
+
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("smtp", options);
+    let needs = ["smtp-source", "smtp-sink", "nginx", "haproxy"];
+    let needs = needs.iter().fold(Needs::new().namespaces(), |needs, name| needs.program(name));
+    if let Some(missing) = needs.missing() {
+        bench.note(format!("nothing was measured: {missing} is missing"));
+        return Ok(bench);
+    }
+    let folder = std::env::temp_dir().join(format!("gatewright-smtp-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(text)?;
+    let measured = World::new(&folder).and_then(|world| measure(&mut bench, &world));
+    fs::remove_dir_all(&folder).map_err(text)?;
+    measured?;
+    bench.note(
+        "load, relay and sink share the machine's processors; each run asserts that the sink has \
+         counted every message",
+    );
+    bench.note("processor time: of the relay alone; of two haproxy that of the outer one");
+    Ok(bench)
+}

@@ -68,37 +68,52 @@ impl Config {
     }
 }
 
-/// How often what has happened.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counters {
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// How often what has happened.
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        impl Counters {
+            /// Every counter with its name, for a metrics page.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// Connections taken.
-    pub connections: u64,
+    connections,
     /// Connections closed because there were too many.
-    pub connections_refused: u64,
+    connections_refused,
     /// Connections closed because the device did not take what was sent.
-    pub connections_stuck: u64,
+    connections_stuck,
     /// Associations made.
-    pub associations: u64,
+    associations,
     /// Associations ended because the device's resources could not be made.
-    pub registrations_failed: u64,
+    registrations_failed,
     /// Associations ended because the same system-id associated elsewhere.
-    pub displaced: u64,
+    displaced,
     /// Reports taken.
-    pub reports: u64,
+    reports,
     /// Reports of which something could not be stored: rejected if confirmed, else lost.
-    pub reports_not_stored: u64,
+    reports_not_stored,
     /// Readings stored.
-    pub readings: u64,
+    readings,
     /// Readings whose creation was tried again.
-    pub readings_again: u64,
+    readings_again,
     /// Readings that the CSE does not want.
-    pub readings_refused: u64,
+    readings_refused,
     /// Observations of handles never configured, skipped.
-    pub unknown_handles: u64,
+    unknown_handles,
     /// Observations with octets behind the mapped ones.
-    pub trailing: u64,
+    trailing,
     /// APDUs that were none, or badly built.
-    pub malformed: u64,
+    malformed,
 }
 
 /// What all connections of a listener share.

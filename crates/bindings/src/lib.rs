@@ -14,6 +14,7 @@ pub mod devices;
 mod engine;
 pub mod http;
 pub mod listen;
+pub mod services;
 pub mod tls;
 
 pub use engine::Engine;

@@ -189,4 +189,16 @@ codes! {
     NO_PROGRAM 164 "the program cannot be read"
     "The path of a program is relative to the folder of the description. Nothing is run that could \
     not be read and compiled before."
+
+    NO_CSE 165 "devices without a place for their readings"
+    "What devices report becomes resources of the gateway's service entity, [cse]. If they are \
+    delivered `direct`, nothing is stored here, so there must be a CSE above, [cse.registrar]."
+
+    NOT_A_URL 166 "not a URL of a CSE"
+    "A CSE is reached by http:// and its host, with the port if it is not 80: \
+    \"http://192.0.2.1:8080\". The address of a resource does not belong there."
+
+    NOT_A_SYSTEM_ID 167 "not a system-id"
+    "A device tells who it is by its EUI-64, 16 hexadecimal digits: \"0022090000000001\" (ISO/IEEE \
+    11073-20601, System-Id)."
 }

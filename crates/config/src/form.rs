@@ -98,11 +98,20 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Protocol => values::protocol(text).is_some(),
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
+        Form::Url => is_url(text),
+        Form::SystemId => values::system_id(text).is_some(),
     }
 }
 
 fn socket(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0)
+}
+
+/// `http` and an authority, nothing behind it: the rest of an address names a resource.
+fn is_url(text: &str) -> bool {
+    let rest = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let ends = |c: char| c == '/' || c == '?' || c == '#' || c.is_whitespace() || c.is_control();
+    rest.is_some_and(|authority| !authority.is_empty() && !authority.contains(ends))
 }
 
 fn is_name(text: &str) -> bool {
@@ -130,6 +139,8 @@ const fn code(form: Form) -> &'static Code {
         Form::Protocol => &codes::NOT_A_CHOICE,
         Form::Program => &codes::NOT_A_PROGRAM,
         Form::CseId => &codes::BAD_CSE_ID,
+        Form::Url => &codes::NOT_A_URL,
+        Form::SystemId => &codes::NOT_A_SYSTEM_ID,
     }
 }
 
@@ -150,6 +161,8 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Protocol => "an IP protocol",
         Form::Program => "a gateway program: its name ends in .gate",
         Form::CseId => "a CSE identifier: `/` and a name",
+        Form::Url => "a URL: http:// and a host, with a port if need be",
+        Form::SystemId => "a system-id: 16 hexadecimal digits",
     }
 }
 
@@ -168,6 +181,8 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Protocol => "udp",
         Form::Program => "bridge.gate",
         Form::CseId => "/gateway-cse",
+        Form::Url => "http://192.0.2.1:8080",
+        Form::SystemId => "0022090000000001",
     }
 }
 
@@ -192,6 +207,8 @@ mod tests {
             Form::Protocol,
             Form::Program,
             Form::CseId,
+            Form::Url,
+            Form::SystemId,
         ] {
             assert!(is_right(form, example(form)), "{form:?}");
             assert!(!is_right(form, ""), "{form:?}");

@@ -30,7 +30,7 @@ impl<T> Deref for Located<T> {
 pub struct Config {
     /// `[gateway] name`; `gatewright` if none is given.
     pub name: String,
-    /// `[link.NAME]`: at least one.
+    /// `[link.NAME]`: at least one, unless it has devices or a service entity.
     pub links: Vec<Link>,
     /// `[[route]]`.
     pub routes: Vec<Route>,
@@ -300,6 +300,14 @@ pub struct Devices {
     pub delivery: Delivery,
     /// Associations at once.
     pub devices_max: u32,
+    /// System-ids of the devices that may associate; all if none is given.
+    pub admit: Vec<[u8; 8]>,
+    /// How long a reading waits for the registrar.
+    pub keep: Duration,
+    /// Readings of one device that wait for the registrar.
+    pub waiting_max: u32,
+    /// Readings of all devices that wait for the registrar.
+    pub waiting_total: u32,
 }
 
 /// How readings are delivered.
@@ -325,4 +333,27 @@ pub struct Cse {
     pub coap: Option<Located<SocketAddr>>,
     /// Path of its database; in memory if none is given.
     pub store: Option<String>,
+    /// What the database may grow to, in MiB.
+    pub store_mib: Option<u32>,
+    /// Whether it is the root of a service provider's tree, and not a gateway's.
+    pub infrastructure: bool,
+    /// The originator that may do everything.
+    pub admin: Option<String>,
+    /// Identifiers of the CSEs that may register.
+    pub admit: Vec<String>,
+    /// Whether each request is noted in the audit log.
+    pub audit: bool,
+    /// The CSE above.
+    pub registrar: Option<Registrar>,
+}
+
+/// The CSE above: where this one registers, and where readings are sent on to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Registrar {
+    /// Where it answers HTTP, without a path.
+    pub url: String,
+    /// Its identifier, with `/` in front.
+    pub id: String,
+    /// Name of its base resource.
+    pub base: String,
 }

@@ -11,7 +11,8 @@ pub fn schema() -> Value {
     if let Value::Object(root) = &mut schema {
         root.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
         root.insert("title".into(), json!("Gatewright gateway description"));
-        root.insert("required".into(), json!(["link"]));
+        let one_of = ["link", "devices", "cse"].map(|key| json!({ "required": [key] }));
+        root.insert("anyOf".into(), json!(one_of));
     }
     schema
 }
@@ -75,6 +76,8 @@ fn text(form: Form) -> Value {
         Form::Position => "^(frame|(ether|ip|udp|tcp|label|dispatch):[0-9a-z]+)$",
         Form::Program => "^.+\\.gate$",
         Form::CseId => "^/[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
+        Form::Url => "^https?://[^/?#\\s]+$",
+        Form::SystemId => "^[0-9A-Fa-f]{16}$",
         _ => "^.+$",
     };
     if let Value::Object(value) = &mut value {

@@ -3,7 +3,7 @@
 
 use crate::model::{
     Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
-    Merge, Mode, Place, Program, Route, Series, Side, UdpGateway,
+    Merge, Mode, Place, Program, Registrar, Route, Series, Side, UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -19,6 +19,14 @@ const SPIN_US: u32 = 50;
 const BURST: u32 = 32;
 /// Associations at once, if the description does not say.
 const DEVICES: u32 = 1000;
+/// How long a reading waits for the registrar, if the description does not say: a week.
+const KEEP_HOURS: u32 = 168;
+/// Readings of one device that wait for the registrar, if the description does not say: more than
+/// a day at one in ten seconds.
+const WAITING: u32 = 10_000;
+/// Readings of all devices that wait for the registrar, if the description does not say; about a
+/// kibibyte of memory each.
+const WAITING_TOTAL: u32 = 100_000;
 
 /// A table of the text, and where its header stands.
 #[derive(Clone, Copy, Debug)]
@@ -297,6 +305,12 @@ fn devices(table: View<'_>) -> Option<Devices> {
         listen: table.parsed("listen", |text| text.parse().ok())?,
         delivery: if direct { Delivery::Direct } else { Delivery::Durable },
         devices_max: table.number("devices_max").unwrap_or(DEVICES),
+        admit: (table.texts("admit").into_iter())
+            .filter_map(|text| values::system_id(text.value))
+            .collect(),
+        keep: Duration::from_hours(table.number("keep_hours").unwrap_or(KEEP_HOURS).into()),
+        waiting_max: table.number("waiting_max").unwrap_or(WAITING),
+        waiting_total: table.number("waiting_total").unwrap_or(WAITING_TOTAL),
     })
 }
 
@@ -308,5 +322,15 @@ fn cse(table: View<'_>) -> Option<Cse> {
         http: socket("http"),
         coap: socket("coap"),
         store: table.owned("store"),
+        store_mib: table.number("store_mib"),
+        infrastructure: table.text("type").is_some_and(|kind| *kind == "infrastructure"),
+        admin: table.owned("admin"),
+        admit: table.texts("admit").into_iter().map(|text| text.value.to_owned()).collect(),
+        audit: table.flag("audit").unwrap_or(false),
+        registrar: table.table("registrar").and_then(registrar),
     })
+}
+
+fn registrar(table: View<'_>) -> Option<Registrar> {
+    Some(Registrar { url: table.owned("url")?, id: table.owned("id")?, base: table.owned("base")? })
 }

@@ -74,6 +74,10 @@ pub(crate) enum Form {
     Program,
     /// `/NAME`.
     CseId,
+    /// `http://127.0.0.1:8080`.
+    Url,
+    /// A device's EUI-64, 16 hexadecimal digits.
+    SystemId,
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -115,6 +119,15 @@ pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
 pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
 pub(crate) const MERGES: &[&str] = &["off", "mtu"];
 pub(crate) const DELIVERIES: &[&str] = &["durable", "direct"];
+pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
+/// Names in a list of who may come in at the most.
+const ADMITTED_MAX: usize = 4096;
+/// The longest time that readings wait for the registrar, in hours: ten years.
+const KEEP_HOURS_MAX: i64 = 87_600;
+/// The most readings that wait for the registrar, of one device or of all.
+const WAITING_MAX: i64 = 10_000_000;
+/// The largest database, in MiB: 1 TiB.
+const STORE_MIB_MAX: i64 = 1 << 20;
 
 pub(crate) static ROOT: Table = Table {
     name: "description",
@@ -303,6 +316,26 @@ static DEVICES: Table = Table {
             "durable stores a reading before it is acknowledged; direct sends it on at once.",
         ),
         key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once."),
+        key(
+            "admit",
+            Shape::List(Form::SystemId, ADMITTED_MAX),
+            "System-ids of the devices that may associate; all if not given.",
+        ),
+        key(
+            "keep_hours",
+            Shape::Number(1, KEEP_HOURS_MAX),
+            "How long a reading waits for the registrar before it is given up; 168 if not given.",
+        ),
+        key(
+            "waiting_max",
+            Shape::Number(1, WAITING_MAX),
+            "Readings of one device that wait for the registrar; then the device keeps its own.",
+        ),
+        key(
+            "waiting_total",
+            Shape::Number(1, WAITING_MAX),
+            "Readings of all devices that wait for the registrar.",
+        ),
     ],
 };
 
@@ -315,5 +348,33 @@ static CSE: Table = Table {
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
         key("store", Shape::Text(Form::Any), "Path of its database; in memory if not given."),
+        key(
+            "store_mib",
+            Shape::Number(1, STORE_MIB_MAX),
+            "What the database may grow to; beyond, it refuses as on a full disk.",
+        ),
+        key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure."),
+        key(
+            "admin",
+            Shape::Text(Form::Name),
+            "The originator that may do everything; nobody if not given.",
+        ),
+        key(
+            "admit",
+            Shape::List(Form::CseId, ADMITTED_MAX),
+            "Identifiers of the CSEs that may register here; none if not given.",
+        ),
+        key("audit", Shape::Flag, "Whether each request is noted in the audit log."),
+        key("registrar", Shape::Table(&REGISTRAR), "The CSE above, which gets the readings."),
+    ],
+};
+
+static REGISTRAR: Table = Table {
+    name: "[cse.registrar]",
+    doc: "The CSE above: this one registers there, and devices' readings are sent on to it.",
+    keys: &[
+        required("url", Shape::Text(Form::Url), "Where it answers HTTP."),
+        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
+        required("base", Shape::Text(Form::Name), "Name of its base resource."),
     ],
 };

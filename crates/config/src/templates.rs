@@ -29,6 +29,11 @@ pub const TEMPLATES: &[Template] = &[
         text: include_str!("templates/filter.toml"),
     },
     Template {
+        name: "health",
+        purpose: "personal health devices in, oneM2M out; needs no privileges",
+        text: include_str!("templates/health.toml"),
+    },
+    Template {
         name: "udp-proxy",
         purpose: "a relay of UDP datagrams that merges small ones on the way",
         text: include_str!("templates/udp-proxy.toml"),

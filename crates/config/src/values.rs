@@ -122,6 +122,12 @@ pub(crate) fn protocol(text: &str) -> Option<u8> {
     gatewright_stack::ip_protocol(text).ok().map(|protocol| protocol.0)
 }
 
+/// A device's EUI-64, written as 16 hexadecimal digits.
+pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
+    let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,12 +5,12 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways |
+//! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 
-use crate::{Configured, Status, UdpGatewayCounters};
+use crate::{Configured, Part, PartAnswer, Status, UdpGatewayCounters};
 use gatewright_config::{self as config, Attach, Located};
 use gatewright_diagnostic::Span;
 use gatewright_stack::{Attachment, AttachmentId};
@@ -90,6 +90,8 @@ pub struct StatusAnswer {
     pub attached: Vec<AttachedAnswer>,
     /// The UDP gateways.
     pub udp_gateways: Vec<UdpGatewayAnswer>,
+    /// The parts that others run.
+    pub parts: Vec<PartAnswer>,
 }
 
 /// A handler that comes with the house.
@@ -266,7 +268,12 @@ pub(crate) fn metrics(gateway: &Configured) -> Result<String, String> {
     Ok(crate::metrics::text(&status(gateway)?, gateway.gateway().sojourn()))
 }
 
-fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
+/// What a gateway is and has counted, as it answers on the control socket.
+///
+/// # Errors
+///
+/// In words, if its worker has ended.
+pub fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
     let attached = gateway.attached().iter().map(|attached| AttachedAnswer {
         id: attached.id.0,
         handler: attached.name,
@@ -281,6 +288,7 @@ fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
         gateway: gateway.gateway().status().map_err(|error| error.to_string())?,
         attached: attached.collect(),
         udp_gateways: udp_gateways.collect(),
+        parts: gateway.parts().iter().map(Part::answer).collect(),
     })
 }
 

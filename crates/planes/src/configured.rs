@@ -3,6 +3,7 @@
 use crate::{
     gateway::{Gateway, GatewayError},
     not_yet,
+    part::Part,
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     udp_gateway::{Series, UdpGateway, UdpGatewaySetup},
@@ -98,6 +99,7 @@ pub struct Configured {
     attached: Vec<Attached>,
     recorders: Vec<(AttachmentId, Recorder)>,
     names: Vec<String>,
+    parts: Vec<Part>,
     gateway: Gateway,
 }
 
@@ -126,6 +128,7 @@ impl Configured {
             attached: Vec::new(),
             recorders: Vec::new(),
             names,
+            parts: Vec::new(),
             gateway,
         };
         for attach in &config.attachments {
@@ -135,6 +138,16 @@ impl Configured {
             configured.relay(relay)?;
         }
         Ok(configured)
+    }
+
+    /// Takes in a part that others run: it is asked for status and metrics.
+    pub fn add_part(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    /// The parts that others run.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
     /// The gateway.

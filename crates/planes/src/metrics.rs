@@ -8,7 +8,7 @@ mod serve;
 
 pub use serve::MetricsServer;
 
-use crate::{Sojourn, api::StatusAnswer};
+use crate::{PartAnswer, Sojourn, api::StatusAnswer};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -144,7 +144,25 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
         page.count(UDP_RETURNED, &name, relay.returned);
         page.count(UDP_LOST, &name, relay.lost);
     }
-    page.text(sojourn)
+    let mut out = String::new();
+    for part in &status.parts {
+        part_text(&mut out, part);
+    }
+    out.push_str(&page.text(sojourn));
+    out
+}
+
+/// What a part tells, each number a family of its own.
+fn part_text(out: &mut String, part: &PartAnswer) {
+    let told = &part.told;
+    let gauges = told.gauges.iter().map(|gauge| (gauge, "gauge", ""));
+    let counters = told.counters.iter().map(|counter| (counter, "counter", "_total"));
+    for ((name, value), kind, suffix) in gauges.chain(counters) {
+        let family = format!("gatewright_{}_{name}", part.name);
+        let help = format!("{}: {}.", part.name, name.replace('_', " "));
+        head(out, (&family, "", &help), kind);
+        sample(out, &family, suffix, "", value);
+    }
 }
 
 fn handlers(page: &mut Page, status: &StatusAnswer) {
@@ -226,7 +244,7 @@ impl Page {
 }
 
 // Writing to a string cannot fail.
-fn head(out: &mut String, (name, unit, help): Family, kind: &str) {
+fn head(out: &mut String, (name, unit, help): (&str, &str, &str), kind: &str) {
     let _ = writeln!(out, "# TYPE {name} {kind}");
     if !unit.is_empty() {
         let _ = writeln!(out, "# UNIT {name} {unit}");

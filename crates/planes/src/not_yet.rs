@@ -1,6 +1,6 @@
 //! What a description may ask for and this version cannot do yet.
 
-use gatewright_config::{Config, Device, codes};
+use gatewright_config::{Config, Delivery, Device, codes};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// Everything in `config` that [`Configured`](crate::Configured) would refuse as not in this
@@ -26,10 +26,11 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
     }
     let programs = config.programs.iter().map(|program| program.file.span);
     asked.extend(programs.map(|span| (span, "[[program]]".to_owned())));
-    let devices = config.devices.iter().map(|devices| devices.listen.span);
-    asked.extend(devices.map(|span| (span, "[devices]".to_owned())));
-    let cse = config.cse.iter().map(|cse| cse.base.span);
-    asked.extend(cse.map(|span| (span, "[cse]".to_owned())));
+    let coap = config.cse.iter().filter_map(|cse| Some(cse.coap.as_ref()?.span));
+    asked.extend(coap.map(|span| (span, "[cse] coap".to_owned())));
+    let direct = config.devices.iter().filter(|it| it.delivery == Delivery::Direct);
+    let direct = direct.map(|devices| devices.listen.span);
+    asked.extend(direct.map(|span| (span, "[devices] delivery = \"direct\"".to_owned())));
     asked.sort_by_key(|(span, _)| span.start);
     asked
 }
@@ -49,13 +50,15 @@ mod tests {
     fn what_cannot_be_run_is_told_in_the_order_of_the_text() {
         let text = "[link.lan]\nexclusive = false\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
                     [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
-                    [devices]\nlisten = \"127.0.0.1:1\"\n[cse]\nbase = \"gw\"\nid = \"/gw\"\n";
+                    [devices]\nlisten = \"127.0.0.1:1\"\ndelivery = \"direct\"\n\
+                    [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n\
+                    [cse.registrar]\nurl = \"http://192.0.2.1\"\nid = \"/in\"\nbase = \"in\"\n";
         let ends = [
             "link `lan`, shared with the kernel,",
             "the mode of link `old`",
             "[[program]]",
-            "[devices]",
-            "[cse]",
+            "[devices] delivery = \"direct\"",
+            "[cse] coap",
         ];
         assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));
     }

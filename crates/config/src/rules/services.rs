@@ -2,7 +2,7 @@
 
 use super::{check_link, twice};
 use crate::codes;
-use crate::model::{Config, Link, Listen, Located, Merge, Series, UdpGateway};
+use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, UdpGateway};
 use crate::sections::View;
 use crate::shape::Findings;
 use crate::values::is_host_address;
@@ -20,6 +20,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
         check_series(table, config, findings);
     }
     check_sockets(config, findings);
+    check_entity(config, root, findings);
     for (count, second) in config.programs.iter().enumerate() {
         let earlier = config.programs.iter().take(count);
         if let Some(first) = earlier.into_iter().find(|first| first.file.value == second.file.value)
@@ -106,6 +107,32 @@ fn check_series(table: View<'_>, config: &Config, findings: &mut Findings) {
         (Series::Split, Some(merge)) => finding.also(merge, "leave this out"),
         _ => finding.help("add `merge = \"mtu\"`, or a number of octets"),
     });
+}
+
+/// What devices need of the service entity, and the entity of the one above it.
+fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
+    if let Some(table) = root.table("cse")
+        && config.cse.as_ref().is_some_and(|cse| cse.infrastructure)
+        && let Some(span) = table.key("registrar")
+    {
+        let message = "`registrar` has no use for an infrastructure CSE: it is the root";
+        findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+    }
+    let Some(devices) = &config.devices else { return };
+    let is_direct = devices.delivery == Delivery::Direct;
+    match &config.cse {
+        None if root.key("cse").is_none() => {
+            let message = "devices without a place for their readings";
+            let finding = Diagnostic::error(&codes::NO_CSE, devices.listen.span, message);
+            findings.add(finding.help("describe one: [cse]"));
+        }
+        Some(cse) if is_direct && cse.registrar.is_none() => {
+            let message = "readings are sent on at once, but to nobody";
+            let finding = Diagnostic::error(&codes::NO_CSE, devices.listen.span, message);
+            findings.add(finding.help("say where: [cse.registrar]"));
+        }
+        _ => {}
+    }
 }
 
 fn check_sockets(config: &Config, findings: &mut Findings) {

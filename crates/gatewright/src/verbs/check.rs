@@ -7,7 +7,7 @@ use gatewright_diagnostic::{Finding, has_errors};
 use serde::Serialize;
 use std::fmt;
 
-pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, programs}, \
+pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, programs, devices, cse}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -46,6 +46,10 @@ struct Gateway {
     attachments: usize,
     udp_gateways: usize,
     programs: usize,
+    /// Whether it has a listener for devices.
+    devices: bool,
+    /// Whether it has a service entity.
+    cse: bool,
 }
 
 impl Gateway {
@@ -57,6 +61,8 @@ impl Gateway {
             attachments: config.attachments.len(),
             udp_gateways: config.udp_gateways.len(),
             programs: config.programs.len(),
+            devices: config.devices.is_some(),
+            cse: config.cse.is_some(),
         }
     }
 }
@@ -73,6 +79,9 @@ impl fmt::Display for Gateway {
         ];
         for (count, what) in parts.into_iter().filter(|&(count, _)| count > 0) {
             write!(f, ", {count} {what}{}", if count == 1 { "" } else { "s" })?;
+        }
+        for (_, what) in [(self.devices, "devices"), (self.cse, "a CSE")].iter().filter(|it| it.0) {
+            write!(f, ", {what}")?;
         }
         Ok(())
     }

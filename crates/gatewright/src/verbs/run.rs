@@ -7,8 +7,13 @@ use crate::{
     socket,
 };
 use anyhow::{Context, Result};
-use gatewright_config::{Control, Listen};
-use gatewright_planes::{Configured, RunError, api::Server, metrics::MetricsServer};
+use gatewright_bindings::services::{self, Services};
+use gatewright_config::{Config, Control, Listen};
+use gatewright_planes::{
+    Configured, Part, RunError, Told,
+    api::{self, Server},
+    metrics::MetricsServer,
+};
 use std::{
     fs::File,
     io::Read,
@@ -22,7 +27,8 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// Runs the gateway that FILE describes, until it is interrupted.
 ///
 /// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
-/// Says loudly which mode each link got and why. While it runs, `gatewright status`, `attach` and
+/// Says loudly which mode each link got and why. `[devices]` and `[cse]` run beside the links, or
+/// without any: then no privilege is needed. While it runs, `gatewright status`, `attach` and
 /// `detach` reach it by its control socket.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -44,7 +50,8 @@ impl Run {
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
         let path = self.socket.or_else(|| config.control.socket.as_ref().map(PathBuf::from));
         let path = path.unwrap_or_else(|| socket::default_path(&config.name));
-        let gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
+        let mut gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
+        let services = serve(face, &config, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
             face.note(&format!(
                 "link {}: {} by {}, {}; MTU {}, {}",
@@ -64,11 +71,43 @@ impl Run {
         let metrics = serve_metrics(face, &config.control, &gateway)?;
         wait(self.stop_after.map(Duration::from_secs))?;
         drop((server, metrics));
-        let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
-        let status = gateway.gateway().status()?;
+        let status = {
+            let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+            api::status(&gateway).map_err(anyhow::Error::msg)?
+        };
+        drop(gateway);
+        if let Some(services) = services {
+            services.stop();
+        }
         face.answer(&status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }
+}
+
+/// Starts the service entity and the listener for devices, if the description asks for them, and
+/// has the gateway tell of them.
+fn serve(
+    face: Face,
+    config: &Config,
+    gateway: &mut Configured,
+) -> Result<Option<Arc<Services>>, Failure> {
+    let started = Services::start(config)
+        .map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    let Some(services) = started else { return Ok(None) };
+    for (name, tell) in [
+        ("cse", (|it| Some(it.cse_told())) as fn(&Services) -> Option<services::Told>),
+        ("devices", Services::devices_told),
+    ] {
+        let Some(told) = tell(&services) else { continue };
+        let words: Vec<_> = told.words.iter().map(|(_, said)| said.as_str()).collect();
+        face.note(&format!("{name}: {}", words.join(", ")));
+        let services = Arc::downgrade(&services);
+        gateway.add_part(Part::new(name, move || {
+            let told = services.upgrade().and_then(|services| tell(&services)).unwrap_or_default();
+            Told { words: told.words, gauges: told.gauges, counters: told.counters }
+        }));
+    }
+    Ok(Some(services))
 }
 
 /// The metrics page, if the description asks for one.

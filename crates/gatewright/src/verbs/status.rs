@@ -2,7 +2,8 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_planes::{Status as GatewayStatus, api::Request};
+use gatewright_planes::api::Request;
+use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -10,7 +11,8 @@ pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, up, mt
      layers: [{layer, link, drops}], ways: [{at, side, link, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], sojourn_p50, sojourn_p99, sojourn_packets, \
      attached: [{id, handler, at, packets, octets, missed}], \
-     udp_gateways: [{name, received, sent, returned, lost}]}; times are {secs, nanos}; with --metrics one string";
+     udp_gateways: [{name, received, sent, returned, lost}], \
+     parts: [{name, words, gauges, counters}]}; times are {secs, nanos}; with --metrics one string";
 
 /// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
 #[derive(Debug, clap::Args)]
@@ -36,7 +38,7 @@ impl Status {
 }
 
 /// A few lines about a gateway that has ended.
-pub(super) fn summary(status: &GatewayStatus) -> String {
+pub(super) fn summary(status: &impl Serialize) -> String {
     serde_json::to_value(status).map_or_else(|error| error.to_string(), |status| text(&status))
 }
 
@@ -60,6 +62,21 @@ pub(super) fn counts(value: &Value, name: &str) -> Vec<String> {
         (count > 0).then(|| format!("{} {count}", name.replace('_', " ")))
     };
     list(value, name).iter().filter_map(pair).collect()
+}
+
+/// A part that others run: what it is, what it has, what it has counted.
+fn part_text(out: &mut String, part: &Value) {
+    let said = |pair: &Value| {
+        let (name, said) = (pair.get(0)?.as_str()?, pair.get(1)?.as_str()?);
+        Some(format!("{} {said}", name.replace('_', " ")))
+    };
+    let mut words: Vec<_> = list(part, "words").iter().filter_map(said).collect();
+    words.extend(counts(part, "gauges"));
+    let _ = writeln!(out, "{}: {}", word(part, "name"), words.join(", "));
+    let counted = counts(part, "counters");
+    if !counted.is_empty() {
+        let _ = writeln!(out, "     {}", counted.join(", "));
+    }
 }
 
 // Writing to a string cannot fail.
@@ -100,6 +117,9 @@ fn text(status: &Value) -> String {
             out,
             "udp gateway {name}: {received} received, {sent} sent, {returned} returned, {lost} lost"
         );
+    }
+    for part in list(status, "parts") {
+        part_text(&mut out, part);
     }
     for layer in list(status, "layers") {
         let drops = counts(layer, "drops");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    LayerStatus, LinkStatus, Status, WayStatus,
+    LayerStatus, LinkStatus, Status, Told, WayStatus,
     api::{AttachedAnswer, UdpGatewayAnswer},
     status::named,
 };
@@ -66,7 +66,13 @@ fn status() -> StatusAnswer {
     };
     let relay =
         UdpGatewayAnswer { name: "coap".to_owned(), received: 4, sent: 3, returned: 2, lost: 1 };
-    StatusAnswer { gateway, attached: vec![attached], udp_gateways: vec![relay] }
+    let told = Told {
+        words: vec![("listens_at", "127.0.0.1:6024".to_owned())],
+        gauges: vec![("associated", 3)],
+        counters: vec![("reports", 8)],
+    };
+    let parts = vec![PartAnswer { name: "devices", told }];
+    StatusAnswer { gateway, attached: vec![attached], udp_gateways: vec![relay], parts }
 }
 
 /// Checks a page against OpenMetrics 1.0; the samples by their whole names.
@@ -129,6 +135,8 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
             10.0,
         ),
         ("gatewright_udp_gateway_lost_datagrams_total{udp_gateway=\"coap\"}", 1.0),
+        ("gatewright_devices_associated", 3.0),
+        ("gatewright_devices_reports_total", 8.0),
     ] {
         assert_eq!(samples.get(key), Some(&value), "{key} in {samples:#?}");
     }

@@ -8,7 +8,7 @@ mod world;
 
 use bench::{Bench, Chart, Contestant, Curve, Options, Relation};
 use gatewright_link::{Backend, Mode};
-use gatewright_planes::Series;
+use gatewright_planes::{MergeLimit, Series};
 use gatewright_stack::Form;
 use gatewright_testbed::Needs;
 use relays::{Relay, Waiting};
@@ -50,7 +50,7 @@ enum System {
     Layer(Links),
 }
 
-const MERGED: Series = Series::Merge(Form::Prefixed, PAYLOAD_MAX);
+const MERGED: Series = Series::Merge(Form::Prefixed, MergeLimit::Octets(PAYLOAD_MAX));
 
 /// The contestants by the names of their figures.
 const SYSTEMS: [(&str, System); 9] = [

@@ -6,7 +6,7 @@ use crate::{
     part::Part,
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
-    udp_gateway::{Series, UdpGateway, UdpGatewaySetup},
+    udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
 };
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
@@ -101,16 +101,6 @@ pub struct Configured {
     names: Vec<String>,
     parts: Vec<Part>,
     gateway: Gateway,
-}
-
-/// Octets of a merged datagram's payload where the path takes an Ethernet frame: 1500 less the IP
-/// and UDP headers.
-const fn payload_of(mtu: usize, server: SocketAddr) -> usize {
-    let headers = match server {
-        SocketAddr::V4(_) => 20 + 8,
-        SocketAddr::V6(_) => 40 + 8,
-    };
-    mtu.saturating_sub(headers)
 }
 
 impl Configured {
@@ -255,8 +245,8 @@ impl Configured {
         let ip = relay.address.as_ref().map_or(any, |address| address.value);
         let limit = match relay.merge {
             config::Merge::Off => None,
-            config::Merge::Octets(octets) => Some(usize::from(octets)),
-            config::Merge::PathMtu => Some(payload_of(ETHERNET_MTU, server)),
+            config::Merge::Octets(octets) => Some(MergeLimit::Octets(octets.into())),
+            config::Merge::PathMtu => Some(MergeLimit::PathMtu),
         };
         let series = match (relay.series, limit) {
             (config::Series::Split, _) => Series::Split,

@@ -40,5 +40,5 @@ pub use part::{Part, PartAnswer, Told};
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute};
 pub use sojourn::Sojourn;
 pub use status::{LayerStatus, LinkStatus, Status, WayStatus};
-pub use udp_gateway::{Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
+pub use udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
 pub use worker::Pace;

@@ -1,21 +1,24 @@
-//! The UDP gateway: a socket application that relays between two links, with the counter of a
-//! handler below it to tell how many datagrams wait.
+//! The UDP gateway: a socket application that relays between two links, told from below how many
+//! datagrams wait.
 //!
 //! A relay that reads until nothing is left would block on the last read. The number of waiting
-//! datagrams comes from below the socket, so this one reads exactly those, merges them, and sends:
-//! no datagram waits for another that may never come.
+//! datagrams is counted below the sockets, so this one reads exactly those, merges them, and sends:
+//! no datagram waits for another that may never come. It runs on the worker, which calls it once for
+//! each batch; a client costs a socket and a place in a table, not a thread.
 
-use gatewright_stack::{CutShort, Form, Merger, Sockets, UdpSocket, split};
+use gatewright_stack::{
+    ApplicationSockets, CutShort, Datagram, Form, Merger, RunningApplication, SocketApplication,
+    SocketIndex, Sockets, split,
+};
 use std::{
     collections::HashMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// What a UDP gateway does to the datagrams on their way to the server.
@@ -23,10 +26,19 @@ use std::{
 pub enum Series {
     /// Each is sent on as it is.
     Plain,
-    /// Those that wait are joined to at most so many octets.
-    Merge(Form, usize),
+    /// Those that wait are joined, to at most so many octets.
+    Merge(Form, MergeLimit),
     /// Those that were merged in the prefixed form are parted.
     Split,
+}
+
+/// How large a merged datagram becomes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MergeLimit {
+    /// So many octets of payload.
+    Octets(usize),
+    /// What the path to the server carries in one packet.
+    PathMtu,
 }
 
 /// A UDP gateway to be started.
@@ -40,18 +52,16 @@ pub struct UdpGatewaySetup {
     pub series: Series,
 }
 
-/// Clients whose answers are carried back at the most; each holds a socket towards the server.
-const CLIENTS_MAX: usize = 256;
+/// Clients whose answers are carried back at the most; each has a socket towards the server.
+const CLIENTS_MAX: u16 = 256;
 
-/// A client that is silent for this long gives its place to another (RFC 4787 §4.3: "A NAT UDP
-/// mapping timer MUST NOT expire in less than two minutes").
+/// A client that is silent for this long gives its place to another if one is wanted (RFC 4787
+/// §4.3: "A NAT UDP mapping timer MUST NOT expire in less than two minutes").
 const CLIENT_FOR: Duration = Duration::from_mins(2);
 
-/// How often a waiting thread looks whether it is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Octets of the largest datagram.
-const DATAGRAM_MAX: usize = 65_535;
+/// Octets that are merged at the most while there is no route to the server: what IPv4 allows
+/// everywhere (RFC 791 §3.1: 576), without its headers.
+const PAYLOAD_WITHOUT_ROUTE: usize = 548;
 
 /// What a UDP gateway has counted.
 #[derive(Debug, Default)]
@@ -68,21 +78,15 @@ pub struct UdpGatewayCounters {
     pub not_sent: AtomicU64,
     /// Datagrams of clients beyond the most.
     pub too_many_clients: AtomicU64,
+    /// Datagrams for clients that did not come from the server.
+    pub strangers: AtomicU64,
 }
 
 /// A running UDP gateway; dropping it ends it.
 #[derive(Debug)]
 pub struct UdpGateway {
     counters: Arc<UdpGatewayCounters>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-/// One client with the socket that speaks for it to the server.
-struct Client {
-    socket: Arc<UdpSocket>,
-    merger: Option<Merger>,
-    seen: Instant,
+    _running: RunningApplication,
 }
 
 impl UdpGateway {
@@ -90,23 +94,19 @@ impl UdpGateway {
     ///
     /// # Errors
     ///
-    /// If the port is taken, or the system gives no thread.
+    /// If the port is taken, or too many sockets are open.
     pub fn start(sockets: &Sockets, setup: UdpGatewaySetup) -> io::Result<Self> {
-        let listener = Arc::new(sockets.bind(setup.listen)?);
-        listener.set_read_timeout(Some(LOOK_EVERY));
         let counters = Arc::new(UdpGatewayCounters::default());
-        let stop = Arc::new(AtomicBool::new(false));
-        let relay = Relay {
-            listener,
-            sockets: sockets.clone(),
-            setup,
-            counters: Arc::clone(&counters),
-            stop: Arc::clone(&stop),
-            clients: HashMap::new(),
+        let any: IpAddr = match setup.server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let name = format!("udp {}", setup.listen.port());
-        let thread = std::thread::Builder::new().name(name).spawn(move || relay.run())?;
-        Ok(Self { counters, stop, threads: vec![thread] })
+        // Ports towards the server are taken now: the worker asks nobody for one later.
+        let towards_server = (0..CLIENTS_MAX).map(|_| SocketAddr::new(any, 0));
+        let locals: Vec<_> = std::iter::once(setup.listen).chain(towards_server).collect();
+        let relay = Relay::new(setup, Arc::clone(&counters));
+        let running = sockets.run(&locals, Box::new(relay))?;
+        Ok(Self { counters, _running: running })
     }
 
     /// What it has counted.
@@ -115,142 +115,235 @@ impl UdpGateway {
     }
 }
 
-impl Drop for UdpGateway {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so itself.
-            let _panicked = thread.join();
+/// The socket that clients send to; the others are theirs towards the server.
+const LISTENER: SocketIndex = SocketIndex(0);
+
+/// One client. Its place in the table is that of its socket.
+struct Client {
+    address: SocketAddr,
+    /// Which of our addresses it sends to, where its answers come from.
+    asked: IpAddr,
+    seen: Duration,
+    merger: Option<Merger>,
+    /// When the first of the datagrams in the merger came.
+    first_ns: u64,
+}
+
+/// The application.
+struct Relay {
+    setup: UdpGatewaySetup,
+    counters: Arc<UdpGatewayCounters>,
+    clients: Vec<Client>,
+    places: HashMap<SocketAddr, usize>,
+    /// The client of the last datagram: those of a batch are mostly of one.
+    last: Option<(SocketAddr, usize)>,
+    /// Clients whose mergers hold something.
+    merging: Vec<usize>,
+}
+
+impl SocketApplication for Relay {
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        let mut tally = Tally::default();
+        while let Some(socket) = sockets.next_ready() {
+            // Exactly those that wait, as counted below.
+            for _ in 0..sockets.waiting(socket) {
+                let Some(datagram) = sockets.receive(socket) else { break };
+                if socket == LISTENER {
+                    self.relay(datagram, sockets, &mut tally);
+                } else {
+                    self.answer(socket, datagram, sockets, &mut tally);
+                }
+            }
         }
+        self.flush(sockets, &mut tally);
+        tally.add_to(&self.counters);
     }
 }
 
-struct Relay {
-    listener: Arc<UdpSocket>,
-    sockets: Sockets,
-    setup: UdpGatewaySetup,
-    counters: Arc<UdpGatewayCounters>,
-    stop: Arc<AtomicBool>,
-    clients: HashMap<SocketAddr, Client>,
-}
-
 impl Relay {
-    fn run(mut self) {
-        let mut buffer = vec![0; DATAGRAM_MAX];
-        while !self.stop.load(Ordering::Acquire) {
-            let Ok((len, from)) = self.listener.recv_from(&mut buffer) else {
-                self.forget_silent();
-                continue;
-            };
-            self.relay(buffer.get(..len).unwrap_or_default(), from);
-            // Exactly those that wait: the count is from below, so none of these reads blocks.
-            for _ in 0..self.listener.waiting() {
-                let Ok((len, from)) = self.listener.recv_from(&mut buffer) else { break };
-                self.relay(buffer.get(..len).unwrap_or_default(), from);
-            }
-            self.flush();
+    fn new(setup: UdpGatewaySetup, counters: Arc<UdpGatewayCounters>) -> Self {
+        Self {
+            setup,
+            counters,
+            clients: Vec::new(),
+            places: HashMap::new(),
+            last: None,
+            merging: Vec::new(),
         }
     }
 
     /// One datagram of a client.
-    fn relay(&mut self, datagram: &[u8], from: SocketAddr) {
-        count(&self.counters.received);
-        let server = self.setup.server;
-        let series = self.setup.series;
-        let counters = Arc::clone(&self.counters);
-        let Some(client) = self.client(from) else { return count(&counters.too_many_clients) };
-        client.seen = Instant::now();
-        let send = |octets: &[u8]| match client.socket.send_to(octets, server) {
-            Ok(_) => count(&counters.sent),
-            Err(_) => count(&counters.not_sent),
+    fn relay(
+        &mut self,
+        datagram: Datagram,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut Tally,
+    ) {
+        tally.received += 1;
+        let Some(place) = self.place(&datagram, sockets) else {
+            tally.too_many_clients += 1;
+            return;
         };
-        match (&mut client.merger, series) {
-            (Some(merger), _) => merger.push(datagram, send),
+        let (server, socket) = (self.setup.server, socket_of(place));
+        let Some(client) = self.clients.get_mut(place) else { return };
+        client.seen = sockets.now();
+        let received_ns = datagram.received_ns();
+        match (&mut client.merger, self.setup.series) {
+            (Some(merger), _) => {
+                if merger.is_empty() {
+                    client.first_ns = received_ns;
+                    self.merging.push(place);
+                }
+                merger.push(datagram.octets(), |octets| {
+                    tally.sent(sockets.send(socket, octets, server, client.first_ns).is_ok());
+                    client.first_ns = received_ns;
+                });
+            }
             (None, Series::Split) => {
-                for part in split(datagram) {
+                for part in split(datagram.octets()) {
                     match part {
-                        Ok(part) => send(part),
-                        Err(CutShort { .. }) => count(&counters.cut_short),
+                        Ok(part) => {
+                            tally.sent(sockets.send(socket, part, server, received_ns).is_ok());
+                        }
+                        Err(CutShort { .. }) => tally.cut_short += 1,
                     }
                 }
             }
-            (None, _) => send(datagram),
+            (None, _) => tally.sent(sockets.forward(socket, datagram, server).is_ok()),
+        }
+    }
+
+    /// One datagram for a client.
+    fn answer(
+        &self,
+        socket: SocketIndex,
+        datagram: Datagram,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut Tally,
+    ) {
+        let client = usize::from(socket.0).checked_sub(1).and_then(|place| self.clients.get(place));
+        let Some(client) = client.filter(|_| datagram.from() == self.setup.server) else {
+            tally.strangers += 1;
+            return;
+        };
+        let (asked, address) = (client.asked, client.address);
+        match sockets.forward_from(LISTENER, asked, datagram, address) {
+            Ok(()) => tally.returned += 1,
+            Err(_) => tally.not_sent += 1,
         }
     }
 
     /// Sends what was merged of the datagrams that waited.
-    fn flush(&mut self) {
-        let (server, counters) = (self.setup.server, &self.counters);
-        for client in self.clients.values_mut() {
+    fn flush(&mut self, sockets: &mut ApplicationSockets<'_, '_>, tally: &mut Tally) {
+        let server = self.setup.server;
+        for place in self.merging.drain(..) {
+            let Some(client) = self.clients.get_mut(place) else { continue };
             let Some(merger) = &mut client.merger else { continue };
-            merger.flush(|octets| match client.socket.send_to(octets, server) {
-                Ok(_) => count(&counters.sent),
-                Err(_) => count(&counters.not_sent),
+            merger.flush(|octets| {
+                tally.sent(sockets.send(socket_of(place), octets, server, client.first_ns).is_ok());
             });
-        }
-    }
-
-    /// The client at `from`, with a socket and a thread that carries answers back.
-    fn client(&mut self, from: SocketAddr) -> Option<&mut Client> {
-        if !self.clients.contains_key(&from) {
-            if self.clients.len() >= CLIENTS_MAX {
-                return None;
-            }
-            let any = match self.setup.server {
-                SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-                SocketAddr::V6(_) => SocketAddr::from(([0_u16; 8], 0)),
-            };
-            let socket = Arc::new(self.sockets.bind(any).ok()?);
-            socket.set_read_timeout(Some(LOOK_EVERY));
-            let merger = match self.setup.series {
-                Series::Merge(form, limit) => Some(Merger::new(form, limit)),
-                Series::Plain | Series::Split => None,
-            };
-            let back = Back {
-                socket: Arc::clone(&socket),
-                listener: Arc::clone(&self.listener),
-                client: from,
-                counters: Arc::clone(&self.counters),
-                stop: Arc::clone(&self.stop),
-            };
-            std::thread::Builder::new()
-                .name(format!("udp back {}", from.port()))
-                .spawn(move || back.run())
-                .ok()?;
-            self.clients.insert(from, Client { socket, merger, seen: Instant::now() });
-        }
-        self.clients.get_mut(&from)
-    }
-
-    /// Gives up clients that have been silent for long; their threads end with their sockets.
-    fn forget_silent(&mut self) {
-        self.clients.retain(|_, client| client.seen.elapsed() < CLIENT_FOR);
-    }
-}
-
-/// Carries the server's answers back to one client.
-struct Back {
-    socket: Arc<UdpSocket>,
-    listener: Arc<UdpSocket>,
-    client: SocketAddr,
-    counters: Arc<UdpGatewayCounters>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Back {
-    fn run(self) {
-        let mut buffer = vec![0; DATAGRAM_MAX];
-        // The relay holds the socket as long as the client lives.
-        while !self.stop.load(Ordering::Acquire) && Arc::strong_count(&self.socket) > 1 {
-            let Ok((len, _)) = self.socket.recv_from(&mut buffer) else { continue };
-            match self.listener.send_to(buffer.get(..len).unwrap_or_default(), self.client) {
-                Ok(_) => count(&self.counters.returned),
-                Err(_) => count(&self.counters.not_sent),
+            if let Series::Merge(_, MergeLimit::PathMtu) = self.setup.series {
+                // The path may have changed; what is joined next fits it.
+                merger.set_limit(payload_max(server, sockets));
             }
         }
     }
+
+    /// The place of the client that sent a datagram.
+    fn place(
+        &mut self,
+        datagram: &Datagram,
+        sockets: &mut ApplicationSockets<'_, '_>,
+    ) -> Option<usize> {
+        let from = datagram.from();
+        if let Some((_, place)) = self.last.filter(|&(last, _)| last == from) {
+            return Some(place);
+        }
+        let place = match self.places.get(&from) {
+            Some(&place) => place,
+            None => self.settle(datagram, sockets)?,
+        };
+        self.last = Some((from, place));
+        Some(place)
+    }
+
+    /// Gives a new client a place: a free one, or that of the client that is silent for longest.
+    fn settle(
+        &mut self,
+        datagram: &Datagram,
+        sockets: &mut ApplicationSockets<'_, '_>,
+    ) -> Option<usize> {
+        let server = self.setup.server;
+        let merger = match self.setup.series {
+            Series::Merge(form, MergeLimit::Octets(limit)) => Some(Merger::new(form, limit)),
+            Series::Merge(form, MergeLimit::PathMtu) => {
+                Some(Merger::new(form, payload_max(server, sockets)))
+            }
+            Series::Plain | Series::Split => None,
+        };
+        let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
+        let client = Client { address, asked, seen, merger, first_ns: 0 };
+        let place = if self.clients.len() < usize::from(CLIENTS_MAX) {
+            self.clients.push(client);
+            self.clients.len() - 1
+        } else {
+            let oldest = self.clients.iter_mut().enumerate().min_by_key(|(_, old)| old.seen);
+            // One whose datagrams are being merged was seen just now.
+            let (place, old) =
+                oldest.filter(|(_, old)| seen.saturating_sub(old.seen) >= CLIENT_FOR)?;
+            self.places.remove(&old.address);
+            *old = client;
+            place
+        };
+        self.places.insert(address, place);
+        self.last = None;
+        Some(place)
+    }
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// The socket of the client at a place of the table.
+fn socket_of(place: usize) -> SocketIndex {
+    SocketIndex(u16::try_from(place + 1).unwrap_or(u16::MAX))
 }
+
+/// Octets of payload that the path to the server carries.
+fn payload_max(server: SocketAddr, sockets: &mut ApplicationSockets<'_, '_>) -> usize {
+    sockets.payload_max(server.ip()).unwrap_or(PAYLOAD_WITHOUT_ROUTE)
+}
+
+/// What one call has counted: added to what others read once a call.
+#[derive(Debug, Default)]
+struct Tally {
+    received: u64,
+    sent: u64,
+    returned: u64,
+    cut_short: u64,
+    not_sent: u64,
+    too_many_clients: u64,
+    strangers: u64,
+}
+
+impl Tally {
+    fn sent(&mut self, is_sent: bool) {
+        *(if is_sent { &mut self.sent } else { &mut self.not_sent }) += 1;
+    }
+
+    fn add_to(&self, counters: &UdpGatewayCounters) {
+        for (counter, count) in [
+            (&counters.received, self.received),
+            (&counters.sent, self.sent),
+            (&counters.returned, self.returned),
+            (&counters.cut_short, self.cut_short),
+            (&counters.not_sent, self.not_sent),
+            (&counters.too_many_clients, self.too_many_clients),
+            (&counters.strangers, self.strangers),
+        ] {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

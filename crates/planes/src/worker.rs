@@ -44,13 +44,16 @@ pub(crate) enum Command {
 pub(crate) struct Waker {
     event: EventFd,
     asleep: AtomicBool,
+    /// Set by whoever has something for the worker, which looks between two batches.
+    called: AtomicBool,
     stop: AtomicBool,
 }
 
 impl Waker {
     pub(crate) fn new() -> nix::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { event, asleep: AtomicBool::new(false), stop: AtomicBool::new(false) })
+        let [asleep, called, stop] = [(); 3].map(|()| AtomicBool::new(false));
+        Ok(Self { event, asleep, called, stop })
     }
 
     /// Ends the worker's loop.
@@ -62,6 +65,7 @@ impl Waker {
 
 impl Wake for Waker {
     fn wake(&self) {
+        self.called.store(true, Ordering::Release);
         if self.asleep.swap(false, Ordering::AcqRel) {
             // The counter can only be full if wake-ups wait already, which is as good.
             let _full = self.event.write(1);
@@ -86,7 +90,7 @@ pub(crate) struct Worker {
 /// How often links are asked whether they are there; a link that has gone is taken back then.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
 
-/// How often timers are looked at while frames keep coming.
+/// How often timers are looked at while the worker does not sleep.
 const TIMERS_EVERY: Duration = Duration::from_micros(200);
 
 impl Worker {
@@ -100,7 +104,8 @@ impl Worker {
             let now = self.now();
             let mut busy = self.obey(now);
             busy |= self.receive(now, &mut batch);
-            if now >= timers_at || !busy {
+            // What sockets on other threads send is due at once.
+            if self.waker.called.swap(false, Ordering::AcqRel) || now >= timers_at {
                 busy |= self.timers(now);
                 timers_at = now + TIMERS_EVERY;
             }
@@ -114,6 +119,7 @@ impl Worker {
                 std::hint::spin_loop();
             } else {
                 self.sleep(now);
+                timers_at = Duration::ZERO;
             }
         }
     }
@@ -202,9 +208,11 @@ impl Worker {
         fds.push(PollFd::new(self.waker.event.as_fd(), PollFlags::POLLIN));
         // An error is a signal, and a signal is a reason to look again.
         let _interrupted = ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None);
-        self.waker.asleep.store(false, Ordering::Release);
-        // Empty unless woken; then one read clears it.
-        let _empty = self.waker.event.read();
+        let woken = fds.last().and_then(PollFd::any).unwrap_or(false);
+        // Somebody may have seen us asleep since: then the event is, or will soon be, there.
+        if woken || !self.waker.asleep.swap(false, Ordering::AcqRel) {
+            let _cleared = self.waker.event.read();
+        }
     }
 }
 

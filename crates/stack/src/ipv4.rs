@@ -198,7 +198,8 @@ impl Ipv4Layer {
                 return;
             }
         };
-        let source = match way {
+        // Asked only of a packet that names no source.
+        let source = || match way {
             Way::Up => Some(destination),
             Way::Down(link, _) => out.host().source4_on(Some(link), destination),
         };

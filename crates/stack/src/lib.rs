@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod application;
 mod arp;
 mod bucket;
 pub mod builtin;
@@ -46,6 +47,7 @@ mod udp;
 mod vlan;
 mod wiring;
 
+pub use application::{ApplicationSockets, Datagram, SendError, SocketApplication, SocketIndex};
 pub use arp::ArpLayer;
 pub use bucket::Bucket;
 pub use counters::{Counter, Drops, Reason};
@@ -73,7 +75,7 @@ pub use neighbour::{
 };
 pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
-pub use socket::{SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
+pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
 pub use suite::{Suite, SuiteLink, assemble};
 pub use udp::{UdpLayer, UdpSockets};
 pub use vlan::{VlanLayer, VlanMember};

@@ -32,6 +32,16 @@ impl Merger {
         Self { form, limit, joined: Vec::with_capacity(limit) }
     }
 
+    /// Whether nothing is joined yet.
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty()
+    }
+
+    /// Joins to at most `limit` octets from now on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Adds `datagram`; gives to `send` what was joined before, if both do not fit together.
     ///
     /// A datagram that is larger than the limit by itself is sent by itself.

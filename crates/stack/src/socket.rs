@@ -1,15 +1,16 @@
 //! UDP sockets of this stack, shaped like `std::net::UdpSocket`, for applications on their own
 //! threads.
 //!
-//! A socket and the UDP layer share two bounded rings. Received datagrams travel as parcels, so
-//! their octets are not copied until the application reads them; datagrams to send travel in
-//! buffers that come back for the next one. The worker only ever tries: a full ring drops the
-//! datagram and counts it, and nobody waits for an application.
+//! A socket and the UDP layer share two bounded queues. Received datagrams travel as parcels, so
+//! their octets are not copied until the application reads them, and all of a batch together, so
+//! that a reader who waits is woken once a batch and one who does not is not; datagrams to send
+//! travel in buffers that come back for the next one. The worker only ever tries: a full queue drops
+//! the datagram and counts it, and nobody waits for an application.
 
-use crate::Counter;
+use crate::{Counter, SocketApplication};
 use gatewright_packet::{LinkIndex, Parcel};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
@@ -60,25 +61,36 @@ pub(crate) struct Departure {
 pub(crate) struct SocketEnd {
     pub(crate) id: u32,
     pub(crate) local: SocketAddr,
-    pub(crate) deliveries: SyncSender<Delivery>,
-    pub(crate) departures: Receiver<Departure>,
+    /// Datagrams of this batch.
+    collected: VecDeque<Delivery>,
+    deliveries: SyncSender<VecDeque<Delivery>>,
+    /// Emptied by the application, to collect the next batch in.
+    spare: Receiver<VecDeque<Delivery>>,
+    departures: Receiver<Departure>,
     pub(crate) used: SyncSender<Vec<u8>>,
-    pub(crate) shared: Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
 impl SocketEnd {
-    /// Hands a datagram or an error to the application; gives it back if its ring is full.
-    pub(crate) fn deliver(&self, delivery: Delivery) -> Result<(), Delivery> {
-        // Counted after it is there: whoever reads as many as were counted never waits.
-        match self.deliveries.try_send(delivery) {
-            Ok(()) => {
-                self.shared.waiting.fetch_add(1, Ordering::Release);
-                Ok(())
-            }
-            Err(TrySendError::Full(delivery) | TrySendError::Disconnected(delivery)) => {
-                self.shared.overflow.add(1);
-                Err(delivery)
-            }
+    /// Collects a datagram for the application; gives it back if too many wait.
+    pub(crate) fn deliver(&mut self, delivery: Delivery) -> Result<(), Delivery> {
+        if self.shared.waiting() + self.collected.len() >= SOCKET_QUEUE_MAX {
+            self.shared.overflow.add(1);
+            return Err(delivery);
+        }
+        self.collected.push_back(delivery);
+        Ok(())
+    }
+
+    /// Hands what was collected to the application, and wakes it if it waits.
+    pub(crate) fn hand_over(&mut self) {
+        let spare = self.spare.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.collected, spare);
+        let datagrams = isize::try_from(batch.len()).unwrap_or(0);
+        // Counted after they are there: whoever reads as many as were counted never waits. There
+        // are fewer batches than datagrams, so the ring has room; who has closed it reads no more.
+        if self.deliveries.try_send(batch).is_ok() {
+            self.shared.waiting.fetch_add(datagrams, Ordering::Release);
         }
     }
 
@@ -97,11 +109,18 @@ pub(crate) struct Shared {
     overflow: Counter,
 }
 
+impl Shared {
+    fn waiting(&self) -> usize {
+        usize::try_from(self.waiting.load(Ordering::Acquire)).unwrap_or(0)
+    }
+}
+
 /// What the UDP layer is told.
-#[derive(Debug)]
 pub(crate) enum Command {
-    Open(SocketEnd),
+    Open(Box<SocketEnd>),
     Close(u32),
+    Start(u32, Box<dyn SocketApplication>, Vec<SocketAddr>),
+    Stop(u32),
     Join(u32, IpAddr, LinkIndex),
     Leave(u32, IpAddr, LinkIndex),
 }
@@ -115,6 +134,39 @@ struct Registry {
 }
 
 impl Registry {
+    /// Takes an address; the socket's number, and the address with its port.
+    fn bind(&mut self, local: SocketAddr) -> io::Result<(u32, SocketAddr)> {
+        if self.bound.len() >= SOCKETS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let local = match local.port() {
+            0 => self.any_port(local.ip()).ok_or(io::ErrorKind::AddrInUse)?,
+            _ if self.clashes(local) => return Err(io::ErrorKind::AddrInUse.into()),
+            _ => local,
+        };
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        self.bound.insert(id, local);
+        Ok((id, local))
+    }
+
+    /// Takes all addresses, or none.
+    fn bind_all(&mut self, locals: &[SocketAddr]) -> io::Result<Vec<(u32, SocketAddr)>> {
+        let mut bound = Vec::with_capacity(locals.len());
+        for &local in locals {
+            match self.bind(local) {
+                Ok(one) => bound.push(one),
+                Err(error) => {
+                    for (id, _) in bound {
+                        self.bound.remove(&id);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(bound)
+    }
+
     /// Whether a socket on `address` would stand where another does.
     fn clashes(&self, address: SocketAddr) -> bool {
         self.bound.values().any(|other| {
@@ -182,37 +234,59 @@ impl Sockets {
     /// `AddrInUse` if another socket has the port; `OutOfMemory` beyond [`SOCKETS_MAX`];
     /// `NotConnected` if the stack has ended.
     pub fn bind(&self, local: SocketAddr) -> io::Result<UdpSocket> {
-        let mut registry = self.registry();
-        if registry.bound.len() >= SOCKETS_MAX {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let local = match local.port() {
-            0 => registry.any_port(local.ip()).ok_or(io::ErrorKind::AddrInUse)?,
-            _ if registry.clashes(local) => return Err(io::ErrorKind::AddrInUse.into()),
-            _ => local,
-        };
-        let id = registry.next_id;
-        registry.next_id = id.wrapping_add(1);
-        registry.bound.insert(id, local);
-        drop(registry);
-        let (deliveries, received) = sync_channel(SOCKET_QUEUE_MAX);
+        let (id, local) = self.registry().bind(local)?;
+        let (deliveries, batches) = sync_channel(SOCKET_QUEUE_MAX);
+        let (emptied, spare) = sync_channel(SPARE_BATCHES_MAX);
         let (departing, departures) = sync_channel(SOCKET_QUEUE_MAX);
         let (used, buffers) = sync_channel(SOCKET_QUEUE_MAX);
         let shared = Arc::new(Shared::default());
-        let end = SocketEnd { id, local, deliveries, departures, used, shared: shared.clone() };
+        let collected = VecDeque::new();
+        let end = SocketEnd {
+            id,
+            local,
+            collected,
+            deliveries,
+            spare,
+            departures,
+            used,
+            shared: shared.clone(),
+        };
         let socket = UdpSocket {
             id,
             local,
             sockets: self.clone(),
-            received: Mutex::new(received),
+            inbox: Mutex::new(Inbox { current: VecDeque::new(), batches, emptied }),
             buffers: Mutex::new(buffers),
             patience: Mutex::new(Patience::Forever),
             departing,
             peer: Mutex::new(None),
             shared,
         };
-        self.tell(Command::Open(end))?;
+        self.tell(Command::Open(Box::new(end)))?;
         Ok(socket)
+    }
+
+    /// Starts an application on the worker, with a socket on each of `locals`, which are bound as
+    /// by [`Self::bind`]: the application knows them by their place in that order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`]; then none of the addresses is taken.
+    pub fn run(
+        &self,
+        locals: &[SocketAddr],
+        application: Box<dyn SocketApplication>,
+    ) -> io::Result<RunningApplication> {
+        let mut registry = self.registry();
+        let bound = registry.bind_all(locals)?;
+        let id = registry.next_id;
+        registry.next_id = id.wrapping_add(1);
+        drop(registry);
+        let locals: Vec<_> = bound.iter().map(|&(_, local)| local).collect();
+        let bound = bound.into_iter().map(|(id, _)| id).collect();
+        let running = RunningApplication { id, bound, locals, sockets: self.clone() };
+        self.tell(Command::Start(id, application, running.locals.clone()))?;
+        Ok(running)
     }
 
     fn tell(&self, command: Command) -> io::Result<()> {
@@ -225,6 +299,36 @@ impl Sockets {
         // One wake-up covers everything until the layer has looked.
         if !self.work.swap(true, Ordering::AcqRel) {
             self.wake.wake();
+        }
+    }
+}
+
+/// Emptied batches on their way back at the most; the worker makes new ones when there is none.
+const SPARE_BATCHES_MAX: usize = 4;
+
+/// An application that runs on the worker; dropping it ends it, and gives its ports back.
+#[derive(Debug)]
+pub struct RunningApplication {
+    id: u32,
+    bound: Vec<u32>,
+    locals: Vec<SocketAddr>,
+    sockets: Sockets,
+}
+
+impl RunningApplication {
+    /// What its sockets are bound to, in the order they were asked for.
+    pub fn locals(&self) -> &[SocketAddr] {
+        &self.locals
+    }
+}
+
+impl Drop for RunningApplication {
+    fn drop(&mut self) {
+        // With the stack gone there is nobody left to tell.
+        let _gone = self.sockets.tell(Command::Stop(self.id));
+        let mut registry = self.sockets.registry();
+        for id in &self.bound {
+            registry.bound.remove(id);
         }
     }
 }
@@ -243,7 +347,7 @@ pub struct UdpSocket {
     id: u32,
     local: SocketAddr,
     sockets: Sockets,
-    received: Mutex<Receiver<Delivery>>,
+    inbox: Mutex<Inbox>,
     buffers: Mutex<Receiver<Vec<u8>>>,
     patience: Mutex<Patience>,
     departing: SyncSender<Departure>,
@@ -284,7 +388,7 @@ impl UdpSocket {
     /// How many datagrams wait to be read: as many reads will not block. This is the counter that
     /// a cross-layer gateway reads before it merges.
     pub fn waiting(&self) -> usize {
-        usize::try_from(self.shared.waiting.load(Ordering::Acquire)).unwrap_or(0)
+        self.shared.waiting()
     }
 
     /// How many datagrams were dropped because they were not read in time.
@@ -326,8 +430,8 @@ impl UdpSocket {
             let packet = delivery.parcel.into_packet();
             let octets = packet.octets();
             let len = octets.len().min(buffer.len());
-            for (to, from) in buffer.iter_mut().zip(octets) {
-                *to = *from;
+            if let (Some(to), Some(octets)) = (buffer.get_mut(..len), octets.get(..len)) {
+                to.copy_from_slice(octets);
             }
             return Ok((len, delivery.from));
         }
@@ -344,20 +448,7 @@ impl UdpSocket {
 
     fn next(&self) -> io::Result<Delivery> {
         let patience = *lock(&self.patience);
-        let received = lock(&self.received);
-        let nothing = io::Error::from(io::ErrorKind::WouldBlock);
-        let ended = io::Error::from(io::ErrorKind::NotConnected);
-        match patience {
-            Patience::Forever => received.recv().map_err(|_| ended),
-            Patience::For(timeout) => received.recv_timeout(timeout).map_err(|error| match error {
-                RecvTimeoutError::Timeout => nothing,
-                RecvTimeoutError::Disconnected => ended,
-            }),
-            Patience::Never => received.try_recv().map_err(|error| match error {
-                TryRecvError::Empty => nothing,
-                TryRecvError::Disconnected => ended,
-            }),
-        }
+        lock(&self.inbox).next(patience)
     }
 
     /// Sends `octets` to `to`.
@@ -391,6 +482,50 @@ impl UdpSocket {
     pub fn send(&self, octets: &[u8]) -> io::Result<usize> {
         let peer = *lock(&self.peer);
         self.send_to(octets, peer.ok_or(io::ErrorKind::NotConnected)?)
+    }
+}
+
+/// What the application has of the datagrams it received.
+#[derive(Debug)]
+struct Inbox {
+    /// What is left of the batch that is being read.
+    current: VecDeque<Delivery>,
+    batches: Receiver<VecDeque<Delivery>>,
+    /// Gives a batch back to be filled again.
+    emptied: SyncSender<VecDeque<Delivery>>,
+}
+
+impl Inbox {
+    fn next(&mut self, patience: Patience) -> io::Result<Delivery> {
+        loop {
+            if let Some(delivery) = self.current.pop_front() {
+                return Ok(delivery);
+            }
+            let batch = self.batch(patience)?;
+            let empty = std::mem::replace(&mut self.current, batch);
+            if empty.capacity() > 0 {
+                // The worker has enough of them.
+                let _enough = self.emptied.try_send(empty);
+            }
+        }
+    }
+
+    fn batch(&self, patience: Patience) -> io::Result<VecDeque<Delivery>> {
+        let nothing = io::Error::from(io::ErrorKind::WouldBlock);
+        let ended = io::Error::from(io::ErrorKind::NotConnected);
+        match patience {
+            Patience::Forever => self.batches.recv().map_err(|_| ended),
+            Patience::For(timeout) => {
+                self.batches.recv_timeout(timeout).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => nothing,
+                    RecvTimeoutError::Disconnected => ended,
+                })
+            }
+            Patience::Never => self.batches.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => nothing,
+                TryRecvError::Disconnected => ended,
+            }),
+        }
     }
 }
 

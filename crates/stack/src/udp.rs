@@ -1,10 +1,11 @@
 //! UDP (RFC 768; RFC 8200 §8.1 for IPv6): the layer, and the sockets above it.
 
 use crate::{
-    At, IcmpError, Layer, Out, Reason,
+    At, Datagram, IcmpError, Layer, Out, Reason, SendError, SocketIndex,
+    application::Running,
     socket::{Command, Delivery, Departure, SocketEnd, SocketsEnd, unspecified},
 };
-use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet, Pool};
+use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, NextHop, Packet, Pool};
 use gatewright_wire::{
     EtherType, IpProtocol,
     ipv4::{Ipv4, Ipv4Fields},
@@ -13,6 +14,7 @@ use gatewright_wire::{
 };
 use std::{
     net::{IpAddr, SocketAddr},
+    ops::Range,
     sync::atomic::Ordering,
     time::Duration,
 };
@@ -127,13 +129,47 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
 
 /// The sockets of the stack: hands datagrams to applications, and sends theirs.
 ///
-/// Expects payloads from [`UdpLayer`]. Asks for *port unreachable* where nobody listens. Counts
-/// `no-socket`, `socket-full`, `no-packet`, `no-source`.
+/// Expects payloads from [`UdpLayer`]. Applications on the worker are called at the end of each
+/// batch that brought them something; those on other threads are handed all of it at once. Asks for
+/// *port unreachable* where nobody listens. Counts `no-socket`, `socket-full`, `no-packet`,
+/// `no-source`.
 #[derive(Debug)]
 pub struct UdpSockets {
     end: SocketsEnd,
     sockets: Vec<SocketEnd>,
+    applications: Vec<Running>,
+    /// Who listens, in the order of ports.
+    doors: Vec<Door>,
+    /// The port that was asked for last, with where its doors are: packets of a batch mostly go
+    /// to one.
+    last: (u16, Range<usize>),
+    /// Sockets on other threads that this batch has brought something.
+    touched: Vec<usize>,
     memberships: Vec<(u32, IpAddr, LinkIndex)>,
+}
+
+/// Where datagrams are taken.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    local: SocketAddr,
+    to: Listener,
+}
+
+impl Door {
+    /// Whether a datagram to `ip`, or one to many, is taken here.
+    fn takes(&self, ip: IpAddr, to_many: bool) -> bool {
+        let own = self.local.ip();
+        own.is_ipv4() == ip.is_ipv4() && (own == ip || own.is_unspecified() || to_many)
+    }
+}
+
+/// Who takes them.
+#[derive(Clone, Copy, Debug)]
+enum Listener {
+    /// The socket at this place, read on another thread.
+    Thread(usize),
+    /// A socket of the application at this place.
+    Application(usize, SocketIndex),
 }
 
 /// Datagrams of one socket that are sent before the next one's turn.
@@ -141,19 +177,33 @@ const TURN_MAX: usize = 64;
 
 impl UdpSockets {
     pub(crate) const fn new(end: SocketsEnd) -> Self {
-        Self { end, sockets: Vec::new(), memberships: Vec::new() }
+        Self {
+            end,
+            sockets: Vec::new(),
+            applications: Vec::new(),
+            doors: Vec::new(),
+            last: (0, 0..0),
+            touched: Vec::new(),
+            memberships: Vec::new(),
+        }
     }
 
     /// Does what applications asked.
     fn obey(&mut self, out: &mut Out<'_>) {
+        let mut changed = false;
         while let Ok(command) = self.end.commands.try_recv() {
+            changed = true;
             match command {
-                Command::Open(socket) => self.sockets.push(socket),
+                Command::Open(socket) => self.sockets.push(*socket),
                 Command::Close(id) => {
                     self.sockets.retain(|socket| socket.id != id);
                     let over = self.memberships.extract_if(.., |(socket, ..)| *socket == id);
                     over.for_each(|(_, group, link)| out.join(group, link, false));
                 }
+                Command::Start(id, application, locals) => {
+                    self.applications.push(Running::new(id, application, &locals));
+                }
+                Command::Stop(id) => self.applications.retain(|running| running.id != id),
                 Command::Join(id, group, link) => {
                     self.memberships.push((id, group, link));
                     out.join(group, link, true);
@@ -164,6 +214,34 @@ impl UdpSockets {
                 }
             }
         }
+        if changed {
+            self.open_doors();
+        }
+    }
+
+    /// Puts everyone who listens in the order of ports.
+    fn open_doors(&mut self) {
+        let threads = (self.sockets.iter().enumerate())
+            .map(|(index, socket)| Door { local: socket.local, to: Listener::Thread(index) });
+        let applications = (self.applications.iter().enumerate()).flat_map(|(index, running)| {
+            (0..).map(SocketIndex).zip(&running.sockets).map(move |(socket, own)| Door {
+                local: own.local,
+                to: Listener::Application(index, socket),
+            })
+        });
+        self.doors = threads.chain(applications).collect();
+        self.doors.sort_by_key(|door| door.local.port());
+        self.last = (0, 0..0);
+    }
+
+    /// Where the doors of a port are.
+    fn doors_of(&mut self, port: u16) -> Range<usize> {
+        if self.last.0 != port {
+            let first = self.doors.partition_point(|door| door.local.port() < port);
+            let behind = self.doors.partition_point(|door| door.local.port() <= port);
+            self.last = (port, first..behind);
+        }
+        self.last.1.clone()
     }
 
     /// Sends what applications have written; whether something is left.
@@ -177,9 +255,12 @@ impl UdpSockets {
                 }
                 let Some(Departure { to, octets }) = socket.depart() else { break };
                 let link = self.link_of(socket.id, to.ip());
-                if let Some(packet) = datagram(socket.local, to, link, &octets, out) {
-                    let ether_type = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
-                    out.push_or_drop(At::Local(ether_type), packet);
+                let own = Some(socket.local.ip()).filter(|ip| !ip.is_unspecified());
+                let from = own.or_else(|| source_for(to.ip(), link, out));
+                let from = from.map(|ip| SocketAddr::new(ip, socket.local.port()));
+                let packet = from.and_then(|from| datagram(from, to, link, &octets, out));
+                if let Some(packet) = packet {
+                    send_down(packet, to, out);
                 }
                 // The application makes a new one if this comes too late.
                 let _late = socket.used.try_send(octets);
@@ -196,34 +277,64 @@ impl UdpSockets {
     }
 
     /// Hands a datagram to the one socket it is for, or to each that takes part in the group.
-    fn deliver(&self, packet: Packet, out: &mut Out<'_>) {
+    fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Some(ends) = Ends::of(&packet) else { return out.drop(NO_NETWORK, packet) };
         let [a, b, c, d] = packet.meta().parameter.to_be_bytes();
         let (source, port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let from = SocketAddr::new(ends.from, source);
         let to_many = ends.to.is_multicast() || packet.meta().arrival == Arrival::Broadcast;
-        let listens = |socket: &&SocketEnd| {
-            socket.local.port() == port
-                && socket.local.is_ipv4() == ends.to.is_ipv4()
-                && (socket.local.ip() == ends.to || socket.local.ip().is_unspecified() || to_many)
-        };
-        let mut listeners = self.sockets.iter().filter(listens);
-        let delivery = |packet: Packet| Delivery { from, parcel: packet.into_parcel() };
-        let mut refused = 0;
+        let doors = self.doors_of(port);
         if to_many {
-            for socket in listeners {
-                let copy = out.datagrams().packet_of(packet.octets());
-                refused +=
-                    u64::from(copy.is_none_or(|copy| socket.deliver(delivery(copy)).is_err()));
+            for index in doors {
+                let Some(&door) = self.doors.get(index) else { break };
+                if door.takes(ends.to, to_many) {
+                    let copy = out.datagrams().packet_of(packet.octets());
+                    let datagram = copy.map(|packet| Datagram { packet, from, to: ends.to });
+                    let taken = datagram.is_some_and(|datagram| self.enter(door, datagram));
+                    if !taken {
+                        out.count(SOCKET_FULL);
+                    }
+                }
             }
-        } else if let Some(socket) = listeners.next() {
-            refused += u64::from(socket.deliver(delivery(packet)).is_err());
-        } else {
+            return;
+        }
+        let found = self.doors.get(doors).unwrap_or_default().iter();
+        let Some(&door) = found.into_iter().find(|door| door.takes(ends.to, to_many)) else {
             out.count(NO_SOCKET);
             return unreachable(packet, out);
-        }
-        for _ in 0..refused {
+        };
+        if !self.enter(door, Datagram { packet, from, to: ends.to }) {
             out.count(SOCKET_FULL);
+        }
+    }
+
+    /// Lets a datagram in; whether there was room.
+    fn enter(&mut self, door: Door, datagram: Datagram) -> bool {
+        match door.to {
+            Listener::Thread(index) => {
+                let Some(socket) = self.sockets.get_mut(index) else { return false };
+                let Datagram { packet, from, .. } = datagram;
+                if !self.touched.contains(&index) {
+                    self.touched.push(index);
+                }
+                socket.deliver(Delivery { from, parcel: packet.into_parcel() }).is_ok()
+            }
+            Listener::Application(index, socket) => {
+                let running = self.applications.get_mut(index);
+                running.is_some_and(|running| running.deliver(socket, datagram).is_ok())
+            }
+        }
+    }
+
+    /// Lets everyone who was brought something have it.
+    fn hand_over(&mut self, out: &mut Out<'_>) {
+        for index in self.touched.drain(..) {
+            if let Some(socket) = self.sockets.get_mut(index) {
+                socket.hand_over();
+            }
+        }
+        for running in self.applications.iter_mut().filter(|running| running.is_ready()) {
+            running.call(out);
         }
     }
 }
@@ -246,12 +357,16 @@ impl Layer for UdpSockets {
         for packet in batch.drain() {
             self.deliver(packet, out);
         }
+        self.hand_over(out);
     }
 
     fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
 
     fn poll_timeout(&self) -> Option<Duration> {
-        self.end.work.load(Ordering::Acquire).then_some(Duration::ZERO)
+        if self.end.work.load(Ordering::Acquire) {
+            return Some(Duration::ZERO);
+        }
+        self.applications.iter().filter_map(|running| running.application.poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self, out: &mut Out<'_>) {
@@ -261,35 +376,46 @@ impl Layer for UdpSockets {
         if self.send(out) {
             self.end.work.store(true, Ordering::Release);
         }
+        let now = out.now();
+        for running in &mut self.applications {
+            if running.application.poll_timeout().is_some_and(|at| at <= now) {
+                running.call(out);
+            }
+        }
     }
 }
 
-/// A datagram with its UDP and IP headers.
-fn datagram(
-    local: SocketAddr,
+/// The address to send from to `to`, by `link` or by whatever link leads there; counts that there
+/// is none.
+pub(crate) fn source_for(to: IpAddr, link: Option<LinkIndex>, out: &mut Out<'_>) -> Option<IpAddr> {
+    let host = out.host();
+    let source = match to {
+        IpAddr::V4(ip) if link.is_some() => host.source4_on(link, ip).map(IpAddr::V4),
+        IpAddr::V4(ip) => host.source4(ip).map(IpAddr::V4),
+        IpAddr::V6(ip) => host.source6(link, ip).map(IpAddr::V6),
+    };
+    // Broadcast is sent before there is an address, as DHCP must (RFC 2131 §4.1).
+    let limited = matches!(to, IpAddr::V4(ip) if ip.is_broadcast());
+    let source = source.or_else(|| limited.then(|| unspecified(to)));
+    if source.is_none() {
+        out.count(NO_SOURCE);
+    }
+    source
+}
+
+/// A datagram with its UDP and IP headers; counts that there is no packet for it.
+pub(crate) fn datagram(
+    from: SocketAddr,
     to: SocketAddr,
     link: Option<LinkIndex>,
     octets: &[u8],
     out: &mut Out<'_>,
 ) -> Option<Packet> {
-    let chosen = |ip: IpAddr| (!ip.is_unspecified()).then_some(ip);
-    let host = out.host();
-    let source = chosen(local.ip()).or_else(|| match to.ip() {
-        IpAddr::V4(ip) if link.is_some() => host.source4_on(link, ip).map(IpAddr::V4),
-        IpAddr::V4(ip) => host.source4(ip).map(IpAddr::V4),
-        IpAddr::V6(ip) => host.source6(link, ip).map(IpAddr::V6),
-    });
-    // Broadcast is sent before there is an address, as DHCP must (RFC 2131 §4.1).
-    let limited = matches!(to.ip(), IpAddr::V4(ip) if ip.is_broadcast());
-    let Some(source) = source.or_else(|| limited.then(|| unspecified(to.ip()))) else {
-        out.count(NO_SOURCE);
-        return None;
-    };
     let headers = Udp::LEN + Ipv6::LEN;
     let fits = |pool: &Pool| octets.len() + headers <= pool.packet_len_max();
     let pool = if fits(out.frames()) { out.frames() } else { out.datagrams() };
     let made = pool.packet_of(octets).and_then(|mut packet| {
-        wrap(&mut packet, SocketAddr::new(source, local.port()), to)?;
+        wrap(&mut packet, from, to)?;
         packet.meta_mut().egress = link.unwrap_or(LinkIndex::NONE);
         Some(packet)
     });
@@ -297,6 +423,34 @@ fn datagram(
         out.count(NO_PACKET);
     }
     made
+}
+
+/// Sends a received payload on with new headers, in the chunk that it came in.
+pub(crate) fn forward(
+    mut packet: Packet,
+    from: SocketAddr,
+    to: SocketAddr,
+    out: &mut Out<'_>,
+) -> Result<(), SendError> {
+    let meta = packet.meta_mut();
+    meta.egress = LinkIndex::NONE;
+    meta.next_hop = NextHop::Unknown;
+    meta.arrival = Arrival::Unicast;
+    // The new checksum is computed whole: the sender's, partial or not, is gone with its header.
+    meta.checksum = Checksum::Complete;
+    if wrap(&mut packet, from, to).is_none() {
+        let len = packet.len();
+        out.drop(NO_PACKET, packet);
+        return Err(SendError::NoPacket(len));
+    }
+    send_down(packet, to, out);
+    Ok(())
+}
+
+/// Hands a packet with its headers to the network layer.
+pub(crate) fn send_down(packet: Packet, to: SocketAddr, out: &mut Out<'_>) {
+    let ether_type = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    out.push_or_drop(At::Local(ether_type), packet);
 }
 
 /// Puts the UDP and IP headers in front of a payload.

@@ -88,7 +88,7 @@ pub(super) fn destination(octets: &[u8]) -> Option<(usize, Ipv4Addr)> {
 pub(super) fn complete(
     octets: &mut [u8],
     header_len: usize,
-    source: Option<Ipv4Addr>,
+    source: impl FnOnce() -> Option<Ipv4Addr>,
     identification: u16,
 ) -> Result<Header, Reason> {
     let total_length = u16::try_from(octets.len()).map_err(|_| MISUSE)?;
@@ -100,7 +100,7 @@ pub(super) fn complete(
         header.set_source_address(if nobody {
             Ipv4Addr::UNSPECIFIED
         } else {
-            source.ok_or(NO_SOURCE)?
+            source().ok_or(NO_SOURCE)?
         });
     }
     if header.view().time_to_live() == 0 {

@@ -1,7 +1,7 @@
 //! What the demo shows, one function each.
 
 use super::world::{LAN, LAN6, NORTH, SOUTH, SOUTH_MTU, SOUTH6, World};
-use gatewright_planes::{Series, UdpGateway, UdpGatewaySetup};
+use gatewright_planes::{MergeLimit, Series, UdpGateway, UdpGatewaySetup};
 use gatewright_stack::{At, Attachment, Form, Place, builtin::Count};
 use gatewright_wire::EtherType;
 use std::{
@@ -176,7 +176,7 @@ fn merge(world: &World) -> Outcome {
     let setup = UdpGatewaySetup {
         listen: SocketAddr::new(LAN.into(), 7072),
         server: SocketAddr::new(SOUTH.into(), 7072),
-        series: Series::Merge(Form::Plain, 1300),
+        series: Series::Merge(Form::Plain, MergeLimit::Octets(1300)),
     };
     let _relay = UdpGateway::start(world.gateway().sockets(), setup).map_err(text)?;
     let north = world.north.run(|| UdpSocket::bind((NORTH, 0))).map_err(text)?.map_err(text)?;

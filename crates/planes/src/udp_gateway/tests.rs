@@ -1,0 +1,227 @@
+//! The UDP gateway over a graph with two links in memory.
+
+use super::*;
+use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_stack::{
+    Address, AddressState, Graph, Host, Interface, Suite, SuiteLink, Wake, assemble,
+};
+use gatewright_wire::{EtherType, IpProtocol, MacAddress, ethernet::EthernetFields};
+use gatewright_wire::{ipv4::Ipv4Fields, udp::UdpFields};
+use std::rc::Rc;
+
+const LAN: LinkIndex = LinkIndex(0);
+const WAN: LinkIndex = LinkIndex(1);
+const OWN: [(LinkIndex, MacAddress, Ipv4Addr); 2] = [
+    (LAN, MacAddress([2, 0, 0, 0, 0, 0x10]), Ipv4Addr::new(10, 0, 0, 1)),
+    (WAN, MacAddress([2, 0, 0, 0, 0, 0x20]), Ipv4Addr::new(10, 0, 1, 1)),
+];
+const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xb]);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 1, 2), 7000);
+/// Where the gateway listens.
+const PORT: u16 = 9000;
+
+/// Nobody is woken: the test looks by itself.
+struct Asleep;
+
+impl Wake for Asleep {
+    fn wake(&self) {}
+}
+
+struct World {
+    host: Host,
+    graph: Graph,
+    gateway: UdpGateway,
+    now: Duration,
+}
+
+/// A datagram that left: link, source port, destination address and port, payload.
+type Sent = (LinkIndex, u16, (Ipv4Addr, u16), Vec<u8>);
+
+impl World {
+    fn new(series: Series) -> Self {
+        let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
+        let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
+        for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
+            cache.v4.lock().set_permanent(ip.into(), PEER);
+        }
+        let mut host = Host::new(100).unwrap();
+        for (link, mac, ip) in OWN {
+            let state = AddressState::Preferred;
+            let addresses = vec![Address { ip: ip.into(), prefix_len: 24, state }];
+            let (mtu, up) = (1500, true);
+            let interface = Interface { link, mac, mtu, up, addresses, ..Interface::default() };
+            host.add_interface(interface).unwrap();
+        }
+        let frames = Rc::new(Pool::new(2048, CHUNK_SIZE).unwrap());
+        let datagrams = Rc::new(Pool::new(8, CHUNK_SIZE_DATAGRAM).unwrap());
+        let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
+        let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
+        let setup = UdpGatewaySetup { listen, server: SERVER.into(), series };
+        let gateway = UdpGateway::start(&sockets, setup).unwrap();
+        // Addresses are probed and announced, the application is started.
+        let now = Duration::from_secs(20);
+        graph.handle_timeouts(Duration::ZERO, &mut |_: LinkIndex, _: &mut Batch| {});
+        graph.handle_timeouts(now, &mut |_: LinkIndex, _: &mut Batch| {});
+        Self { host, graph, gateway, now }
+    }
+
+    /// What leaves when datagrams come by a link, each from a port with a payload.
+    fn receive(
+        &mut self,
+        link: LinkIndex,
+        from: Ipv4Addr,
+        to_port: u16,
+        datagrams: &[(u16, Vec<u8>)],
+    ) -> Vec<Sent> {
+        let (_, mac, own) = OWN[link.index()];
+        let mut sent = Vec::new();
+        for datagrams in datagrams.chunks(BATCH_MAX) {
+            let mut batch = Batch::default();
+            for (port, payload) in datagrams {
+                let frame = frame(mac, (from, *port), (own, to_port), payload);
+                batch.push(self.graph.frames().packet_of(&frame).unwrap()).unwrap();
+            }
+            let mut exit = |link: LinkIndex, batch: &mut Batch| {
+                sent.extend(batch.drain().map(|packet| read(link, packet.octets())));
+            };
+            self.graph.receive(link, &mut batch, self.now, &mut exit);
+        }
+        assert_eq!(self.graph.frames().available(), self.graph.frames().capacity());
+        sent
+    }
+
+    fn clients_send(&mut self, datagrams: &[(u16, Vec<u8>)]) -> Vec<Sent> {
+        self.receive(LAN, CLIENT, PORT, datagrams)
+    }
+}
+
+/// A frame with a UDP datagram that has no checksum, as RFC 768 allows.
+fn frame(
+    mac: MacAddress,
+    (from, from_port): (Ipv4Addr, u16),
+    (to, to_port): (Ipv4Addr, u16),
+    payload: &[u8],
+) -> Vec<u8> {
+    let length = u16::try_from(8 + payload.len()).unwrap();
+    let udp =
+        UdpFields { source_port: from_port, destination_port: to_port, length, checksum: 0 }.emit();
+    let ip = Ipv4Fields::new(IpProtocol::UDP, from, to, 20 + length).emit_with_checksum();
+    let ether_type = EtherType::IPV4;
+    let ethernet = EthernetFields { destination: mac, source: PEER, ether_type }.emit();
+    [&ethernet[..], &ip, &udp, payload].concat()
+}
+
+fn read(link: LinkIndex, frame: &[u8]) -> Sent {
+    let (_, _, own) = OWN[link.index()];
+    assert_eq!((&frame[..6], &frame[26..30]), (&PEER.0[..], &own.octets()[..]));
+    let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let to = Ipv4Addr::new(frame[30], frame[31], frame[32], frame[33]);
+    (link, port(34), (to, port(36)), frame[42..].to_vec())
+}
+
+fn payloads(sent: &[Sent]) -> Vec<Vec<u8>> {
+    sent.iter().map(|(.., payload)| payload.clone()).collect()
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[test]
+fn requests_go_to_the_server_and_answers_to_who_asked() {
+    let mut world = World::new(Series::Plain);
+    let sent = world.clients_send(&[(1, b"one".to_vec()), (2, b"two".to_vec())]);
+    let [(WAN, first, SERVER, one), (WAN, second, SERVER, two)] = &sent[..] else {
+        panic!("{sent:?}");
+    };
+    assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
+    assert_ne!(first, second);
+    for (port, client) in [(*second, 2), (*first, 1)] {
+        let answer = (SERVER.1, b"answer".to_vec());
+        let back = world.receive(WAN, SERVER.0, port, &[answer]);
+        // From the address and port that the client asked.
+        assert_eq!(back, [(LAN, PORT, (CLIENT, client), b"answer".to_vec())]);
+    }
+    // Nobody else speaks for the server.
+    let forged = (SERVER.1 + 1, b"forged".to_vec());
+    assert_eq!(world.receive(WAN, SERVER.0, *first, &[forged]), []);
+    let counters = world.gateway.counters();
+    let counted = [&counters.received, &counters.sent, &counters.returned, &counters.strangers];
+    assert_eq!(counted.map(get), [2, 2, 2, 1]);
+}
+
+/// The paper's example: "the gateway merges 14 datagrams with 100 Bytes of user data from the
+/// sender and forwards a datagram of 1400 Bytes. At 400 Bytes the gateway can merge up to 3".
+#[test]
+fn what_waits_is_merged_up_to_the_limit_and_no_further_datagram_is_waited_for() {
+    let waiting = |count: usize, len: usize| vec![(1, vec![7; len]); count];
+    let cases: [(MergeLimit, usize, usize, &[usize]); 5] = [
+        (MergeLimit::PathMtu, 28, 100, &[1400, 1400]),
+        (MergeLimit::PathMtu, 4, 400, &[1200, 400]),
+        (MergeLimit::Octets(400), 5, 200, &[400, 400, 200]),
+        (MergeLimit::Octets(400), 3, 500, &[500, 500, 500]),
+        (MergeLimit::PathMtu, 1, 100, &[100]),
+    ];
+    for (limit, count, len, merged) in cases {
+        let mut world = World::new(Series::Merge(Form::Plain, limit));
+        let sent = world.clients_send(&waiting(count, len));
+        assert_eq!(payloads(&sent).iter().map(Vec::len).collect::<Vec<_>>(), merged);
+    }
+}
+
+#[test]
+fn a_smaller_path_is_filled_and_not_overflowed() {
+    let mut world = World::new(Series::Merge(Form::Plain, MergeLimit::PathMtu));
+    world.clients_send(&[(1, vec![1; 100])]);
+    world.host.change_interface(WAN, |interface| interface.mtu = 628);
+    let lengths = |sent: Vec<Sent>| payloads(&sent).iter().map(Vec::len).collect::<Vec<_>>();
+    // The batch that is being joined when the path changes still fits the old one.
+    world.clients_send(&[(1, vec![1; 100])]);
+    let sent = world.clients_send(&vec![(1, vec![1; 100]); 7]);
+    assert_eq!(lengths(sent), [600, 100]);
+}
+
+#[test]
+fn datagrams_of_different_clients_are_not_mixed() {
+    let mut world = World::new(Series::Merge(Form::Plain, MergeLimit::Octets(400)));
+    let datagrams: Vec<_> = (0..8_u16).map(|number| (1 + number % 2, vec![0; 50])).collect();
+    let sent = world.clients_send(&datagrams);
+    let lengths: Vec<_> = sent.iter().map(|(.., payload)| payload.len()).collect();
+    assert_eq!(lengths, [200, 200]);
+    assert_ne!(sent[0].1, sent[1].1);
+}
+
+#[test]
+fn split_takes_apart_what_merge_joined() {
+    let mut first = World::new(Series::Merge(Form::Prefixed, MergeLimit::PathMtu));
+    let datagrams: Vec<_> = (0..60_u8).map(|number| (1, vec![number; number.into()])).collect();
+    let merged = payloads(&first.clients_send(&datagrams));
+    assert!(merged.len() < 4, "{} datagrams", merged.len());
+    let mut second = World::new(Series::Split);
+    let merged: Vec<_> = merged.into_iter().map(|payload| (1, payload)).collect();
+    let parted = payloads(&second.clients_send(&merged));
+    let expected: Vec<_> = datagrams.into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(parted, expected);
+    second.clients_send(&[(1, vec![0, 9, b'x'])]);
+    assert_eq!(get(&second.gateway.counters().cut_short), 1);
+}
+
+#[test]
+fn a_client_too_many_waits_for_a_silent_one() {
+    let mut world = World::new(Series::Plain);
+    let clients: Vec<_> = (1..=CLIENTS_MAX).map(|port| (port, b"x".to_vec())).collect();
+    assert_eq!(world.clients_send(&clients).len(), clients.len());
+    let newcomer = [(2000, b"new".to_vec())];
+    assert_eq!(world.clients_send(&newcomer), []);
+    assert_eq!(get(&world.gateway.counters().too_many_clients), 1);
+    // All but one speak again; after two minutes that one's place is the newcomer's.
+    world.now += CLIENT_FOR;
+    let (silent, others) = clients.split_last().unwrap();
+    world.clients_send(others);
+    let [(WAN, port, SERVER, _)] = world.clients_send(&newcomer)[..] else { panic!("not sent") };
+    let answer = (SERVER.1, b"y".to_vec());
+    let back = world.receive(WAN, SERVER.0, port, &[answer]);
+    assert_eq!(back, [(LAN, PORT, (CLIENT, 2000), b"y".to_vec())]);
+    assert_eq!(world.clients_send(std::slice::from_ref(silent)), []);
+}

@@ -1,0 +1,304 @@
+//! Socket applications: code above UDP that runs on the worker, with sockets of its own.
+//!
+//! An application on a thread of its own pays for waking that thread, and for waking the worker
+//! when it answers. One that only looks at datagrams and sends them on needs neither: the worker
+//! calls it once for each batch that brought datagrams to its sockets, with no channel, copy or
+//! lock between. How many datagrams wait is counted below it ([`ApplicationSockets::waiting`]), so
+//! it reads exactly those and never waits for one that may not come.
+
+use crate::{
+    Out, Route, SOCKET_QUEUE_MAX,
+    udp::{datagram, forward, source_for},
+};
+use gatewright_packet::Packet;
+use gatewright_wire::{ipv4::Ipv4, ipv6::Ipv6, udp::Udp};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+/// An application whose sockets live on the worker.
+///
+/// It shares the worker with every packet of the gateway: it must not wait, and what it does costs
+/// all of them.
+pub trait SocketApplication: Send {
+    /// Reads what has arrived, and sends. Called once for each batch that brought datagrams to its
+    /// sockets, and when [`Self::poll_timeout`] is reached.
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>);
+
+    /// When it wants to be called if no datagram comes before.
+    fn poll_timeout(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Which socket of an application, counted from 0 in the order they were asked for.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SocketIndex(pub u16);
+
+impl SocketIndex {
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A received datagram, still in the chunk that its frame came in.
+#[derive(Debug)]
+pub struct Datagram {
+    pub(crate) packet: Packet,
+    pub(crate) from: SocketAddr,
+    pub(crate) to: IpAddr,
+}
+
+impl Datagram {
+    /// What it carries.
+    pub fn octets(&self) -> &[u8] {
+        self.packet.octets()
+    }
+
+    /// Who sent it.
+    pub const fn from(&self) -> SocketAddr {
+        self.from
+    }
+
+    /// To which of our addresses it was sent. An answer is sent from there
+    /// ([`ApplicationSockets::forward_from`]; RFC 1122 §4.1.3.5).
+    pub const fn to(&self) -> IpAddr {
+        self.to
+    }
+
+    /// When its link received it, in nanoseconds of the gateway's clock; 0 if it was made here.
+    pub fn received_ns(&self) -> u64 {
+        self.packet.received_ns()
+    }
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The application has no such socket, or one of the other family.
+    #[error("socket {0} is not one of the application's for this family")]
+    NoSocket(u16),
+    /// The host has no address to send from.
+    #[error("there is no address to send from")]
+    NoSource,
+    /// More octets than a datagram holds, or no chunk is free.
+    #[error("no packet is free for {0} octets")]
+    NoPacket(usize),
+}
+
+/// One socket of an application.
+#[derive(Debug)]
+pub(crate) struct OwnSocket {
+    pub(crate) local: SocketAddr,
+    queue: VecDeque<Datagram>,
+}
+
+/// An application on the worker.
+pub(crate) struct Running {
+    pub(crate) id: u32,
+    pub(crate) application: Box<dyn SocketApplication>,
+    pub(crate) sockets: Vec<OwnSocket>,
+    /// Sockets at which datagrams wait, each once.
+    ready: VecDeque<SocketIndex>,
+    /// Those that the application was told of during this call.
+    told: Vec<SocketIndex>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Running({}, {} sockets)", self.id, self.sockets.len())
+    }
+}
+
+impl Running {
+    pub(crate) fn new(
+        id: u32,
+        application: Box<dyn SocketApplication>,
+        locals: &[SocketAddr],
+    ) -> Self {
+        let own = |&local: &SocketAddr| OwnSocket { local, queue: VecDeque::new() };
+        let sockets = locals.iter().map(own).collect();
+        Self { id, application, sockets, ready: VecDeque::new(), told: Vec::new() }
+    }
+
+    /// Puts a datagram where the application finds it; gives it back if it does not read.
+    pub(crate) fn deliver(
+        &mut self,
+        socket: SocketIndex,
+        datagram: Datagram,
+    ) -> Result<(), Datagram> {
+        let Some(OwnSocket { queue, .. }) = self.sockets.get_mut(socket.index()) else {
+            return Err(datagram);
+        };
+        if queue.len() >= SOCKET_QUEUE_MAX {
+            return Err(datagram);
+        }
+        if queue.is_empty() {
+            self.ready.push_back(socket);
+        }
+        queue.push_back(datagram);
+        Ok(())
+    }
+
+    /// Whether it has something to read.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Lets the application read and send.
+    pub(crate) fn call(&mut self, out: &mut Out<'_>) {
+        let Self { application, sockets, ready, told, .. } = self;
+        let mut view = ApplicationSockets { sockets, ready, told, out, source: None };
+        application.handle(&mut view);
+        // What it left is told of again with the next batch.
+        for socket in self.told.drain(..) {
+            let left = self.sockets.get(socket.index()).is_some_and(|own| !own.queue.is_empty());
+            if left && !self.ready.contains(&socket) {
+                self.ready.push_back(socket);
+            }
+        }
+    }
+}
+
+/// The sockets of an application, for the time of one call.
+pub struct ApplicationSockets<'call, 'graph> {
+    sockets: &'call mut Vec<OwnSocket>,
+    ready: &'call mut VecDeque<SocketIndex>,
+    told: &'call mut Vec<SocketIndex>,
+    out: &'call mut Out<'graph>,
+    /// The last destination with the address to send from: a batch mostly goes one way.
+    source: Option<(IpAddr, IpAddr)>,
+}
+
+impl std::fmt::Debug for ApplicationSockets<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ApplicationSockets({}, {} ready)", self.sockets.len(), self.ready.len())
+    }
+}
+
+impl ApplicationSockets<'_, '_> {
+    /// The time, since the gateway's epoch.
+    pub fn now(&self) -> Duration {
+        self.out.now()
+    }
+
+    /// The address that a socket is bound to.
+    pub fn local(&self, socket: SocketIndex) -> Option<SocketAddr> {
+        self.sockets.get(socket.index()).map(|own| own.local)
+    }
+
+    /// A socket at which datagrams wait; each is given once a call.
+    pub fn next_ready(&mut self) -> Option<SocketIndex> {
+        let socket = self.ready.pop_front()?;
+        self.told.push(socket);
+        Some(socket)
+    }
+
+    /// How many datagrams wait at a socket: so many reads give one each. This is the counter that
+    /// a cross-layer gateway asks before it merges.
+    pub fn waiting(&self, socket: SocketIndex) -> usize {
+        self.sockets.get(socket.index()).map_or(0, |own| own.queue.len())
+    }
+
+    /// The next datagram of a socket, if one waits.
+    pub fn receive(&mut self, socket: SocketIndex) -> Option<Datagram> {
+        self.sockets.get_mut(socket.index())?.queue.pop_front()
+    }
+
+    /// Sends `octets` to `to` from a socket.
+    ///
+    /// `received_ns` is when the link received what led to it ([`Datagram::received_ns`]), from
+    /// which its time in this gateway is counted; 0 if nothing did.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] says what was missing; nothing is sent then.
+    pub fn send(
+        &mut self,
+        socket: SocketIndex,
+        octets: &[u8],
+        to: SocketAddr,
+        received_ns: u64,
+    ) -> Result<(), SendError> {
+        let from = self.from(socket, to)?;
+        let made = datagram(from, to, None, octets, self.out);
+        let mut packet = made.ok_or(SendError::NoPacket(octets.len()))?;
+        packet.set_received_ns(received_ns);
+        crate::udp::send_down(packet, to, self.out);
+        Ok(())
+    }
+
+    /// Sends a received datagram on to `to` from a socket, in the chunk that it came in.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] says what was missing; the datagram is dropped then.
+    pub fn forward(
+        &mut self,
+        socket: SocketIndex,
+        datagram: Datagram,
+        to: SocketAddr,
+    ) -> Result<(), SendError> {
+        let from = self.from(socket, to)?;
+        forward(datagram.packet, from, to, self.out)
+    }
+
+    /// As [`Self::forward`], from the address `source` of ours: where an answer must come from.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::forward`].
+    pub fn forward_from(
+        &mut self,
+        socket: SocketIndex,
+        source: IpAddr,
+        datagram: Datagram,
+        to: SocketAddr,
+    ) -> Result<(), SendError> {
+        let port = self.bound(socket, to)?.port();
+        forward(datagram.packet, SocketAddr::new(source, port), to, self.out)
+    }
+
+    /// Octets that a datagram to `to` carries without being sent in fragments: what the link of its
+    /// route, and the path as far as it is known, leave beside the headers. `None` without a route.
+    pub fn payload_max(&mut self, to: IpAddr) -> Option<usize> {
+        let host = self.out.host();
+        let (route, headers) = match to {
+            IpAddr::V4(ip) => (host.route4(ip), Ipv4::LEN + Udp::LEN),
+            IpAddr::V6(ip) => (host.route6(ip), Ipv6::LEN + Udp::LEN),
+        };
+        let (Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. }) = route
+        else {
+            return None;
+        };
+        let (mtu, now) = (host.interface(link)?.mtu, self.out.now());
+        let mtu = usize::try_from(self.out.paths().mtu(to, mtu, now)).ok()?;
+        mtu.checked_sub(headers)
+    }
+
+    /// What a socket is bound to, if it can send to `to`.
+    fn bound(&self, socket: SocketIndex, to: SocketAddr) -> Result<SocketAddr, SendError> {
+        let local = self.local(socket).filter(|local| local.is_ipv4() == to.is_ipv4());
+        local.ok_or(SendError::NoSocket(socket.0))
+    }
+
+    /// The address and port that a datagram to `to` is sent from.
+    fn from(&mut self, socket: SocketIndex, to: SocketAddr) -> Result<SocketAddr, SendError> {
+        let local = self.bound(socket, to)?;
+        if !local.ip().is_unspecified() {
+            return Ok(local);
+        }
+        let source = match self.source {
+            Some((known, source)) if known == to.ip() => source,
+            _ => {
+                let found = source_for(to.ip(), None, self.out).ok_or(SendError::NoSource)?;
+                self.source = Some((to.ip(), found));
+                found
+            }
+        };
+        Ok(SocketAddr::new(source, local.port()))
+    }
+}

@@ -1,0 +1,230 @@
+//! UDP sockets: of applications on the worker, and of those on other threads.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
+
+mod common;
+
+use common::{A, B, Gateway, LAN, LAN_IP, WAN, WAN_IP, WAN_MAC, from_a, ipv4};
+use gatewright_packet::BATCH_MAX;
+use gatewright_stack::{
+    ApplicationSockets, SOCKET_QUEUE_MAX, SocketApplication, SocketIndex, UdpSocket,
+};
+use gatewright_wire::{Checksum, IpProtocol};
+use std::{
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr},
+    sync::mpsc::{Receiver, Sender, channel},
+    time::Duration,
+};
+
+const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+fn at(ip: Ipv4Addr, port: u16) -> SocketAddr {
+    (ip, port).into()
+}
+
+/// A UDP datagram without a checksum, as RFC 768 allows.
+fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(8 + payload.len()).unwrap();
+    let header = [from, to, len, 0].map(u16::to_be_bytes).concat();
+    [header, payload.to_vec()].concat()
+}
+
+/// A frame from host A to the gateway's port.
+fn to_port(port: u16, payload: &[u8]) -> Vec<u8> {
+    from_a(&ipv4(A.1, LAN_IP, IpProtocol::UDP, &udp(5000, port, payload), |_| {}))
+}
+
+/// Source port, destination port and payload of a frame with a valid UDP checksum, whose addresses
+/// are as said.
+fn read(frame: &[u8], from: Ipv4Addr, to: Ipv4Addr) -> (u16, u16, Vec<u8>) {
+    let (ip, udp) = frame[14..].split_at(20);
+    assert_eq!((&ip[12..16], &ip[16..20]), (&from.octets()[..], &to.octets()[..]));
+    let len = u16::from_be_bytes([udp[4], udp[5]]);
+    assert_eq!(usize::from(len), udp.len());
+    let mut sum = Checksum::pseudo_ipv4(from, to, IpProtocol::UDP, len);
+    sum.add(udp);
+    assert!(sum.is_valid());
+    let port = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
+    (port(0), port(2), udp[8..].to_vec())
+}
+
+/// Passes everything on to a server by its second socket, and tells how many datagrams waited and
+/// how many it could read, each time it is called.
+struct Relay {
+    server: SocketAddr,
+    told: Sender<(usize, usize)>,
+}
+
+impl SocketApplication for Relay {
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        while let Some(socket) = sockets.next_ready() {
+            let waiting = sockets.waiting(socket);
+            let mut read = 0;
+            while let Some(datagram) = sockets.receive(socket) {
+                read += 1;
+                assert_eq!(datagram.to(), LAN_IP);
+                sockets.forward(SocketIndex(1), datagram, self.server).unwrap();
+            }
+            self.told.send((waiting, read)).unwrap();
+        }
+    }
+}
+
+fn relay() -> (Box<Relay>, Receiver<(usize, usize)>) {
+    let (told, calls) = channel();
+    (Box::new(Relay { server: at(B.1, 7000), told }), calls)
+}
+
+#[test]
+fn an_application_is_called_once_a_batch_and_reads_exactly_what_waits() {
+    let mut gateway = Gateway::new();
+    let (relay, calls) = relay();
+    let running = gateway.sockets.run(&[at(LAN_IP, 9000), at(ANY, 0)], relay).unwrap();
+    gateway.tick(0);
+    let frames: Vec<_> = (0..100).map(|number: u8| to_port(9000, &[number; 30])).collect();
+    let sent = gateway.receive(LAN, &frames);
+    assert_eq!(calls.try_iter().collect::<Vec<_>>(), [(64, 64), (36, 36)]);
+    let own = running.locals()[1].port();
+    for (number, (link, frame)) in (0..100_u8).zip(&sent) {
+        assert_eq!(*link, WAN);
+        assert_eq!((&frame[..6], &frame[6..12]), (&B.0.0[..], &WAN_MAC.0[..]));
+        assert_eq!(read(frame, WAN_IP, B.1), (own, 7000, vec![number; 30]));
+    }
+    assert_eq!(sent.len(), 100);
+    assert!(gateway.is_clean());
+}
+
+#[test]
+fn an_ended_application_gives_its_ports_back() {
+    let mut gateway = Gateway::new();
+    let locals = [at(LAN_IP, 9000), at(ANY, 0)];
+    let running = gateway.sockets.run(&locals, relay().0).unwrap();
+    let clash = gateway.sockets.run(&[at(ANY, 9001), at(ANY, 9000)], relay().0).unwrap_err();
+    assert_eq!(clash.kind(), ErrorKind::AddrInUse);
+    drop(running);
+    gateway.tick(0);
+    // Nobody listens any more, and the sender is told.
+    let [(LAN, answer)] = &gateway.receive(LAN, &[to_port(9000, b"gone")])[..] else {
+        panic!("no answer");
+    };
+    assert_eq!((answer[23], answer[34], answer[35]), (1, 3, 3));
+    // The first address of the attempt that failed is free, too.
+    let _running = gateway.sockets.run(&[at(ANY, 9001), at(ANY, 9000)], relay().0).unwrap();
+}
+
+/// Reads nothing until its time has come.
+struct Late {
+    due: Duration,
+    read: Sender<usize>,
+}
+
+impl SocketApplication for Late {
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        if sockets.now() < self.due {
+            return;
+        }
+        let mut read = 0;
+        while let Some(socket) = sockets.next_ready() {
+            read += std::iter::from_fn(|| sockets.receive(socket)).count();
+        }
+        self.read.send(read).unwrap();
+        self.due = Duration::MAX;
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        (self.due < Duration::MAX).then_some(self.due)
+    }
+}
+
+#[test]
+fn what_an_application_does_not_read_waits_up_to_a_bound() {
+    let mut gateway = Gateway::new();
+    let (read, counts) = channel();
+    let late = Late { due: gateway.now + Duration::from_secs(3), read };
+    let _running = gateway.sockets.run(&[at(LAN_IP, 9000)], Box::new(late)).unwrap();
+    gateway.tick(0);
+    let frames = vec![to_port(9000, b"x"); SOCKET_QUEUE_MAX + 3];
+    assert_eq!(gateway.receive(LAN, &frames), []);
+    assert!(gateway.drops().contains(&("udp-sockets", "socket-full", 3)));
+    assert_eq!(counts.try_iter().count(), 0);
+    gateway.tick(5);
+    assert_eq!(counts.try_iter().collect::<Vec<_>>(), [SOCKET_QUEUE_MAX]);
+    assert!(gateway.is_clean());
+}
+
+/// Tells what one packet to the server carries.
+struct Asks(Sender<[Option<usize>; 2]>);
+
+impl SocketApplication for Asks {
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        let far = Ipv4Addr::new(192, 0, 2, 1);
+        self.0.send([B.1, far].map(|ip| sockets.payload_max(ip.into()))).unwrap();
+    }
+}
+
+#[test]
+fn a_payload_is_what_link_and_path_leave_beside_the_headers() {
+    let mut gateway = Gateway::new();
+    let (told, answers) = channel();
+    let _running = gateway.sockets.run(&[at(LAN_IP, 9000)], Box::new(Asks(told))).unwrap();
+    gateway.tick(0);
+    gateway.receive(LAN, &[to_port(9000, b"?")]);
+    // 1500 octets less 20 of IPv4 and 8 of UDP; and no route to the other.
+    assert_eq!(answers.try_recv(), Ok([Some(1472), None]));
+    gateway.host.change_interface(WAN, |interface| interface.mtu = 600);
+    gateway.receive(LAN, &[to_port(9000, b"?")]);
+    assert_eq!(answers.try_recv(), Ok([Some(572), None]));
+}
+
+#[test]
+fn a_thread_reads_as_many_as_wait_and_no_more() {
+    let mut gateway = Gateway::new();
+    let socket = UdpSocket::bind(&gateway.sockets, at(LAN_IP, 9000)).unwrap();
+    socket.set_nonblocking(true);
+    gateway.tick(0);
+    let mut buffer = [0; 100];
+    // Several times, so that emptied batches come back to be filled again.
+    for round in 0..10 {
+        let count = BATCH_MAX + round;
+        let frames: Vec<_> = (0..count).map(|number| to_port(9000, &vec![7; number])).collect();
+        gateway.receive(LAN, &frames);
+        assert_eq!(socket.waiting(), count);
+        for number in 0..count {
+            assert_eq!(socket.recv_from(&mut buffer).unwrap(), (number, at(A.1, 5000)));
+        }
+        assert_eq!(socket.waiting(), 0);
+        assert_eq!(socket.recv(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    gateway.receive(LAN, &vec![to_port(9000, b"x"); SOCKET_QUEUE_MAX + 5]);
+    assert_eq!((socket.waiting(), socket.overflow()), (SOCKET_QUEUE_MAX, 5));
+    drop(socket);
+    gateway.tick(0);
+    assert!(gateway.is_clean());
+}
+
+#[test]
+fn a_waiting_thread_is_woken() {
+    let mut gateway = Gateway::new();
+    let socket = UdpSocket::bind(&gateway.sockets, at(LAN_IP, 9000)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30)));
+    gateway.tick(0);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut buffer = [0; 100];
+            let lengths = [(); 3].map(|()| socket.recv(&mut buffer).unwrap());
+            socket.send_to(&buffer[..lengths[2]], at(B.1, 7)).unwrap();
+            lengths
+        });
+        gateway.receive(LAN, &[to_port(9000, &[1; 10]), to_port(9000, &[2; 20])]);
+        gateway.receive(LAN, &[to_port(9000, &[3; 30])]);
+        assert_eq!(reader.join().unwrap(), [10, 20, 30]);
+    });
+    let [(WAN, frame)] = &gateway.tick(0)[..] else { panic!("nothing was sent") };
+    // The socket speaks from the address that it is bound to, whatever link leads there.
+    assert_eq!(read(frame, LAN_IP, B.1), (9000, 7, vec![3; 30]));
+}

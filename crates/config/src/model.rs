@@ -9,12 +9,21 @@ use std::time::Duration;
 
 /// A value with the place where the user wrote it, for findings that come later: a device that is
 /// not there, a program that does not compile.
-#[derive(Clone, Debug, Eq, PartialEq)]
+///
+/// Two are equal if their values are, wherever they stand: a description with one more line at its
+/// head says the same.
+#[derive(Clone, Debug, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Where it stands.
     pub span: Span,
+}
+
+impl<T: PartialEq> PartialEq for Located<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
 }
 
 impl<T> Deref for Located<T> {

@@ -15,6 +15,8 @@ mod header;
 mod init;
 mod link;
 mod man;
+mod reload;
+mod route;
 mod run;
 mod schema;
 mod status;
@@ -56,7 +58,9 @@ verbs! {
     Check = "check" in check,
     Init = "init" in init,
     Status = "status" in status,
+    Reload = "reload" in reload,
     Link = "link" in link,
+    Route = "route" in route,
     Attach = "attach" in attach,
     Detach = "detach" in detach,
     Device = "device" in device,

@@ -9,15 +9,22 @@
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
+//! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
+//! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
+//! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](crate::RouteStatus)`]}` |
+//! | `{"do":"add-route","to":"default","via":"192.0.2.9"}` | `{"routes":[…]}`, the one |
+//! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
-use crate::{Configured, Part, PartAnswer, Status, UdpGatewayCounters};
-use gatewright_config::{self as config, Attach, Located};
-use gatewright_diagnostic::Span;
+use crate::{Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status, UdpGatewayCounters};
+use gatewright_config::{self as config, Attach, Config, Located};
+use gatewright_diagnostic::{Severity, SourceId, Span};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
+    net::IpAddr,
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
@@ -45,6 +52,29 @@ pub enum Request {
     Detach {
         /// Its id.
         id: u32,
+    },
+    /// Which file the description came from.
+    Description,
+    /// Take another description.
+    Reload {
+        /// Its text.
+        text: String,
+    },
+    /// The routes in force.
+    Routes,
+    /// Add a route.
+    AddRoute {
+        /// `default`, an address or a network.
+        to: String,
+        /// The neighbour.
+        via: Option<IpAddr>,
+        /// The link.
+        link: Option<String>,
+    },
+    /// Remove a route.
+    RemoveRoute {
+        /// `default`, an address or a network.
+        to: String,
     },
 }
 
@@ -129,11 +159,14 @@ pub struct UdpGatewayAnswer {
 /// Clients at once at the most.
 const CLIENTS_MAX: usize = 16;
 
-/// Octets of a request at the most.
-const REQUEST_MAX: u64 = 64 * 1024;
+/// Octets of a request at the most: a description with thousands of routes.
+const REQUEST_MAX: u64 = 1024 * 1024;
 
 /// How often a waiting server looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long an answer may take: a link that is opened anew takes its time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a client may be silent in the middle of a request or an answer.
 const CLIENT_WITHIN: Duration = Duration::from_secs(5);
@@ -235,8 +268,8 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
             Err(error) => Err(error.to_string()),
         };
         let answer = match answer {
-            Ok(value) => serde_json::json!({ "ok": value }),
-            Err(error) => serde_json::json!({ "error": error }),
+            Ok(value) => json!({ "ok": value }),
+            Err(error) => json!({ "error": error }),
         };
         let mut out = stream;
         writeln!(out, "{answer}")?;
@@ -251,16 +284,40 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
         Request::Attach(request) => {
             let attach = attach_of(&request, &gateway)?;
             let id = gateway.attach(&attach).map_err(|error| error.to_string())?;
-            serde_json::to_value(serde_json::json!({ "id": id.0 }))
+            Ok(json!({ "id": id.0 }))
         }
         Request::Detach { id } => {
             if !gateway.detach(AttachmentId(id)).map_err(|error| error.to_string())? {
                 return Err(format!("there is no handler {id}"));
             }
-            serde_json::to_value(serde_json::json!({ "id": id }))
+            Ok(json!({ "id": id }))
+        }
+        Request::Description => Ok(json!({ "file": gateway.file() })),
+        Request::Reload { text } => {
+            let changes = gateway.reload(&read(&text)?).map_err(|error| error.to_string())?;
+            Ok(json!({ "changes": changes }))
+        }
+        Request::Routes => Ok(json!({ "routes": gateway.routes() })),
+        Request::AddRoute { to, via, link } => {
+            let order = RouteOrder { to: RouteTarget::parse(&to)?, via, link };
+            Ok(json!({ "routes": [gateway.add_route(&order)?] }))
+        }
+        Request::RemoveRoute { to } => {
+            Ok(json!({ "routes": gateway.remove_route(RouteTarget::parse(&to)?)? }))
         }
     };
     value.map_err(|error| error.to_string())
+}
+
+/// The description that `text` is; whoever sent it has shown what is wrong with it at its place.
+fn read(text: &str) -> Result<Config, String> {
+    let parsed = config::parse(SourceId::default(), text);
+    let errors = parsed.diagnostics.iter().filter(|found| found.severity == Severity::Error);
+    let errors: Vec<_> = errors.map(|found| found.message.as_str()).collect();
+    match parsed.config {
+        Some(config) if errors.is_empty() => Ok(config),
+        _ => Err(format!("nothing is changed: {}", errors.join("; "))),
+    }
 }
 
 /// A gateway's metrics as OpenMetrics text.
@@ -381,7 +438,7 @@ fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, St
 /// refuses.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(CLIENT_WITHIN))?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     writeln!(stream, "{}", serde_json::to_string(request)?)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;

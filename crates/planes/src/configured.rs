@@ -2,6 +2,7 @@
 
 use crate::{
     gateway::{Gateway, GatewayError},
+    handlers::{self, Made},
     not_yet,
     part::Part,
     recorder::Recorder,
@@ -11,12 +12,8 @@ use crate::{
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{
-    At, Attachment, AttachmentId, Counter, Form, Handler, Place, Route, Side,
-    builtin::{Capture, Count, DropMatching, Match, Mirror, RateLimit},
-};
+use gatewright_stack::{Attachment, AttachmentId, Counter, Form, Route, builtin::Count};
 use gatewright_tables::Prefix;
-use gatewright_wire::IpProtocol;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -77,7 +74,7 @@ impl RunError {
 }
 
 /// A handler that comes with the house, as it runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Attached {
     /// Its id, by which it is detached.
     pub id: AttachmentId,
@@ -89,18 +86,23 @@ pub struct Attached {
     pub count: Option<Count>,
     /// What it could not write or copy in time, if it can miss something.
     pub missed: Option<Counter>,
+    /// What the description says of it; nothing if it was attached since.
+    pub(crate) described: Option<config::Attach>,
 }
 
 /// A described gateway that runs.
 #[derive(Debug)]
 pub struct Configured {
     /// Ended before the gateway whose sockets they use.
-    udp_gateways: Vec<(String, UdpGateway)>,
-    attached: Vec<Attached>,
-    recorders: Vec<(AttachmentId, Recorder)>,
-    names: Vec<String>,
+    pub(crate) udp_gateways: Vec<(String, UdpGateway)>,
+    pub(crate) attached: Vec<Attached>,
+    pub(crate) recorders: Vec<(AttachmentId, Recorder)>,
+    pub(crate) names: Vec<String>,
     parts: Vec<Part>,
-    gateway: Gateway,
+    pub(crate) gateway: Gateway,
+    /// The description as it is in force.
+    pub(crate) config: Config,
+    file: Option<String>,
 }
 
 impl Configured {
@@ -120,9 +122,14 @@ impl Configured {
             names,
             parts: Vec::new(),
             gateway,
+            config: config.clone(),
+            file: None,
         };
         for attach in &config.attachments {
             configured.attach(attach)?;
+            if let Some(attached) = configured.attached.last_mut() {
+                attached.described = Some(attach.clone());
+            }
         }
         for relay in &config.udp_gateways {
             configured.relay(relay)?;
@@ -143,6 +150,16 @@ impl Configured {
     /// The gateway.
     pub const fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// Remembers the file of the description, which `reload` reads again.
+    pub fn set_file(&mut self, file: String) {
+        self.file = Some(file);
+    }
+
+    /// The file of the description, if there is one.
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
     }
 
     /// The names of its links, in the order of their indices.
@@ -166,53 +183,13 @@ impl Configured {
     ///
     /// [`RunError`] if nothing passes where it was to stand, or its file cannot be written.
     pub fn attach(&mut self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
-        let at = attach.at.value;
-        let attachment = Attachment {
-            at,
-            side: match attach.side {
-                config::Side::Receive => Side::Receive,
-                config::Side::Transmit => Side::Transmit,
-            },
-            place: match attach.place {
-                config::Place::Before => Place::Before,
-                config::Place::Instead => Place::Instead,
-                config::Place::After => Place::After,
-                config::Place::Tap => Place::Tap,
-            },
-            link: attach.link.as_ref().and_then(|name| self.link(&name.value)),
-        };
-        let mut count = None;
-        let mut missing = None;
-        let mut recorder = None;
-        let (name, handler): (_, Box<dyn Handler>) = match &attach.handler {
-            config::Handler::Count => ("count", Box::new(count.insert(Count::default()).clone())),
-            config::Handler::Drop { matching } => ("drop", Box::new(drop_matching(*matching, at))),
-            config::Handler::RateLimit { rate, burst } => {
-                ("rate-limit", Box::new(RateLimit::new(*rate, *burst)))
-            }
-            config::Handler::Mirror { to } => {
-                let link = self.link(&to.value).unwrap_or(LinkIndex::NONE);
-                let mirror = Mirror::new(link);
-                missing = Some(mirror.missed_counter());
-                ("mirror", Box::new(mirror))
-            }
-            config::Handler::Capture { file } => {
-                let (capture, captured, missed) = Capture::new();
-                let framing = if at == At::Frame { Framing::Ethernet } else { Framing::Ip };
-                missing = Some(missed);
-                let made = Recorder::start(&file.value, framing, &self.names, captured);
-                let made =
-                    made.map_err(|source| RunError::File { file: file.value.clone(), source })?;
-                recorder = Some(made);
-                ("capture", Box::new(capture))
-            }
-            _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
-        };
+        let Made { name, attachment, handler, count, missed, recorder } =
+            handlers::make(attach, &self.names)?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
         let id = self.gateway.attach(attachment, handler).map_err(attach_error)?;
         self.recorders.extend(recorder.map(|recorder| (id, recorder)));
-        self.attached.push(Attached { id, name, attachment, count, missed: missing });
+        self.attached.push(Attached { id, name, attachment, count, missed, described: None });
         Ok(id)
     }
 
@@ -231,11 +208,11 @@ impl Configured {
 
     /// The link of a name.
     pub fn link(&self, name: &str) -> Option<LinkIndex> {
-        let index = self.names.iter().position(|known| known == name)?;
-        u16::try_from(index).ok().map(LinkIndex)
+        handlers::link_of(&self.names, name)
     }
 
-    fn relay(&mut self, relay: &config::UdpGateway) -> Result<(), RunError> {
+    /// Starts a UDP gateway.
+    pub(crate) fn relay(&mut self, relay: &config::UdpGateway) -> Result<(), RunError> {
         let server = relay.forward.value;
         let any: IpAddr = if server.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
@@ -269,10 +246,8 @@ impl Configured {
 /// Octets of a packet over Ethernet (RFC 894).
 const ETHERNET_MTU: usize = 1500;
 
-/// Octets of the link-layer header before the IP header of a whole frame.
-const ETHERNET_LEN: usize = 14;
-
-fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
+/// Refuses what this version does not run.
+pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
     match not_yet::asked(config).into_iter().next() {
         Some((_, what)) => Err(RunError::NotInThisVersion(what)),
         None => Ok(()),
@@ -287,7 +262,20 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
     for (index, link) in (0..).map(LinkIndex).zip(&config.links) {
         setup.links.push(link_setup(index, link)?);
     }
-    for route in &config.routes {
+    setup.routes = static_routes(config, names)?;
+    Ok(setup)
+}
+
+/// The routes that a description has: of several for the same destinations, the one with the lowest
+/// metric.
+pub(crate) fn static_routes(
+    config: &Config,
+    names: &[String],
+) -> Result<Vec<StaticRoute>, RunError> {
+    let mut routes: Vec<StaticRoute> = Vec::new();
+    let mut described: Vec<_> = config.routes.iter().collect();
+    described.sort_by_key(|route| route.metric);
+    for route in described {
         let link = route.link.as_ref().and_then(|name| names.iter().position(|n| *n == name.value));
         let link = link.and_then(|index| u16::try_from(index).ok()).map(LinkIndex);
         let Some(link) = link else {
@@ -301,12 +289,16 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
             IpAddr::V6(ip) => Prefix::new(ip, to.length()).map(RouteTo::V6),
         };
         // `check` has refused prefixes that are too long.
-        setup.routes.extend(to.map(|to| StaticRoute { to, route: kind }));
+        let Ok(to) = to else { continue };
+        if routes.iter().all(|better| better.to != to) {
+            routes.push(StaticRoute { to, route: kind });
+        }
     }
-    Ok(setup)
+    Ok(routes)
 }
 
-fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunError> {
+/// A link as its description says.
+pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunError> {
     let mtu = link.mtu;
     let tap = |name: &str, framing| {
         let mtu = mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU);
@@ -340,17 +332,6 @@ fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunErr
     };
     setup.addresses = link.addresses.iter().map(pair).collect();
     Ok(setup)
-}
-
-fn drop_matching(matching: config::Match, at: At) -> DropMatching {
-    let subnet = |prefix: config::Prefix| (prefix.address(), prefix.length());
-    let which = Match {
-        source: matching.source.map(subnet),
-        destination: matching.destination.map(subnet),
-        protocol: matching.protocol.map(IpProtocol),
-        port: matching.port,
-    };
-    DropMatching { which, link_header: if at == At::Frame { ETHERNET_LEN } else { 0 } }
 }
 
 /// How long a recorder may take to write what waits when its handler is gone.

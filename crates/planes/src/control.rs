@@ -1,15 +1,18 @@
 //! The control side of a gateway: its host, its plan, its attachments, what it learnt.
 
-use crate::gateway::{Attached, GatewayError};
+use crate::{
+    gateway::{Attached, GatewayError},
+    setup::{RouteTo, StaticRoute},
+};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Address, AddressState, Attachment, AttachmentId, Counter, Drops, Event, Handler, Host, Lease,
-    Plan, Route, Swap,
+    Address, AddressState, Attachment, AttachmentId, Counter, Drops, Event, Handler, Host,
+    HostError, Interface, Lease, Plan, Route, Swap,
 };
 use gatewright_tables::Prefix;
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
@@ -34,6 +37,33 @@ pub(crate) struct Control {
     attached: Vec<Attached>,
     next_id: u32,
     learnt: Vec<(Learnt, Instant)>,
+    routes: Vec<(StaticRoute, Origin)>,
+}
+
+/// Who wants a static route.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Origin {
+    /// A command while the gateway runs; goes before the description.
+    Command,
+    /// The description.
+    Configured,
+}
+
+/// A handler in its place in the order of a new wiring.
+pub(crate) enum Post {
+    /// One that stands already.
+    Kept(AttachmentId),
+    /// A new one.
+    New(Attachment, Box<dyn Handler>),
+}
+
+/// A wiring that is ready to be exchanged, with what will be attached then.
+pub(crate) struct Prepared {
+    attached: Vec<Attached>,
+    /// The ids in the order of the posts.
+    pub(crate) ids: Vec<AttachmentId>,
+    next_id: u32,
+    swap: Swap,
 }
 
 impl Control {
@@ -44,8 +74,8 @@ impl Control {
         drops: Vec<Drops>,
         graph_drops: Drops,
     ) -> Self {
-        let (attached, learnt) = (Vec::new(), Vec::new());
-        Self { host, plan, links, drops, graph_drops, attached, next_id: 1, learnt }
+        let (attached, learnt, routes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { host, plan, links, drops, graph_drops, attached, next_id: 1, learnt, routes }
     }
 
     /// The swap that attaches a handler.
@@ -54,28 +84,50 @@ impl Control {
         attachment: Attachment,
         handler: Box<dyn Handler>,
     ) -> Result<(AttachmentId, Swap), GatewayError> {
-        let (id, taken) = (AttachmentId(self.next_id), Counter::default());
-        let mut records = self.records();
-        records.push((id, attachment));
-        let wiring = self.plan.wire(&records)?;
-        self.next_id += 1;
-        self.attached.push((id, attachment, taken.clone()));
-        Ok((id, Swap { wiring, handlers: vec![(id, handler, taken)] }))
+        let id = AttachmentId(self.next_id);
+        let kept = self.attached.iter().map(|(id, ..)| Post::Kept(*id));
+        let posts = kept.chain([Post::New(attachment, handler)]).collect();
+        let prepared = self.prepare(posts)?;
+        Ok((id, self.commit(prepared)))
     }
 
     /// The swap that detaches a handler, if there is one.
     pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Swap>, GatewayError> {
-        let before = self.attached.len();
-        self.attached.retain(|&(other, ..)| other != id);
-        if self.attached.len() == before {
+        let others = self.attached.iter().filter(|(other, ..)| *other != id);
+        let posts: Vec<_> = others.map(|(id, ..)| Post::Kept(*id)).collect();
+        if posts.len() == self.attached.len() {
             return Ok(None);
         }
-        let wiring = self.plan.wire(&self.records())?;
-        Ok(Some(Swap { wiring, handlers: Vec::new() }))
+        let prepared = self.prepare(posts)?;
+        Ok(Some(self.commit(prepared)))
     }
 
-    fn records(&self) -> Vec<(AttachmentId, Attachment)> {
-        self.attached.iter().map(|&(id, attachment, _)| (id, attachment)).collect()
+    /// Compiles the wiring in which just `posts` stand, in their order; nothing changes yet.
+    pub(crate) fn prepare(&self, posts: Vec<Post>) -> Result<Prepared, GatewayError> {
+        let (mut attached, mut handlers, mut next_id) = (Vec::new(), Vec::new(), self.next_id);
+        for post in posts {
+            match post {
+                Post::Kept(id) => {
+                    attached.extend(self.attached.iter().find(|(known, ..)| *known == id).cloned());
+                }
+                Post::New(attachment, handler) => {
+                    let (id, taken) = (AttachmentId(next_id), Counter::default());
+                    next_id += 1;
+                    attached.push((id, attachment, taken.clone()));
+                    handlers.push((id, handler, taken));
+                }
+            }
+        }
+        let records: Vec<_> = attached.iter().map(|&(id, at, _)| (id, at)).collect();
+        let wiring = self.plan.wire(&records)?;
+        let ids = attached.iter().map(|(id, ..)| *id).collect();
+        Ok(Prepared { attached, ids, next_id, swap: Swap { wiring, handlers } })
+    }
+
+    /// Takes what was prepared for what is; the swap is the worker's.
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> Swap {
+        (self.attached, self.next_id) = (prepared.attached, prepared.next_id);
+        prepared.swap
     }
 
     /// The handlers with where they stand and what they took.
@@ -121,12 +173,8 @@ impl Control {
         if lifetime.is_zero() {
             return self.unlearn(learnt);
         }
-        let via = Route::Via { link, gateway: address };
-        let _full = match address {
-            IpAddr::V4(_) => self.host.add_route(Prefix::all(), via),
-            IpAddr::V6(_) => self.host.add_route6(Prefix::all(), via),
-        };
         self.remember(learnt, lifetime);
+        let _full = self.settle(learnt.to());
     }
 
     fn on_link(&mut self, link: LinkIndex, prefix: Prefix<Ipv6Addr>, valid: Duration) {
@@ -135,8 +183,8 @@ impl Control {
         if valid.is_zero() {
             return self.unlearn(learnt);
         }
-        let _full = self.host.add_route6(prefix, Route::Connected(link));
         self.remember(learnt, valid);
+        let _full = self.settle(learnt.to());
     }
 
     fn lease(&mut self, link: LinkIndex, lease: Option<Lease>) {
@@ -186,15 +234,163 @@ impl Control {
     }
 
     fn unlearn(&mut self, learnt: Learnt) {
-        match learnt {
-            Learnt::Router { address: IpAddr::V4(_), .. } => {
-                self.host.remove_route(Prefix::<Ipv4Addr>::all());
+        if let Learnt::Address { link, address } = learnt {
+            self.host.remove_address(link, address);
+        }
+        // Fewer routes always fit.
+        let _fits = self.settle(learnt.to());
+    }
+
+    /// Makes an interface that is as `before` says as `after` says; what was learnt on it stays, for
+    /// as long as it is to be learnt.
+    pub(crate) fn refurnish(
+        &mut self,
+        before: &Interface,
+        after: &Interface,
+    ) -> Result<(), HostError> {
+        let link = after.link;
+        let addresses = |one: &Interface, other: &Interface| -> Vec<Address> {
+            let only = one.addresses.iter().filter(|address| !other.addresses.contains(address));
+            only.copied().collect()
+        };
+        let (gone, new) = (addresses(before, after), addresses(after, before));
+        self.host.change(|host| {
+            host.change_interface(link, |interface| {
+                let addresses = std::mem::take(&mut interface.addresses);
+                let (name, up) = (std::mem::take(&mut interface.name), interface.up);
+                *interface = Interface { name, addresses, up, ..after.clone() };
+            });
+            for address in &new {
+                host.add_address(link, *address)?;
             }
-            Learnt::Router { address: IpAddr::V6(_), .. } => {
-                self.host.remove_route6(Prefix::<Ipv6Addr>::all());
+            for address in gone.iter().filter(|gone| new.iter().all(|new| new.ip != gone.ip)) {
+                host.remove_address(link, address.ip);
             }
-            Learnt::Address { link, address } => self.host.remove_address(link, address),
-            Learnt::OnLink { prefix, .. } => self.host.remove_route6(prefix),
+            Ok::<_, HostError>(())
+        })?;
+        if before.dhcp && !after.dhcp {
+            self.lease(link, None);
+        }
+        if before.autoconfigure && !after.autoconfigure {
+            self.unlearn_all6(link, after);
+        }
+        // A subnet that went with an address may be wanted for another reason.
+        let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
+        wanted.into_iter().try_for_each(|to| self.settle(to))?;
+        Ok(())
+    }
+
+    /// Forgets what routers taught on `link`.
+    fn unlearn_all6(&mut self, link: LinkIndex, after: &Interface) {
+        let of_routers = |learnt: &Learnt| match *learnt {
+            Learnt::Router { link: on, address } => on == link && address.is_ipv6(),
+            Learnt::OnLink { link: on, .. } => on == link,
+            Learnt::Address { .. } => false,
+        };
+        let over: Vec<_> = self.learnt.extract_if(.., |(learnt, _)| of_routers(learnt)).collect();
+        for (learnt, _) in over {
+            self.unlearn(learnt);
+        }
+        let configured = |ip| after.addresses.iter().any(|address| address.ip == ip);
+        let own = self.host.interfaces().iter().find(|own| own.link == link);
+        let made: Vec<IpAddr> = (own.into_iter().flat_map(|own| &own.addresses))
+            .map(|address| address.ip)
+            .filter(|&ip| ip.is_ipv6() && !configured(ip))
+            .collect();
+        for ip in made {
+            self.host.remove_address(link, ip);
+        }
+    }
+
+    /// Who wants the route to `to`, as [`RouteStatus`](crate::RouteStatus) tells it.
+    pub(crate) fn origin(&self, to: RouteTo) -> &'static str {
+        let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
+        if self.by_address(to).is_some() {
+            return "address";
+        }
+        match wanted.map(|(_, origin)| *origin).min() {
+            Some(Origin::Command) => "command",
+            Some(Origin::Configured) => "description",
+            None if self.learnt(to).is_some() => "network",
+            None => "kernel",
+        }
+    }
+
+    /// Sends packets for `route.to` by `route`, in place of what `origin` wanted there before.
+    pub(crate) fn add_static(
+        &mut self,
+        route: StaticRoute,
+        origin: Origin,
+    ) -> Result<(), HostError> {
+        self.routes.retain(|(other, by)| (other.to, *by) != (route.to, origin));
+        self.routes.push((route, origin));
+        self.settle(route.to)
+    }
+
+    /// Takes back what `origin` wanted for `to`; whether it wanted anything.
+    pub(crate) fn remove_static(&mut self, to: RouteTo, origin: Origin) -> bool {
+        let before = self.routes.len();
+        self.routes.retain(|(other, by)| (other.to, *by) != (to, origin));
+        // Fewer routes always fit.
+        let _fits = self.settle(to);
+        self.routes.len() < before
+    }
+
+    /// Puts into the router what goes first for `to` of all that is wanted.
+    fn settle(&mut self, to: RouteTo) -> Result<(), HostError> {
+        let wanted = self.by_address(to).or_else(|| self.by_wish(to)).or_else(|| self.learnt(to));
+        match (to, wanted) {
+            (RouteTo::V4(to), Some(route)) => self.host.add_route(to, route),
+            (RouteTo::V6(to), Some(route)) => self.host.add_route6(to, route),
+            (RouteTo::V4(to), None) => {
+                self.host.remove_route(to);
+                Ok(())
+            }
+            (RouteTo::V6(to), None) => {
+                self.host.remove_route6(to);
+                Ok(())
+            }
+        }
+    }
+
+    /// The route that follows from an own address.
+    fn by_address(&self, to: RouteTo) -> Option<Route> {
+        match to {
+            RouteTo::V4(to) => self.host.own_route(to),
+            RouteTo::V6(to) => self.host.own_route6(to),
+        }
+    }
+
+    fn by_wish(&self, to: RouteTo) -> Option<Route> {
+        let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
+        wanted.min_by_key(|(_, origin)| *origin).map(|(route, _)| route.route)
+    }
+
+    /// The latest that was learnt.
+    fn learnt(&self, to: RouteTo) -> Option<Route> {
+        let learnt = self.learnt.iter().rev().map(|(learnt, _)| *learnt);
+        learnt.filter(|learnt| learnt.to() == to).find_map(Learnt::route)
+    }
+}
+
+impl Learnt {
+    /// The destinations whose route it is about.
+    fn to(self) -> RouteTo {
+        match self {
+            Self::Router { address: IpAddr::V4(_), .. } => RouteTo::V4(Prefix::all()),
+            Self::Router { address: IpAddr::V6(_), .. } => RouteTo::V6(Prefix::all()),
+            Self::Address { address: IpAddr::V4(ip), .. } => RouteTo::V4(Prefix::host(ip)),
+            Self::Address { address: IpAddr::V6(ip), .. } => RouteTo::V6(Prefix::host(ip)),
+            Self::OnLink { prefix, .. } => RouteTo::V6(prefix),
+        }
+    }
+
+    /// The route itself; that of an address comes from the interface that has it.
+    fn route(self) -> Option<Route> {
+        match self {
+            Self::Router { link, address } => Some(Route::Via { link, gateway: address }),
+            Self::OnLink { link, .. } => Some(Route::Connected(link)),
+            Self::Address { .. } => None,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A running gateway.
 
 use crate::{
-    control::Control,
+    control::{Control, Post, Prepared},
+    reopen::Reopen,
     setup::Setup,
     sojourn::Sojourn,
     start::{self, Started},
     status::{LayerStatus, LinkStatus, Status, WayStatus},
-    worker::{Command, Waker},
+    worker::{Command, Pace, Waker},
 };
-use gatewright_link::OpenError;
+use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::PoolError;
 use gatewright_stack::{
     Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, WiringError,
@@ -54,10 +55,29 @@ pub enum GatewayError {
         #[source]
         source: io::Error,
     },
+    /// A link could not be opened as another device.
+    #[error("link {name}: {reason}")]
+    Reopen {
+        /// The link's name.
+        name: String,
+        /// Why, and what has become of it.
+        reason: String,
+    },
     /// The worker has ended.
     #[error("the worker has ended")]
     Ended,
 }
+
+/// A link that has become another device.
+#[derive(Debug)]
+pub(crate) struct Reopened {
+    pub(crate) info: LinkInfo,
+    /// For how long no frame was taken.
+    pub(crate) pause: Duration,
+}
+
+/// How long opening a link may take: a busy queue is asked for again for a second.
+const REOPENED_WITHIN: Duration = Duration::from_secs(10);
 
 impl GatewayError {
     /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
@@ -163,6 +183,51 @@ impl Gateway {
         let Some(swap) = control.detach(id)? else { return Ok(None) };
         let back = self.exchange(swap)?;
         Ok(back.handlers.into_iter().find(|(gone, ..)| *gone == id).map(|(_, handler, _)| handler))
+    }
+
+    /// Compiles a wiring in which just `posts` stand, in their order.
+    pub(crate) fn prepare(&self, posts: Vec<Post>) -> Result<Prepared, GatewayError> {
+        self.control().prepare(posts)
+    }
+
+    /// Exchanges the wiring for one that was prepared, without losing a packet.
+    pub(crate) fn commit(&self, prepared: Prepared) -> Result<(), GatewayError> {
+        let mut control = self.control();
+        let swap = control.commit(prepared);
+        self.exchange(swap).map(drop)
+    }
+
+    /// Changes the control side's part, and wakes the worker to look at it.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
+        let changed = change(&mut self.control());
+        gatewright_stack::Wake::wake(self.waker.as_ref());
+        changed
+    }
+
+    /// Waits as `pace` says from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Ended`] if the worker has ended.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), GatewayError> {
+        self.command(Command::Pace(pace))
+    }
+
+    /// Closes a link and opens it as another device; how long its frames were not taken.
+    pub(crate) fn reopen(&self, name: &str, order: Reopen) -> Result<Reopened, GatewayError> {
+        let started = Instant::now();
+        let link = order.device.index().index();
+        let (answer, opened) = channel();
+        self.command(Command::Reopen(order, answer))?;
+        let opened = opened.recv_timeout(REOPENED_WITHIN).map_err(|_| GatewayError::Ended)?;
+        let info = opened.map_err(|error| GatewayError::Reopen {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })?;
+        if let Some((_, known)) = self.control().links.get_mut(link) {
+            known.clone_from(&info);
+        }
+        Ok(Reopened { info, pause: started.elapsed() })
     }
 
     fn exchange(

@@ -7,7 +7,7 @@ use gatewright_link::{
 use gatewright_packet::LinkIndex;
 use gatewright_stack::builtin::Captured;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     sync::mpsc::{Receiver, RecvTimeoutError},
     thread::JoinHandle,
@@ -33,7 +33,7 @@ impl Recorder {
     ) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = match file {
             "-" => Box::new(io::stdout()),
-            _ => Box::new(File::create(file)?),
+            _ => Box::new(create(file)?),
         };
         let mut writer = Writer::new(BufWriter::new(out))?;
         for link in links {
@@ -44,6 +44,15 @@ impl Recorder {
             .spawn(move || record(writer, &captured))?;
         Ok(Self { thread: Some(thread) })
     }
+}
+
+/// Creates a file. A file of that name is replaced, not emptied: another capture may be writing it
+/// still, and ends it in peace.
+fn create(file: &str) -> io::Result<File> {
+    if fs::symlink_metadata(file).is_ok_and(|old| old.is_file()) {
+        fs::remove_file(file)?;
+    }
+    File::create(file)
 }
 
 impl Drop for Recorder {

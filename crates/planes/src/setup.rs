@@ -6,6 +6,7 @@ use gatewright_stack::{Advertise, Route};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
@@ -153,6 +154,15 @@ pub enum RouteTo {
     V4(Prefix<Ipv4Addr>),
     /// IPv6 destinations.
     V6(Prefix<Ipv6Addr>),
+}
+
+impl fmt::Display for RouteTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(to) => write!(f, "{}/{}", to.address(), to.len()),
+            Self::V6(to) => write!(f, "{}/{}", to.address(), to.len()),
+        }
+    }
 }
 
 /// A route that the user wrote.

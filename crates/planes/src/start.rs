@@ -1,13 +1,13 @@
 //! From a description to running threads: links are opened on the worker, where their frames live.
 
 use crate::{
-    control::Control,
+    control::{Control, Origin},
     gateway::GatewayError,
-    setup::{DeviceSetup, LinkSetup, RouteTo, Setup},
+    setup::{DeviceSetup, LinkSetup, Setup},
     sojourn::Sojourn,
     worker::{Command, Pace, Waker, Worker},
 };
-use gatewright_link::{Link, LinkInfo, Opener};
+use gatewright_link::{Link, LinkInfo, OpenError, Opener};
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Graph, Host, Interface, Plan, Sockets, Suite, SuiteLink,
@@ -92,14 +92,17 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     waker.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
-    let control = Control::new(host, plan, links, drops, graph_drops);
+    let mut control = Control::new(host, plan, links, drops, graph_drops);
+    for route in &setup.routes {
+        control.add_static(*route, Origin::Configured)?;
+    }
     Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker })
 }
 
 /// The worker's thread: opens everything, says so, and runs.
 fn work(order: Order) {
     let Order { setup, view, commands, events, waker, sojourn, opened } = order;
-    let (links, graph, told) = match build(&setup, view, &waker) {
+    let (links, opener, graph, told) = match build(&setup, view, &waker) {
         Ok(built) => built,
         Err(error) => {
             // The other side waits for just this.
@@ -114,10 +117,18 @@ fn work(order: Order) {
     let pace = Pace { spin: setup.spin };
     let epoch = Instant::now();
     let up = vec![true; links.len()];
-    Worker { links, graph, epoch, pace, commands, events, waker, sojourn, up }.run();
+    Worker { links, opener, graph, epoch, pace, commands, events, waker, sojourn, up }.run();
 }
 
-type Built = (Vec<Box<dyn Link>>, Graph, Opened);
+type Built = (Vec<Box<dyn Link>>, Opener, Graph, Opened);
+
+/// Opens a link.
+pub(crate) fn open(opener: &Opener, device: &DeviceSetup) -> Result<Box<dyn Link>, OpenError> {
+    match device {
+        DeviceSetup::Interface(device) => opener.open(device),
+        DeviceSetup::Tap(device) => opener.open_tap(device),
+    }
+}
 
 fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, GatewayError> {
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
@@ -125,10 +136,7 @@ fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, Gateway
     let opener = Opener::new(Rc::clone(&frames));
     let mut links = Vec::new();
     for link in &setup.links {
-        let opened = match &link.device {
-            DeviceSetup::Interface(device) => opener.open(device),
-            DeviceSetup::Tap(device) => opener.open_tap(device),
-        };
+        let opened = open(&opener, &link.device);
         links
             .push(opened.map_err(|source| GatewayError::Link { name: link.name.clone(), source })?);
     }
@@ -141,24 +149,19 @@ fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, Gateway
     let drops = plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect();
     let infos = links.iter().map(|link| link.info().clone()).collect();
     let graph_drops = graph.drops();
-    Ok((links, graph, Opened { plan, sockets, links: infos, drops, graph_drops }))
+    Ok((links, opener, graph, Opened { plan, sockets, links: infos, drops, graph_drops }))
 }
 
-/// Gives the host its interfaces, addresses and routes.
+/// Gives the host its interfaces and addresses.
 fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), GatewayError> {
     for (link, info) in setup.links.iter().zip(infos) {
         host.add_interface(interface(link, info))?;
     }
-    for route in &setup.routes {
-        match route.to {
-            RouteTo::V4(to) => host.add_route(to, route.route)?,
-            RouteTo::V6(to) => host.add_route6(to, route.route)?,
-        }
-    }
     Ok(())
 }
 
-fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
+/// What the network layers see of a link.
+pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
     let mac = link.mac.or(info.mac).unwrap_or(MacAddress::ZERO);
     let device_mtu = u32::try_from(info.mtu).unwrap_or(u32::MAX);
     let configured = |&(ip, prefix_len): &(IpAddr, u8)| Address {

@@ -3,8 +3,11 @@
 //! The loop never blocks while frames come. After the last frame it goes on polling for
 //! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
 
-use crate::sojourn::Sojourn;
-use gatewright_link::{Link, LinkCounters, LinkState};
+use crate::{
+    reopen::{self, NotReopened, Reopen},
+    sojourn::Sojourn,
+};
+use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Event, Exit, Graph, Swap, Wake};
 use nix::{
@@ -37,6 +40,10 @@ pub(crate) enum Command {
     Swap(Swap, Sender<Swap>),
     /// What the links have counted, and whether they are up.
     Links(Sender<Vec<(LinkCounters, LinkState)>>),
+    /// Wait in another way from now on.
+    Pace(Pace),
+    /// Close a link and open it as another device.
+    Reopen(Reopen, Sender<Result<LinkInfo, Box<NotReopened>>>),
 }
 
 /// Wakes a sleeping worker.
@@ -76,6 +83,7 @@ impl Wake for Waker {
 /// One worker, to be run on a thread of its own.
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
+    pub(crate) opener: Opener,
     pub(crate) graph: Graph,
     pub(crate) epoch: Instant,
     pub(crate) pace: Pace,
@@ -172,22 +180,27 @@ impl Worker {
         due
     }
 
-    /// Does what the control side asked; whether it asked anything.
+    /// Does what the control side asked; whether it asked anything. What nobody waits for any more
+    /// is freed here.
     fn obey(&mut self, _now: Duration) -> bool {
         match self.commands.try_recv() {
             Ok(Command::Swap(swap, back)) => {
                 let old = self.graph.swap(swap);
-                // Freed here if nobody waits for it any more.
                 let _unwanted = back.send(old);
-                true
             }
             Ok(Command::Links(back)) => {
                 let look = |link: &mut Box<dyn Link>| (link.counters(), link.state());
                 let _unwanted = back.send(self.links.iter_mut().map(look).collect());
-                true
             }
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => false,
+            Ok(Command::Pace(pace)) => self.pace = pace,
+            Ok(Command::Reopen(order, back)) => {
+                if let Some(place) = self.links.get_mut(order.device.index().index()) {
+                    let _unwanted = back.send(reopen::reopen(&self.opener, place, &order));
+                }
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
+        true
     }
 
     /// Sleeps until a frame, a timer or a command.

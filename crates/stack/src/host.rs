@@ -268,6 +268,8 @@ pub struct Host {
     hops: Vec<Route>,
     hop_of: HashMap<Route, HopIndex>,
     shared: Arc<Shared>,
+    /// Changes are not told one by one: [`Host::change`] tells them together.
+    quiet: bool,
 }
 
 /// Why a route cannot be added.
@@ -295,7 +297,7 @@ impl Host {
         let v4 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
         let v6 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
         let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
-        Ok(Self { interfaces, v4, v6, hops, hop_of, shared: Arc::default() })
+        Ok(Self { interfaces, v4, v6, hops, hop_of, shared: Arc::default(), quiet: false })
     }
 
     /// A reader of this host, for one worker.
@@ -406,6 +408,52 @@ impl Host {
         self.publish();
     }
 
+    /// The route to exactly `to` that follows from an own address, whatever the router has there.
+    pub fn own_route(&self, to: Prefix<Ipv4Addr>) -> Option<Route> {
+        self.own().find_map(|(link, own)| {
+            let IpAddr::V4(ip) = own.ip else { return None };
+            let subnet = Prefix::new(ip, own.prefix_len).ok();
+            let last = subnet.and_then(broadcast).map(Prefix::host);
+            match Some(to) {
+                _ if to == Prefix::host(ip) => Some(Route::Local),
+                asked if asked == subnet => Some(Route::Connected(link)),
+                asked if asked == last => Some(Route::Broadcast(link)),
+                _ => None,
+            }
+        })
+    }
+
+    /// As [`Self::own_route`], for IPv6.
+    pub fn own_route6(&self, to: Prefix<Ipv6Addr>) -> Option<Route> {
+        self.own().find_map(|(link, own)| {
+            let IpAddr::V6(ip) = own.ip else { return None };
+            let subnet = Prefix::new(ip, own.prefix_len).ok();
+            match Some(to) {
+                _ if to == Prefix::host(ip) => Some(Route::Local),
+                asked if asked == subnet && !ip.is_unicast_link_local() => {
+                    Some(Route::Connected(link))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// The usable addresses with their links.
+    fn own(&self) -> impl Iterator<Item = (LinkIndex, &Address)> {
+        let interfaces = self.interfaces.iter();
+        interfaces.flat_map(|own| own.usable().map(move |address| (own.link, address)))
+    }
+
+    /// Makes several changes that workers see at once, but for routes, of which each is whole by
+    /// itself.
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.quiet, true);
+        let changed = change(self);
+        self.quiet = outer;
+        self.publish();
+        changed
+    }
+
     fn remove_local4(&mut self, ip: Ipv4Addr) {
         if !self.interfaces.iter().any(|interface| interface.has(ip.into())) {
             self.remove_route(Prefix::host(ip));
@@ -450,6 +498,31 @@ impl Host {
         self.v6.remove(to);
     }
 
+    /// The IPv4 routes.
+    pub fn routes(&self) -> impl Iterator<Item = (Prefix<Ipv4Addr>, Route)> + '_ {
+        self.v4.iter().map(|(to, hop)| (to, self.route_of(hop)))
+    }
+
+    /// The IPv6 routes.
+    pub fn routes6(&self) -> impl Iterator<Item = (Prefix<Ipv6Addr>, Route)> + '_ {
+        self.v6.iter().map(|(to, hop)| (to, self.route_of(hop)))
+    }
+
+    /// The IPv4 route to exactly `to`.
+    pub fn route_to(&self, to: Prefix<Ipv4Addr>) -> Option<Route> {
+        self.v4.get(to).map(|hop| self.route_of(hop))
+    }
+
+    /// The IPv6 route to exactly `to`.
+    pub fn route6_to(&self, to: Prefix<Ipv6Addr>) -> Option<Route> {
+        self.v6.get(to).map(|hop| self.route_of(hop))
+    }
+
+    fn route_of(&self, HopIndex(hop): HopIndex) -> Route {
+        let hop = usize::try_from(hop).ok().and_then(|hop| self.hops.get(hop));
+        hop.copied().unwrap_or(Route::None)
+    }
+
     /// The index of a next hop: equal ones share it, so an index never changes its meaning.
     fn hop(&mut self, route: Route) -> Result<HopIndex, HostError> {
         if let Some(&hop) = self.hop_of.get(&route) {
@@ -467,6 +540,9 @@ impl Host {
 
     /// Lets workers see what has changed.
     fn publish(&mut self) {
+        if self.quiet {
+            return;
+        }
         let interfaces = self.interfaces.clone();
         let snapshot = Arc::new(Snapshot { interfaces, hops: self.hops.clone() });
         *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;

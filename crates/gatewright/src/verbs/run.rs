@@ -28,8 +28,8 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 ///
 /// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
 /// Says loudly which mode each link got and why. `[devices]` and `[cse]` run beside the links, or
-/// without any: then no privilege is needed. While it runs, `gatewright status`, `attach` and
-/// `detach` reach it by its control socket.
+/// without any: then no privilege is needed. While it runs, `gatewright status`, `attach`,
+/// `reload` and others reach it by its control socket.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Gateway description in TOML.
@@ -51,6 +51,10 @@ impl Run {
         let path = self.socket.or_else(|| config.control.socket.as_ref().map(PathBuf::from));
         let path = path.unwrap_or_else(|| socket::default_path(&config.name));
         let mut gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
+        // Standard input cannot be read a second time.
+        if let Ok(file) = std::fs::canonicalize(&self.file) {
+            gateway.set_file(file.to_string_lossy().into_owned());
+        }
         let services = serve(face, &config, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
             face.note(&format!(

@@ -1,0 +1,70 @@
+//! `gatewright reload`: another description for a running gateway.
+
+use super::status::{list, word};
+use crate::{
+    description::Description,
+    exit::{Exit, Failure},
+    face::Face,
+    socket::Which,
+};
+use anyhow::Result;
+use gatewright_diagnostic::SourceId;
+use gatewright_planes::api::Request;
+use serde_json::{Value, json};
+
+pub(super) const JSON: &str =
+    "{file, ok, changes: [{what, how}], findings}, findings as of `gatewright check`";
+
+/// Makes a running gateway what its description says now.
+///
+/// The description is checked first: one with an error changes nothing, and neither does one of
+/// which something cannot be done. Links stay open, and no packet is lost, but on a link whose device
+/// or mode is another now: that link is closed and opened anew. Links cannot come or go while the
+/// gateway runs. Handlers and routes that came by command stay.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reload {
+    #[command(flatten)]
+    which: Which,
+    /// The description; the one that the gateway was started with if not given; `-` is standard
+    /// input.
+    #[arg(value_name = "FILE")]
+    file: Option<String>,
+}
+
+impl Reload {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let file = match self.file {
+            Some(file) => file,
+            None => self.file_of_gateway()?,
+        };
+        let read = Description::load(&file)?;
+        face.findings(&read.findings, &read.sources);
+        let findings = Face::data(&read.findings, &read.sources);
+        if read.config.is_none() {
+            let value = json!({ "file": file, "ok": false, "changes": [], "findings": findings });
+            face.answer(&value, String::new)?;
+            face.note(&format!("{file}: nothing is changed"));
+            return Ok(Exit::Configuration);
+        }
+        let text = read.sources.get(SourceId::default()).text().to_owned();
+        let answer = self.which.ask(&Request::Reload { text })?;
+        let changes = list(&answer, "changes");
+        let value = json!({ "file": file, "ok": true, "changes": changes, "findings": findings });
+        face.answer(&value, || match changes {
+            [] => "the gateway is as the description says: nothing is changed".to_owned(),
+            changes => changes.iter().map(line).collect(),
+        })?;
+        Ok(Exit::Success)
+    }
+
+    fn file_of_gateway(&self) -> Result<String, Failure> {
+        let answer = self.which.ask(&Request::Description)?;
+        let file = answer.get("file").and_then(Value::as_str).map(str::to_owned);
+        let message = "the gateway's description came by standard input: name the file";
+        file.ok_or_else(|| Failure::new(Exit::Usage, message))
+    }
+}
+
+fn line(change: &Value) -> String {
+    format!("{}: {}\n", word(change, "what"), word(change, "how"))
+}

@@ -1,0 +1,82 @@
+//! `gatewright route`: the routes of a running gateway.
+
+use super::status::{list, word};
+use crate::{exit::Exit, face::Face, socket::Which};
+use anyhow::Result;
+use gatewright_planes::api::Request;
+use serde_json::Value;
+use std::net::IpAddr;
+
+pub(super) const JSON: &str = "{routes: [{to, kind, via, link, origin}]}: those listed, added or \
+     removed; kind is connected, via, local, broadcast, blackhole or prohibited, origin address, \
+     command, description, network or kernel";
+
+/// Lists, adds and removes the routes of a running gateway.
+///
+/// Without a part it lists. What is added here goes before what the description says for the same
+/// destinations, stays when it is loaded anew, and ends with the gateway.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Route {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Lists the routes in force with where they come from.
+    List {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Adds a route, in place of one that was added before.
+    Add {
+        /// The destinations: a network, an address, or default.
+        #[arg(value_name = "NETWORK")]
+        to: String,
+        /// The neighbour that packets are given to.
+        #[arg(long, value_name = "ADDRESS")]
+        via: Option<IpAddr>,
+        /// The link; found by --via if not given.
+        #[arg(long, value_name = "NAME")]
+        link: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Removes a route that was added here or described, the latter until the next reload.
+    Del {
+        /// The destinations, as listed.
+        #[arg(value_name = "NETWORK")]
+        to: String,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+impl Route {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let (which, request) = match self.part {
+            None => (self.which, Request::Routes),
+            Some(Part::List { which }) => (which, Request::Routes),
+            Some(Part::Add { to, via, link, which }) => {
+                (which, Request::AddRoute { to, via, link })
+            }
+            Some(Part::Del { to, which }) => (which, Request::RemoveRoute { to }),
+        };
+        let answer = which.ask(&request)?;
+        face.answer(&answer, || list(&answer, "routes").iter().map(line).collect())?;
+        Ok(Exit::Success)
+    }
+}
+
+/// A route in one line: `10.0.0.0/8 via 192.0.2.9 on wan, by description`.
+fn line(route: &Value) -> String {
+    let way = match route.get("via").and_then(Value::as_str) {
+        Some(via) => format!("via {via}"),
+        None => word(route, "kind").to_owned(),
+    };
+    let on = route.get("link").and_then(Value::as_str);
+    let on = on.map_or_else(String::new, |link| format!(" on {link}"));
+    format!("{:<24} {way}{on}, by {}\n", word(route, "to"), word(route, "origin"))
+}

@@ -1,0 +1,142 @@
+//! The operator's verbs against a running gateway between two kernel hosts, in namespaces.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod running;
+
+use gatewright_testbed::Needs;
+use libtest_mimic::{Arguments, Trial};
+use running::{DESCRIPTION, Running, SOUTH};
+use serde_json::Value;
+
+fn main() {
+    let missing = Needs::new().namespaces().program("ping").missing().is_some();
+    let tests: [(&str, fn()); 2] = [
+        ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
+        ("route_lists_adds_and_removes", route_lists_adds_and_removes),
+    ];
+    let trials = tests.map(|(name, test)| {
+        let run = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+const COUNT: &str = "[[attach]]\nhandler = \"count\"\nat = \"ether:ipv4\"\n";
+const CAPTURE: &str = "[[attach]]\nhandler = \"capture\"\nat = \"frame\"\nfile = \"/dev/null\"\n";
+
+fn handlers(world: &Running) -> Vec<(u64, String)> {
+    let status = world.ask(&["status", "--json"]).json();
+    let attached = status["attached"].as_array().unwrap().iter();
+    attached
+        .map(|one| (one["id"].as_u64().unwrap(), one["handler"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+fn reload_changes_what_differs() {
+    let world = Running::start("reload");
+    assert!(world.ask(&["reload"]).text().contains("nothing is changed"));
+    world.describe(&format!("{DESCRIPTION}{COUNT}"));
+    assert_eq!(world.ask(&["reload"]).text(), "count at ether:ipv4: added\n");
+
+    // A file with errors, and one that needs a restart: nothing changes.
+    world.describe(&DESCRIPTION.replace("10.10.1.1/24", "10.10.1.1/33"));
+    let refused = world.ask(&["reload"]);
+    assert_eq!(refused.code, Some(78), "{}", refused.err);
+    assert!(refused.err.contains("gateway.toml:4:") && refused.err.contains("nothing is changed"));
+    world.describe(&format!("{DESCRIPTION}[link.new]\ndevice = \"g2\"\n"));
+    let refused = world.ask(&["reload"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("restart: link new: added"), "{}", refused.err);
+    world.describe(&DESCRIPTION.replace("\"g1\"", "\"gone\""));
+    let refused = world.ask(&["reload"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("no interface gone; it runs on as it was"), "{}", refused.err);
+    assert!(world.ping(&["-c1", "-W5", SOUTH]), "the link runs on");
+    assert_eq!(handlers(&world), [(1, "count".to_owned())], "nothing has changed");
+
+    // Under traffic: handlers come and go, the counting one stays and counts on; addresses and
+    // routes too.
+    let mut ping = world.north.command("ping").args(["-n", "-q", "-i0.005", "-c400", SOUTH]);
+    ping = ping.stdout(std::process::Stdio::piped());
+    let ping = ping.spawn().unwrap();
+    for round in 0..6 {
+        let more = if round % 2 == 0 { format!("{CAPTURE}{COUNT}") } else { COUNT.to_owned() };
+        let address =
+            DESCRIPTION.replace("2.1/24\"", &format!("2.1/24\", \"10.10.2.{}/24\"", 10 + round));
+        let route = format!("[[route]]\nto = \"10.9.0.0/16\"\nvia = \"10.10.2.{}\"\n", 20 + round);
+        world.describe(&format!("{address}{route}{more}"));
+        let told = world.ask(&["reload"]).text();
+        assert!(told.contains("10.9.0.0/16") && told.contains("capture at frame"), "{told}");
+    }
+    let ping = ping.wait_with_output().unwrap();
+    let ping = String::from_utf8_lossy(&ping.stdout).into_owned();
+    assert!(ping.contains("400 received, 0% packet loss"), "{ping}");
+    assert_eq!(handlers(&world), [(1, "count".to_owned())]);
+    let status = world.ask(&["status", "--json"]).json();
+    assert!(status["attached"][0]["packets"].as_u64().unwrap() >= 800, "{status}");
+    let addresses = status["links"][1]["addresses"].to_string();
+    assert!(addresses.contains("10.10.2.15/24") && !addresses.contains("2.14/24"), "{addresses}");
+
+    // A link whose mode changes is opened anew, and passes packets again.
+    world.describe(&DESCRIPTION.replace("\"packet\"", "\"auto\""));
+    let told = world.ask(&["reload", "--json"]).json();
+    let reopened = |change: &Value| change["how"].as_str().unwrap().contains("opened anew by");
+    assert_eq!(
+        told["changes"].as_array().unwrap().iter().filter(|c| reopened(c)).count(),
+        2,
+        "{told}"
+    );
+    assert!(world.ping(&["-c1", "-W5", SOUTH]));
+}
+
+fn route_lists_adds_and_removes() {
+    let world = Running::start("route");
+    let listed = world.ask(&["route", "list"]).text();
+    assert!(listed.contains("10.10.1.0/24             connected on lan, by address\n"), "{listed}");
+    assert!(listed.contains("fd00:2::1/128            local, by address\n"), "{listed}");
+    let added = world.ask(&["route", "add", "10.77.0.0/16", "--via", SOUTH]).text();
+    assert_eq!(added, "10.77.0.0/16             via 10.10.2.2 on wan, by command\n");
+    world.south.ip(&["addr", "add", "10.77.0.1/16", "dev", "lo"]).unwrap();
+    assert!(world.ping(&["-c1", "-W5", "10.77.0.1"]), "packets take the new route");
+    // It stays when the description is loaded anew, which has another one for the same place.
+    let other = "[[route]]\nto = \"10.77.0.0/16\"\nvia = \"10.10.1.2\"\n";
+    world.describe(&format!("{DESCRIPTION}{other}"));
+    world.ask(&["reload"]).text();
+    let of = |world: &Running| {
+        let routes = world.ask(&["route", "--json"]).json();
+        let routes = routes["routes"].as_array().unwrap().clone();
+        routes.into_iter().find(|route| route["to"] == "10.77.0.0/16")
+    };
+    assert_eq!(of(&world).unwrap()["origin"], "command");
+    assert_eq!(world.ask(&["route", "del", "10.77.0.0/16"]).code, Some(0));
+    let back = of(&world).unwrap();
+    assert_eq!(
+        (back["origin"].as_str(), back["link"].as_str()),
+        (Some("description"), Some("lan"))
+    );
+    assert_eq!(world.ask(&["route", "del", "10.77.0.0/16"]).code, Some(0));
+    assert_eq!(of(&world), None);
+    let refused: [(&[&str], &str); 7] = [
+        (&["del", "10.77.0.0/16"], "there is no such route"),
+        (&["del", "10.10.1.0/24"], "it goes when that goes"),
+        (&["add", "10.77.0.1/16", "--via", SOUTH], "10.77.0.0/16 is the network"),
+        (&["add", "10.77.0.0/16", "--via", "10.1.1.1"], "is on no link"),
+        (&["add", "10.77.0.0/16", "--via", "fe80::1", "--link", "lan"], "another family"),
+        (&["add", "10.77.0.0/16", "--link", "land"], "there is no link land: lan, wan"),
+        (&["add", "default"], "needs a next hop"),
+    ];
+    for (arguments, told) in refused {
+        let said = world.ask(&[&["route"], arguments].concat());
+        assert_eq!(said.code, Some(1), "{arguments:?}");
+        assert!(said.err.contains(told), "{arguments:?}: {}", said.err);
+    }
+}

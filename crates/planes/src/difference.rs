@@ -1,0 +1,246 @@
+//! What differs between two descriptions, and what of that a running gateway can take.
+
+use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
+use serde::Serialize;
+use std::fmt;
+
+/// Something that differs between two descriptions.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Change {
+    /// What: `route 10.0.0.0/8`, `link lan`.
+    pub what: String,
+    /// How: `added`, `removed`, `MTU 1400, not 1500`.
+    pub how: String,
+    /// Whether it needs a gateway that is started anew.
+    #[serde(skip)]
+    pub(crate) restart: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.how)
+    }
+}
+
+impl Change {
+    pub(crate) fn new(what: impl Into<String>, how: impl Into<String>) -> Self {
+        Self { what: what.into(), how: how.into(), restart: false }
+    }
+
+    fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
+        Self { restart: true, ..Self::new(what, how) }
+    }
+}
+
+/// What differs, in the order of a description.
+pub(crate) fn differences(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.name != new.name {
+        changes.push(Change::restart("gateway", format!("name {}, not {}", new.name, old.name)));
+    }
+    links(old, new, &mut changes);
+    lists(&old.routes, &new.routes, route, false, &mut changes);
+    lists(&old.attachments, &new.attachments, handler, false, &mut changes);
+    let relay = |relay: &config::UdpGateway| format!("udp_gateway {}", relay.name.value);
+    named(&old.udp_gateways, &new.udp_gateways, relay, &mut changes);
+    let program = |program: &config::Program| format!("program {}", program.file.value);
+    lists(&old.programs, &new.programs, program, true, &mut changes);
+    let whole = [
+        ("[control]", old.control == new.control),
+        ("[devices]", old.devices == new.devices),
+        ("[cse]", old.cse == new.cse),
+    ];
+    for (what, _) in whole.into_iter().filter(|(_, same)| !same) {
+        changes.push(Change::restart(what, "changed"));
+    }
+    changes
+}
+
+/// What is in one list only.
+fn lists<T: PartialEq>(
+    old: &[T],
+    new: &[T],
+    name: impl Fn(&T) -> String,
+    restart: bool,
+    changes: &mut Vec<Change>,
+) {
+    let gone = old.iter().filter(|item| !new.contains(item)).map(|item| (item, "removed"));
+    let come = new.iter().filter(|item| !old.contains(item)).map(|item| (item, "added"));
+    let change = |(item, how): (&T, &str)| Change { restart, ..Change::new(name(item), how) };
+    changes.extend(gone.chain(come).map(change));
+}
+
+/// As [`lists`]; what is in both, but otherwise, has changed.
+fn named<T: PartialEq>(
+    old: &[T],
+    new: &[T],
+    name: impl Fn(&T) -> String,
+    changes: &mut Vec<Change>,
+) {
+    let in_list = |list: &[T], item: &T| list.iter().any(|other| name(other) == name(item));
+    for item in old.iter().filter(|item| !in_list(new, item)) {
+        changes.push(Change::new(name(item), "removed"));
+    }
+    for item in new.iter().filter(|item| !old.contains(item)) {
+        let how = if in_list(old, item) { "changed" } else { "added" };
+        changes.push(Change::new(name(item), how));
+    }
+}
+
+fn links(old: &Config, new: &Config, changes: &mut Vec<Change>) {
+    let find = |list: &[Link], link: &Link| list.iter().find(|l| l.name == link.name).cloned();
+    let what = |link: &Link| format!("link {}", link.name.value);
+    for link in old.links.iter().filter(|link| find(&new.links, link).is_none()) {
+        changes.push(Change::restart(what(link), "removed"));
+    }
+    for link in &new.links {
+        match find(&old.links, link) {
+            None => changes.push(Change::restart(what(link), "added")),
+            Some(before) => changes.extend(keys(&before, link)),
+        }
+    }
+}
+
+/// The keys of a link that differ.
+fn keys(old: &Link, new: &Link) -> Vec<Change> {
+    let what = format!("link {}", new.name.value);
+    let mut changes = Vec::new();
+    if old.device != new.device {
+        changes.push(Change::new(&what, format!("{}, not {}", device(new), device(old))));
+    }
+    if old.exclusive != new.exclusive {
+        let how = if new.exclusive { "exclusive" } else { "shared with the kernel" };
+        changes.push(Change::restart(&what, how));
+    }
+    let mtu = |link: &Link| link.mtu.map_or_else(|| "the device's".to_owned(), |n| n.to_string());
+    if old.mtu != new.mtu {
+        changes.push(Change::new(&what, format!("MTU {}, not {}", mtu(new), mtu(old))));
+    }
+    if old.mac != new.mac {
+        changes.push(Change::new(&what, "another hardware address"));
+    }
+    let address = |address: &config::Located<config::Prefix>| {
+        format!("link {} address {}", new.name.value, address.value)
+    };
+    lists(&old.addresses, &new.addresses, address, false, &mut changes);
+    let switches = [
+        ("dhcp", old.dhcp, new.dhcp),
+        ("autoconfigure", old.autoconfigure, new.autoconfigure),
+        ("promiscuous", old.promiscuous, new.promiscuous),
+    ];
+    for (name, _, on) in switches.into_iter().filter(|(_, before, on)| before != on) {
+        changes.push(Change::new(&what, format!("{name} {}", if on { "on" } else { "off" })));
+    }
+    if old.spin != new.spin {
+        changes.push(Change::new(&what, format!("spins for {:?}", new.spin)));
+    }
+    changes
+}
+
+fn device(link: &Link) -> String {
+    match &link.device {
+        Device::Interface { name, mode } => {
+            let mode = match mode {
+                Mode::Auto => "auto",
+                Mode::Xdp => "xdp",
+                Mode::XdpGeneric => "xdp-generic",
+                Mode::Packet => "packet",
+            };
+            format!("{} by {mode}", name.value)
+        }
+        Device::Tap { name } => format!("{} by tap", name.value),
+        Device::Tun { name } => format!("{} by tun", name.value),
+        Device::Pcapng { file } => format!("{} by pcapng", file.value),
+        Device::Segment { name } => format!("{} by segment", name.value),
+        _ => "another device".to_owned(),
+    }
+}
+
+fn route(route: &config::Route) -> String {
+    let via = route.via.as_ref().map_or_else(String::new, |via| format!(" via {}", via.value));
+    let on = route.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
+    format!("route {}{via}{on}", route.to.value)
+}
+
+fn handler(attach: &Attach) -> String {
+    let name = match &attach.handler {
+        Handler::Count => "count",
+        Handler::Capture { .. } => "capture",
+        Handler::Drop { .. } => "drop",
+        Handler::Mirror { .. } => "mirror",
+        Handler::RateLimit { .. } => "rate-limit",
+        _ => "handler",
+    };
+    let on = attach.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
+    format!("{name} at {}{on}", attach.at.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_config::parse;
+    use gatewright_diagnostic::SourceId;
+
+    const OLD: &str = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n[link.wan]\nmode = \"packet\"\n\
+        addresses = [\"198.51.100.1/24\"]\n[[route]]\nto = \"default\"\nvia = \"198.51.100.9\"\n\
+        [[attach]]\nhandler = \"count\"\nat = \"ether:ipv4\"\n[udp_gateway.x]\n\
+        listen = { link = \"lan\", port = 53 }\nforward = { address = \"198.51.100.53\", port = 53 }\n";
+
+    fn read(text: &str) -> Config {
+        let parsed = parse(SourceId::default(), text);
+        parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+    }
+
+    fn told(text: &str) -> Vec<String> {
+        let tell = |change: Change| {
+            let restart = if change.restart { " (restart)" } else { "" };
+            format!("{change}{restart}")
+        };
+        differences(&read(OLD), &read(text)).into_iter().map(tell).collect()
+    }
+
+    #[test]
+    fn a_description_written_otherwise_says_the_same() {
+        assert_eq!(told(&format!("# a comment\n\n{OLD}")), [""; 0]);
+    }
+
+    #[test]
+    fn each_difference_is_told_by_name() {
+        let cases: [(&str, &str, &[&str]); 10] = [
+            ("\"packet\"", "\"xdp\"", &["link wan: wan by xdp, not wan by packet"]),
+            ("\"packet\"", "\"packet\"\nmtu = 1400", &["link wan: MTU 1400, not the device's"]),
+            ("\"packet\"", "\"packet\"\ndhcp = true", &["link wan: dhcp on"]),
+            (
+                "192.0.2.1/24",
+                "192.0.2.2/24",
+                &["link lan address 192.0.2.1/24: removed", "link lan address 192.0.2.2/24: added"],
+            ),
+            (
+                "100.9",
+                "100.8",
+                &[
+                    "route 0.0.0.0/0 via 198.51.100.9 on wan: removed",
+                    "route 0.0.0.0/0 via 198.51.100.8 on wan: added",
+                ],
+            ),
+            (
+                "ether:ipv4",
+                "ether:ipv6",
+                &["count at ether:ipv4: removed", "count at ether:ipv6: added"],
+            ),
+            ("port = 53 }\nforward", "port = 54 }\nforward", &["udp_gateway x: changed"]),
+            ("gateway.x", "gateway.y", &["udp_gateway x: removed", "udp_gateway y: added"]),
+            ("[[attach]]", "[link.new]\n[[attach]]", &["link new: added (restart)"]),
+            (
+                "[[attach]]",
+                "[gateway]\nname = \"a\"\n[control]\nsocket = \"s\"\n[[attach]]",
+                &["gateway: name a, not gatewright (restart)", "[control]: changed (restart)"],
+            ),
+        ];
+        for (from, to, expected) in cases {
+            let text = OLD.replace(from, to);
+            assert_ne!(text, OLD, "{from}");
+            assert_eq!(told(&text), expected, "{from} -> {to}");
+        }
+    }
+}

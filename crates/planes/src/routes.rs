@@ -1,0 +1,220 @@
+//! The routes of a running gateway: listed with where they come from, added and removed by command.
+
+use crate::{
+    Configured,
+    control::{Control, Origin},
+    setup::{RouteTo, StaticRoute},
+};
+use gatewright_config::Prefix as Network;
+use gatewright_packet::LinkIndex;
+use gatewright_stack::Route;
+use gatewright_tables::Prefix;
+use serde::Serialize;
+use std::{fmt, net::IpAddr};
+
+/// A route in force.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct RouteStatus {
+    /// Destinations: `192.0.2.0/24`.
+    pub to: String,
+    /// `connected`, `via`, `local`, `broadcast`, `blackhole` or `prohibited`.
+    pub kind: &'static str,
+    /// The neighbour that packets are given to.
+    pub via: Option<IpAddr>,
+    /// The link they leave by.
+    pub link: Option<String>,
+    /// Who wants it: `address`, `command`, `description`, `network` (a router, a DHCP server) or
+    /// `kernel`.
+    pub origin: &'static str,
+}
+
+impl fmt::Display for RouteStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        match self.via {
+            Some(via) => write!(f, " via {via}")?,
+            None => write!(f, " {}", self.kind)?,
+        }
+        if let Some(link) = &self.link {
+            write!(f, " on {link}")?;
+        }
+        write!(f, ", by {}", self.origin)
+    }
+}
+
+/// A route as a command names it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RouteOrder {
+    /// Destinations.
+    pub to: RouteTarget,
+    /// The neighbour; none if the destinations are neighbours themselves.
+    pub via: Option<IpAddr>,
+    /// The link; found by `via` if not given.
+    pub link: Option<String>,
+}
+
+/// Destinations as a command names them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum RouteTarget {
+    /// All destinations of the next hop's family.
+    #[default]
+    Default,
+    /// Those of a network.
+    Network(Network),
+}
+
+impl RouteTarget {
+    /// Reads `default`, an address or `ADDRESS/LENGTH`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words for the operator.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        let whole = text.parse::<IpAddr>().ok().map(|ip| format!("{ip}/{}", bits_of(ip)));
+        let network = Network::parse(whole.as_deref().unwrap_or(text))
+            .ok_or(format!("{text} is no network: ADDRESS/LENGTH or default"))?;
+        if network.network() != network {
+            let meant = network.network();
+            return Err(format!("{text} has bits behind its prefix: {meant} is the network"));
+        }
+        Ok(Self::Network(network))
+    }
+
+    /// The destinations; the family of `default` is that of `via`.
+    fn of_family(self, via: Option<IpAddr>) -> Option<RouteTo> {
+        match self {
+            Self::Default if via?.is_ipv4() => Some(RouteTo::V4(Prefix::all())),
+            Self::Default => Some(RouteTo::V6(Prefix::all())),
+            Self::Network(network) => match network.address() {
+                IpAddr::V4(ip) => Prefix::new(ip, network.length()).ok().map(RouteTo::V4),
+                IpAddr::V6(ip) => Prefix::new(ip, network.length()).ok().map(RouteTo::V6),
+            },
+        }
+    }
+}
+
+const fn bits_of(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+impl Configured {
+    /// The routes in force, of both families.
+    pub fn routes(&self) -> Vec<RouteStatus> {
+        self.gateway.change(|control| {
+            let v4 = control.host.routes().map(|(to, route)| (RouteTo::V4(to), route));
+            let v6 = control.host.routes6().map(|(to, route)| (RouteTo::V6(to), route));
+            v4.chain(v6).map(|(to, route)| self.route_status(control, to, route)).collect()
+        })
+    }
+
+    fn route_status(&self, control: &Control, to: RouteTo, route: Route) -> RouteStatus {
+        let name = |link: LinkIndex| self.names.get(link.index()).cloned();
+        let (kind, via, link) = match route {
+            Route::Local => ("local", None, None),
+            Route::Broadcast(link) => ("broadcast", None, name(link)),
+            Route::Connected(link) => ("connected", None, name(link)),
+            Route::Via { link, gateway } => ("via", Some(gateway), name(link)),
+            Route::Blackhole => ("blackhole", None, None),
+            Route::Prohibited => ("prohibited", None, None),
+            Route::None => ("none", None, None),
+        };
+        RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
+    }
+
+    /// Adds a route, in place of what a command wanted for the same destinations before.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn add_route(&self, order: &RouteOrder) -> Result<RouteStatus, String> {
+        let link = match &order.link {
+            Some(name) => Some(
+                self.link(name)
+                    .ok_or_else(|| format!("there is no link {name}: {}", self.names.join(", ")))?,
+            ),
+            None => None,
+        };
+        let to = order.to.of_family(order.via).ok_or("`default` needs a next hop: via ADDRESS")?;
+        self.gateway.change(|control| {
+            let route = match (order.via, link) {
+                (Some(gateway), link) => by_neighbour(control, to, gateway, link)?,
+                (None, Some(link)) => Route::Connected(link),
+                (None, None) => return Err("the route leads nowhere: say via or link".to_owned()),
+            };
+            let route = StaticRoute { to, route };
+            control.add_static(route, Origin::Command).map_err(|error| error.to_string())?;
+            Ok(self.route_status(control, to, route.route))
+        })
+    }
+
+    /// Removes a route of a command or of the description, the latter until the next start or
+    /// reload; those that were removed, which are two for `default` in both families.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn remove_route(&self, target: RouteTarget) -> Result<Vec<RouteStatus>, String> {
+        let targets = match target {
+            RouteTarget::Default => vec![RouteTo::V4(Prefix::all()), RouteTo::V6(Prefix::all())],
+            RouteTarget::Network(_) => target.of_family(None).into_iter().collect(),
+        };
+        let mut removed = Vec::new();
+        let mut other = None;
+        self.gateway.change(|control| {
+            for to in targets {
+                let found = match to {
+                    RouteTo::V4(to) => control.host.route_to(to),
+                    RouteTo::V6(to) => control.host.route6_to(to),
+                };
+                let Some(found) = found else { continue };
+                let status = self.route_status(control, to, found);
+                let origin = match status.origin {
+                    "command" => Origin::Command,
+                    "description" => Origin::Configured,
+                    _ => {
+                        other = Some(status);
+                        continue;
+                    }
+                };
+                control.remove_static(to, origin);
+                removed.push(status);
+            }
+        });
+        match (removed.is_empty(), other) {
+            (false, _) => Ok(removed),
+            (true, Some(status)) => Err(format!("{status}: it goes when that goes")),
+            (true, None) => Err("there is no such route".to_owned()),
+        }
+    }
+}
+
+/// The route by a neighbour, if it can be one.
+fn by_neighbour(
+    control: &Control,
+    to: RouteTo,
+    gateway: IpAddr,
+    link: Option<LinkIndex>,
+) -> Result<Route, String> {
+    if matches!(to, RouteTo::V4(_)) != gateway.is_ipv4() {
+        return Err(format!("the next hop {gateway} of {to} has another family"));
+    }
+    let interfaces = control.host.interfaces();
+    if interfaces.iter().any(|own| own.has(gateway)) {
+        return Err(format!("{gateway} is this gateway's own address"));
+    }
+    let scoped = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if scoped {
+        let link = link.ok_or_else(|| format!("on which link is {gateway}?"))?;
+        return Ok(Route::Via { link, gateway });
+    }
+    let asked = interfaces.iter().filter(|own| link.is_none_or(|link| link == own.link));
+    let near = |own: &&gatewright_stack::Interface| own.usable().any(|own| own.covers(gateway));
+    match asked.into_iter().find(near) {
+        Some(own) => Ok(Route::Via { link: own.link, gateway }),
+        None if link.is_some() => Err(format!("the next hop {gateway} is not on that link")),
+        None => Err(format!("the next hop {gateway} is on no link")),
+    }
+}

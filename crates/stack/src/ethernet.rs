@@ -1,12 +1,14 @@
 //! Ethernet II: the link layer of most links.
 
-use crate::{At, Layer, LinkNeighbours, Neighbours, Out, Reason};
-use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use crate::{
+    At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
+    station::{Station, Stations},
+};
+use gatewright_packet::{Arrival, Batch, LinkIndex, Packet};
 use gatewright_wire::{
     EtherType, MacAddress,
     ethernet::{Ethernet, EthernetMut},
 };
-use std::{net::IpAddr, time::Duration};
 
 /// The frame is shorter than its header.
 pub(crate) const TRUNCATED: Reason = Reason("truncated");
@@ -40,13 +42,13 @@ pub(crate) const NO_HEADROOM: Reason = Reason("no-headroom");
 #[derive(Debug)]
 pub struct EthernetLayer {
     link: LinkIndex,
-    neighbours: LinkNeighbours,
+    stations: Stations,
 }
 
 impl EthernetLayer {
     /// The link layer of the link that `neighbours` are of.
     pub fn new(neighbours: LinkNeighbours) -> Self {
-        Self { link: neighbours.link, neighbours }
+        Self { link: neighbours.link, stations: Stations::new(neighbours) }
     }
 
     /// Our own address, and whether frames to others are wanted.
@@ -62,6 +64,7 @@ impl Layer for EthernetLayer {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         let own = self.own(out);
+        let mut last = None;
         for mut packet in batch.drain() {
             let Some((mac, promiscuous)) = own else {
                 out.drop(NO_INTERFACE, packet);
@@ -74,7 +77,16 @@ impl Layer for EthernetLayer {
                     meta.ingress = self.link;
                     meta.arrival = arrival;
                     meta.ether_type = ether_type.0;
-                    out.push_or_drop(At::EtherType(ether_type), packet);
+                    // Most frames of a batch carry the same.
+                    let way = match last {
+                        Some((of, way)) if of == ether_type => way,
+                        _ => out.way(At::EtherType(ether_type)),
+                    };
+                    last = Some((ether_type, way));
+                    match way {
+                        Some(way) => out.push_on(way, packet),
+                        None => out.drop(UNCLAIMED, packet),
+                    }
                 }
                 Err(reason) => out.drop(reason, packet),
             }
@@ -83,13 +95,14 @@ impl Layer for EthernetLayer {
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         let own = self.own(out);
-        let mut stations = Stations::of(&self.neighbours, out.now());
+        self.stations.refresh();
+        let (now, device) = (out.now(), out.way_down(self.link));
         for mut packet in batch.drain() {
             let Some((mac, _)) = own else {
                 out.drop(NO_INTERFACE, packet);
                 continue;
             };
-            let destination = match stations.find(&packet.meta().next_hop) {
+            let destination = match self.stations.find(&packet.meta().next_hop, now) {
                 Station::At(station) => station,
                 Station::Unknown(family) => {
                     out.push_or_drop(At::Unresolved(family), packet);
@@ -111,8 +124,9 @@ impl Layer for EthernetLayer {
             header.set_destination(destination);
             header.set_source(mac);
             header.set_ether_type(ether_type);
-            if let Err(packet) = out.push_down(self.link, packet) {
-                out.drop(crate::UNCLAIMED, packet);
+            match device {
+                Some(device) => out.push_on(device, packet),
+                None => out.drop(UNCLAIMED, packet),
             }
         }
     }
@@ -144,63 +158,4 @@ fn accept(
         return Err(NOT_ETHERNET_II);
     }
     Ok((arrival, header.ether_type()))
-}
-
-/// Which station a next hop is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Station {
-    At(MacAddress),
-    /// Its neighbour has to be asked for, by the protocol of this family.
-    Unknown(EtherType),
-    /// The packet has no next hop.
-    Nowhere,
-}
-
-/// Next hops to stations, for the packets of one batch; most of them go to the same one.
-pub(crate) struct Stations<'a> {
-    v4: std::cell::RefMut<'a, Neighbours>,
-    v6: std::cell::RefMut<'a, Neighbours>,
-    now: Duration,
-    last: Option<(IpAddr, MacAddress)>,
-}
-
-impl<'a> Stations<'a> {
-    pub(crate) fn of(neighbours: &'a LinkNeighbours, now: Duration) -> Self {
-        let (v4, v6) = (neighbours.v4.lock(), neighbours.v6.lock());
-        Self { v4, v6, now, last: None }
-    }
-
-    #[inline]
-    pub(crate) fn find(&mut self, next_hop: &NextHop) -> Station {
-        if let (NextHop::Neighbour(IpAddr::V4(ip)), Some((IpAddr::V4(last), station))) =
-            (next_hop, self.last)
-            && *ip == last
-        {
-            return Station::At(station);
-        }
-        self.look_up(*next_hop)
-    }
-
-    fn look_up(&mut self, next_hop: NextHop) -> Station {
-        let mut found = |cache: &mut Neighbours, ip, family| match cache.resolve(ip, self.now) {
-            Some(station) => {
-                self.last = Some((ip, station));
-                Station::At(station)
-            }
-            None => Station::Unknown(family),
-        };
-        match next_hop {
-            NextHop::Unknown => Station::Nowhere,
-            NextHop::Broadcast => Station::At(MacAddress::BROADCAST),
-            NextHop::Station(octets) => Station::At(MacAddress(octets)),
-            NextHop::Neighbour(IpAddr::V4(ip)) if ip.is_multicast() => {
-                Station::At(MacAddress::of_ipv4_multicast(ip))
-            }
-            NextHop::Neighbour(IpAddr::V6(ip)) if ip.is_multicast() => {
-                Station::At(MacAddress::of_ipv6_multicast(ip))
-            }
-            NextHop::Neighbour(ip @ IpAddr::V4(_)) => found(&mut self.v4, ip, EtherType::IPV4),
-            NextHop::Neighbour(ip @ IpAddr::V6(_)) => found(&mut self.v6, ip, EtherType::IPV6),
-        }
-    }
 }

@@ -591,6 +591,21 @@ impl View {
         true
     }
 
+    /// A number that moves when interfaces or next hops do.
+    pub(crate) fn generation(&self) -> u64 {
+        self.seen
+    }
+
+    /// A number that moves when IPv4 routes do.
+    pub(crate) fn changes4(&self) -> u32 {
+        self.v4.changes()
+    }
+
+    /// A number that moves when IPv6 routes do.
+    pub(crate) fn changes6(&self) -> u32 {
+        self.v6.changes()
+    }
+
     /// The interfaces.
     pub fn interfaces(&self) -> &[Interface] {
         &self.snapshot.interfaces
@@ -609,12 +624,6 @@ impl View {
     #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
         *self.hop(self.v4.lookup(destination))
-    }
-
-    /// As [`Self::route4`], the route in its place: copied, it is read before it is all written.
-    #[inline]
-    pub(crate) fn route4_in_place(&self, destination: Ipv4Addr) -> &Route {
-        self.hop(self.v4.lookup(destination))
     }
 
     /// Where a packet for `destination` goes, as [`Self::route4`].

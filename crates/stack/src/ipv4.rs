@@ -8,6 +8,7 @@ mod transit;
 use crate::{
     At, IcmpError, Layer, Out, Reason, Route, UNCLAIMED,
     arp::NO_FRAME,
+    destination::{Destinations, Ingress},
     random::Random,
     reassembly::{Reassembly, Whole},
 };
@@ -69,6 +70,8 @@ pub(crate) const TIME_TO_LIVE: u8 = 64;
 pub struct Ipv4Layer {
     reassembly: Reassembly,
     identifications: Identifications,
+    /// Where packets were forwarded to lately.
+    destinations: Destinations<Ipv4Addr>,
 }
 
 /// Why a packet goes no further.
@@ -89,7 +92,9 @@ impl Ipv4Layer {
     /// IPv4 with nothing to put together yet; `random` makes identifications unpredictable
     /// (RFC 7739 §5).
     pub fn new(random: u64) -> Self {
-        Self { reassembly: Reassembly::default(), identifications: Identifications::new(random) }
+        let identifications = Identifications::new(random);
+        let destinations = Destinations::default();
+        Self { reassembly: Reassembly::default(), identifications, destinations }
     }
 }
 
@@ -99,8 +104,15 @@ impl Layer for Ipv4Layer {
     }
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        self.destinations.refresh(out.host());
+        let mut ingress = Ingress::default();
         for mut packet in batch.drain() {
-            let refused = match transit::pass(&mut packet, out) {
+            let way = if ingress.forwards(&packet, out.host()) {
+                transit::pass(&mut packet, &mut self.destinations, out)
+            } else {
+                None
+            };
+            let refused = match way {
                 Some(link) => out.push_down(link, packet).err(),
                 None => Some(packet),
             };

@@ -1,9 +1,11 @@
 //! IPv6 (RFC 8200): delivery to this host, forwarding, and packets of this host.
 
 mod chain;
+mod transit;
 
 use crate::{
     At, IcmpError, Layer, Out, Reason, Route,
+    destination::{Destinations, Ingress},
     reassembly::{Reassembly, Whole},
 };
 use chain::{Chain, Step};
@@ -58,13 +60,16 @@ const UNCUTTABLE: Reason = Reason("cannot-fragment");
 pub struct Ipv6Layer {
     reassembly: Reassembly,
     identification: u32,
+    /// Where packets were forwarded to lately.
+    destinations: Destinations<Ipv6Addr>,
 }
 
 impl Ipv6Layer {
     /// A layer whose fragments are identified from `identification` on, which should be random
     /// (RFC 7739 §5).
     pub fn new(identification: u32) -> Self {
-        Self { reassembly: Reassembly::default(), identification }
+        let destinations = Destinations::default();
+        Self { reassembly: Reassembly::default(), identification, destinations }
     }
 
     /// One received packet.
@@ -341,8 +346,21 @@ impl Layer for Ipv6Layer {
     }
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
-        for packet in batch.drain() {
-            self.accept(packet, out);
+        self.destinations.refresh(out.host());
+        let mut ingress = Ingress::default();
+        for mut packet in batch.drain() {
+            let way = if ingress.forwards(&packet, out.host()) {
+                transit::pass(&mut packet, &mut self.destinations, out)
+            } else {
+                None
+            };
+            let refused = match way {
+                Some(link) => out.push_down(link, packet).err(),
+                None => Some(packet),
+            };
+            if let Some(packet) = refused {
+                self.accept(packet, out);
+            }
         }
     }
 

@@ -115,6 +115,25 @@ impl Out<'_> {
         self.datagrams
     }
 
+    /// The way to what stands behind `at`, or behind any value of its kind: for layers that push
+    /// packet after packet the same way.
+    #[inline]
+    pub(crate) fn way(&mut self, at: At) -> Option<EdgeIndex> {
+        self.edge_at(at)
+    }
+
+    /// The way down to `link`.
+    #[inline]
+    pub(crate) fn way_down(&mut self, link: LinkIndex) -> Option<EdgeIndex> {
+        self.edge(down_key(link))
+    }
+
+    /// Pushes the packet on a way.
+    #[inline]
+    pub(crate) fn push_on(&mut self, way: EdgeIndex, packet: Packet) {
+        self.enqueue(way, packet);
+    }
+
     /// Whether a layer or a handler stands behind `at`, or behind any value of its kind.
     pub fn leads_somewhere(&mut self, at: At) -> bool {
         self.edge_at(at).is_some()

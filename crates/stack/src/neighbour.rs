@@ -158,6 +158,8 @@ pub struct Neighbours {
     reachable: Duration,
     /// RetransTimer (RFC 4861 §6.3.2).
     retransmit: Duration,
+    /// See [`Self::changes`].
+    changes: u32,
 }
 
 impl Neighbours {
@@ -177,6 +179,7 @@ impl Neighbours {
             random,
             reachable: Duration::from_secs(30),
             retransmit: Duration::from_secs(1),
+            changes: 0,
         }
     }
 
@@ -195,17 +198,33 @@ impl Neighbours {
     /// The link-layer address to send to, if it is known; `None` means that the packet has to
     /// [`wait`](Self::wait).
     pub fn resolve(&mut self, address: IpAddr, now: Duration) -> Option<MacAddress> {
+        self.resolve_until(address, now).map(|(mac, _)| mac)
+    }
+
+    /// As [`Self::resolve`], with the time until which the answer holds while
+    /// [`Self::changes`] stays.
+    pub(crate) fn resolve_until(
+        &mut self,
+        address: IpAddr,
+        now: Duration,
+    ) -> Option<(MacAddress, Duration)> {
         let index = self.find(address)?;
         let entry = self.entries.get_mut(index)?;
         if now < entry.fresh_until {
-            return Some(entry.mac);
+            return Some((entry.mac, entry.fresh_until));
         }
         if entry.state == State::Known {
             // RFC 4861 §7.3.3: the first packet to a stale neighbour starts the delay.
             (entry.state, entry.fresh_until) = (State::Delay, NEVER);
             self.arm(index, now + DELAY_FIRST_PROBE);
         }
-        self.entries.get(index).filter(|entry| entry.fresh_until == NEVER).map(|entry| entry.mac)
+        let known = self.entries.get(index).filter(|entry| entry.fresh_until == NEVER);
+        known.map(|entry| (entry.mac, NEVER))
+    }
+
+    /// A number that moves when a neighbour's address, or for how long it holds, does.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes
     }
 
     /// Keeps `packet` until the neighbour has answered; asks for it if nobody has yet.
@@ -240,6 +259,7 @@ impl Neighbours {
             _ if !said.overrides && differs => {
                 if entry.state == State::Known {
                     entry.fresh_until = Duration::ZERO;
+                    self.changed();
                 }
                 return;
             }
@@ -256,6 +276,7 @@ impl Neighbours {
         if was_router && !said.router {
             self.outputs.push_back(NeighbourOutput::RouterGone(address));
         }
+        self.changed();
         self.release(index);
     }
 
@@ -271,6 +292,7 @@ impl Neighbours {
             entry.mac = mac;
             entry.confirmed = false;
             entry.known(Duration::ZERO);
+            self.changed();
             self.release(index);
         }
     }
@@ -283,6 +305,7 @@ impl Neighbours {
         let Some(entry) = self.entries.get_mut(index) else { return };
         if matches!(entry.state, State::Known | State::Delay | State::Probe) {
             entry.known(reachable_until);
+            self.changed();
         }
     }
 
@@ -303,6 +326,7 @@ impl Neighbours {
         entry.confirmed = true;
         entry.known(NEVER);
         entry.state = State::Permanent;
+        self.changed();
         self.release(index);
         true
     }
@@ -496,8 +520,13 @@ impl Neighbours {
         Some(victim)
     }
 
+    fn changed(&mut self) {
+        self.changes = self.changes.wrapping_add(1);
+    }
+
     /// Removes the entry; what waits for it is unreachable.
     fn forget(&mut self, index: usize) {
+        self.changed();
         self.let_go(index, NeighbourOutput::Unreachable);
         let Ok(id) = u16::try_from(index) else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };

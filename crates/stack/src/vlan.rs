@@ -2,7 +2,8 @@
 
 use crate::{
     At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
-    ethernet::{NO_HEADROOM, NO_NEXT_HOP, Station, Stations, TRUNCATED},
+    ethernet::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
+    station::{Station, Stations},
 };
 use gatewright_packet::{Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
@@ -33,13 +34,28 @@ pub struct VlanMember {
 #[derive(Debug)]
 pub struct VlanLayer {
     below: LinkIndex,
-    members: Vec<VlanMember>,
+    members: Vec<Member>,
+}
+
+/// A VLAN with the stations on it.
+#[derive(Debug)]
+struct Member {
+    id: u16,
+    priority: u8,
+    link: LinkIndex,
+    stations: Stations,
 }
 
 impl VlanLayer {
     /// The VLANs `members` of the link `below`.
     pub fn new(below: LinkIndex, members: Vec<VlanMember>) -> Self {
-        Self { below, members }
+        let members = members.into_iter().map(|VlanMember { id, priority, neighbours }| Member {
+            id,
+            priority,
+            link: neighbours.link,
+            stations: Stations::new(neighbours),
+        });
+        Self { below, members: members.collect() }
     }
 
     fn untag(&self, packet: &mut Packet) -> Result<EtherType, Reason> {
@@ -48,18 +64,17 @@ impl VlanLayer {
         let member = self.members.iter().find(|member| member.id == id).ok_or(UNKNOWN_VLAN)?;
         packet.strip(Vlan::LEN);
         let meta = packet.meta_mut();
-        meta.ingress = member.neighbours.link;
+        meta.ingress = member.link;
         meta.ether_type = ether_type.0;
         Ok(ether_type)
     }
 
     /// Writes the tag, or says to which position the packet goes instead.
-    fn tag(&self, packet: &mut Packet, out: &Out<'_>) -> Result<(), Untagged> {
+    fn tag(&mut self, packet: &mut Packet, out: &Out<'_>) -> Result<(), Untagged> {
         let egress = packet.meta().egress;
-        let member = self.members.iter().find(|member| member.neighbours.link == egress);
+        let member = self.members.iter_mut().find(|member| member.link == egress);
         let member = member.ok_or(Untagged::Drop(UNKNOWN_VLAN))?;
-        let station = Stations::of(&member.neighbours, out.now()).find(&packet.meta().next_hop);
-        let station = match station {
+        let station = match member.stations.find(&packet.meta().next_hop, out.now()) {
             Station::At(station) => station,
             Station::Unknown(family) => return Err(Untagged::Push(At::Unresolved(family))),
             Station::Nowhere => return Err(Untagged::Drop(NO_NEXT_HOP)),
@@ -99,6 +114,9 @@ impl Layer for VlanLayer {
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        for member in &mut self.members {
+            member.stations.refresh();
+        }
         for mut packet in batch.drain() {
             match self.tag(&mut packet, out) {
                 Ok(()) => {

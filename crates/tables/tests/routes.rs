@@ -294,3 +294,22 @@ fn readers_see_only_what_was_once_true() {
     });
     assert!(writer.stats().reclaims > 10, "{:?}", writer.stats());
 }
+
+#[test]
+fn who_remembers_an_answer_learns_of_every_change() {
+    let mut writer = RoutesWriter::<Ipv4Addr>::in_memory(8).unwrap();
+    let routes = writer.reader();
+    let prefix: Prefix<Ipv4Addr> = "192.0.2.0/24".parse().unwrap();
+    let mut seen = vec![routes.changes()];
+    writer.insert(prefix, HopIndex(1)).unwrap();
+    seen.push(routes.changes());
+    writer.insert(prefix, HopIndex(2)).unwrap();
+    seen.push(routes.changes());
+    writer.replace([(prefix, HopIndex(3))]).unwrap();
+    seen.push(routes.changes());
+    writer.remove(prefix);
+    seen.push(routes.changes());
+    assert!(seen.is_sorted_by(|earlier, later| earlier < later), "{seen:?}");
+    assert_eq!(writer.remove(prefix), None);
+    assert_eq!(routes.changes(), seen[4], "nothing was there to be removed");
+}

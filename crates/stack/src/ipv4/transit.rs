@@ -1,6 +1,9 @@
 //! The way of most packets through a router, kept short.
 
-use crate::{Out, Route};
+use crate::{
+    Out,
+    destination::{Destinations, Key},
+};
 use gatewright_packet::{Arrival, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType,
@@ -14,47 +17,42 @@ const PLAIN: u8 = 0x45;
 /// Readies a packet for its next link, if it is whole and sane, has no options, and is forwarded
 /// to a neighbour over a link that takes it as it is; gives the link to push it down to.
 ///
-/// Everything else is left untouched for [`Ipv4Layer::accept`](super::Ipv4Layer), which asks the
-/// same questions again and knows what each answer means. Here they cost one branch each, and
-/// nothing larger than a register is carried from one to the next.
+/// The caller knows that the link it came by forwards. Everything else is left untouched for
+/// [`Ipv4Layer::accept`](super::Ipv4Layer), which asks the same questions again and knows what each
+/// answer means. Here they cost one branch each, and nothing larger than a register is carried from
+/// one to the next.
 #[inline]
-pub(super) fn pass(packet: &mut Packet, out: &Out<'_>) -> Option<LinkIndex> {
-    let meta = packet.meta();
-    let (ingress, arrival) = (meta.ingress, meta.arrival);
+pub(super) fn pass(
+    packet: &mut Packet,
+    known: &mut Destinations<Ipv4Addr>,
+    out: &Out<'_>,
+) -> Option<LinkIndex> {
     let octets = packet.octets();
     let header: &[u8; Ipv4::LEN] = octets.first_chunk()?;
     let view = Ipv4::of(header);
-    let total_length = usize::from(view.total_length());
-    let (source, destination) = (view.source_address(), view.destination_address());
+    let total_length = view.total_length();
+    let whole = Ipv4::LEN..=octets.len();
     let sane = header.first() == Some(&PLAIN)
-        && (Ipv4::LEN..=octets.len()).contains(&total_length)
+        && whole.contains(&usize::from(total_length))
         && sums_up(header)
         && view.time_to_live() > 1
-        && arrival == Arrival::Unicast
-        && is_routable(source)
-        && is_routable(destination)
+        && packet.meta().arrival == Arrival::Unicast
+        && view.source_address().is_routable()
         && packet.is_of(out.frames());
     if !sane {
         return None;
     }
-    let host = out.host();
-    let (link, gateway) = match *host.route4_in_place(destination) {
-        Route::Connected(link) => (link, destination),
-        Route::Via { link, gateway: IpAddr::V4(gateway) } => (link, gateway),
-        _ => return None,
-    };
-    let egress = host.interface(link)?;
-    let takes = egress.up && usize::try_from(egress.mtu).is_ok_and(|mtu| total_length <= mtu);
-    if !takes || !host.interface(ingress)?.forwarding {
+    let way = known.find_or_ask(view.destination_address(), out.host())?;
+    if total_length > way.mtu {
         return None;
     }
-    packet.truncate(total_length);
+    packet.truncate(total_length.into());
     Ipv4Mut::of(packet.octets_mut().first_chunk_mut()?).spend_hop();
     let meta = packet.meta_mut();
-    meta.egress = link;
-    meta.next_hop = NextHop::Neighbour(IpAddr::V4(gateway));
+    meta.egress = way.link;
+    meta.next_hop = NextHop::Neighbour(IpAddr::V4(way.next_hop));
     meta.ether_type = EtherType::IPV4.0;
-    Some(link)
+    Some(way.link)
 }
 
 /// Whether the checksum of a header without options is right (RFC 1071), without a loop.
@@ -65,13 +63,4 @@ fn sums_up(header: &[u8; Ipv4::LEN]) -> bool {
     let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) + (sum >> 16) == 0xffff
-}
-
-/// Whether it is the address of one host, which may be anywhere: neither of this network, loopback,
-/// a link, a group, nor reserved.
-#[inline]
-fn is_routable(address: Ipv4Addr) -> bool {
-    let bits = address.to_bits();
-    let first = bits >> 24;
-    first.wrapping_sub(1) < 223 && first != 127 && bits >> 16 != 0xa9fe
 }

@@ -39,6 +39,8 @@ use std::marker::PhantomData;
 pub(crate) const GENERATION: usize = 0;
 /// Word that says where the direct table begins, and in its low bits how many bits index it.
 pub(crate) const ROOT: usize = 1;
+/// Word that moves after every change of what a lookup may find.
+pub(crate) const CHANGES: usize = 2;
 /// Words before the first half, a cache line.
 pub(crate) const AREA_HEADER: u32 = 16;
 /// The bits of the root that hold the number of bits; the direct table is aligned to clear them.
@@ -165,6 +167,15 @@ impl<A: Family> Routes<A> {
     /// Reads the area in `words`.
     pub(crate) fn new(words: Words) -> Self {
         Self { words, processor: Processor::detect(), family: PhantomData }
+    }
+
+    /// A number that moves after every change: what was looked up after it was read holds for as
+    /// long as it stays.
+    ///
+    /// For readers that remember answers. It comes round after 2^32 changes.
+    #[inline]
+    pub fn changes(&self) -> u32 {
+        load(self.words.all(), CHANGES, Ordering::Acquire)
     }
 
     /// The next hop of the longest prefix that begins `address`.

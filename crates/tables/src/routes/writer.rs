@@ -3,7 +3,9 @@
 use super::arena::{Arena, Exhausted};
 use super::prefix::{Family, Key, Prefix};
 use super::trie::{Route, Trie};
-use super::{ENTRY_WORDS, GENERATION, Half, HopIndex, ROOT, Routes, Shape, half_start, index};
+use super::{
+    CHANGES, ENTRY_WORDS, GENERATION, Half, HopIndex, ROOT, Routes, Shape, half_start, index,
+};
 use crate::memory::Words;
 use crate::sync::{AtomicU32, Ordering, fence};
 use std::collections::BTreeMap;
@@ -142,6 +144,7 @@ impl<A: Family> RoutesWriter<A> {
         if self.change(|writer| writer.link(route)).is_err() {
             self.rebuild();
         }
+        self.tell();
         Ok(old.map(|hop| HopIndex(hop.saturating_sub(1))))
     }
 
@@ -152,6 +155,7 @@ impl<A: Family> RoutesWriter<A> {
         if self.change(|writer| writer.unlink(key)).is_err() {
             self.rebuild();
         }
+        self.tell();
         Some(HopIndex(old.saturating_sub(1)))
     }
 
@@ -173,6 +177,7 @@ impl<A: Family> RoutesWriter<A> {
         }
         self.routes = routes;
         self.rebuild();
+        self.tell();
         Ok(())
     }
 
@@ -198,6 +203,14 @@ impl<A: Family> RoutesWriter<A> {
     fn is_roomy_enough(&self) -> bool {
         self.active.bits > self.shape.bits_for(self.routes.len())
             && self.routes.len() > self.shape.few / 2
+    }
+
+    /// Tells readers that what they remember may no longer hold.
+    fn tell(&self) {
+        if let Some(changes) = self.words.all().get(CHANGES) {
+            // Releases the links made before: who sees the new number looks up the new routes.
+            changes.store(changes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        }
     }
 
     /// Tells readers that cells they may be looking at are about to be used again.

@@ -1,0 +1,52 @@
+//! The way of most packets through a router, kept short; as for IPv4.
+
+use crate::{
+    Out,
+    destination::{Destinations, Key},
+};
+use gatewright_packet::{Arrival, LinkIndex, NextHop, Packet};
+use gatewright_wire::{
+    EtherType,
+    ipv6::{Ipv6, Ipv6Mut},
+};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Readies a packet for its next link, if it is whole and sane and is forwarded to a neighbour over
+/// a link that takes it; gives the link to push it down to.
+///
+/// The caller knows that the link it came by forwards. Everything else is left untouched for
+/// [`Ipv6Layer::accept`](super::Ipv6Layer), which asks the same questions again and knows what each
+/// answer means.
+#[inline]
+pub(super) fn pass(
+    packet: &mut Packet,
+    known: &mut Destinations<Ipv6Addr>,
+    out: &Out<'_>,
+) -> Option<LinkIndex> {
+    let octets = packet.octets();
+    let header: &[u8; Ipv6::LEN] = octets.first_chunk()?;
+    let view = Ipv6::of(header);
+    let len = Ipv6::LEN + usize::from(view.payload_length());
+    let hops = view.hop_limit();
+    let sane = view.version() == Ipv6::VERSION
+        && len <= octets.len()
+        && hops > 1
+        && packet.meta().arrival == Arrival::Unicast
+        && view.source_address().is_routable()
+        && packet.is_of(out.frames());
+    if !sane {
+        return None;
+    }
+    let way = known.find_or_ask(view.destination_address(), out.host())?;
+    if len > way.mtu.into() {
+        return None;
+    }
+    packet.mark_network();
+    packet.truncate(len);
+    Ipv6Mut::of(packet.octets_mut().first_chunk_mut()?).set_hop_limit(hops - 1);
+    let meta = packet.meta_mut();
+    meta.egress = way.link;
+    meta.next_hop = NextHop::Neighbour(IpAddr::V6(way.next_hop));
+    meta.ether_type = EtherType::IPV6.0;
+    Some(way.link)
+}

@@ -1,0 +1,175 @@
+//! From next hops to stations: whom a link layer addresses its frames to.
+
+use crate::{LinkNeighbours, destination::Key};
+use gatewright_packet::NextHop;
+use gatewright_wire::{EtherType, MacAddress};
+use std::{net::IpAddr, time::Duration};
+
+/// Which station a next hop is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Station {
+    At(MacAddress),
+    /// Its neighbour has to be asked for, by the protocol of this family.
+    Unknown(EtherType),
+    /// The packet has no next hop.
+    Nowhere,
+}
+
+/// The stations of one link.
+///
+/// The neighbour caches know them; what they said lately is kept beside them, for as long as
+/// neither cache has changed and the neighbour counts as reachable: of a later packet the cache has
+/// to know (RFC 4861 §7.3.3).
+#[derive(Debug)]
+pub(crate) struct Stations {
+    neighbours: LinkNeighbours,
+    /// What both caches counted when the first of `known` was kept.
+    seen: (u32, u32),
+    known: [Known; PLACES],
+}
+
+/// What a cache said of a neighbour.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    address: IpAddr,
+    until: Duration,
+    station: MacAddress,
+}
+
+/// Neighbours that are kept, a power of two; two whose hash is the same displace each other.
+const PLACES: usize = 1 << PLACES_BITS;
+const PLACES_BITS: u32 = 8;
+
+impl Known {
+    const NOBODY: Self = Self {
+        address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+        until: Duration::ZERO,
+        station: MacAddress([0; 6]),
+    };
+}
+
+impl Stations {
+    pub(crate) fn new(neighbours: LinkNeighbours) -> Self {
+        Self { neighbours, seen: (0, 0), known: [Known::NOBODY; PLACES] }
+    }
+
+    /// Forgets what was kept if a cache has changed; to be called before each batch.
+    #[inline]
+    pub(crate) fn refresh(&mut self) {
+        let now = (self.neighbours.v4.lock().changes(), self.neighbours.v6.lock().changes());
+        if now != self.seen {
+            self.seen = now;
+            self.known.fill(Known::NOBODY);
+        }
+    }
+
+    /// The station that `next_hop` is, at `now`.
+    #[inline]
+    pub(crate) fn find(&mut self, next_hop: &NextHop, now: Duration) -> Station {
+        if let NextHop::Neighbour(address) = next_hop
+            && let Some(known) = self.known.get(place_of(address))
+            && known.address == *address
+            && now < known.until
+        {
+            return Station::At(known.station);
+        }
+        self.look_up(*next_hop, now)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, next_hop: NextHop, now: Duration) -> Station {
+        match next_hop {
+            NextHop::Unknown => Station::Nowhere,
+            NextHop::Broadcast => Station::At(MacAddress::BROADCAST),
+            NextHop::Station(octets) => Station::At(MacAddress(octets)),
+            NextHop::Neighbour(IpAddr::V4(ip)) if ip.is_multicast() => {
+                Station::At(MacAddress::of_ipv4_multicast(ip))
+            }
+            NextHop::Neighbour(IpAddr::V6(ip)) if ip.is_multicast() => {
+                Station::At(MacAddress::of_ipv6_multicast(ip))
+            }
+            NextHop::Neighbour(address) => self.resolve(address, now),
+        }
+    }
+
+    fn resolve(&mut self, address: IpAddr, now: Duration) -> Station {
+        let (cache, family) = match address {
+            IpAddr::V4(_) => (&self.neighbours.v4, EtherType::IPV4),
+            IpAddr::V6(_) => (&self.neighbours.v6, EtherType::IPV6),
+        };
+        let Some((station, until)) = cache.lock().resolve_until(address, now) else {
+            return Station::Unknown(family);
+        };
+        if let Some(place) = self.known.get_mut(place_of(&address)) {
+            *place = Known { address, until, station };
+        }
+        Station::At(station)
+    }
+}
+
+#[inline]
+fn place_of(address: &IpAddr) -> usize {
+    let hash = match address {
+        IpAddr::V4(ip) => ip.hash(),
+        IpAddr::V6(ip) => ip.hash(),
+    };
+    usize::try_from(hash >> (u64::BITS - PLACES_BITS)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Advertised, NeighbourState};
+    use gatewright_packet::LinkIndex;
+    use std::net::Ipv4Addr;
+
+    const NEIGHBOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+    const OLD: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const NEW: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+
+    fn said(mac: MacAddress) -> Advertised {
+        Advertised { mac: Some(mac), solicited: true, overrides: true, router: false }
+    }
+
+    #[test]
+    fn what_is_kept_gives_way_to_what_the_neighbour_says() {
+        let neighbours = LinkNeighbours::new(LinkIndex(0), 1);
+        let mut stations = Stations::new(neighbours.clone());
+        let (next_hop, now) = (NextHop::Neighbour(NEIGHBOUR), Duration::from_secs(1));
+        stations.refresh();
+        assert_eq!(stations.find(&next_hop, now), Station::Unknown(EtherType::IPV4));
+
+        neighbours.v4.lock().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.lock().advertised(NEIGHBOUR, said(OLD), now);
+        for (told, expected) in [(None, OLD), (Some(NEW), NEW)] {
+            if let Some(mac) = told {
+                neighbours.v4.lock().advertised(NEIGHBOUR, said(mac), now);
+            }
+            stations.refresh();
+            assert_eq!(stations.find(&next_hop, now), Station::At(expected));
+            assert_eq!(stations.find(&next_hop, now), Station::At(expected), "kept");
+        }
+
+        neighbours.v4.lock().remove(NEIGHBOUR);
+        stations.refresh();
+        assert_eq!(stations.find(&next_hop, now), Station::Unknown(EtherType::IPV4));
+    }
+
+    #[test]
+    fn a_stale_neighbour_is_noticed_although_it_is_kept() {
+        let neighbours = LinkNeighbours::new(LinkIndex(0), 1);
+        let mut stations = Stations::new(neighbours.clone());
+        let (next_hop, now) = (NextHop::Neighbour(NEIGHBOUR), Duration::from_secs(1));
+        neighbours.v4.lock().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.lock().advertised(NEIGHBOUR, said(OLD), now);
+        stations.refresh();
+        assert_eq!(stations.find(&next_hop, now), Station::At(OLD));
+
+        // ReachableTime is at most one and a half of 30 s.
+        let later = now + Duration::from_secs(46);
+        stations.refresh();
+        assert_eq!(stations.find(&next_hop, later), Station::At(OLD));
+        let states: Vec<_> = neighbours.v4.lock().iter(later).map(|(_, _, state)| state).collect();
+        assert_eq!(states, [NeighbourState::Delay], "RFC 4861 §7.3.3: the packet starts the delay");
+    }
+}

@@ -1,0 +1,173 @@
+//! The printer of C11.
+
+mod print;
+mod text;
+
+use crate::code::{Places, Record};
+use crate::{SourceFile, Unwritable, walk};
+use gatewright_lang::ir::{ColumnType, Message, ParseOp, Program, Slot, SlotType};
+use print::Printer;
+use std::fmt::Write;
+use text::number;
+
+/// The runtime that the generated text is compiled with, file by file.
+pub const RUNTIME: [(&str, &str); 7] = [
+    ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
+    ("memory.c", include_str!("../../../../runtime/c/memory.c")),
+    ("view.c", include_str!("../../../../runtime/c/view.c")),
+    ("check.c", include_str!("../../../../runtime/c/check.c")),
+    ("read.c", include_str!("../../../../runtime/c/read.c")),
+    ("stream.c", include_str!("../../../../runtime/c/stream.c")),
+    ("write.c", include_str!("../../../../runtime/c/write.c")),
+];
+
+/// The program's messages as C11: `messages.h` with a structure for each view, `messages.c` with
+/// what reads and writes them. Both need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
+///
+/// # Errors
+///
+/// The program is beyond a limit of the runtime.
+pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwritable> {
+    let records = walk::records(program)?;
+    let pairs: Vec<(&Message, &Record)> = program.messages.iter().zip(&records).collect();
+    Ok(vec![
+        SourceFile { name: "messages.h".to_owned(), text: header(program, &pairs) },
+        SourceFile { name: "messages.c".to_owned(), text: source(program, &pairs, places) },
+    ])
+}
+
+fn header(program: &Program, records: &[(&Message, &Record)]) -> String {
+    let mut out = Printer::new(program, "messages.h", &|_| None);
+    out.line(&format!("/* The views of gateway {}; written by gatewright. */", program.name));
+    out.line("#ifndef MESSAGES_H");
+    out.line("#define MESSAGES_H");
+    out.line("");
+    out.line("#include \"gw_message.h\"");
+    for (message, record) in records {
+        out.line("");
+        out.line(&format!("/* {} */", message.name));
+        out.open(&format!("struct {} {{", record.name));
+        out.line("struct gw_view view;");
+        for (slot, name) in message.slots.iter().zip(&record.slots) {
+            out.line(&format!("struct gw_slot {name}; /* {} */", about(slot)));
+        }
+        out.close("};");
+    }
+    out.line("");
+    out.line("/* Every message, in the order of the structures above. */");
+    out.line(&format!("extern const struct gw_message gw_messages[{}];", records.len().max(1)));
+    out.line("extern const unsigned gw_messages_count;");
+    out.line("");
+    out.line("#endif");
+    out.finish()
+}
+
+/// What a slot holds, in words.
+fn about(slot: &Slot) -> String {
+    let mut about = match &slot.ty {
+        SlotType::Int { low, high } => format!("{low} to {high}"),
+        SlotType::Octets { max } => format!("at most {max} octets"),
+        SlotType::List { max, .. } => format!("at most {max} rows"),
+        SlotType::Stream => "passes by".to_owned(),
+    };
+    for (is, word) in
+        [(slot.optional, "optional"), (slot.private, "private"), (slot.scratch, "scratch")]
+    {
+        if is {
+            about.push_str(", ");
+            about.push_str(word);
+        }
+    }
+    about
+}
+
+fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>) -> String {
+    let mut out = Printer::new(program, "messages.c", places);
+    out.line(&format!("/* The messages of gateway {}; written by gatewright. */", program.name));
+    out.line("#include \"messages.h\"");
+    out.line("");
+    let steps = records.iter().flat_map(|(message, _)| &message.parser);
+    for step in steps {
+        if let ParseOp::Extend { cases, .. } = &step.op {
+            out.name_escapes(cases);
+        }
+    }
+    for (message, record) in records {
+        fields(&mut out, message, record);
+        out.reader(record);
+        out.writer(record, message.span);
+    }
+    out.open(&format!("const struct gw_message gw_messages[{}] = {{", records.len().max(1)));
+    for (message, record) in records {
+        let name = &record.name;
+        let fields =
+            if message.slots.is_empty() { "NULL".into() } else { format!("{name}_fields") };
+        let read = if record.read.is_empty() { "NULL".into() } else { format!("{name}_read") };
+        out.line(&format!(
+            "{{.name = {:?}, .size = sizeof(struct {name}), .count = {}, .fields = {fields}, \
+             .datagram = {}, .window_max = {}, .read = {read}, .write = {name}_write}},",
+            message.name,
+            message.slots.len(),
+            message.datagram,
+            message.window_max,
+        ));
+    }
+    if records.is_empty() {
+        out.line("{.name = NULL},");
+    }
+    out.close("};");
+    out.line(&format!("const unsigned gw_messages_count = {};", records.len()));
+    out.finish()
+}
+
+fn fields(out: &mut Printer<'_>, message: &Message, record: &Record) {
+    let name = &record.name;
+    for (slot, called) in message.slots.iter().zip(&record.slots) {
+        if let SlotType::List { columns, .. } = &slot.ty {
+            out.open(&format!("static const struct gw_bounds {name}_{called}_columns[] = {{"));
+            for (_, column) in columns {
+                out.line(&format!("{},", column_bounds(column)));
+            }
+            out.close("};");
+        }
+    }
+    if message.slots.is_empty() {
+        return;
+    }
+    out.open(&format!("static const struct gw_field {name}_fields[] = {{"));
+    for (slot, called) in message.slots.iter().zip(&record.slots) {
+        let mut line = format!("{{.name = {:?}, .bounds = {}", slot.name, slot_bounds(&slot.ty));
+        if let SlotType::List { columns, .. } = &slot.ty {
+            let count = columns.len();
+            let _ = write!(line, ", .columns = {count}, .column = {name}_{called}_columns");
+        } else if !slot.optional && !slot.scratch {
+            line.push_str(", .mandatory = true");
+        }
+        if slot.scratch {
+            line.push_str(", .scratch = true");
+        }
+        out.line(&(line + "},"));
+    }
+    out.close("};");
+    out.line("");
+}
+
+fn slot_bounds(ty: &SlotType) -> String {
+    match ty {
+        SlotType::Int { low, high } => int_bounds(*low, *high),
+        SlotType::Octets { max } => format!("{{.kind = GW_OCTETS, .max = {max}}}"),
+        SlotType::List { max, .. } => format!("{{.kind = GW_LIST, .max = {max}}}"),
+        SlotType::Stream => "{.kind = GW_STREAM}".to_owned(),
+    }
+}
+
+fn column_bounds(ty: &ColumnType) -> String {
+    match ty {
+        ColumnType::Int { low, high } => int_bounds(*low, *high),
+        ColumnType::Octets { max } => format!("{{.kind = GW_OCTETS, .max = {max}}}"),
+    }
+}
+
+fn int_bounds(low: i64, high: i64) -> String {
+    format!("{{.kind = GW_INT, .low = {}, .high = {}}}", number(low), number(high))
+}

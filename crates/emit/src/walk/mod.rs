@@ -1,0 +1,115 @@
+//! The walk: a typed program to the tree that the printers print.
+
+mod read;
+mod write;
+
+use crate::Unwritable;
+use crate::code::{Expr, Record};
+use crate::names::Names;
+use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, SlotId, SlotType};
+
+/// The deepest nesting of lines, counted blocks and checks that the runtimes hold, below the whole
+/// message.
+const DEPTH_MAX: usize = 15;
+
+/// The widest row of a list that the runtimes hold.
+const COLUMNS_MAX: usize = 32;
+
+/// The messages of a program, in their order.
+pub(crate) fn records(program: &Program) -> Result<Vec<Record>, Unwritable> {
+    let mut names = Names::default();
+    program.messages.iter().map(|message| record(message, names.give(&message.name))).collect()
+}
+
+fn record(message: &Message, name: String) -> Result<Record, Unwritable> {
+    bounded(message)?;
+    let mut given = Names::default();
+    let slots: Vec<String> = message.slots.iter().map(|slot| given.give(&slot.name)).collect();
+    let mut names = SlotNames { message, slots };
+    let read = read::steps(&names, &message.parser);
+    let write = write::write(&mut given, &names, &message.emit);
+    let slots = std::mem::take(&mut names.slots);
+    Ok(Record { name, slots, read, write })
+}
+
+fn bounded(message: &Message) -> Result<(), Unwritable> {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for step in &message.parser {
+        match step.op {
+            ParseOp::EnterLine { .. }
+            | ParseOp::EnterCounted { .. }
+            | ParseOp::BeginCheck { .. } => {
+                depth += 1;
+            }
+            ParseOp::Leave | ParseOp::EndCheck { .. } => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    let message_name = || message.name.clone();
+    if deepest > DEPTH_MAX {
+        return Err(Unwritable::TooDeep {
+            message: message_name(),
+            depth: deepest,
+            max: DEPTH_MAX,
+        });
+    }
+    for slot in &message.slots {
+        if let SlotType::List { columns, .. } = &slot.ty
+            && columns.len() > COLUMNS_MAX
+        {
+            let (columns, max) = (columns.len(), COLUMNS_MAX);
+            return Err(Unwritable::TooWide { message: message_name(), columns, max });
+        }
+    }
+    Ok(())
+}
+
+/// How the slots of one message are called.
+pub(crate) struct SlotNames<'m> {
+    pub(crate) message: &'m Message,
+    pub(crate) slots: Vec<String>,
+}
+
+impl SlotNames<'_> {
+    pub(crate) fn slot(&self, id: SlotId) -> Expr {
+        let name = self.slots.get(id.index()).cloned().unwrap_or_default();
+        Expr::Slot("view".to_owned(), name)
+    }
+
+    fn slot_or_none(&self, id: Option<SlotId>) -> Expr {
+        id.map_or(Expr::NoSlot, |id| self.slot(id))
+    }
+
+    fn is_number(&self, id: SlotId) -> bool {
+        self.message.slot(id).is_some_and(|slot| matches!(slot.ty, SlotType::Int { .. }))
+    }
+
+    pub(crate) fn guard(&self, guard: &Guard) -> Expr {
+        match guard {
+            Guard::Always => Expr::Bool(true),
+            Guard::Present(slot) => Expr::Call("is_set", vec![self.slot(*slot)]),
+            Guard::All(guards) => Expr::all(guards.iter().map(|of| self.guard(of)).collect()),
+            Guard::Any(guards) => Expr::any(guards.iter().map(|of| self.guard(of)).collect()),
+            Guard::Not(guard) => Expr::negated(self.guard(guard)),
+            Guard::Is { slot, patterns } => {
+                let one = |pattern: &Pattern| self.pattern(*slot, *pattern);
+                Expr::any(patterns.iter().map(one).collect())
+            }
+        }
+    }
+
+    fn pattern(&self, slot: SlotId, pattern: Pattern) -> Expr {
+        let number = self.is_number(slot);
+        match pattern {
+            Pattern::Int { low, high } if number => {
+                Expr::Call("is_within", vec![self.slot(slot), Expr::Int(low), Expr::Int(high)])
+            }
+            Pattern::Octets(literal) if !number => {
+                Expr::Call("is", vec![self.slot(slot), Expr::Text(literal)])
+            }
+            Pattern::Empty if !number => Expr::Call("is_empty", vec![self.slot(slot)]),
+            _ => Expr::Bool(false),
+        }
+    }
+}

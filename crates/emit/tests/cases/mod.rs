@@ -1,0 +1,371 @@
+//! Cases for every back end: octets of messages in pieces and views to be written, with what the
+//! native reader and writer make of them.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::compile;
+use gatewright_lang::ir::{ColumnType, Message, MessageId, Program, SlotId, SlotType};
+use gatewright_translate::{
+    Malformed, Parser, Reason, StreamError, Unbuildable, Value, View, emit,
+};
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A question to a driver, and the answer of the native back end.
+pub struct Case {
+    pub input: String,
+    pub expected: String,
+}
+
+/// Message, and octets of it: RFC 5321 appendix D.1, RFC 9112 §7.1, RFC 7252 appendix A, Modbus
+/// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 and §3.3; then what the examples lack.
+const CORPUS: [(&str, &[u8]); 26] = [
+    ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
+    ("smtp.command", b"DATA\r\n"),
+    ("smtp.command", b"data\n"),
+    ("smtp.reply", b"250-foo.com greets bar.com\r\n250-8BITMIME\r\n250-SIZE\r\n250 HELP\r\n"),
+    ("smtp.reply", b"354 Start mail input; end with <CRLF>.<CRLF>\r\n"),
+    ("smtp.mail", b"Blah blah blah...\r\n..foo\r\nb.ar\r\na\rb\nc\r\n\r\n.\r\n"),
+    ("smtp.mail", b".\r\n"),
+    (
+        "http.request",
+        b"POST /mail HTTP/1.1\r\nHost: tunnel\r\nTransfer-Encoding: Chunked\r\n\
+          X-Mail-From: <a@x>\r\nX-Rcpt-To: <b@y>\r\nX-Rcpt-To: <c@z>\r\n\r\n\
+          5\r\nhello\r\nb;name=value\r\n, everybody\r\n0\r\nTrailer: x\r\n\r\n",
+    ),
+    ("http.request", b"GET / HTTP/1.1\r\nhOsT: \t example.com \t\r\nOther: x\r\n\r\n"),
+    ("http.response", b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno\n"),
+    ("http.response", b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end"),
+    ("coap.packet", b"\x40\x01\x7d\x34\xbbtemperature"),
+    ("coap.packet", b"\x61\x45\x7d\x35\x20\xff22.3 C"),
+    ("coap.packet", b"\x40\x01\x7d\x34\xd1\x05a\x0d\x00registers/40ab"),
+    ("coap.packet", b"\x40\x01\x7d\x34\xe1\x05\x01a"),
+    ("modbus.query", b"\x15\x01\x00\x00\x00\x06\xff\x03\x00\x6b\x00\x03"),
+    ("modbus.result", b"\x15\x01\x00\x00\x00\x09\xff\x03\x06\x02\x2b\x00\x00\x00\x64"),
+    ("modbus.result", b"\x15\x01\x00\x00\x00\x03\xff\x83\x02"),
+    ("mqtt.packet", b"\x30\x0c\x00\x03a/bpayload"),
+    (
+        "mqtt.packet",
+        b"\x10\x16\x00\x04\x4d\x51\x54\x54\x04\x02\x00\x3c\x00\x0a\x67\x61\x74\x65\x77\x72\x69\
+          \x67\x68\x74",
+    ),
+    ("more.frame", b"\x05one\x37\x4b"),
+    ("more.frame", b"\x0b123456789\x37\x4b"),
+    ("more.sums", b"123456789\x29\xb1"),
+    ("more.long_sum", b"123456789\x26\x39\xf4\xcb"),
+    ("more.parity", b"123456789\x23"),
+    ("more.odd", b"\x12\x34\x56\x7f\xff\xff\xff\xff\xff\xff\xffdead a:1\r\nb:2\r\n\r\n1 2\r\n"),
+];
+
+/// Items that no example has: checks, little-endian words, hexadecimal digits, lists of parts.
+const MORE: &str = "
+message more {
+    view frame = { counted by u8, at most 40 octets { checked by crc16_modbus { a: rest } } }
+    view sums = datagram, at most 40 octets { checked by crc16_ccitt { a: rest } }
+    view long_sum = datagram, at most 40 octets { checked by crc32 { a: rest } }
+    view parity = datagram, at most 40 octets { checked by lrc { a: rest } }
+
+    part pair = line, at most 20 octets { name: until \":\"; value: 1..3 digits }
+    view odd = {
+        short: little u16
+        flag: u1
+        rest_of_it: u7
+        wide: u63
+        last: u1
+        mark: hex
+        \" \"
+        line, at most 100 octets { name: lower until \":\"; value: optional decimal }
+        line, at most 20 octets { other: until \":\"; count: 1 digit }
+        line, at most 20 octets { nothing: optional rest }
+        line, at most 20 octets { one: upper token; skip blanks; two: optional lower token }
+    }
+    template welcome(host: fragment, at most 64 octets, number: 1..9) as sums
+        = \"220 {host} serves {number}\\r\\n\"
+}
+";
+
+/// The messages of all the examples, and more.
+pub fn program() -> (Arc<Program>, Sources) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
+    let uses = ["smtp", "http", "coap", "modbus", "mqtt"].map(|of| format!("use \"{of}.gate\"\n"));
+    let mut sources = Sources::of("test.gate", uses.concat() + MORE + "gateway least { }\n");
+    let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+        Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
+    });
+    let found: String =
+        compiled.diagnostics.iter().map(|found| found.render(&sources, false)).collect();
+    (Arc::new(compiled.program.unwrap_or_else(|| panic!("{found}"))), sources)
+}
+
+/// A generator of Lehmer's kind: the same cases on every run.
+pub struct Random(u64);
+
+impl Random {
+    pub const fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let bound = u64::try_from(bound.max(1)).unwrap();
+        usize::try_from((self.0 >> 33) % bound).unwrap()
+    }
+
+    fn octet(&mut self) -> u8 {
+        u8::try_from(self.below(256)).unwrap()
+    }
+}
+
+/// All cases: the corpus at every split point and octet by octet; the same octets with some of
+/// them changed, in random pieces; random views to be written.
+pub fn cases(program: &Arc<Program>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, wire) in CORPUS {
+        cases.push(reading(program, name, wire, &[]));
+        for at in 0..=wire.len() {
+            cases.push(reading(program, name, wire, &[at]));
+        }
+        let every: Vec<usize> = (0..wire.len()).collect();
+        cases.push(reading(program, name, wire, &every));
+    }
+    let mut random = Random::new();
+    for _ in 0..2_000 {
+        let (name, wire) = CORPUS[random.below(CORPUS.len())];
+        let mut wire = wire.to_vec();
+        for _ in 0..random.below(4) {
+            let at = random.below(wire.len());
+            wire[at] = random.octet();
+        }
+        wire.truncate(wire.len() - random.below(3) * random.below(wire.len()) / 2);
+        let mut cuts: Vec<usize> =
+            (0..random.below(5)).map(|_| random.below(wire.len() + 1)).collect();
+        cuts.sort_unstable();
+        cases.push(reading(program, name, &wire, &cuts));
+    }
+    for _ in 0..40 {
+        for at in 0..program.messages.len() {
+            cases.push(writing(program, MessageId::new(at), &mut random));
+        }
+    }
+    cases
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+fn id(program: &Program, name: &str) -> MessageId {
+    MessageId::new(program.messages.iter().position(|message| message.name == name).expect(name))
+}
+
+fn reading(program: &Arc<Program>, name: &str, wire: &[u8], cuts: &[usize]) -> Case {
+    let texts: Vec<String> = cuts.iter().map(ToString::to_string).collect();
+    let input = format!("read {name} {} {}", hex(wire), texts.join(","));
+    let message = id(program, name);
+    let mut parser = Parser::new(Arc::clone(program), message).unwrap();
+    let (mut at, mut stream, mut told) = (0, Vec::new(), String::new());
+    let mut outcome = Ok(false);
+    let ends = cuts.iter().map(|cut| (*cut, false)).chain([(wire.len(), true)]);
+    for (end, last) in ends {
+        let progress = match parser.read(&wire[at..end], last, &mut stream) {
+            Ok(progress) => progress,
+            Err(malformed) => {
+                outcome = Err(malformed);
+                break;
+            }
+        };
+        at += progress.consumed;
+        let settled = (0..program.message(message).unwrap().slots.len())
+            .map(|slot| if parser.view().is_settled(SlotId::new(slot)) { '1' } else { '0' });
+        let settled: String = settled.collect();
+        let _ = write!(told, " {}:{settled}", progress.consumed);
+        if progress.complete {
+            outcome = Ok(true);
+            break;
+        }
+    }
+    if let Err(Malformed { reason, at, .. }) = outcome {
+        let _ = write!(told, " !{} {at}", reason_name(reason));
+    }
+    let mut view = parser.into_view();
+    told.push_str(&slots(program.message(message).unwrap(), &view));
+    let _ = write!(told, " stream={}", hex(&stream));
+    if outcome == Ok(true) {
+        for slot in (0..program.message(message).unwrap().slots.len()).map(SlotId::new) {
+            if view.get(slot) == Some(&Value::Stream) {
+                view.set(slot, Value::Octets(stream.clone()));
+            }
+        }
+        let _ = write!(told, " -> {}", written(program, message, &view, &[]));
+    }
+    Case { input, expected: told }
+}
+
+fn slots(message: &Message, view: &View) -> String {
+    let slots = (0..message.slots.len()).map(|at| (at, view.get(SlotId::new(at))));
+    slots.filter_map(|(at, value)| Some(format!(" {at}={}", value.map(text)?))).collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Int(value) => format!("i{value}"),
+        Value::Octets(octets) => format!("x{}", hex(octets)),
+        Value::Stream => "s".to_owned(),
+        Value::List(rows) => {
+            let row = |row: &Vec<Value>| row.iter().map(text).collect::<Vec<_>>().join(",");
+            format!("l{}", rows.iter().map(row).collect::<Vec<_>>().join(";"))
+        }
+    }
+}
+
+fn written(program: &Program, message: MessageId, view: &View, pieces: &[Vec<u8>]) -> String {
+    let mut out = Vec::new();
+    let writer = match emit(program, message, view, &mut out) {
+        Ok(writer) => writer,
+        Err(wrong) => return format!("!{}", wrong_name(wrong)),
+    };
+    let Some(mut writer) = writer else { return hex(&out) };
+    for piece in pieces {
+        if let Err(wrong) = writer.write(piece, &mut out) {
+            return format!("!{}", stream_name(wrong));
+        }
+    }
+    match writer.finish(&mut out) {
+        Ok(()) => hex(&out),
+        Err(wrong) => format!("!{}", stream_name(wrong)),
+    }
+}
+
+/// A view that is mostly one that can be written.
+fn writing(program: &Arc<Program>, id: MessageId, random: &mut Random) -> Case {
+    let message = program.message(id).unwrap();
+    let mut view = View::of(message);
+    let mut input = format!("write {}", message.name);
+    for (at, slot) in message.slots.iter().enumerate() {
+        if slot.scratch || (slot.optional && random.below(2) == 0) || random.below(20) == 0 {
+            continue;
+        }
+        let value = value(&slot.ty, random);
+        let _ = write!(input, " {at}={}", text(&value));
+        view.set(SlotId::new(at), value);
+    }
+    let pieces: Vec<Vec<u8>> = (0..random.below(5)).map(|_| body(random)).collect();
+    let pieces: Vec<Vec<u8>> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+    input.push_str(" /");
+    for piece in &pieces {
+        let _ = write!(input, " {}", hex(piece));
+    }
+    Case { input, expected: format!(" {}", written(program, id, &view, &pieces)) }
+}
+
+fn value(ty: &SlotType, random: &mut Random) -> Value {
+    match ty {
+        SlotType::Int { low, high } => Value::Int(int(*low, *high, random)),
+        SlotType::Octets { max } => Value::Octets(octets(*max, random)),
+        SlotType::Stream if random.below(2) == 0 => Value::Octets(body(random)),
+        SlotType::Stream => Value::Stream,
+        SlotType::List { columns, max } => {
+            let rows = random.below(usize::try_from(*max).unwrap().min(5) + 1);
+            let mut cell = |(_, ty): &(String, ColumnType)| match ty {
+                ColumnType::Int { low, high } => Value::Int(int(*low, *high, random)),
+                ColumnType::Octets { max } => Value::Octets(octets(*max, random)),
+            };
+            Value::List((0..rows).map(|_| columns.iter().map(&mut cell).collect()).collect())
+        }
+    }
+}
+
+fn int(low: i64, high: i64, random: &mut Random) -> i64 {
+    match random.below(8) {
+        0 => low,
+        1 => high,
+        2 => high.saturating_add(1),
+        3 => low.saturating_sub(1),
+        4 => i64::try_from(random.below(70_000)).unwrap(),
+        _ => i64::try_from(random.below(20)).unwrap().clamp(low, high),
+    }
+}
+
+fn octets(max: u32, random: &mut Random) -> Vec<u8> {
+    const WORDS: [&[u8]; 12] = [
+        b"",
+        b"MAIL",
+        b"chunked",
+        b"a b",
+        b" x",
+        b"a\r\nb",
+        b"x:y",
+        b"POST",
+        b"-",
+        b" ",
+        b"1",
+        b"\xff\x00",
+    ];
+    let max = usize::try_from(max).unwrap();
+    match random.below(12) {
+        0 => vec![b'z'; max.min(2_000)],
+        1 if max < 2_000 => vec![b'z'; max + 1],
+        _ => {
+            let word = WORDS[random.below(WORDS.len())];
+            word.get(..max).unwrap_or(word).to_vec()
+        }
+    }
+}
+
+fn body(random: &mut Random) -> Vec<u8> {
+    (0..random.below(12)).map(|_| b".a\r\n.b"[random.below(6)]).collect()
+}
+
+fn reason_name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Cut => "cut",
+        Reason::Beyond => "beyond",
+        Reason::Unexpected => "unexpected",
+        Reason::TooLong { .. } => "too-long",
+        Reason::TooShort { .. } => "too-short",
+        Reason::Bounds => "bounds",
+        Reason::Missing => "missing",
+        Reason::Twice => "twice",
+        Reason::NoNumber => "no-number",
+        Reason::Check => "check",
+        Reason::LeftOver => "left-over",
+        Reason::NoCase => "no-case",
+        Reason::Stream(wrong) => stream_name(wrong),
+        _ => "unknown",
+    }
+}
+
+fn stream_name(wrong: StreamError) -> &'static str {
+    match wrong {
+        StreamError::ChunkSize => "chunk-size",
+        StreamError::ChunkEnd => "chunk-end",
+        StreamError::ChunkExtra => "chunk-extra",
+        StreamError::Beyond => "beyond",
+        StreamError::Length { .. } => "stream-length",
+        StreamError::NoLength => "no-length",
+        _ => "unknown",
+    }
+}
+
+fn wrong_name(wrong: Unbuildable) -> &'static str {
+    match wrong {
+        Unbuildable::Slot { .. } => "slot",
+        Unbuildable::Length { .. } => "length",
+        Unbuildable::Octets => "octets",
+        Unbuildable::Number { .. } => "number",
+        Unbuildable::NoFraming => "no-framing",
+        Unbuildable::Stream(wrong) => stream_name(wrong),
+        _ => "unknown",
+    }
+}

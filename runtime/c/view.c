@@ -1,0 +1,192 @@
+/* Views: the typed slots of one message. */
+#include "gw_message.h"
+
+#include <string.h>
+
+/* Memory of slots comes in blocks of this size, or larger ones for larger values. */
+enum { BLOCK = 256 };
+
+/* A block of a view's memory; the octets follow. */
+struct gw_block {
+    struct gw_block *next;
+    size_t room;
+};
+
+struct gw_view *gw_view_new(const struct gw_message *message)
+{
+    size_t room;
+    struct gw_view *view = gw_pool_take(message->size, &room);
+    if (!view)
+        return NULL;
+    memset(view, 0, message->size);
+    view->message = message;
+    view->room = room;
+    for (unsigned index = 0; index < message->count; index++)
+        gw_view_slot(view, index)->field = &message->fields[index];
+    return view;
+}
+
+void gw_view_free(struct gw_view *view)
+{
+    if (!view)
+        return;
+    for (struct gw_block *block = view->blocks; block;) {
+        struct gw_block *next = block->next;
+        gw_pool_give(block, block->room);
+        block = next;
+    }
+    gw_pool_give(view, view->room);
+}
+
+struct gw_slot *gw_view_slot(struct gw_view *view, unsigned index)
+{
+    return (struct gw_slot *)(void *)((char *)view + sizeof *view) + index;
+}
+
+const struct gw_slot *gw_view_look(const struct gw_view *view, unsigned index)
+{
+    return (const struct gw_slot *)(const void *)((const char *)view + sizeof *view) + index;
+}
+
+/* Memory that lives as long as the view. */
+static void *view_take(struct gw_view *view, size_t size)
+{
+    struct gw_block *block = view->blocks;
+    size = (size + 7) & ~(size_t)7;
+    if (!block || block->room - view->used < size) {
+        size_t least = sizeof *block + size, room;
+        block = gw_pool_take(least < BLOCK ? BLOCK : least, &room);
+        if (!block)
+            return NULL;
+        block->next = view->blocks;
+        block->room = room;
+        view->blocks = block;
+        view->used = (sizeof *block + 7) & ~(size_t)7;
+    }
+    void *at = (char *)block + view->used;
+    view->used += size;
+    return at;
+}
+
+/* What a slot had before is used again if it is large enough, else left to the view's end. */
+static bool slot_room(struct gw_view *view, struct gw_slot *slot, uint32_t count, size_t each)
+{
+    if (slot->room >= count)
+        return true;
+    uint32_t room = slot->room * 2 > count ? slot->room * 2 : count;
+    void *at = view_take(view, room * each);
+    if (!at)
+        return false;
+    if (slot->room && slot->length)
+        memcpy(at, slot->octets, slot->length * each);
+    slot->octets = at;
+    slot->room = room;
+    return true;
+}
+
+void gw_set_number(struct gw_slot *slot, int64_t value)
+{
+    slot->number = value;
+    slot->set = slot->settled = true;
+}
+
+bool gw_set_octets(struct gw_view *view, struct gw_slot *slot, struct gw_text text)
+{
+    if (text.length > UINT32_MAX / 2)
+        return false;
+    slot->length = 0;
+    if (!slot_room(view, slot, (uint32_t)text.length, 1))
+        return false;
+    if (text.length)
+        memmove(slot->octets, text.at, text.length);
+    slot->length = (uint32_t)text.length;
+    slot->set = slot->settled = true;
+    slot->passing = false;
+    return true;
+}
+
+void gw_set_passing(struct gw_slot *slot)
+{
+    slot->set = slot->settled = slot->passing = true;
+    slot->length = 0;
+}
+
+bool gw_add_row(struct gw_view *view, struct gw_slot *list, const struct gw_cell *row)
+{
+    uint32_t columns = list->field->columns, cells = list->length * columns;
+    uint32_t rows = list->length;
+    list->length = cells;
+    bool room = slot_room(view, list, cells + columns, sizeof *row);
+    list->length = rows;
+    if (!room)
+        return false;
+    for (uint32_t of = 0; of < columns; of++) {
+        struct gw_cell *cell = &list->cells[cells + of];
+        *cell = row[of];
+        if (list->field->column[of].kind != GW_OCTETS || !row[of].length)
+            continue;
+        cell->at = view_take(view, row[of].length);
+        if (!cell->at)
+            return false;
+        memcpy(cell->at, row[of].at, row[of].length);
+    }
+    list->length++;
+    list->set = true;
+    return true;
+}
+
+bool gw_set_copy(struct gw_view *view, struct gw_slot *slot, const struct gw_slot *from)
+{
+    if (!from->set)
+        return true;
+    switch (from->field->bounds.kind) {
+    case GW_INT:
+        gw_set_number(slot, from->number);
+        return true;
+    case GW_OCTETS:
+        return gw_set_octets(view, slot, gw_text_of(from));
+    case GW_STREAM:
+        if (from->passing)
+            gw_set_passing(slot);
+        return from->passing || gw_set_octets(view, slot, gw_text_of(from));
+    case GW_LIST:
+        break;
+    }
+    slot->length = 0;
+    for (uint32_t row = 0; row < from->length; row++)
+        if (!gw_add_row(view, slot, gw_cell_at(from, row, 0)))
+            return false;
+    slot->set = slot->settled = true;
+    return true;
+}
+
+void gw_clear(struct gw_slot *slot)
+{
+    slot->set = slot->settled = slot->passing = false;
+    slot->length = 0;
+}
+
+bool gw_same(struct gw_text one, struct gw_text other)
+{
+    return one.length == other.length && (!one.length || !memcmp(one.at, other.at, one.length));
+}
+
+bool gw_is(const struct gw_slot *slot, struct gw_text text)
+{
+    return slot->set && !slot->passing && gw_same(gw_text_of(slot), text);
+}
+
+static uint8_t small(uint8_t octet)
+{
+    return octet >= 'A' && octet <= 'Z' ? (uint8_t)(octet + ('a' - 'A')) : octet;
+}
+
+bool gw_is_key(const struct gw_slot *slot, struct gw_text text)
+{
+    if (!slot->set || slot->length != text.length)
+        return false;
+    for (size_t at = 0; at < text.length; at++)
+        if (small(slot->octets[at]) != small(text.at[at]))
+            return false;
+    return true;
+}

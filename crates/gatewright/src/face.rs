@@ -23,6 +23,19 @@ impl Face {
         Self { json, colour }
     }
 
+    /// Whether answers are JSON.
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Answers with one of several: with `--json` a value in one line.
+    pub(crate) fn line(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let text = if self.json { serde_json::to_string(value)? } else { text() };
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", text.trim_end_matches('\n'))?;
+        Ok(out.flush()?)
+    }
+
     /// Answers: `value` with `--json`, else the text.
     pub(crate) fn answer(
         self,

@@ -20,6 +20,7 @@ mod route;
 mod run;
 mod schema;
 mod status;
+mod top;
 mod version;
 
 use crate::exit::Exit;
@@ -58,6 +59,7 @@ verbs! {
     Check = "check" in check,
     Init = "init" in init,
     Status = "status" in status,
+    Top = "top" in top,
     Reload = "reload" in reload,
     Link = "link" in link,
     Route = "route" in route,

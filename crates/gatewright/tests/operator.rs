@@ -13,11 +13,13 @@ use gatewright_testbed::Needs;
 use libtest_mimic::{Arguments, Trial};
 use running::{DESCRIPTION, Running, SOUTH};
 use serde_json::Value;
+use std::process::Stdio;
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").missing().is_some();
-    let tests: [(&str, fn()); 2] = [
+    let tests: [(&str, fn()); 3] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
+        ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
     let trials = tests.map(|(name, test)| {
@@ -66,7 +68,7 @@ fn reload_changes_what_differs() {
     // Under traffic: handlers come and go, the counting one stays and counts on; addresses and
     // routes too.
     let mut ping = world.north.command("ping").args(["-n", "-q", "-i0.005", "-c400", SOUTH]);
-    ping = ping.stdout(std::process::Stdio::piped());
+    ping = ping.stdout(Stdio::piped());
     let ping = ping.spawn().unwrap();
     for round in 0..6 {
         let more = if round % 2 == 0 { format!("{CAPTURE}{COUNT}") } else { COUNT.to_owned() };
@@ -96,6 +98,42 @@ fn reload_changes_what_differs() {
         "{told}"
     );
     assert!(world.ping(&["-c1", "-W5", SOUTH]));
+}
+
+fn top_tells_rates_drops_and_stays() {
+    let world = Running::start("top");
+    let ping = world.north.command("ping").args(["-n", "-q", "-i0.01", "-w60", SOUTH]);
+    let expired = world.north.command("ping").args(["-n", "-q", "-i0.01", "-w60", "-t1", SOUTH]);
+    let started = [ping.stdout(Stdio::null()).spawn(), expired.stdout(Stdio::null()).spawn()];
+    let pings = started.map(Result::unwrap);
+    world.ask(&["attach", "count", "--at", "ether:ipv4", "--link", "lan"]).text();
+    let rounds = world.ask(&["top", "--json", "--rounds", "2", "--interval", "0.5"]).text();
+    let rounds: Vec<Value> =
+        rounds.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rounds.len(), 2);
+    let round = &rounds[1];
+    let link = &round["links"][0];
+    assert_eq!(link["name"], "lan");
+    // Two pings of at most 100 a second each; how many fewer is up to the machine.
+    let received = link["received"].as_f64().unwrap();
+    assert!(received > 1.0 && received < 1000.0, "{round}");
+    assert!(link["received_bits"].as_f64().unwrap() > received * 8.0 * 90.0, "{round}");
+    let layer = |name: &str| {
+        let layers = round["layers"].as_array().unwrap();
+        layers.iter().find(|layer| layer["layer"] == name).unwrap().clone()
+    };
+    assert!(layer("ipv4")["receive"].as_f64().unwrap() > 1.0, "{round}");
+    assert!(round["handlers"][0]["packets"].as_f64().unwrap() > 1.0, "{round}");
+    assert!(round["sojourn"]["p99_ns"].as_u64() >= round["sojourn"]["p50_ns"].as_u64(), "{round}");
+    assert!(round["sojourn"]["p50_ns"].as_u64().unwrap() > 0, "{round}");
+    let once = world.ask(&["top", "--once"]).text();
+    for part in ["LINK", "lan ", "LAYER", "ipv4", "HANDLER", "STAY", "50 %"] {
+        assert!(once.contains(part), "{part} is not in {once}");
+    }
+    assert!(!once.contains('\u{1b}'), "no terminal, no control sequences");
+    drop(pings);
+    let wrong = world.ask(&["top", "--interval", "0"]);
+    assert_eq!(wrong.code, Some(2));
 }
 
 fn route_lists_adds_and_removes() {

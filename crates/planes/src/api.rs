@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
+//! | `{"do":"sojourn"}` | `{"buckets":[[ns,packets],…]}`: how long packets stayed, at the most |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
@@ -46,6 +47,8 @@ pub enum Request {
     Status,
     /// The same as OpenMetrics text.
     Metrics,
+    /// How long packets stayed, by bucket.
+    Sojourn,
     /// Attach a handler.
     Attach(Box<AttachRequest>),
     /// Detach a handler.
@@ -281,6 +284,10 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
     let value = match request {
         Request::Status => serde_json::to_value(status(&gateway)?),
         Request::Metrics => serde_json::to_value(metrics(&gateway)?),
+        Request::Sojourn => {
+            let buckets: Vec<_> = gateway.gateway().sojourn().buckets().collect();
+            Ok(json!({ "buckets": buckets }))
+        }
         Request::Attach(request) => {
             let attach = attach_of(&request, &gateway)?;
             let id = gateway.attach(&attach).map_err(|error| error.to_string())?;

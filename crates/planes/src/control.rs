@@ -3,12 +3,13 @@
 use crate::{
     gateway::{Attached, GatewayError},
     setup::{RouteTo, StaticRoute},
+    status::WayStatus,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Address, AddressState, Attachment, AttachmentId, Counter, Drops, Event, Handler, Host,
-    HostError, Interface, Lease, Plan, Route, Swap,
+    Address, AddressState, Attachment, AttachmentId, Binding, Counter, Drops, Event, Handler, Host,
+    HostError, Interface, Lease, Plan, Route, Swap, Target,
 };
 use gatewright_tables::Prefix;
 use std::{
@@ -134,6 +135,19 @@ impl Control {
     pub(crate) fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
         let status = |(id, at, taken): &Attached| (*id, *at, taken.get());
         self.attached.iter().map(status).collect()
+    }
+
+    /// The ways with the packets that went each.
+    pub(crate) fn ways(&self) -> Vec<WayStatus> {
+        let layers: Vec<_> = self.plan.layers().collect();
+        let name = |way: &Binding| match way.to {
+            Target::Layer(node) => {
+                let found = layers.iter().find(|(index, ..)| *index == node);
+                found.map(|(_, name, _)| *name)
+            }
+            Target::Device(_) | Target::Nothing => None,
+        };
+        self.plan.ways().map(|(way, packets)| WayStatus::new(way, name(way), packets)).collect()
     }
 
     /// Acts upon what a layer learnt. A table that is full leaves things as they are.

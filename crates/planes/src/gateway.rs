@@ -6,7 +6,7 @@ use crate::{
     setup::Setup,
     sojourn::Sojourn,
     start::{self, Started},
-    status::{LayerStatus, LinkStatus, Status, WayStatus},
+    status::{LayerStatus, LinkStatus, Status},
     worker::{Command, Pace, Waker},
 };
 use gatewright_link::{LinkInfo, OpenError};
@@ -263,7 +263,7 @@ impl Gateway {
             uptime: self.started.elapsed(),
             links,
             layers,
-            ways: control.plan.ways().map(|(way, packets)| WayStatus::new(way, packets)).collect(),
+            ways: control.ways(),
             unclaimed: control
                 .graph_drops
                 .iter()

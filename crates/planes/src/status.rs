@@ -149,6 +149,8 @@ pub struct WayStatus {
     pub side: String,
     /// The one link whose packets go here, if it is one link's.
     pub link: Option<u16>,
+    /// The layer that it leads to; none if to a device, or to nobody.
+    pub layer: Option<&'static str>,
     /// Whether it leads to a device.
     pub to_device: bool,
     /// Packets that went here.
@@ -156,11 +158,12 @@ pub struct WayStatus {
 }
 
 impl WayStatus {
-    pub(crate) fn new(way: &Binding, packets: u64) -> Self {
+    pub(crate) fn new(way: &Binding, layer: Option<&'static str>, packets: u64) -> Self {
         Self {
             at: way.at.to_string(),
             side: way.side.to_string(),
             link: way.link.map(|link| link.0),
+            layer,
             to_device: matches!(way.to, Target::Device(_)),
             packets,
         }

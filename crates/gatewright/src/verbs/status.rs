@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, up, mtu, mac, addresses, counters}], \
-     layers: [{layer, link, drops}], ways: [{at, side, link, to_device, packets}], unclaimed, \
+     layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], sojourn_p50, sojourn_p99, sojourn_packets, \
      attached: [{id, handler, at, packets, octets, missed}], \
      udp_gateways: [{name, received, sent, returned, lost}], \

@@ -39,6 +39,7 @@ fn status() -> StatusAnswer {
         at: "ether:ipv4".to_owned(),
         side: "receive".to_owned(),
         link,
+        layer: None,
         to_device: false,
         packets: 5,
     };

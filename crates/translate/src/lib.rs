@@ -2,7 +2,8 @@
 //!
 //! [`Parser`] reads one message of a layout, in whatever pieces it arrives, into a [`View`]; a slot
 //! can be used as soon as it is settled. [`emit()`] writes a view or a template. Both are driven by
-//! [`gatewright_lang::ir`] alone and never see the program's text.
+//! [`gatewright_lang::ir`] alone and never see the program's text. [`machine`] runs the whole
+//! program: connections, dispatch, handlers, sessions, timers.
 //!
 //! What a peer sends cannot make any of it grow: a slot holds at most what its type allows, and
 //! a parser asks for more octets only while the layout's own bound leaves room for them.
@@ -10,10 +11,12 @@
 
 mod checksum;
 mod emit;
+pub mod machine;
 mod parser;
 mod reader;
 mod steps;
 mod stream;
+pub mod transcript;
 mod view;
 
 pub use emit::{Unbuildable, emit};

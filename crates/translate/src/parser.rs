@@ -5,7 +5,7 @@ use crate::steps::{Look, Turn};
 use crate::stream::{StreamError, StreamReader};
 use crate::view::View;
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{MessageId, ParseStep, Program};
+use gatewright_lang::ir::{Message, MessageId, ParseOp, ParseStep, Program, SlotId};
 use std::sync::Arc;
 
 /// Loop counters of a message, as `ir` bounds them.
@@ -95,6 +95,17 @@ pub struct Progress {
     pub complete: bool,
 }
 
+/// How far a parser reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until<'u> {
+    /// To the end of the message.
+    End,
+    /// To where one of its slots is settled: the message has begun.
+    Begun,
+    /// To where all of these are.
+    Settled(&'u [SlotId]),
+}
+
 /// Reads one message, in whatever pieces it arrives.
 ///
 /// The octets that are not used yet stay with the caller, who gives them again, with more behind
@@ -164,6 +175,19 @@ impl Parser {
         last: bool,
         stream: &mut Vec<u8>,
     ) -> Result<Progress, Malformed> {
+        self.advance(input, last, Until::End, Some(stream))
+    }
+
+    /// Reads on as [`read`](Self::read) does, but no further than `until`, and without a `stream` no
+    /// further than to where it begins. So whoever waits for a slot goes on at the same place,
+    /// however the octets were cut.
+    pub(crate) fn advance(
+        &mut self,
+        input: &[u8],
+        last: bool,
+        until: Until<'_>,
+        mut stream: Option<&mut Vec<u8>>,
+    ) -> Result<Progress, Malformed> {
         match self.outcome {
             Some(Ok(())) => return Ok(Progress { consumed: 0, complete: true }),
             Some(Err(malformed)) => return Err(malformed),
@@ -183,12 +207,27 @@ impl Parser {
         }
         loop {
             let consumed = usize::try_from(self.cursor.at - from).unwrap_or(usize::MAX);
+            if self.has_reached(message, until) {
+                return Ok(Progress { consumed, complete: false });
+            }
             let Some(ParseStep { op, span }) = message.parser.get(self.step) else {
                 return Err(self.fail(Reason::NoCase, message.span));
             };
             let input = input.get(consumed..).unwrap_or_default();
             let look = Look { program: &program, message, input, last };
-            match self.turn(&look, op, stream) {
+            let turn = match (op, &mut stream) {
+                (ParseOp::Stream { into, select }, None) => {
+                    self.announce_stream(&look, *into, select).map(|()| None)
+                }
+                (_, Some(stream)) => self.turn(&look, op, stream).map(Some),
+                (_, None) => self.turn(&look, op, &mut Vec::new()).map(Some),
+            };
+            let turn = match turn {
+                Ok(None) => return Ok(Progress { consumed, complete: false }),
+                Ok(Some(turn)) => Ok(turn),
+                Err(reason) => Err(reason),
+            };
+            match turn {
                 Ok(Turn::Next) => self.step += 1,
                 Ok(Turn::Go(step)) => self.step = step.index(),
                 Ok(Turn::Wait) if last => return Err(self.fail(Reason::Cut, *span)),
@@ -204,6 +243,32 @@ impl Parser {
                 Err(reason) => return Err(self.fail(reason, *span)),
             }
         }
+    }
+
+    /// Whether everything up to `until` is read.
+    pub(crate) fn has_reached(&self, message: &Message, until: Until<'_>) -> bool {
+        match until {
+            Until::End => false,
+            Until::Begun => message
+                .slots
+                .iter()
+                .enumerate()
+                .any(|(index, slot)| !slot.scratch && self.view.is_settled(SlotId::new(index))),
+            Until::Settled(slots) => slots.iter().all(|slot| self.view.is_settled(*slot)),
+        }
+    }
+
+    /// Whether the message's stream has begun and is not at its end.
+    pub(crate) const fn in_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Whether what comes next is within a line, or would be the beginning of one.
+    pub(crate) fn is_in_a_line(&self) -> bool {
+        let message = self.program.message(self.message);
+        let step = message.and_then(|message| message.parser.get(self.step));
+        let enters = step.is_some_and(|step| matches!(step.op, ParseOp::EnterLine { .. }));
+        enters || self.cursor.regions.len() > 1
     }
 
     fn fail(&mut self, reason: Reason, span: Span) -> Malformed {

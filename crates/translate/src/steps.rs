@@ -517,6 +517,19 @@ impl Parser {
         if whole { Err(Reason::Beyond) } else { Ok(Turn::Wait) }
     }
 
+    /// The stream begins, and nothing of it is read yet.
+    pub(crate) fn announce_stream(
+        &mut self,
+        look: &Look<'_>,
+        into: SlotId,
+        select: &[Select],
+    ) -> Result<(), Reason> {
+        if self.stream.is_none() {
+            self.stream = Some(self.begin_stream(look, into, select)?);
+        }
+        Ok(())
+    }
+
     fn begin_stream(
         &mut self,
         look: &Look<'_>,

@@ -32,7 +32,12 @@ struct Place {
 impl View {
     /// A view of a message with no slot set.
     pub fn of(message: &Message) -> Self {
-        Self { slots: vec![Place::default(); message.slots.len()] }
+        Self::with_slots(message.slots.len())
+    }
+
+    /// A view of so many slots, none set.
+    pub(crate) fn with_slots(slots: usize) -> Self {
+        Self { slots: vec![Place::default(); slots] }
     }
 
     /// What a slot holds; `None` while it is not settled, and if it is absent.

@@ -1,0 +1,223 @@
+//! Requests that arrive: their dispatch and their answers.
+
+use super::exchange::Written;
+use super::pump::Source;
+use super::read::{Goal, Purpose};
+use super::request::{Origin, Requester};
+use super::slab::{ConnId, IncomingId};
+use super::{Count, Machine, Work};
+use gatewright_lang::ir::{Action, Answer, Build, Message, ParseOp, RoleId, Side};
+use std::sync::Arc;
+
+/// What a request is answered with when it is read to its end.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) octets: Vec<u8>,
+    pub(crate) stream: Option<Source>,
+    pub(crate) close: bool,
+}
+
+impl Machine {
+    /// Takes the first case of a request that holds.
+    pub(crate) fn dispatch(&mut self, id: IncomingId) {
+        let program = Arc::clone(&self.program);
+        let Some(incoming) = self.incomings.get_mut(id) else { return };
+        let (view, requester) = (incoming.message, incoming.requester);
+        incoming.purpose = Purpose::Handled;
+        let role = match requester {
+            Some(Requester::Conn(conn)) => self.conns.get(conn).map(|of| of.role),
+            Some(Requester::Peer(role, _)) => Some(role),
+            None => None,
+        };
+        let Some(role) = role else { return };
+        let Some(incoming) = self.incomings.get(id) else { return };
+        let kinds = program.role(role).map(|role| role.requests.as_slice()).unwrap_or_default();
+        let cases = kinds.iter().filter(|kind| kind.view == view).flat_map(|kind| &kind.cases);
+        let view = incoming.parser.view();
+        let case = cases.into_iter().find(|case| view.holds(&program, &case.guard));
+        match case.map(|case| &case.action) {
+            Some(Action::Handle(handler)) => {
+                self.start(*handler, Origin::Request { role, request: id });
+            }
+            Some(Action::Answer(answer)) => self.answer_request(id, role, answer),
+            None => self.answer_request(id, role, &Answer::default()),
+        }
+    }
+
+    /// Answers a request without a handler.
+    pub(crate) fn answer_request(&mut self, id: IncomingId, role: RoleId, answer: &Answer) {
+        let built = self.build_answer(answer, Some(id), role);
+        self.reply(id, Reply { octets: built, stream: None, close: answer.close });
+    }
+
+    /// The octets of an answer that the protocol gives by itself; none if it cannot be built.
+    pub(crate) fn build_answer(
+        &mut self,
+        answer: &Answer,
+        request: Option<IncomingId>,
+        role: RoleId,
+    ) -> Vec<u8> {
+        let build = |build: &Build| self.build_for(build, None, request, role);
+        match answer.message.as_ref().map(build) {
+            Some(Ok(built)) => built.octets,
+            Some(Err(_)) => {
+                self.count(Count::Unbuildable);
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Answers a connection outside of any request.
+    pub(crate) fn answer_conn(
+        &mut self,
+        conn: ConnId,
+        request: Option<IncomingId>,
+        answer: &Answer,
+    ) {
+        let Some(role) = self.conns.get(conn).map(|of| of.role) else { return };
+        let octets = self.build_answer(answer, request, role);
+        self.put(conn, octets, None, Written::Nothing);
+    }
+
+    /// Answers a request as soon as it is read to its end; at once if its connection is closed
+    /// behind the answer, or if the answer's stream is the request's own.
+    pub(crate) fn reply(&mut self, id: IncomingId, reply: Reply) {
+        let Some(incoming) = self.incomings.get_mut(id) else { return };
+        let own = reply.stream.as_ref().is_some_and(|(_, from)| *from == id);
+        if incoming.is_complete() || reply.close || own {
+            return self.reply_now(id, reply);
+        }
+        incoming.reply = Some(reply);
+        incoming.goal = Goal::End;
+        self.discard(id);
+    }
+
+    fn reply_now(&mut self, id: IncomingId, reply: Reply) {
+        let Some(incoming) = self.incomings.get_mut(id) else { return };
+        incoming.task = None;
+        let requester = incoming.requester.take();
+        if !incoming.is_complete() {
+            incoming.goal = Goal::End;
+        }
+        let repeat = incoming.repeat.take();
+        match requester {
+            Some(Requester::Conn(conn)) => {
+                self.put(conn, reply.octets, reply.stream, Written::Answer);
+                if reply.close {
+                    self.close_after_sending(conn);
+                }
+            }
+            Some(Requester::Peer(role, to)) => self.answer_peer(role, to, repeat, reply.octets),
+            None => {}
+        }
+        self.forget_if_unused(id);
+    }
+
+    /// A request is read to its end: what waited for that goes out.
+    pub(crate) fn settle_request(&mut self, id: IncomingId) {
+        let reply = self.incomings.get_mut(id).and_then(|incoming| incoming.reply.take());
+        if let Some(reply) = reply {
+            self.reply_now(id, reply);
+        }
+    }
+
+    /// A request is done with: the next one may begin.
+    pub(crate) fn finish_request(&mut self, conn: ConnId) {
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.requests = of.requests.saturating_sub(u32::from(of.side == Side::Server));
+            of.moved = self.now;
+            self.work.push_back(Work::Read(conn));
+        }
+    }
+
+    /// A request cannot be read: its handler ends, and the protocol answers.
+    pub(crate) fn refuse_request(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
+        let task = self.incomings.get(id).and_then(|incoming| incoming.task);
+        if let Some(task) = task {
+            self.end_task(task, false);
+        }
+        let answered = self.incomings.get(id).is_none_or(|of| of.requester.is_none());
+        if answered {
+            return self.lose_conn(conn);
+        }
+        self.refuse(conn, id, in_line);
+        self.finish_request(conn);
+    }
+
+    /// A message that a handler waits for cannot be read: so ends the handler.
+    pub(crate) fn refuse_received(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
+        let begun = self.conns.get(conn).is_some_and(|of| of.receiver.is_none());
+        let Some(task) = self.incomings.get(id).and_then(|incoming| incoming.task) else {
+            return self.lose_conn(conn);
+        };
+        if begun {
+            let request = self.tasks.get(task).and_then(|task| task.origin.request());
+            self.end_task(task, false);
+            self.refuse(conn, id, in_line);
+            if let Some(request) = request {
+                self.incomings.remove(request);
+            }
+            return self.finish_request(conn);
+        }
+        // It has not begun for the handler yet, which can still say what happens.
+        let lines = self.is_lines(id);
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.current = None;
+            of.receiver = None;
+            of.skipping = in_line && lines;
+        }
+        self.incomings.remove(id);
+        self.receive_failed(task);
+        if !lines {
+            self.close_after_sending(conn);
+        }
+    }
+
+    /// Says that a message is malformed, and reads on behind it where its end can be found.
+    fn refuse(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
+        let program = Arc::clone(&self.program);
+        let lines = self.is_lines(id);
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        of.current = None;
+        of.skipping = in_line && lines;
+        let Some(role) = program.role(of.role) else { return };
+        self.answer_conn(conn, Some(id), &role.malformed);
+        self.incomings.remove(id);
+        if role.malformed.close || !lines {
+            self.close_after_sending(conn);
+        }
+    }
+
+    fn is_lines(&self, id: IncomingId) -> bool {
+        let message = self.incomings.get(id).and_then(|of| self.program.message(of.message));
+        message.is_some_and(is_lines)
+    }
+}
+
+/// Whether a message is a line, or lines in a row: then the next one begins behind a line's end,
+/// whatever is wrong with this one.
+fn is_lines(message: &Message) -> bool {
+    let mut depth = 0_u32;
+    let mut lines = false;
+    for step in &message.parser {
+        match &step.op {
+            ParseOp::EnterLine { .. } => {
+                depth += 1;
+                lines = true;
+            }
+            ParseOp::Leave => depth = depth.saturating_sub(1),
+            ParseOp::Count { .. }
+            | ParseOp::Clear { .. }
+            | ParseOp::Branch { .. }
+            | ParseOp::Jump(_)
+            | ParseOp::Copy { .. }
+            | ParseOp::Settle { .. }
+            | ParseOp::Accept
+            | ParseOp::Refuse => {}
+            _ if depth == 0 => return false,
+            _ => {}
+        }
+    }
+    lines
+}

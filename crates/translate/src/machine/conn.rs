@@ -1,0 +1,345 @@
+//! TCP connections: what the caller tells about them.
+
+use super::buffers::Unsent;
+use super::exchange::Written;
+use super::pump::{Behind, Streaming};
+use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
+use super::timers::{Alarm, Timer};
+use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, Target, Work};
+use core::net::SocketAddr;
+use core::time::Duration;
+use gatewright_lang::ir::{Mode, Role, RoleId, SessionKey, Side};
+use std::collections::VecDeque;
+
+/// How a connection stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Its server's name is asked for.
+    Resolving(QueryId),
+    /// It is being made.
+    Connecting,
+    /// It is there.
+    Open,
+    /// What is to be sent is sent, then it ends.
+    Closing,
+    /// We ended; what the peer still sends is thrown away.
+    Lingering,
+}
+
+/// A TCP connection.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(crate) struct Conn {
+    pub(crate) role: RoleId,
+    pub(crate) side: Side,
+    /// Its server, if it is a client's.
+    pub(crate) target: Option<Target>,
+    pub(crate) state: State,
+    /// Octets that wait to be read.
+    pub(crate) unread: Vec<u8>,
+    /// Whether the peer will send no more.
+    pub(crate) ended: bool,
+    /// Whether the caller was left with no room.
+    pub(crate) blocked: bool,
+    /// Whether octets up to the end of a line are thrown away.
+    pub(crate) skipping: bool,
+    pub(crate) unsent: Unsent,
+    /// The stream that is being written, behind what is unsent.
+    pub(crate) streaming: Option<Box<Streaming>>,
+    /// Messages that follow it.
+    pub(crate) behind: VecDeque<Behind>,
+    /// The message that is being read.
+    pub(crate) current: Option<IncomingId>,
+    /// Requests that are not done with.
+    pub(crate) requests: u32,
+    /// The handlers of its requests.
+    pub(crate) tasks: Vec<TaskId>,
+    /// The handler that waits for the next message.
+    pub(crate) receiver: Option<TaskId>,
+    /// A server's: the session that began with it. A client's: the session that it belongs to.
+    pub(crate) session: Option<SessionId>,
+    /// A client's requests in the air, oldest first.
+    pub(crate) exchanges: VecDeque<ExchangeId>,
+    /// Handlers that want to send over it.
+    pub(crate) waiters: VecDeque<TaskId>,
+    /// The handler that makes it fit for its first request.
+    pub(crate) opening: Option<TaskId>,
+    /// Whether it was kept from another session and gave no octet since.
+    pub(crate) kept: bool,
+    /// Whether it is let go of when its response is read.
+    pub(crate) releasing: bool,
+    pub(crate) alarm: Option<Alarm>,
+    /// When it last moved.
+    pub(crate) moved: Duration,
+}
+
+impl Conn {
+    pub(crate) fn new(role: RoleId, side: Side, state: State, now: Duration) -> Self {
+        Self {
+            role,
+            side,
+            target: None,
+            state,
+            unread: Vec::new(),
+            ended: false,
+            blocked: false,
+            skipping: false,
+            unsent: Unsent::default(),
+            streaming: None,
+            behind: VecDeque::new(),
+            current: None,
+            requests: 0,
+            tasks: Vec::new(),
+            receiver: None,
+            session: None,
+            exchanges: VecDeque::new(),
+            waiters: VecDeque::new(),
+            opening: None,
+            kept: false,
+            releasing: false,
+            alarm: None,
+            moved: now,
+        }
+    }
+
+    /// Whether nothing is on its way in either direction.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.current.is_none()
+            && self.exchanges.is_empty()
+            && self.streaming.is_none()
+            && self.behind.is_empty()
+            && self.opening.is_none()
+            && self.receiver.is_none()
+    }
+}
+
+/// How long a connection that we ended is read from, so that the peer gets our last octets before
+/// the system resets it for what it sent in vain (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Machine {
+    /// A peer has connected to a server role. The id is valid even above the role's limit: the
+    /// machine then answers as the protocol says and closes.
+    pub fn accepted(&mut self, now: Duration, role: RoleId, _peer: SocketAddr) -> ConnId {
+        self.now = now;
+        self.count(Count::Accepted);
+        let conn = self.conns.insert(Conn::new(role, Side::Server, State::Open, now));
+        let program = self.program.clone();
+        let Some(about) = program.role(role) else {
+            self.drop_conn(conn, true);
+            return conn;
+        };
+        let state = self.roles.get_mut(role.index());
+        let full = state.is_some_and(|state| {
+            state.connections += 1;
+            state.connections > about.connections_max
+        });
+        self.arm(conn);
+        if full {
+            self.count(Count::Full);
+            self.answer_conn(conn, None, &about.full);
+            self.close_after_sending(conn);
+        } else if let Some(greeting) = &about.greeting {
+            match self.build(greeting, None, role) {
+                Ok(built) => self.put(conn, built.octets, None, Written::Nothing),
+                Err(_) => self.count(Count::Unbuildable),
+            }
+        }
+        self.settle();
+        conn
+    }
+
+    /// A connection that [`Output::Connect`] asked for is there.
+    pub fn connected(&mut self, now: Duration, conn: ConnId) {
+        self.now = now;
+        if let Some(of) = self.conns.get_mut(conn)
+            && of.state == State::Connecting
+        {
+            of.state = State::Open;
+            of.moved = now;
+            self.count(Count::Connected);
+            self.arm(conn);
+            self.begin_opening(conn);
+        }
+        self.settle();
+    }
+
+    /// A connection that [`Output::Connect`] asked for cannot be made; the id is over.
+    pub fn connect_failed(&mut self, now: Duration, conn: ConnId) {
+        self.now = now;
+        if self.conns.get(conn).is_some_and(|of| of.state == State::Connecting) {
+            self.count(Count::ConnectFailed);
+            self.lose_conn(conn);
+        }
+        self.settle();
+    }
+
+    /// Octets have arrived, at most as many as there is [`room`](Self::room) for.
+    pub fn received(&mut self, now: Duration, conn: ConnId, octets: &[u8]) {
+        self.now = now;
+        let room = self.room(conn);
+        if octets.len() > room {
+            let over = octets.len() - room;
+            self.counters.add(Count::Overrun, u64::try_from(over).unwrap_or(u64::MAX));
+        }
+        let Self { conns, pool, .. } = self;
+        if let Some(of) = conns.get_mut(conn) {
+            match of.state {
+                State::Open => {
+                    of.kept = false;
+                    pool.append(&mut of.unread, octets);
+                    self.work.push_back(Work::Read(conn));
+                }
+                State::Closing | State::Lingering | State::Resolving(_) | State::Connecting => {}
+            }
+        }
+        self.settle();
+    }
+
+    /// The peer has ended its sending side: no more octets will arrive.
+    pub fn ended(&mut self, now: Duration, conn: ConnId) {
+        self.now = now;
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.ended = true;
+            match of.state {
+                State::Lingering => self.drop_conn(conn, false),
+                _ => self.work.push_back(Work::Read(conn)),
+            }
+        }
+        self.settle();
+    }
+
+    /// The connection was reset or failed otherwise; the id is over.
+    pub fn broken(&mut self, now: Duration, conn: ConnId) {
+        self.now = now;
+        if self.conns.get(conn).is_some() {
+            self.count(Count::Broken);
+            self.lose_conn(conn);
+        }
+        self.settle();
+    }
+
+    /// The system has taken so many of the [`unsent`](Self::unsent) octets.
+    pub fn sent(&mut self, now: Duration, conn: ConnId, octets: usize) {
+        self.now = now;
+        let Self { conns, pool, .. } = self;
+        if let Some(of) = conns.get_mut(conn) {
+            of.unsent.advance(pool, octets);
+            of.moved = now;
+            let source = of.streaming.as_ref().map(|streaming| streaming.from);
+            let space = of.unsent.len() < BUFFER_OCTETS;
+            if let Some(source) = source.filter(|_| space) {
+                let source = self.incomings.get(source).and_then(|of| of.conn);
+                self.work.extend(source.map(Work::Read));
+            }
+            // A request may have waited for its predecessor's answer to leave.
+            if space {
+                self.work.push_back(Work::Read(conn));
+            }
+            self.check_closing(conn);
+        }
+        self.settle();
+    }
+
+    /// What is to be written to a connection, in order; empty for an id that is over.
+    pub fn unsent(&self, conn: ConnId) -> &[u8] {
+        self.conns.get(conn).map_or(&[], |of| of.unsent.octets())
+    }
+
+    /// How many octets may be read from a connection now. Where it is 0, they stay in the system
+    /// until [`Output::Read`].
+    pub fn room(&self, conn: ConnId) -> usize {
+        self.conns.get(conn).map_or(0, |of| match of.state {
+            State::Open => self.window.saturating_sub(of.unread.len()),
+            State::Closing | State::Lingering => BUFFER_OCTETS,
+            State::Resolving(_) | State::Connecting => 0,
+        })
+    }
+
+    /// A name was resolved, or could not be.
+    pub fn resolved(&mut self, now: Duration, query: QueryId, address: Option<SocketAddr>) {
+        self.now = now;
+        match (self.queries.remove(query), address) {
+            (Some(Asker::Conn(conn)), Some(to)) => {
+                if let Some(of) = self.conns.get_mut(conn) {
+                    of.state = State::Connecting;
+                    let role = of.role;
+                    self.outputs.push_back(Output::Connect { conn, role, to });
+                }
+            }
+            (Some(Asker::Conn(conn)), None) => {
+                self.count(Count::Unresolved);
+                self.lose_conn(conn);
+            }
+            (Some(Asker::Task(task)), Some(to)) => self.send_datagram_to(task, to),
+            (Some(Asker::Task(task)), None) => {
+                self.count(Count::Unresolved);
+                self.send_failed(task);
+            }
+            (None, _) => {}
+        }
+        self.settle();
+    }
+
+    /// How many requests of a connection may be handled at once.
+    pub(crate) fn pipelined(&self, role: &Role, id: RoleId) -> u32 {
+        let session = self.program.session.as_ref();
+        let one_session = session
+            .is_some_and(|session| session.role == id && session.key == SessionKey::Connection);
+        if role.mode == Mode::Sync || one_session { 1 } else { PIPELINED_MAX }
+    }
+
+    /// Sets the timer that looks whether a connection is silent.
+    pub(crate) fn arm(&mut self, conn: ConnId) {
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        let role = self.program.role(of.role);
+        let idle = match of.state {
+            State::Lingering => Some(LINGER),
+            _ => role.and_then(|role| role.idle),
+        };
+        self.timers.cancel(of.alarm.take());
+        if let Some(idle) = idle {
+            let at = of.moved.saturating_add(idle);
+            of.alarm = Some(self.timers.set(at, Timer::Conn(conn)));
+        }
+    }
+
+    /// The timer of [`arm`](Self::arm) has gone off.
+    pub(crate) fn conn_is_silent(&mut self, conn: ConnId) {
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        of.alarm = None;
+        let role = self.program.role(of.role);
+        let kept = of.side == Side::Client && of.session.is_none() && of.is_clean();
+        let idle = match of.state {
+            State::Lingering => Some(LINGER),
+            _ if kept => role.and_then(|role| role.reuse).map(|reuse| reuse.idle),
+            _ => role.and_then(|role| role.idle),
+        };
+        let Some(idle) = idle else { return };
+        // While we owe the answer, or wait for one with a time of its own, the silence is ours.
+        let ours = match of.side {
+            Side::Server => of.current.is_none() && of.requests > 0 && of.unsent.is_empty(),
+            Side::Client => {
+                let asked = of.current.is_none() && !of.exchanges.is_empty();
+                asked || of.opening.is_some() || of.state != State::Open
+            }
+        };
+        let held = of
+            .current
+            .is_some_and(|id| self.incomings.get(id).is_some_and(super::read::Incoming::is_held));
+        if (ours || held) && of.state != State::Lingering && of.state != State::Closing {
+            of.moved = self.now;
+            return self.arm(conn);
+        }
+        let at = of.moved.saturating_add(idle);
+        if at > self.now {
+            of.alarm = Some(self.timers.set(at, Timer::Conn(conn)));
+            return;
+        }
+        let reset = !of.unsent.is_empty();
+        if of.state != State::Lingering {
+            self.count(Count::Idle);
+        }
+        self.drop_conn(conn, reset);
+    }
+}

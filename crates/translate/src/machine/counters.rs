@@ -1,0 +1,112 @@
+//! What a machine counts.
+
+use core::time::Duration;
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub(crate) enum Count {
+            $($(#[doc = $doc])* $variant,)*
+        }
+
+        /// The names, in the order of [`Count`].
+        pub(crate) const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+counters! {
+    /// Connections that were accepted.
+    Accepted = "accepted",
+    /// Connections and requests above a role's limit, which got its `full` answer.
+    Full = "full",
+    /// Messages that could not be read.
+    Malformed = "malformed",
+    /// Messages that could not be built.
+    Unbuildable = "unbuildable",
+    /// Connections that were silent for too long.
+    Idle = "idle_closed",
+    /// Connections that broke, or ended in the middle of a message.
+    Broken = "broken",
+    /// Connections made to servers.
+    Connected = "connected",
+    /// Connections that could not be made.
+    ConnectFailed = "connect_failed",
+    /// Sends that found a connection kept from an earlier session.
+    Reused = "reused",
+    /// Kept connections that were closed and had to be replaced.
+    Replaced = "replaced",
+    /// Sends that were refused because the role had all its connections or exchanges.
+    NoRoom = "no_room",
+    /// Exchanges that took too long.
+    Late = "late",
+    /// Requests that were repeated.
+    Retransmitted = "retransmitted",
+    /// Requests that came again and were not handled again.
+    Duplicates = "duplicates",
+    /// Messages that answer nothing in the air and that nobody handles.
+    Unsolicited = "unsolicited",
+    /// Sessions above the limit.
+    SessionsFull = "sessions_full",
+    /// Names that could not be resolved, or not be asked for.
+    Unresolved = "unresolved",
+    /// Octets of streams that nobody wanted.
+    Discarded = "discarded_octets",
+    /// Turns of an `every` that were left out because the last one still ran.
+    Skipped = "every_skipped",
+    /// Datagrams of an address or family that the role does not take.
+    Strangers = "strangers",
+    /// Octets given above what there was room for: the caller's fault.
+    Overrun = "overrun",
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters([u64; NAMES.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([0; NAMES.len()])
+    }
+}
+
+impl Counters {
+    pub(crate) fn add(&mut self, what: Count, many: u64) {
+        let index = what as usize;
+        self.0.get_mut(index).into_iter().for_each(|count| *count = count.saturating_add(many));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        NAMES.iter().copied().zip(self.0.iter().copied())
+    }
+}
+
+/// How many steps of powers of two [`HandlerCounters::latency`] has: the last is above an hour.
+pub const LATENCY_STEPS: usize = 33;
+
+/// What one handler did.
+#[derive(Clone, Debug)]
+pub struct HandlerCounters {
+    /// How often it was started.
+    pub started: u64,
+    /// How often it came to an end of its own: an answer, a close, the end of its text.
+    pub finished: u64,
+    /// How often it was ended: its sender broke off or was malformed, a wait ran out without an
+    /// edge, a message could not be built, or it said `fail`.
+    pub failed: u64,
+    /// From start to end, in microseconds: the entry `n` counts those below 2^n.
+    pub latency: [u64; LATENCY_STEPS],
+}
+
+impl Default for HandlerCounters {
+    fn default() -> Self {
+        Self { started: 0, finished: 0, failed: 0, latency: [0; LATENCY_STEPS] }
+    }
+}
+
+impl HandlerCounters {
+    pub(crate) fn took(&mut self, time: Duration) {
+        let step = u128::BITS - time.as_micros().leading_zeros();
+        let step = usize::try_from(step).unwrap_or(LATENCY_STEPS).min(LATENCY_STEPS - 1);
+        self.latency.get_mut(step).into_iter().for_each(|count| *count += 1);
+    }
+}

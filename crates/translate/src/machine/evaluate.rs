@@ -1,0 +1,235 @@
+//! Operands, conditions and values that may have no result.
+
+use super::Machine;
+use super::slab::IncomingId;
+use super::task::{Reg, Task};
+use crate::view::{Value, find};
+use gatewright_lang::ir::{
+    Arithmetic, Class, LiteralId, Operand, Partial, Pattern, Piece, SlotId, SlotType, Test,
+};
+
+/// A value where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen<'s> {
+    Int(i64),
+    Octets(&'s [u8]),
+    Rows(&'s [Vec<Value>]),
+    /// The stream of this message.
+    Stream(IncomingId),
+    /// The message itself.
+    View(IncomingId),
+}
+
+impl Seen<'_> {
+    pub(crate) fn to_value(self) -> Value {
+        match self {
+            Self::Int(value) => Value::Int(value),
+            Self::Octets(octets) => Value::Octets(octets.to_vec()),
+            Self::Rows(rows) => Value::List(rows.to_vec()),
+            Self::Stream(_) | Self::View(_) => Value::Stream,
+        }
+    }
+
+    pub(crate) fn to_register(self) -> Reg {
+        match self {
+            Self::Int(value) => Reg::Int(value),
+            Self::Octets(octets) => Reg::Octets(octets.to_vec()),
+            Self::View(id) => Reg::View(id),
+            Self::Rows(_) | Self::Stream(_) => Reg::Unset,
+        }
+    }
+}
+
+fn seen<'s>(
+    value: Option<&'s Value>,
+    ty: Option<&SlotType>,
+    of: Option<IncomingId>,
+) -> Option<Seen<'s>> {
+    match (value, ty) {
+        (Some(Value::Int(value)), _) => Some(Seen::Int(*value)),
+        (Some(Value::Octets(octets)), _) => Some(Seen::Octets(octets)),
+        (Some(Value::List(rows)), _) => Some(Seen::Rows(rows)),
+        (Some(Value::Stream), _) => of.map(Seen::Stream),
+        // A list without an element is empty, never absent.
+        (None, Some(SlotType::List { .. })) => Some(Seen::Rows(&[])),
+        (None, _) => None,
+    }
+}
+
+impl Machine {
+    /// What an operand is; `None` if it is absent.
+    pub(crate) fn seen<'s>(&'s self, task: Option<&'s Task>, operand: Operand) -> Option<Seen<'s>> {
+        match operand {
+            Operand::Int(value) => Some(Seen::Int(value)),
+            Operand::Literal(literal) => Some(Seen::Octets(self.program.literal(literal))),
+            Operand::Register(register) => match task?.register(register) {
+                Reg::Unset => None,
+                Reg::Int(value) => Some(Seen::Int(*value)),
+                Reg::Octets(octets) => Some(Seen::Octets(octets)),
+                Reg::View(id) => Some(Seen::View(*id)),
+            },
+            Operand::Slot { view, slot } => self.slot_seen(task?.view(view)?, slot),
+            Operand::Request(slot) => self.slot_seen(task?.origin.request()?, slot),
+            Operand::Session(slot) => {
+                let about = self.program.session.as_ref()?.slots.get(slot.index());
+                let ty = about.map(|slot| &slot.ty);
+                let session = self.session_seen(task?).and_then(|id| self.sessions.get(id));
+                seen(session.and_then(|session| session.view.get(slot)), ty, None)
+            }
+            Operand::Fresh => None,
+        }
+    }
+
+    fn slot_seen(&self, id: IncomingId, slot: SlotId) -> Option<Seen<'_>> {
+        let incoming = self.incomings.get(id)?;
+        let ty = self.program.message(incoming.message)?.slot(slot).map(|slot| &slot.ty);
+        seen(incoming.parser.view().get(slot), ty, Some(id))
+    }
+
+    pub(crate) fn int(&self, task: &Task, operand: Operand) -> i64 {
+        match self.seen(Some(task), operand) {
+            Some(Seen::Int(value)) => value,
+            _ => 0,
+        }
+    }
+
+    /// Whether a condition holds.
+    pub(crate) fn holds(&self, task: &Task, test: &Test) -> bool {
+        match test {
+            Test::Is { value, patterns } => self
+                .seen(Some(task), *value)
+                .is_some_and(|value| patterns.iter().any(|pattern| self.matches(value, *pattern))),
+            Test::Present(value) => self.seen(Some(task), *value).is_some(),
+            Test::Equal(one, other) => {
+                match (self.seen(Some(task), *one), self.seen(Some(task), *other)) {
+                    (Some(Seen::Int(one)), Some(Seen::Int(other))) => one == other,
+                    (Some(Seen::Octets(one)), Some(Seen::Octets(other))) => one == other,
+                    _ => false,
+                }
+            }
+            Test::Less(one, other) => {
+                match (self.seen(Some(task), *one), self.seen(Some(task), *other)) {
+                    (Some(Seen::Int(one)), Some(Seen::Int(other))) => one < other,
+                    _ => false,
+                }
+            }
+            Test::All(tests) => tests.iter().all(|test| self.holds(task, test)),
+            Test::Any(tests) => tests.iter().any(|test| self.holds(task, test)),
+            Test::Not(test) => !self.holds(task, test),
+        }
+    }
+
+    fn matches(&self, value: Seen<'_>, pattern: Pattern) -> bool {
+        match (pattern, value) {
+            (Pattern::Int { low, high }, Seen::Int(value)) => (low..=high).contains(&value),
+            (Pattern::Octets(literal), Seen::Octets(octets)) => {
+                self.program.literal(literal) == octets
+            }
+            (Pattern::Empty, Seen::Octets(octets)) => octets.is_empty(),
+            (Pattern::Empty, Seen::Rows(rows)) => rows.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// A value that may have no result.
+    pub(crate) fn attempt(&self, task: &Task, partial: Partial) -> Option<Reg> {
+        let octets = |of| match self.seen(Some(task), of) {
+            Some(Seen::Octets(octets)) => Some(octets),
+            _ => None,
+        };
+        match partial {
+            Partial::Value(of) => self.seen(Some(task), of).map(Seen::to_register),
+            Partial::After { of, prefix } => {
+                let (prefix, octets) = (self.program.literal(prefix), octets(of)?);
+                let (head, tail) = octets.split_at_checked(prefix.len())?;
+                let begins = head.eq_ignore_ascii_case(prefix);
+                begins.then(|| Reg::Octets(without_blanks(tail).to_vec()))
+            }
+            Partial::Before { of, delimiter } => {
+                let octets = octets(of)?;
+                let at = find(octets, self.literal(delimiter))?;
+                octets.get(..at).map(|head| Reg::Octets(head.to_vec()))
+            }
+            Partial::Item { of, index, column } => {
+                let Some(Seen::Rows(rows)) = self.seen(Some(task), of) else { return None };
+                let index = usize::try_from(self.int(task, index)).ok()?.checked_sub(1)?;
+                let column = usize::try_from(column).ok()?;
+                rows.get(index)?.get(column).map(register)
+            }
+            Partial::Decimal { of, high } => {
+                let octets = octets(of)?;
+                let digits = !octets.is_empty() && octets.iter().all(u8::is_ascii_digit);
+                let text = core::str::from_utf8(octets).ok().filter(|_| digits)?;
+                let value: i64 = text.parse().ok()?;
+                (value <= high).then_some(Reg::Int(value))
+            }
+        }
+    }
+
+    fn literal(&self, literal: LiteralId) -> &[u8] {
+        self.program.literal(literal)
+    }
+
+    /// The columns of an element of a list.
+    pub(crate) fn row(&self, task: &Task, list: Operand, index: usize) -> Option<Vec<Reg>> {
+        let Some(Seen::Rows(rows)) = self.seen(Some(task), list) else { return None };
+        Some(rows.get(index)?.iter().map(register).collect())
+    }
+
+    /// How many octets or elements a value has.
+    pub(crate) fn size(&self, task: &Task, of: Operand) -> i64 {
+        let size = match self.seen(Some(task), of) {
+            Some(Seen::Octets(octets)) => octets.len(),
+            Some(Seen::Rows(rows)) => rows.len(),
+            _ => 0,
+        };
+        i64::try_from(size).unwrap_or(i64::MAX)
+    }
+
+    /// Octets put together of pieces.
+    pub(crate) fn formatted(&self, task: &Task, pieces: &[Piece]) -> Vec<u8> {
+        let mut octets = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Literal(literal) => octets.extend_from_slice(self.literal(*literal)),
+                Piece::Octets(of) => {
+                    if let Some(Seen::Octets(piece)) = self.seen(Some(task), *of) {
+                        octets.extend_from_slice(piece);
+                    }
+                }
+                Piece::Decimal(of) => {
+                    octets.extend_from_slice(self.int(task, *of).to_string().as_bytes());
+                }
+            }
+        }
+        octets
+    }
+}
+
+fn register(value: &Value) -> Reg {
+    match value {
+        Value::Int(value) => Reg::Int(*value),
+        Value::Octets(octets) => Reg::Octets(octets.clone()),
+        Value::List(_) | Value::Stream => Reg::Unset,
+    }
+}
+
+/// Computes; saturates.
+pub(crate) fn computed(operator: Arithmetic, left: i64, right: i64) -> i64 {
+    match operator {
+        Arithmetic::Add => left.saturating_add(right),
+        Arithmetic::Subtract => left.saturating_sub(right),
+        Arithmetic::Multiply => left.saturating_mul(right),
+        // The compiler lets through no divisor but a constant that is not 0.
+        Arithmetic::Divide => left.checked_div(right).unwrap_or(i64::MAX),
+        Arithmetic::Modulo => left.checked_rem(right).unwrap_or(0),
+    }
+}
+
+/// Octets without the spaces and tabs at both ends.
+fn without_blanks(octets: &[u8]) -> &[u8] {
+    let solid = |octet: &u8| !Class::Blank.contains(*octet);
+    let Some(first) = octets.iter().position(solid) else { return &[] };
+    let last = octets.iter().rposition(solid).unwrap_or(first);
+    octets.get(first..=last).unwrap_or_default()
+}

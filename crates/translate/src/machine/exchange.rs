@@ -1,0 +1,225 @@
+//! Requests in the air, and what becomes of them.
+
+use super::read::{Passing, Purpose};
+use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
+use super::timers::{Alarm, Timer};
+use super::{Count, Machine, Output, Target, Work};
+use core::net::SocketAddr;
+use core::time::Duration;
+use gatewright_lang::ir::{MessageId, Mode, RoleId, SlotId};
+use std::sync::Arc;
+
+/// Who is told that a message was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Written {
+    Nothing,
+    /// A request of this connection is answered.
+    Answer,
+    /// A handler that waits for no response.
+    Sent(TaskId),
+}
+
+/// What became of a request that may come again.
+#[derive(Clone, Debug)]
+pub(crate) enum Repeat {
+    /// It is handled.
+    Running,
+    /// It was answered, or not.
+    Answered(Vec<u8>),
+}
+
+/// The next repetition of a request.
+#[derive(Debug)]
+pub(crate) struct Repetition {
+    pub(crate) pause: Duration,
+    pub(crate) left: u32,
+    pub(crate) alarm: Alarm,
+}
+
+/// A request that waits for its response, or for the end of it.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) role: RoleId,
+    pub(crate) task: TaskId,
+    /// Over TCP.
+    pub(crate) conn: Option<ConnId>,
+    /// By datagrams.
+    pub(crate) to: Option<SocketAddr>,
+    pub(crate) target: Target,
+    /// What its response has in common with it.
+    pub(crate) flow: Vec<u8>,
+    /// Whether its response has begun.
+    pub(crate) begun: bool,
+    /// Whether more than one response is wanted.
+    pub(crate) gather: bool,
+    /// The request, if it may have to be sent again.
+    pub(crate) octets: Vec<u8>,
+    pub(crate) repetition: Option<Repetition>,
+    pub(crate) deadline: Duration,
+    pub(crate) alarm: Option<Alarm>,
+}
+
+impl Machine {
+    /// The response to a request has begun: its handler goes on.
+    pub(crate) fn response_begun(&mut self, exchange: ExchangeId, id: IncomingId) {
+        let Some(of) = self.exchanges.get_mut(exchange) else {
+            if let Some(incoming) = self.incomings.get_mut(id) {
+                incoming.passing = Passing::Discarded;
+            }
+            return;
+        };
+        of.begun = true;
+        let repetition = of.repetition.take().map(|of| of.alarm);
+        of.octets = Vec::new();
+        let (task, gather) = (of.task, of.gather);
+        self.timers.cancel(repetition);
+        if let Some(incoming) = self.incomings.get_mut(id) {
+            incoming.task = Some(task);
+        }
+        if gather {
+            self.gathered(task, id);
+        } else {
+            self.responded(task, id);
+        }
+    }
+
+    /// The flow of a message from a server is known: it answers a request in the air, or asks.
+    pub(crate) fn match_response(&mut self, conn: ConnId, id: IncomingId) {
+        let program = Arc::clone(&self.program);
+        let Some(incoming) = self.incomings.get(id) else { return };
+        let Some(of) = self.conns.get(conn) else { return };
+        let Some(role) = program.role(of.role) else { return };
+        let flows = self.flows_of(id, of.role);
+        let found = of.exchanges.iter().copied().find(|exchange| {
+            self.exchanges.get(*exchange).is_some_and(|of| flows.contains(&of.flow))
+        });
+        let view = incoming.message;
+        let asked = role.requests.iter().any(|kind| kind.view == view);
+        let Some(incoming) = self.incomings.get_mut(id) else { return };
+        match found {
+            Some(exchange) => {
+                incoming.purpose = Purpose::Response(exchange);
+                self.response_begun(exchange, id);
+            }
+            None if asked => self.ask(conn, id),
+            None => {
+                self.count(Count::Unsolicited);
+                self.ignore(id);
+            }
+        }
+    }
+
+    /// What the response to a request has in common with this message, for every kind of request.
+    pub(crate) fn flows_of(&self, id: IncomingId, role: RoleId) -> Vec<Vec<u8>> {
+        let Some(about) = self.program.role(role) else { return Vec::new() };
+        let mut kinds: Vec<MessageId> = about.flow.iter().map(|key| key.view).collect();
+        kinds.dedup();
+        let Some(incoming) = self.incomings.get(id) else { return Vec::new() };
+        let view = incoming.parser.view();
+        let flow = |kind: &MessageId| {
+            let keys = about.flow.iter().filter(|key| key.view == *kind);
+            let slots: Vec<SlotId> = keys.map(|key| key.response).collect();
+            super::build::key_of(*kind, view, &slots)
+        };
+        kinds.iter().map(flow).collect()
+    }
+
+    /// A message that nobody wants is read to its end.
+    pub(crate) fn ignore(&mut self, id: IncomingId) {
+        if let Some(incoming) = self.incomings.get_mut(id) {
+            incoming.purpose = Purpose::Ignored;
+            incoming.passing = Passing::Discarded;
+        }
+    }
+
+    pub(crate) fn exchange_is_gathering(&self, exchange: ExchangeId) -> bool {
+        self.exchanges.get(exchange).is_some_and(|of| of.gather)
+    }
+
+    /// An exchange is over.
+    pub(crate) fn end_exchange(&mut self, id: ExchangeId) -> Option<Exchange> {
+        let mut of = self.exchanges.remove(id)?;
+        self.timers.cancel(of.alarm.take());
+        self.timers.cancel(of.repetition.take().map(|of| of.alarm));
+        if of.conn.is_none()
+            && let Some(role) = self.roles.get_mut(of.role.index())
+        {
+            role.air.remove(&of.flow);
+        }
+        if let Some(conn) = of.conn.and_then(|conn| self.conns.get_mut(conn)) {
+            conn.exchanges.retain(|other| *other != id);
+        }
+        Some(of)
+    }
+
+    /// The connection of an exchange is gone.
+    pub(crate) fn exchange_lost(&mut self, id: ExchangeId, kept: bool) {
+        let Some(of) = self.end_exchange(id) else { return };
+        if of.begun && !of.gather {
+            return;
+        }
+        if of.gather {
+            return self.gather_is_over(of.task);
+        }
+        if kept && !of.octets.is_empty() {
+            // It was closed before it gave an octet: a new one takes its place, once.
+            self.count(Count::Replaced);
+            return self.send_again(of);
+        }
+        self.send_failed(of.task);
+    }
+
+    /// The handler of an exchange is gone.
+    pub(crate) fn abandon_exchange(&mut self, id: ExchangeId) {
+        let Some(of) = self.end_exchange(id) else { return };
+        let sync = self.program.role(of.role).is_some_and(|role| role.mode == Mode::Sync);
+        if let Some(conn) = of.conn.filter(|_| sync && !of.begun) {
+            // Its response would be taken for the next one's.
+            self.lose_conn(conn);
+        }
+    }
+
+    /// An exchange took too long.
+    pub(crate) fn exchange_is_late(&mut self, id: ExchangeId) {
+        let Some(of) = self.exchanges.get_mut(id) else { return };
+        of.alarm = None;
+        if of.gather {
+            let task = of.task;
+            self.end_exchange(id);
+            return self.gather_is_over(task);
+        }
+        self.count(Count::Late);
+        let Some(of) = self.end_exchange(id) else { return };
+        if !of.begun {
+            self.send_failed(of.task);
+        }
+        if let Some(conn) = of.conn {
+            self.lose_conn(conn);
+        }
+    }
+
+    /// A request without an answer is sent again.
+    pub(crate) fn retransmit(&mut self, id: ExchangeId) {
+        let now = self.now;
+        let Some(of) = self.exchanges.get_mut(id) else { return };
+        let Some(retransmit) = self.program.role(of.role).and_then(|role| role.retransmit) else {
+            return;
+        };
+        let (Some(to), Some(repetition)) = (of.to, of.repetition.take()) else { return };
+        let left = repetition.left.saturating_sub(1);
+        let pause = if retransmit.doubling { repetition.pause * 2 } else { repetition.pause };
+        let pause = pause.min(retransmit.pause_max);
+        if left > 0 {
+            let alarm = self.timers.set(now.saturating_add(pause), Timer::Retransmit(id));
+            of.repetition = Some(Repetition { pause, left, alarm });
+        }
+        let (role, octets) = (of.role, of.octets.clone());
+        self.count(Count::Retransmitted);
+        self.outputs.push_back(Output::Datagram { role, to, octets });
+    }
+
+    /// A handler goes on.
+    pub(crate) fn wake(&mut self, task: TaskId) {
+        self.work.push_back(Work::Run(task));
+    }
+}

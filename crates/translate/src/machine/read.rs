@@ -1,0 +1,357 @@
+//! Octets of a TCP connection become messages, and messages wake handlers.
+
+use super::answer::Reply;
+use super::conn::State;
+use super::request::Requester;
+use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
+use super::{Count, Machine, Output, Work};
+use crate::parser::{Malformed, Parser, Reason, Until};
+use gatewright_lang::ir::{MessageId, Mode, Side, SlotId};
+use std::sync::Arc;
+
+/// What a message is to the machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// A request to be dispatched.
+    Request,
+    /// A request that was dispatched.
+    Handled,
+    /// A message of a server that answers in any order: its flow is not known yet.
+    Unmatched,
+    /// The response to a request.
+    Response(ExchangeId),
+    /// What a handler waits for by `receive`, or waited for.
+    Received,
+    /// Nobody's.
+    Ignored,
+}
+
+/// What becomes of a message's stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Passing {
+    /// It waits.
+    Held,
+    /// It is thrown away.
+    Discarded,
+    /// It is written there.
+    To(ConnId),
+}
+
+/// How far a message is read before somebody is told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Goal {
+    End,
+    Begun,
+    Settled(Vec<SlotId>),
+}
+
+/// A message that is read, or was.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) parser: Parser,
+    pub(crate) message: MessageId,
+    /// Where from; `None` when it is complete.
+    pub(crate) conn: Option<ConnId>,
+    /// Who is to be answered, while an answer is due.
+    pub(crate) requester: Option<Requester>,
+    /// What a repetition of it has in common with it.
+    pub(crate) repeat: Option<Vec<u8>>,
+    pub(crate) purpose: Purpose,
+    /// Which handler uses it.
+    pub(crate) task: Option<TaskId>,
+    pub(crate) goal: Goal,
+    pub(crate) passing: Passing,
+    /// What is answered when it is complete.
+    pub(crate) reply: Option<Reply>,
+}
+
+impl Incoming {
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.conn.is_none()
+    }
+
+    /// Whether its stream waits for somebody to take it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.passing == Passing::Held && self.parser.in_stream()
+    }
+}
+
+/// What came of a look at a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Looked {
+    /// The next message may begin.
+    Done,
+    /// More octets, or somebody's decision, is needed.
+    Wait,
+}
+
+impl Machine {
+    /// Reads on wherever a connection is.
+    pub(crate) fn read(&mut self, conn: ConnId) {
+        loop {
+            let Some(of) = self.conns.get_mut(conn) else { return };
+            match of.state {
+                State::Open => {}
+                State::Closing | State::Lingering => {
+                    of.unread.clear();
+                    break;
+                }
+                State::Resolving(_) | State::Connecting => break,
+            }
+            if of.skipping {
+                skip_line(&mut of.unread, &mut of.skipping);
+            }
+            let begun = match of.current {
+                Some(incoming) => Some(incoming),
+                None => self.begin_message(conn),
+            };
+            let Some(incoming) = begun else { break };
+            if self.look(conn, incoming) == Looked::Wait {
+                break;
+            }
+        }
+        self.after_reading(conn);
+    }
+
+    /// Looks whether room was made, whether the connection is at its end.
+    fn after_reading(&mut self, conn: ConnId) {
+        let Self { conns, pool, .. } = self;
+        let Some(of) = conns.get_mut(conn) else { return };
+        pool.reclaim(&mut of.unread);
+        let room = self.room(conn) > 0;
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        if of.blocked && room {
+            self.outputs.push_back(Output::Read { conn });
+        }
+        of.blocked = !room;
+        // Nothing more will come, and nothing is unread or half read.
+        if of.ended && of.unread.is_empty() && of.current.is_none() && of.state == State::Open {
+            match of.side {
+                Side::Server if of.requests == 0 && of.receiver.is_none() => {
+                    self.close_after_sending(conn);
+                }
+                Side::Server if of.receiver.is_some() => self.lose_conn(conn),
+                Side::Server => {}
+                Side::Client => self.lose_conn(conn),
+            }
+        }
+    }
+
+    /// Begins the next message of a connection if there is an octet of it and somebody to read it.
+    fn begin_message(&mut self, conn: ConnId) -> Option<IncomingId> {
+        let of = self.conns.get(conn)?;
+        if of.unread.is_empty() || of.skipping {
+            return None;
+        }
+        let program = Arc::clone(&self.program);
+        let role = program.role(of.role)?;
+        if let Some(task) = of.receiver {
+            return self.begin_received(conn, task);
+        }
+        let (view, purpose) = match of.side {
+            Side::Server => {
+                let busy = of.requests >= self.pipelined(role, of.role)
+                    || of.unsent.len() >= super::BUFFER_OCTETS;
+                if busy {
+                    return None;
+                }
+                (role.requests.first()?.view, Purpose::Request)
+            }
+            Side::Client if of.opening.is_some() && of.exchanges.is_empty() => return None,
+            Side::Client if role.mode == Mode::Async => (role.response, Purpose::Unmatched),
+            Side::Client => {
+                let Some(exchange) = of.exchanges.front() else {
+                    self.count(Count::Unsolicited);
+                    self.lose_conn(conn);
+                    return None;
+                };
+                (role.response, Purpose::Response(*exchange))
+            }
+        };
+        let goal = match purpose {
+            Purpose::Request => Goal::Settled(role.requests.first()?.waits.clone()),
+            Purpose::Unmatched => {
+                let mut slots: Vec<_> = role.flow.iter().map(|key| key.response).collect();
+                slots.dedup();
+                Goal::Settled(slots)
+            }
+            _ => Goal::Begun,
+        };
+        self.begin(conn, view, purpose, goal)
+    }
+
+    fn begin_received(&mut self, conn: ConnId, task: TaskId) -> Option<IncomingId> {
+        let view = self.received_view(task)?;
+        let incoming = self.begin(conn, view, Purpose::Received, Goal::Begun)?;
+        if let Some(of) = self.incomings.get_mut(incoming) {
+            of.task = Some(task);
+        }
+        Some(incoming)
+    }
+
+    fn begin(
+        &mut self,
+        conn: ConnId,
+        message: MessageId,
+        purpose: Purpose,
+        goal: Goal,
+    ) -> Option<IncomingId> {
+        let parser = Parser::new(Arc::clone(&self.program), message).ok()?;
+        let now = self.now;
+        let of = self.conns.get_mut(conn)?;
+        of.moved = now;
+        let request = purpose == Purpose::Request;
+        of.requests += u32::from(request && of.side == Side::Server);
+        let incoming = self.incomings.insert(Incoming {
+            parser,
+            message,
+            conn: Some(conn),
+            requester: request.then_some(Requester::Conn(conn)),
+            repeat: None,
+            purpose,
+            task: None,
+            goal,
+            passing: Passing::Held,
+            reply: None,
+        });
+        of.current = Some(incoming);
+        Some(incoming)
+    }
+
+    /// Reads on in a message.
+    fn look(&mut self, conn: ConnId, id: IncomingId) -> Looked {
+        let (Some(of), Some(incoming)) = (self.conns.get_mut(conn), self.incomings.get_mut(id))
+        else {
+            return Looked::Wait;
+        };
+        if let Passing::To(sink) = incoming.passing
+            && incoming.parser.in_stream()
+        {
+            return match self.pump(conn, id, sink) {
+                Ok(true) => self.complete(conn, id),
+                Ok(false) => Looked::Wait,
+                Err(malformed) => self.malformed(conn, id, malformed),
+            };
+        }
+        let mut thrown = self.pool.lend();
+        let stream = (incoming.passing == Passing::Discarded).then_some(&mut thrown);
+        let until = match &incoming.goal {
+            Goal::End => Until::End,
+            Goal::Begun => Until::Begun,
+            Goal::Settled(slots) => Until::Settled(slots),
+        };
+        let in_stream = incoming.parser.in_stream();
+        let progress = incoming.parser.advance(&of.unread, of.ended, until, stream);
+        let discarded = u64::try_from(thrown.len()).unwrap_or(u64::MAX);
+        self.counters.add(Count::Discarded, discarded);
+        self.pool.give_back(thrown);
+        match progress {
+            Err(malformed) => self.malformed(conn, id, malformed),
+            Ok(progress) => {
+                of.unread.drain(..progress.consumed.min(of.unread.len()));
+                // A head that dribbles is no sign of life: it has the idle time for the whole.
+                if in_stream && progress.consumed > 0 {
+                    of.moved = self.now;
+                }
+                if progress.complete {
+                    return self.complete(conn, id);
+                }
+                self.look_at_goal(conn, id)
+            }
+        }
+    }
+
+    /// Tells whoever waited, if the message is read as far as they wanted; reading goes on behind
+    /// them.
+    fn look_at_goal(&mut self, conn: ConnId, id: IncomingId) -> Looked {
+        let program = Arc::clone(&self.program);
+        let Some(incoming) = self.incomings.get_mut(id) else { return Looked::Wait };
+        let Some(message) = program.message(incoming.message) else { return Looked::Wait };
+        let until = match &incoming.goal {
+            Goal::End => Until::End,
+            Goal::Begun => Until::Begun,
+            Goal::Settled(slots) => Until::Settled(slots),
+        };
+        if incoming.parser.has_reached(message, until) {
+            incoming.goal = Goal::End;
+            self.reached(conn, id);
+            self.work.push_back(Work::Read(conn));
+        }
+        Looked::Wait
+    }
+
+    /// A message is read as far as somebody waited for.
+    fn reached(&mut self, conn: ConnId, id: IncomingId) {
+        let Some(incoming) = self.incomings.get(id) else { return };
+        match (incoming.purpose, incoming.task) {
+            (Purpose::Request, _) => self.dispatch(id),
+            (Purpose::Unmatched, _) => self.match_response(conn, id),
+            (Purpose::Response(exchange), None) => self.response_begun(exchange, id),
+            (_, Some(task)) => self.message_moved(task, id),
+            (_, None) => {}
+        }
+    }
+
+    /// A message is complete.
+    fn complete(&mut self, conn: ConnId, id: IncomingId) -> Looked {
+        let now = self.now;
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.current = None;
+            of.moved = now;
+        }
+        let Some(incoming) = self.incomings.get_mut(id) else { return Looked::Done };
+        let told = core::mem::replace(&mut incoming.goal, Goal::End) == Goal::End;
+        incoming.conn = None;
+        if !told {
+            self.reached(conn, id);
+            self.settle_request(id);
+            self.finish_response(conn, id);
+            self.work.push_back(Work::Read(conn));
+            return Looked::Wait;
+        }
+        self.settle_request(id);
+        self.finish_response(conn, id);
+        self.forget_if_unused(id);
+        Looked::Done
+    }
+
+    /// A message cannot be read, or is cut.
+    pub(crate) fn malformed(&mut self, conn: ConnId, id: IncomingId, why: Malformed) -> Looked {
+        let cut = why.reason == Reason::Cut;
+        self.count(if cut { Count::Broken } else { Count::Malformed });
+        let Some(incoming) = self.incomings.get(id) else { return Looked::Wait };
+        let side = self.conns.get(conn).map(|of| of.side);
+        let lines = incoming.parser.is_in_a_line();
+        match (side, incoming.purpose) {
+            (Some(Side::Server), Purpose::Request | Purpose::Handled) if !cut => {
+                self.refuse_request(conn, id, lines);
+            }
+            (Some(Side::Server), Purpose::Received) if !cut => {
+                self.refuse_received(conn, id, lines);
+            }
+            _ => self.lose_conn(conn),
+        }
+        Looked::Wait
+    }
+
+    /// Frees a message that is complete and that no handler uses.
+    pub(crate) fn forget_if_unused(&mut self, id: IncomingId) {
+        let unused = self.incomings.get(id).is_some_and(|incoming| {
+            incoming.is_complete() && incoming.task.is_none() && incoming.reply.is_none()
+        });
+        if unused {
+            self.incomings.remove(id);
+        }
+    }
+}
+
+/// Throws away what is before the end of the line, and the line's end.
+fn skip_line(unread: &mut Vec<u8>, skipping: &mut bool) {
+    match unread.iter().position(|octet| *octet == b'\n') {
+        Some(end) => {
+            unread.drain(..=end);
+            *skipping = false;
+        }
+        None => unread.clear(),
+    }
+}

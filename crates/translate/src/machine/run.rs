@@ -1,0 +1,347 @@
+//! Handlers go on, from one suspension to the next.
+
+use super::answer::Reply;
+use super::evaluate::{Seen, computed};
+use super::exchange::Written;
+use super::request::{Origin, Requester};
+use super::send::Pending;
+use super::slab::TaskId;
+use super::task::{Reg, Task, Wait};
+use super::{Count, Machine, Output, Target};
+use crate::view::Value;
+use core::time::Duration;
+use gatewright_lang::ir::{
+    BlockId, Build, Operand, Operation, Program, RegisterType, RoleId, SessionKey, Terminator,
+};
+use std::sync::Arc;
+
+/// Why a handler stopped running.
+enum Stop {
+    /// It waits; everything is set.
+    Waits,
+    /// It sends.
+    Sends(Box<Pending>),
+    /// It waits for the next message.
+    Receives(Duration),
+    /// It waits for time to pass.
+    Sleeps(Duration),
+    /// It waits for the next response of its `Gather`.
+    Gathers,
+    /// It ends, with what it answers.
+    Returns(Box<Reply>),
+    /// It ends, and so does its requester's connection.
+    Closes,
+    /// An opening is done.
+    Done,
+    /// It failed.
+    Fails,
+}
+
+impl Machine {
+    /// Runs a handler to where it waits or ends.
+    pub(crate) fn run(&mut self, id: TaskId) {
+        let Some(mut task) = self.tasks.take(id) else { return };
+        if !matches!(task.wait, Wait::Ready) {
+            return self.tasks.restore(id, task);
+        }
+        let program = Arc::clone(&self.program);
+        let stop = self.steps(&program, &mut task);
+        self.tasks.restore(id, task);
+        match stop {
+            Stop::Waits => {}
+            Stop::Sends(pending) => self.begin_send(id, pending),
+            Stop::Receives(within) => self.begin_receive(id, within),
+            Stop::Sleeps(period) => self.begin_sleep(id, period),
+            Stop::Gathers => self.next_gathered(id),
+            Stop::Returns(reply) => self.finish(id, *reply),
+            Stop::Closes => {
+                self.finish(id, Reply { octets: Vec::new(), stream: None, close: true });
+            }
+            Stop::Done => self.opening_done(id),
+            Stop::Fails => self.fail_task(id),
+        }
+    }
+
+    fn finish(&mut self, id: TaskId, reply: Reply) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if let Some(request) = task.origin.request() {
+            self.reply(request, reply);
+        }
+        self.end_task(id, true);
+    }
+
+    fn steps(&mut self, program: &Program, task: &mut Task) -> Stop {
+        loop {
+            let Some(handler) = program.handler(task.handler) else { return Stop::Fails };
+            let Some(block) = handler.block(task.block) else { return Stop::Fails };
+            for statement in &block.statements {
+                if self.operate(task, &statement.operation).is_err() {
+                    return Stop::Fails;
+                }
+            }
+            match self.leave_block(program, task, &block.terminator) {
+                Ok(next) => task.block = next,
+                Err(stop) => return stop,
+            }
+        }
+    }
+
+    /// Does what never waits; the error is a message that cannot be built.
+    fn operate(&mut self, task: &mut Task, operation: &Operation) -> Result<(), ()> {
+        match operation {
+            Operation::Set { into, value } => {
+                let value = self.seen(Some(task), *value).map(Seen::to_register);
+                task.set(*into, value.unwrap_or(Reg::Unset));
+            }
+            Operation::Compute { into, operator, left, right } => {
+                let value = computed(*operator, self.int(task, *left), self.int(task, *right));
+                let ty = self.program.handler(task.handler).and_then(|handler| {
+                    handler.registers.get(into.index()).map(|register| register.ty)
+                });
+                let value = match ty {
+                    Some(RegisterType::Int { low, high }) => value.clamp(low, high.max(low)),
+                    _ => value,
+                };
+                task.set(*into, Reg::Int(value));
+            }
+            Operation::Format { into, pieces } => {
+                let octets = self.formatted(task, pieces);
+                task.set(*into, Reg::Octets(octets));
+            }
+            Operation::First { into, of, octets } => {
+                let most = usize::try_from(*octets).unwrap_or(usize::MAX);
+                let value = match self.seen(Some(task), *of) {
+                    Some(Seen::Octets(of)) => of.get(..most).unwrap_or(of).to_vec(),
+                    _ => Vec::new(),
+                };
+                task.set(*into, Reg::Octets(value));
+            }
+            Operation::Size { into, of } => {
+                let size = self.size(task, *of);
+                task.set(*into, Reg::Int(size));
+            }
+            Operation::SetSession { slot, value } => {
+                let value = self.seen(Some(task), *value).map(Seen::to_value);
+                self.with_variables(task, |view| match value {
+                    Some(value) => view.set(*slot, value),
+                    None => view.clear(*slot),
+                });
+            }
+            Operation::ClearSession { slot } => {
+                self.with_variables(task, |view| view.clear(*slot));
+            }
+            Operation::EndSession => {
+                if let Some(session) = task.keyed.take() {
+                    self.end_session(session);
+                }
+            }
+            Operation::Provisional(build) => return self.provisional(task, build),
+            Operation::Release { role } => self.release(task, *role),
+            Operation::Hangup { role } => self.hang_up(task, *role),
+        }
+        Ok(())
+    }
+
+    /// Changes the variables of a handler's session, which begins with its connection.
+    fn with_variables(&mut self, task: &mut Task, change: impl FnOnce(&mut crate::view::View)) {
+        let connection = (self.program.session.as_ref())
+            .is_some_and(|session| session.key == SessionKey::Connection);
+        let session = if connection { Some(self.session_of(task)) } else { task.keyed };
+        if let Some(session) = session.and_then(|session| self.sessions.get_mut(session)) {
+            change(&mut session.view);
+        }
+    }
+
+    fn provisional(&mut self, task: &Task, build: &Build) -> Result<(), ()> {
+        let Origin::Request { role, request } = task.origin else { return Err(()) };
+        let Ok(built) = self.build_for(build, Some(task), Some(request), role) else {
+            self.count(Count::Unbuildable);
+            return Err(());
+        };
+        match self.requester_of(task) {
+            Some(Requester::Conn(conn)) => {
+                self.put(conn, built.octets, built.stream, Written::Nothing);
+            }
+            Some(Requester::Peer(role, to)) => {
+                self.outputs.push_back(Output::Datagram { role, to, octets: built.octets });
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The connection of a handler's session to a role.
+    fn conn_of(&mut self, task: &mut Task, role: RoleId) -> Option<super::ConnId> {
+        let session = self.session_of(task);
+        let session = self.sessions.get(session)?;
+        session.conns.iter().find(|(of, _)| *of == role).map(|(_, conn)| *conn)
+    }
+
+    fn release(&mut self, task: &mut Task, role: RoleId) {
+        if let Some(conn) = self.conn_of(task, role) {
+            self.let_go_when_free(conn);
+        }
+    }
+
+    fn hang_up(&mut self, task: &mut Task, role: RoleId) {
+        if let Some(conn) = self.conn_of(task, role) {
+            self.leave(conn);
+            self.lose_conn(conn);
+        }
+    }
+
+    /// The next block, or why there is none yet.
+    fn leave_block(
+        &mut self,
+        program: &Program,
+        task: &mut Task,
+        terminator: &Terminator,
+    ) -> Result<BlockId, Stop> {
+        match terminator {
+            Terminator::Jump(then) => Ok(*then),
+            Terminator::Branch { test, then, otherwise } => {
+                Ok(if self.holds(task, test) { *then } else { *otherwise })
+            }
+            Terminator::Try { partial, into, present, absent } => {
+                match self.attempt(task, *partial) {
+                    Some(value) => {
+                        task.set(*into, value);
+                        Ok(*present)
+                    }
+                    None => Ok(*absent),
+                }
+            }
+            Terminator::Append { slot, value, done, full } => {
+                let room = self.append_to_session(program, task, *slot, *value);
+                Ok(if room { *done } else { *full })
+            }
+            Terminator::Next { list, cursor, into, body, done } => {
+                let taken = match task.register(*cursor) {
+                    Reg::Int(taken) => *taken,
+                    _ => 0,
+                };
+                let index = usize::try_from(taken).unwrap_or(usize::MAX);
+                let Some(row) = self.row(task, *list, index) else { return Ok(*done) };
+                for (into, value) in into.iter().zip(row) {
+                    task.set(*into, value);
+                }
+                task.set(*cursor, Reg::Int(taken.saturating_add(1)));
+                Ok(*body)
+            }
+            Terminator::Await { view, slots, then } => {
+                let Some(id) = task.view(*view) else { return Err(Stop::Fails) };
+                match self.await_slots(id, slots) {
+                    Some(false) => Ok(*then),
+                    Some(true) => {
+                        task.wait = Wait::Slots;
+                        Err(Stop::Waits)
+                    }
+                    None => Err(Stop::Fails),
+                }
+            }
+            Terminator::StartSession { then, full } => {
+                Ok(if self.enter_session(task, true) { *then } else { *full })
+            }
+            Terminator::ResumeSession { then, none } => {
+                Ok(if self.enter_session(task, false) { *then } else { *none })
+            }
+            Terminator::Receive { within, .. } => Err(Stop::Receives(*within)),
+            Terminator::Sleep { period, .. } => Err(Stop::Sleeps(*period)),
+            Terminator::NextResponse { gather } => {
+                task.block = *gather;
+                Err(Stop::Gathers)
+            }
+            Terminator::Return { message, close } => self.returns(task, message.as_ref(), *close),
+            Terminator::Close => Err(Stop::Closes),
+            Terminator::Done => Err(Stop::Done),
+            Terminator::Fail => Err(Stop::Fails),
+            Terminator::Send { .. } | Terminator::Gather { .. } => self.sends(task, terminator),
+        }
+    }
+
+    fn returns(
+        &mut self,
+        task: &Task,
+        message: Option<&Build>,
+        close: bool,
+    ) -> Result<BlockId, Stop> {
+        let mut reply = Reply { octets: Vec::new(), stream: None, close };
+        if let (Some(build), Origin::Request { role, request }) = (message, task.origin) {
+            let Ok(built) = self.build_for(build, Some(task), Some(request), role) else {
+                self.count(Count::Unbuildable);
+                return Err(Stop::Fails);
+            };
+            (reply.octets, reply.stream) = (built.octets, built.stream);
+        }
+        Err(Stop::Returns(Box::new(reply)))
+    }
+
+    fn append_to_session(
+        &mut self,
+        program: &Program,
+        task: &mut Task,
+        slot: gatewright_lang::ir::SlotId,
+        value: Operand,
+    ) -> bool {
+        let Some(value) = self.seen(Some(task), value).map(Seen::to_value) else {
+            return false;
+        };
+        let slots = program.session.as_ref().map(|session| session.slots.as_slice());
+        let ty = slots.and_then(|slots| slots.get(slot.index())).map(|slot| &slot.ty);
+        let Some(gatewright_lang::ir::SlotType::List { max, .. }) = ty else { return false };
+        let most = usize::try_from(*max).unwrap_or(usize::MAX);
+        let mut room = false;
+        self.with_variables(task, |view| {
+            room = view.rows(slot).len() < most;
+            if room {
+                view.push(slot, vec![value]);
+            }
+        });
+        room
+    }
+
+    /// What a handler sends, and to whom.
+    fn sends(&mut self, task: &mut Task, terminator: &Terminator) -> Result<BlockId, Stop> {
+        let (role, address, message, within, failed) = match terminator {
+            Terminator::Send { role, address, message, within, failed, .. } => {
+                (*role, *address, message, *within, *failed)
+            }
+            Terminator::Gather { role, address, message, within, done, .. } => {
+                (*role, *address, message, *within, *done)
+            }
+            _ => return Err(Stop::Fails),
+        };
+        let Ok(built) = self.build_for(message, Some(task), task.origin.request(), role) else {
+            self.count(Count::Unbuildable);
+            return Err(Stop::Fails);
+        };
+        let given = match address {
+            None => self.roles.get(role.index()).map(|role| role.address.clone()),
+            Some(address) => match self.seen(Some(task), address).map(Seen::to_value) {
+                Some(Value::Octets(octets)) => {
+                    core::str::from_utf8(&octets).ok().and_then(|text| text.parse::<Target>().ok())
+                }
+                _ => None,
+            },
+        };
+        let Some(target) = given else { return Ok(failed) };
+        let (respond, gather) = match terminator {
+            Terminator::Send { response, .. } => (response.is_some(), None),
+            Terminator::Gather { max, .. } => (true, Some(*max)),
+            _ => (false, None),
+        };
+        Err(Stop::Sends(Box::new(Pending {
+            role,
+            octets: built.octets,
+            stream: built.stream,
+            flow: built.flow,
+            respond,
+            gather,
+            target,
+            conn: None,
+            query: None,
+            new_only: false,
+            deadline: self.now.saturating_add(within),
+        })))
+    }
+}

@@ -1,0 +1,324 @@
+//! Requests that are sent, and the connections for them.
+
+use super::conn::{Conn, State};
+use super::exchange::{Exchange, Written};
+use super::pump::Source;
+use super::request::Origin;
+use super::slab::{ConnId, QueryId, TaskId};
+use super::task::{Gather, Wait};
+use super::timers::Timer;
+use super::{Asker, Count, Machine, Output, QUERIES_MAX, Target};
+use core::time::Duration;
+use gatewright_lang::ir::{HandlerKind, Mode, RoleId, Side, Transport};
+use std::sync::Arc;
+
+/// A request that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) role: RoleId,
+    pub(crate) octets: Vec<u8>,
+    pub(crate) stream: Option<Source>,
+    pub(crate) flow: Vec<u8>,
+    /// Whether a response is wanted.
+    pub(crate) respond: bool,
+    /// How many, if not one.
+    pub(crate) gather: Option<u32>,
+    pub(crate) target: Target,
+    /// The connection that it waits for.
+    pub(crate) conn: Option<ConnId>,
+    /// The name that it waits for.
+    pub(crate) query: Option<QueryId>,
+    /// Whether no kept connection will do: one has just failed.
+    pub(crate) new_only: bool,
+    pub(crate) deadline: Duration,
+}
+
+impl Machine {
+    pub(crate) fn begin_send(&mut self, id: TaskId, pending: Box<Pending>) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let role = pending.role;
+        let before = task.alarm.replace(self.timers.set(pending.deadline, Timer::Task(id)));
+        task.wait = Wait::Connection(pending);
+        let origin = task.origin;
+        self.timers.cancel(before);
+        let udp = self.program.role(role).is_some_and(|role| role.transport == Transport::Udp);
+        match origin {
+            _ if udp => self.begin_datagram(id),
+            Origin::Opening { role: own, conn } if own == role => self.conn_is_ready(id, conn),
+            _ => self.acquire(id),
+        }
+    }
+
+    /// Finds a connection for a request: the session's, a kept one, or a new one.
+    fn acquire(&mut self, id: TaskId) {
+        let Some(mut task) = self.tasks.take(id) else { return };
+        let session = self.session_of(&mut task);
+        let Wait::Connection(pending) = &task.wait else { return self.tasks.restore(id, task) };
+        let (role, target, new_only) = (pending.role, pending.target.clone(), pending.new_only);
+        self.tasks.restore(id, task);
+        let Some(of) = self.sessions.get_mut(session) else { return };
+        let lost = of.lost.len();
+        of.lost.retain(|lost| *lost != role);
+        if of.lost.len() < lost {
+            return self.send_failed(id);
+        }
+        let own = of.conns.iter().find(|(of, _)| *of == role).map(|(_, conn)| *conn);
+        if let Some(conn) = own {
+            if self.conns.get(conn).is_some_and(|of| of.target.as_ref() == Some(&target)) {
+                return self.wait_for(id, conn);
+            }
+            self.let_go(conn);
+        }
+        let kept = if new_only { None } else { self.take_kept(role, &target) };
+        let conn = match kept {
+            Some(conn) => conn,
+            None => match self.connect(role, target) {
+                Some(conn) => conn,
+                None => return self.send_failed(id),
+            },
+        };
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.session = Some(session);
+        }
+        if let Some(of) = self.sessions.get_mut(session) {
+            of.conns.push((role, conn));
+        }
+        self.wait_for(id, conn);
+    }
+
+    /// Sends over a connection as soon as it is free.
+    fn wait_for(&mut self, id: TaskId, conn: ConnId) {
+        if let Some(task) = self.tasks.get_mut(id)
+            && let Wait::Connection(pending) = &mut task.wait
+        {
+            pending.conn = Some(conn);
+        }
+        let Some(of) = self.conns.get_mut(conn) else { return self.send_failed(id) };
+        of.waiters.push_back(id);
+        of.releasing = false;
+        // The rest of the last response is in the way, and whoever sends again does not want it.
+        if let Some(current) = of.current
+            && self.incomings.get(current).is_some_and(super::read::Incoming::is_held)
+        {
+            self.discard(current);
+        }
+        self.serve_waiters(conn);
+    }
+
+    /// Lets those send who wait for a connection, as far as it is free.
+    pub(crate) fn serve_waiters(&mut self, conn: ConnId) {
+        while let Some(of) = self.conns.get_mut(conn) {
+            let sync = self.program.role(of.role).is_some_and(|role| role.mode == Mode::Sync);
+            let busy = sync && (!of.exchanges.is_empty() || of.streaming.is_some());
+            if of.state != State::Open || of.opening.is_some() || busy {
+                return;
+            }
+            let Some(task) = of.waiters.pop_front() else { return };
+            self.conn_is_ready(task, conn);
+        }
+    }
+
+    /// The last connection that was kept for a server.
+    fn take_kept(&mut self, role: RoleId, target: &Target) -> Option<ConnId> {
+        let Self { roles, conns, .. } = self;
+        let kept = &mut roles.get_mut(role.index())?.kept;
+        let fits =
+            |conn: &ConnId| conns.get(*conn).is_some_and(|of| of.target.as_ref() == Some(target));
+        let at = kept.iter().rposition(fits)?;
+        let conn = kept.remove(at);
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.kept = true;
+            of.moved = self.now;
+            self.arm(conn);
+        }
+        self.count(Count::Reused);
+        Some(conn)
+    }
+
+    fn connect(&mut self, role: RoleId, target: Target) -> Option<ConnId> {
+        let most = self.program.role(role)?.connections_max;
+        let state = self.roles.get_mut(role.index())?;
+        if state.connections >= most {
+            if state.kept.is_empty() {
+                self.count(Count::NoRoom);
+                return None;
+            }
+            // A connection that is kept for another server makes room.
+            let oldest = state.kept.remove(0);
+            self.drop_conn(oldest, false);
+        }
+        let mut conn = Conn::new(role, Side::Client, State::Connecting, self.now);
+        conn.target = Some(target.clone());
+        let conn = self.conns.insert(conn);
+        self.roles.get_mut(role.index())?.connections += 1;
+        match target {
+            Target::Address(to) => self.outputs.push_back(Output::Connect { conn, role, to }),
+            Target::Name(host, port) => {
+                let Some(query) = self.ask_name(host, port, Asker::Conn(conn)) else {
+                    self.drop_conn(conn, false);
+                    return None;
+                };
+                self.conns.get_mut(conn)?.state = State::Resolving(query);
+            }
+        }
+        Some(conn)
+    }
+
+    pub(crate) fn ask_name(&mut self, host: String, port: u16, asker: Asker) -> Option<QueryId> {
+        if self.queries.len() >= QUERIES_MAX {
+            self.count(Count::Unresolved);
+            return None;
+        }
+        let query = self.queries.insert(asker);
+        self.outputs.push_back(Output::Resolve { query, host, port });
+        Some(query)
+    }
+
+    /// A new connection is there: it is made fit for its first request.
+    pub(crate) fn begin_opening(&mut self, conn: ConnId) {
+        let program = Arc::clone(&self.program);
+        let Some(role) = self.conns.get(conn).map(|of| of.role) else { return };
+        match program.role(role).and_then(|role| role.opening) {
+            Some(handler)
+                if program
+                    .handler(handler)
+                    .is_some_and(|of| matches!(of.kind, HandlerKind::Opening { .. })) =>
+            {
+                self.start(handler, Origin::Opening { role, conn });
+            }
+            _ => self.serve_waiters(conn),
+        }
+    }
+
+    /// An opening is done: its connection is fit for use.
+    pub(crate) fn opening_done(&mut self, id: TaskId) {
+        let origin = self.tasks.get(id).map(|task| task.origin);
+        self.end_task(id, true);
+        if let Some(Origin::Opening { conn, .. }) = origin {
+            self.serve_waiters(conn);
+            self.let_go_if_free(conn);
+        }
+    }
+
+    /// Sends over a connection that is free.
+    fn conn_is_ready(&mut self, id: TaskId, conn: ConnId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if !matches!(task.wait, Wait::Connection(_)) {
+            return;
+        }
+        let sending = Wait::Written(conn);
+        let Wait::Connection(pending) = core::mem::replace(&mut task.wait, sending) else {
+            return;
+        };
+        self.timers.cancel(task.alarm.take());
+        let Pending { role, octets, stream, flow, respond, gather, target, deadline, .. } =
+            *pending;
+        let gone = stream.as_ref().is_some_and(|stream| !self.stream_is_there(stream.1));
+        let Some(of) = self.conns.get(conn).filter(|_| !gone) else {
+            return self.send_failed(id);
+        };
+        let sync = self.program.role(role).is_some_and(|role| role.mode == Mode::Sync);
+        let taken = |other: &super::ExchangeId| {
+            self.exchanges.get(*other).is_some_and(|other| other.flow == flow)
+        };
+        if respond && !sync && of.exchanges.iter().any(taken) {
+            // Nothing could tell the two responses apart.
+            self.count(Count::NoRoom);
+            return self.send_failed(id);
+        }
+        let mut done = Written::Nothing;
+        if respond {
+            let again = if of.kept && stream.is_none() { octets.clone() } else { Vec::new() };
+            let exchange = self.exchanges.insert(Exchange {
+                role,
+                task: id,
+                conn: Some(conn),
+                to: None,
+                target,
+                flow,
+                begun: false,
+                gather: gather.is_some(),
+                octets: again,
+                repetition: None,
+                deadline,
+                alarm: None,
+            });
+            self.await_response(id, exchange, gather);
+            if let Some(of) = self.conns.get_mut(conn) {
+                of.exchanges.push_back(exchange);
+            }
+        } else {
+            done = Written::Sent(id);
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.alarm = Some(self.timers.set(deadline, Timer::Task(id)));
+            }
+        }
+        self.put(conn, octets, stream, done);
+    }
+
+    /// A request is on its way: its handler waits for the response.
+    pub(crate) fn await_response(
+        &mut self,
+        id: TaskId,
+        exchange: super::ExchangeId,
+        gather: Option<u32>,
+    ) {
+        if let Some(of) = self.exchanges.get_mut(exchange) {
+            of.alarm = Some(self.timers.set(of.deadline, Timer::Exchange(exchange)));
+        }
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        self.timers.cancel(task.alarm.take());
+        match gather {
+            None => task.wait = Wait::Response(exchange),
+            Some(left) => {
+                task.wait = Wait::Gather;
+                task.gather = Some(Gather {
+                    block: task.block,
+                    exchange: Some(exchange),
+                    waiting: std::collections::VecDeque::new(),
+                    left,
+                });
+            }
+        }
+    }
+
+    /// A request whose kept connection had gone is sent over a new one.
+    pub(crate) fn send_again(&mut self, of: Exchange) {
+        let Exchange { role, task: id, target, flow, octets, deadline, .. } = of;
+        let pending = Box::new(Pending {
+            role,
+            octets,
+            stream: None,
+            flow,
+            respond: true,
+            gather: None,
+            target,
+            conn: None,
+            query: None,
+            new_only: true,
+            deadline,
+        });
+        self.begin_send(id, pending);
+    }
+
+    /// A message that nobody answers was written whole.
+    pub(crate) fn sent_whole(&mut self, id: TaskId) {
+        if self.tasks.get(id).is_some_and(|task| matches!(task.wait, Wait::Written(_))) {
+            self.go_on(id, true);
+        }
+    }
+
+    /// A request could not be sent, or is not answered.
+    pub(crate) fn send_failed(&mut self, id: TaskId) {
+        let waits = self.tasks.get(id).is_some_and(|task| {
+            let wait = &task.wait;
+            matches!(
+                wait,
+                Wait::Connection(_) | Wait::Response(_) | Wait::Written(_) | Wait::Gather
+            )
+        });
+        if waits {
+            self.go_on(id, false);
+        }
+    }
+}

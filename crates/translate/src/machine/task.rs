@@ -1,0 +1,216 @@
+//! A handler that runs: its values, what it waits for, its end.
+
+use super::read::{Goal, Passing};
+use super::request::Origin;
+use super::send::Pending;
+use super::slab::{ConnId, ExchangeId, IncomingId, SessionId, TaskId};
+use super::timers::Alarm;
+use super::{Machine, Work};
+use core::time::Duration;
+use gatewright_lang::ir::{BlockId, HandlerId, RegisterId, SlotId};
+use std::collections::VecDeque;
+
+/// What a register holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Reg {
+    Unset,
+    Int(i64),
+    Octets(Vec<u8>),
+    View(IncomingId),
+}
+
+/// What a handler waits for.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// It is about to run.
+    Ready,
+    /// Slots of a message.
+    Slots,
+    /// A connection, or an address.
+    Connection(Box<Pending>),
+    /// The response to its request.
+    Response(ExchangeId),
+    /// The end of a stream that it sends there.
+    Written(ConnId),
+    /// The next response of its `Gather`.
+    Gather,
+    /// The next message of a connection.
+    Receive(ConnId),
+    /// Time.
+    Sleep,
+}
+
+/// Responses that are being collected.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    /// The block that began it.
+    pub(crate) block: BlockId,
+    pub(crate) exchange: Option<ExchangeId>,
+    pub(crate) waiting: VecDeque<IncomingId>,
+    /// How many may still come.
+    pub(crate) left: u32,
+}
+
+/// A handler that runs.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) handler: HandlerId,
+    pub(crate) origin: Origin,
+    /// Where its request came from.
+    pub(crate) conn: Option<ConnId>,
+    pub(crate) registers: Vec<Reg>,
+    /// The block to begin with, or whose end it waits at.
+    pub(crate) block: BlockId,
+    pub(crate) wait: Wait,
+    pub(crate) alarm: Option<Alarm>,
+    /// The session of a request that has none of its own.
+    pub(crate) own: Option<SessionId>,
+    pub(crate) keyed: Option<SessionId>,
+    pub(crate) gather: Option<Gather>,
+    pub(crate) started: Duration,
+}
+
+impl Task {
+    pub(crate) fn register(&self, id: RegisterId) -> &Reg {
+        self.registers.get(id.index()).unwrap_or(&Reg::Unset)
+    }
+
+    pub(crate) fn set(&mut self, id: RegisterId, value: Reg) -> Reg {
+        match self.registers.get_mut(id.index()) {
+            Some(register) => core::mem::replace(register, value),
+            None => Reg::Unset,
+        }
+    }
+
+    /// The message in a register.
+    pub(crate) fn view(&self, id: RegisterId) -> Option<IncomingId> {
+        match self.register(id) {
+            Reg::View(incoming) => Some(*incoming),
+            _ => None,
+        }
+    }
+}
+
+impl Machine {
+    /// Puts a message into a handler's register; the one that was there is let go of.
+    pub(crate) fn set_view(&mut self, task: &mut Task, register: RegisterId, id: IncomingId) {
+        let before = task.set(register, Reg::View(id));
+        if let Reg::View(before) = before
+            && before != id
+        {
+            self.let_view_go(before);
+        }
+    }
+
+    /// A handler does not use a message any more.
+    pub(crate) fn let_view_go(&mut self, id: IncomingId) {
+        let Some(incoming) = self.incomings.get_mut(id) else { return };
+        incoming.task = None;
+        if incoming.is_complete() {
+            return self.forget_if_unused(id);
+        }
+        incoming.goal = Goal::End;
+        if incoming.passing == Passing::Held {
+            incoming.passing = Passing::Discarded;
+        }
+        self.work.extend(incoming.conn.map(Work::Read));
+    }
+
+    /// A handler is over; `finished` if it came to an end of its own.
+    pub(crate) fn end_task(&mut self, id: TaskId, finished: bool) {
+        let Some(mut task) = self.tasks.remove(id) else { return };
+        self.timers.cancel(task.alarm.take());
+        if let Some(counters) = self.handlers.get_mut(task.handler.index()) {
+            if finished {
+                counters.finished += 1;
+            } else {
+                counters.failed += 1;
+            }
+            counters.took(self.now.saturating_sub(task.started));
+        }
+        if let Some(conn) = task.conn.and_then(|conn| self.conns.get_mut(conn)) {
+            conn.tasks.retain(|other| *other != id);
+        }
+        match core::mem::replace(&mut task.wait, Wait::Ready) {
+            Wait::Connection(pending) => {
+                if let Some(conn) = pending.conn.and_then(|conn| self.conns.get_mut(conn)) {
+                    conn.waiters.retain(|other| *other != id);
+                }
+                if let Some(query) = pending.query {
+                    self.queries.remove(query);
+                }
+            }
+            Wait::Response(exchange) => self.abandon_exchange(exchange),
+            Wait::Receive(conn) => {
+                if let Some(conn) = self.conns.get_mut(conn) {
+                    conn.receiver = None;
+                }
+            }
+            Wait::Ready | Wait::Slots | Wait::Written(_) | Wait::Gather | Wait::Sleep => {}
+        }
+        if let Some(gather) = task.gather.take() {
+            gather.exchange.map(|exchange| self.end_exchange(exchange));
+            gather.waiting.into_iter().for_each(|view| self.let_view_go(view));
+        }
+        for register in core::mem::take(&mut task.registers) {
+            if let Reg::View(view) = register {
+                self.let_view_go(view);
+            }
+        }
+        self.leave_session(task.keyed);
+        if let Some(own) = task.own {
+            self.end_session(own);
+        }
+        match task.origin {
+            Origin::Request { role, .. } if task.conn.is_none() => self.peer_is_served(role),
+            Origin::Request { .. } => {}
+            Origin::Opening { conn, .. } => {
+                if let Some(conn) = self.conns.get_mut(conn) {
+                    conn.opening = None;
+                }
+            }
+            Origin::Every { clock } => self.turn_is_over(clock),
+        }
+    }
+
+    /// A handler cannot go on: its protocol answers for it.
+    pub(crate) fn fail_task(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        match task.origin {
+            Origin::Request { role, request } => {
+                let program = self.program.clone();
+                if let Some(role) = program.role(role)
+                    && let Origin::Request { role: of, .. } = task.origin
+                {
+                    self.answer_request(request, of, &role.failed);
+                }
+                self.end_task(id, false);
+            }
+            Origin::Opening { conn, .. } => {
+                self.end_task(id, false);
+                self.lose_conn(conn);
+            }
+            Origin::Every { .. } => self.end_task(id, false),
+        }
+    }
+
+    /// A message that a handler goes on with turned out malformed, cut or late.
+    pub(crate) fn view_lost(&mut self, task: TaskId, id: IncomingId) {
+        let uses = self.tasks.get(task).is_some_and(|task| task.registers.contains(&Reg::View(id)));
+        if uses {
+            self.fail_task(task);
+        }
+    }
+
+    /// Makes a handler wait for slots of a message; says whether it has to.
+    pub(crate) fn await_slots(&mut self, id: IncomingId, slots: &[SlotId]) -> Option<bool> {
+        let incoming = self.incomings.get_mut(id)?;
+        let Some(conn) = incoming.conn else { return Some(false) };
+        if slots.iter().all(|slot| incoming.parser.view().is_settled(*slot)) {
+            return Some(false);
+        }
+        incoming.goal = Goal::Settled(slots.to_vec());
+        self.work.push_back(Work::Read(conn));
+        Some(true)
+    }
+}

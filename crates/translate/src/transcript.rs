@@ -1,0 +1,425 @@
+//! The `test` blocks of a program: a machine and mocked peers, in virtual time.
+//!
+//! Every role has one peer. A server's peer connects before the first step, and again if it sends
+//! after its connection has ended; a client's accepts when the gateway connects, and what it was
+//! told to send before goes out then. A name resolves to an address of its own.
+
+use crate::machine::{Config, ConnId, Machine, Output};
+use crate::parser::Parser;
+use crate::view::Value;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use gatewright_diagnostic::Span;
+use gatewright_lang::ir::{
+    Expect, MessageId, Operand, Program, RoleId, Side, SlotId, Step, StepAction, TestCase,
+    Transport,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How the octets that peers send are cut on their way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cut {
+    /// Each step's octets arrive at once.
+    Whole,
+    /// Every octet arrives alone.
+    Octets,
+    /// Those of one step arrive in two pieces.
+    At {
+        /// Which step, counted from 0.
+        step: usize,
+        /// How many octets the first piece has.
+        octets: usize,
+    },
+}
+
+/// Why a test fails.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failed {
+    /// Where: the step, or the whole test.
+    pub span: Span,
+    /// Whose peer.
+    pub role: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was there instead.
+    pub found: String,
+    /// The octets that were expected, if octets were.
+    pub wanted: Vec<u8>,
+    /// The octets that the peer has got and that no step has seen.
+    pub got: Vec<u8>,
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// Why it fails, if it does.
+    pub failed: Option<Box<Failed>>,
+    /// Which handlers were started, in the order of the program's.
+    pub handlers: Vec<bool>,
+    /// How much time went by.
+    pub time: Duration,
+}
+
+/// Runs one test.
+pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
+    let mut stage = match Stage::new(program, cut) {
+        Ok(stage) => stage,
+        Err(reason) => {
+            let failed = Box::new(Failed {
+                span: test.span,
+                role: String::new(),
+                expected: "a program that can be run".to_owned(),
+                found: reason,
+                wanted: Vec::new(),
+                got: Vec::new(),
+            });
+            return Outcome { failed: Some(failed), handlers: Vec::new(), time: Duration::ZERO };
+        }
+    };
+    let failed = stage.play(test).err();
+    let handlers = stage.machine.handlers().map(|(_, counters)| counters.started > 0).collect();
+    Outcome { failed, handlers, time: stage.now }
+}
+
+/// What stands for the other side of a role.
+#[derive(Debug)]
+struct Peer {
+    transport: Transport,
+    side: Side,
+    address: SocketAddr,
+    conn: Option<ConnId>,
+    /// Whether the gateway has ended the connection.
+    closed: bool,
+    /// What it is to send, in pieces.
+    outbox: VecDeque<Vec<u8>>,
+    /// Whether it ends its side behind that.
+    ends: bool,
+    /// What it has got over its connections.
+    inbox: Vec<u8>,
+    /// What it has got as datagrams.
+    datagrams: VecDeque<Vec<u8>>,
+}
+
+/// The most outputs of one step: a gateway that says more talks to itself.
+const OUTPUTS_MAX: usize = 1_000_000;
+
+struct Stage {
+    program: Arc<Program>,
+    machine: Machine,
+    peers: Vec<Peer>,
+    now: Duration,
+    cut: Cut,
+}
+
+impl Stage {
+    fn new(program: &Arc<Program>, cut: Cut) -> Result<Self, String> {
+        let now = Duration::ZERO;
+        let machine =
+            Machine::new(now, program, &Config::default()).map_err(|error| error.to_string())?;
+        let peer = |(index, role): (usize, &gatewright_lang::ir::Role)| Peer {
+            transport: role.transport,
+            side: role.side,
+            address: documentation_address(index),
+            conn: None,
+            closed: false,
+            outbox: VecDeque::new(),
+            ends: false,
+            inbox: Vec::new(),
+            datagrams: VecDeque::new(),
+        };
+        let peers = program.roles.iter().enumerate().map(peer).collect();
+        Ok(Self { program: Arc::clone(program), machine, peers, now, cut })
+    }
+
+    fn play(&mut self, test: &TestCase) -> Result<(), Box<Failed>> {
+        for role in 0..self.peers.len() {
+            self.connect(RoleId::new(role));
+        }
+        self.settle();
+        for (index, step) in test.steps.iter().enumerate() {
+            self.step(index, step)?;
+            self.settle();
+        }
+        for index in 0..self.peers.len() {
+            let role = RoleId::new(index);
+            let Some(peer) = self.peers.get(index) else { continue };
+            let first = peer.datagrams.front().filter(|_| peer.inbox.is_empty());
+            let got = first.unwrap_or(&peer.inbox).clone();
+            if !got.is_empty() {
+                return Err(self.failed(test.span, role, "nothing more", Vec::new(), got));
+            }
+        }
+        Ok(())
+    }
+
+    /// A server's peer connects, if it is not.
+    fn connect(&mut self, role: RoleId) {
+        let Some(peer) = self.peers.get_mut(role.index()) else { return };
+        if peer.side == Side::Server && peer.transport == Transport::Tcp && peer.conn.is_none() {
+            peer.closed = false;
+            peer.ends = false;
+            peer.conn = Some(self.machine.accepted(self.now, role, peer.address));
+        }
+    }
+
+    fn step(&mut self, index: usize, step: &Step) -> Result<(), Box<Failed>> {
+        match &step.action {
+            StepAction::Sends { role, octets } => {
+                self.connect(*role);
+                let pieces = self.pieces(index, *role, octets);
+                if let Some(peer) = self.peers.get_mut(role.index()) {
+                    peer.outbox.extend(pieces);
+                }
+                Ok(())
+            }
+            StepAction::Closes { role } => {
+                if let Some(peer) = self.peers.get_mut(role.index()) {
+                    peer.ends = true;
+                }
+                Ok(())
+            }
+            StepAction::Pass(time) => {
+                let until = self.now.saturating_add(*time);
+                while let Some(at) = self.machine.poll_timeout().filter(|at| *at <= until) {
+                    self.now = at.max(self.now);
+                    self.machine.handle_timeout(self.now);
+                    self.settle();
+                }
+                self.now = until;
+                Ok(())
+            }
+            StepAction::Sees { role, expect } => self.sees(step.span, *role, expect),
+        }
+    }
+
+    fn pieces(&self, step: usize, role: RoleId, octets: &[u8]) -> Vec<Vec<u8>> {
+        let udp = self.peers.get(role.index()).is_some_and(|of| of.transport == Transport::Udp);
+        match self.cut {
+            Cut::Octets if !udp => octets.iter().map(|octet| vec![*octet]).collect(),
+            Cut::At { step: at, octets: first } if at == step && !udp => {
+                let (one, other) = octets.split_at_checked(first).unwrap_or((octets, &[]));
+                [one, other].into_iter().filter(|of| !of.is_empty()).map(<[u8]>::to_vec).collect()
+            }
+            _ => vec![octets.to_vec()],
+        }
+    }
+
+    fn sees(&mut self, span: Span, role: RoleId, expect: &Expect) -> Result<(), Box<Failed>> {
+        let Some(peer) = self.peers.get_mut(role.index()) else { return Ok(()) };
+        match expect {
+            Expect::Octets(wanted) if peer.transport == Transport::Udp => {
+                if peer.datagrams.front() == Some(wanted) {
+                    peer.datagrams.pop_front();
+                    return Ok(());
+                }
+                let got = peer.datagrams.front().cloned().unwrap_or_default();
+                Err(self.failed(span, role, "these octets", wanted.clone(), got))
+            }
+            Expect::Octets(wanted) => {
+                if peer.inbox.starts_with(wanted) {
+                    peer.inbox.drain(..wanted.len());
+                    return Ok(());
+                }
+                let got = peer.inbox.clone();
+                Err(self.failed(span, role, "these octets", wanted.clone(), got))
+            }
+            Expect::Message { view, values } => self.sees_message(span, role, *view, values),
+            Expect::Closed => {
+                if peer.closed && peer.inbox.is_empty() {
+                    return Ok(());
+                }
+                let got = peer.inbox.clone();
+                Err(self.failed(span, role, "the end of the connection", Vec::new(), got))
+            }
+        }
+    }
+
+    fn sees_message(
+        &mut self,
+        span: Span,
+        role: RoleId,
+        view: MessageId,
+        values: &[(SlotId, Operand)],
+    ) -> Result<(), Box<Failed>> {
+        let name = self.program.message(view).map(|of| of.name.clone()).unwrap_or_default();
+        let Some(peer) = self.peers.get_mut(role.index()) else { return Ok(()) };
+        let udp = peer.transport == Transport::Udp;
+        let got =
+            if udp { peer.datagrams.pop_front().unwrap_or_default() } else { peer.inbox.clone() };
+        let expected = format!("one `{name}`");
+        let Ok(mut parser) = Parser::new(Arc::clone(&self.program), view) else { return Ok(()) };
+        let last = udp || peer.closed;
+        let read = parser.read(&got, last, &mut Vec::new());
+        match read {
+            Ok(progress) if progress.complete => {
+                if !udp {
+                    peer.inbox.drain(..progress.consumed.min(peer.inbox.len()));
+                }
+            }
+            Ok(_) => return Err(self.failed(span, role, &expected, Vec::new(), got)),
+            Err(malformed) => {
+                let mut failed = self.failed(span, role, &expected, Vec::new(), got);
+                failed.found = format!("{} ({malformed})", failed.found);
+                return Err(failed);
+            }
+        }
+        for (slot, operand) in values {
+            let wanted = match operand {
+                Operand::Int(value) => Value::Int(*value),
+                Operand::Literal(literal) => Value::Octets(self.program.literal(*literal).to_vec()),
+                _ => continue,
+            };
+            let found = parser.view().get(*slot);
+            if found != Some(&wanted) {
+                let message = self.program.message(view);
+                let field = message.and_then(|of| of.slot(*slot)).map_or("", |slot| &slot.name);
+                let expected = format!("`{name}` with {field}: {}", shown(Some(&wanted)));
+                let instead = format!("{field}: {}", shown(found));
+                let mut failed = self.failed(span, role, &expected, Vec::new(), got);
+                failed.found = instead;
+                return Err(failed);
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(
+        &self,
+        span: Span,
+        role: RoleId,
+        expected: &str,
+        wanted: Vec<u8>,
+        got: Vec<u8>,
+    ) -> Box<Failed> {
+        let peer = self.peers.get(role.index());
+        let state = match peer {
+            Some(Peer { transport: Transport::Udp, .. }) => "",
+            Some(Peer { conn: None, closed: false, .. }) => ", and there is no connection",
+            Some(Peer { closed: true, .. }) => ", and the connection has ended",
+            _ => "",
+        };
+        let found = if got.is_empty() { "nothing" } else { "other octets" };
+        Box::new(Failed {
+            span,
+            role: self.program.role(role).map(|role| role.name.clone()).unwrap_or_default(),
+            expected: expected.to_owned(),
+            found: format!("{found}{state}"),
+            wanted,
+            got,
+        })
+    }
+
+    /// Carries octets between the machine and the peers until nothing moves.
+    fn settle(&mut self) {
+        let mut outputs = 0_usize;
+        loop {
+            while let Some(output) = self.machine.poll_output() {
+                self.output(output);
+                outputs += 1;
+                if outputs > OUTPUTS_MAX {
+                    return;
+                }
+            }
+            if !self.feed() {
+                return;
+            }
+        }
+    }
+
+    fn output(&mut self, output: Output) {
+        match output {
+            Output::Connect { conn, role, to } => {
+                let now = self.now;
+                let Some(peer) = self.peers.get_mut(role.index()) else { return };
+                peer.conn = Some(conn);
+                peer.closed = false;
+                peer.ends = false;
+                peer.address = to;
+                self.machine.connected(now, conn);
+            }
+            Output::Write { conn } => {
+                let octets = self.machine.unsent(conn).to_vec();
+                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.conn == Some(conn)) {
+                    peer.inbox.extend_from_slice(&octets);
+                }
+                self.machine.sent(self.now, conn, octets.len());
+            }
+            Output::Shutdown { conn } => {
+                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.conn == Some(conn)) {
+                    peer.closed = true;
+                }
+            }
+            Output::Close { conn, .. } => {
+                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.conn == Some(conn)) {
+                    peer.closed = true;
+                    peer.conn = None;
+                    peer.ends = false;
+                }
+            }
+            Output::Datagram { role, to, octets } => {
+                if let Some(peer) = self.peers.get_mut(role.index()) {
+                    if peer.side == Side::Client {
+                        peer.address = to;
+                    }
+                    peer.datagrams.push_back(octets);
+                }
+            }
+            Output::Resolve { query, port, .. } => {
+                let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)), port);
+                self.machine.resolved(self.now, query, Some(address));
+            }
+            Output::Read { .. } => {}
+        }
+    }
+
+    /// Gives the machine the next piece that some peer sends; says whether there was one.
+    fn feed(&mut self) -> bool {
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers.get_mut(index) else { continue };
+            if peer.transport == Transport::Udp {
+                if let Some(octets) = peer.outbox.pop_front() {
+                    let from = peer.address;
+                    self.machine.datagram(self.now, RoleId::new(index), from, &octets);
+                    return true;
+                }
+                continue;
+            }
+            let Some(conn) = peer.conn else { continue };
+            let Some(mut piece) = peer.outbox.pop_front() else {
+                if core::mem::take(&mut peer.ends) {
+                    self.machine.ended(self.now, conn);
+                    return true;
+                }
+                continue;
+            };
+            let room = self.machine.room(conn);
+            if room < piece.len() {
+                let rest = piece.split_off(room);
+                peer.outbox.push_front(rest);
+            }
+            if !piece.is_empty() {
+                self.machine.received(self.now, conn, &piece);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The address of a role's peer (RFC 5737).
+fn documentation_address(role: usize) -> SocketAddr {
+    let last = u8::try_from(role % 200).unwrap_or_default().saturating_add(1);
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), 50_000)
+}
+
+/// A value as a person reads it.
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        None => "absent".to_owned(),
+        Some(Value::Int(value)) => value.to_string(),
+        Some(Value::Octets(octets)) => format!("\"{}\"", octets.escape_ascii()),
+        Some(Value::List(rows)) => format!("a list of {}", rows.len()),
+        Some(Value::Stream) => "a stream".to_owned(),
+    }
+}

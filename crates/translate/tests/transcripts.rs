@@ -1,0 +1,68 @@
+//! The `test` blocks of every example gateway, with every cut of what their peers send.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::compile;
+use gatewright_lang::ir::{Program, StepAction};
+use gatewright_translate::transcript::{Cut, run};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways")
+}
+
+/// Every example that is a gateway.
+fn programs() -> Vec<(String, Arc<Program>)> {
+    let mut programs = Vec::new();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "gate") {
+            continue;
+        }
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let mut sources = Sources::of(name.clone(), std::fs::read_to_string(&path).unwrap());
+        let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+            Some((import.to_owned(), std::fs::read_to_string(folder().join(import)).ok()?))
+        });
+        programs.extend(compiled.program.map(|program| (name, Arc::new(program))));
+    }
+    programs.sort_by(|one, other| one.0.cmp(&other.0));
+    programs
+}
+
+#[test]
+fn every_test_of_every_example_passes() {
+    let mut tests = 0;
+    for (name, program) in programs() {
+        for test in &program.tests {
+            let outcome = run(&program, test, Cut::Whole);
+            assert_eq!(outcome.failed, None, "{name}: {}", test.name);
+            tests += 1;
+        }
+    }
+    assert!(tests >= 5, "only {tests} tests");
+}
+
+#[test]
+fn every_split_of_what_peers_send_gives_the_same() {
+    for (name, program) in programs() {
+        for test in &program.tests {
+            let outcome = run(&program, test, Cut::Octets);
+            assert_eq!(outcome.failed, None, "{name}: {}, octet by octet", test.name);
+            for (step, about) in test.steps.iter().enumerate() {
+                let StepAction::Sends { octets, .. } = &about.action else { continue };
+                for octets in 1..octets.len() {
+                    let outcome = run(&program, test, Cut::At { step, octets });
+                    assert_eq!(outcome.failed, None, "{name}: {}, {step} at {octets}", test.name);
+                }
+            }
+        }
+    }
+}

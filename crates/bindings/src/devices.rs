@@ -12,8 +12,10 @@
 //! another name.
 
 mod connection;
+mod deliver;
 
 use crate::engine::{Engine, now};
+use crate::http::send::Sender;
 use connection::Connection;
 pub(crate) use connection::write;
 use core::time::Duration;
@@ -52,6 +54,29 @@ pub struct Config {
     pub admitted: Option<BTreeSet<SystemId>>,
     /// Connections at the same time; more are closed at once.
     pub connections_max: usize,
+    /// The CSE that the readings are sent on to; they stay here, if `None`.
+    pub above: Option<Above>,
+}
+
+/// The CSE that readings are sent on to: each device becomes an AE there as it does here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Above {
+    /// Where it answers HTTP, without a path.
+    pub url: String,
+    /// Address of its CSEBase: `/id-in/cse-in`.
+    pub base: String,
+    /// How readings get there.
+    pub delivery: Delivery,
+}
+
+/// How readings get to the CSE above.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Delivery {
+    /// Each is stored here with a letter to the CSE above, in one commit, and the device is
+    /// answered; the letter is sent until it has arrived, or is older than this.
+    Durable(Duration),
+    /// Each is sent at once and not stored here; the device is answered when it has arrived.
+    Direct,
 }
 
 impl Config {
@@ -64,6 +89,7 @@ impl Config {
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
             admitted: None,
             connections_max: 16_384,
+            above: None,
         }
     }
 }
@@ -108,6 +134,12 @@ counters! {
     readings_again,
     /// Readings that the CSE does not want.
     readings_refused,
+    /// Readings with a letter to the CSE above.
+    posted,
+    /// Readings refused because too many waited for the CSE above.
+    outbox_full,
+    /// Readings sent to the CSE above at once, and arrived.
+    direct,
     /// Observations of handles never configured, skipped.
     unknown_handles,
     /// Observations with octets behind the mapped ones.
@@ -123,6 +155,8 @@ struct Shared {
     base: String,
     mapping: Mapping,
     manager: manager::Settings,
+    above: Option<Above>,
+    sender: Sender,
     /// Where the machines' time begins.
     started: Instant,
     state: Mutex<State>,
@@ -136,6 +170,9 @@ struct State {
     hang_up: HashMap<SessionId, Arc<Notify>>,
     sessions: u64,
     epoch: u64,
+    /// The devices whose places at the CSE above have been asked for in this run, with what was
+    /// asked.
+    announced: HashMap<SystemId, u64>,
     counters: Counters,
 }
 
@@ -164,6 +201,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         hang_up: HashMap::new(),
         sessions: 0,
         epoch: 0,
+        announced: HashMap::new(),
         counters: Counters::default(),
     };
     let shared = Arc::new(Shared {
@@ -171,6 +209,8 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         base: config.base,
         mapping: config.mapping,
         manager: config.manager,
+        above: config.above,
+        sender: Sender::new(None),
         started: Instant::now(),
         state: Mutex::new(state),
     });

@@ -31,6 +31,13 @@ struct Inner {
     audits: bool,
 }
 
+/// Something to be done with others at once.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Ask(Request),
+    Post(Letter),
+}
+
 /// A request that was taken.
 enum Asked {
     Answered(Response),
@@ -114,6 +121,40 @@ impl Engine {
             Input::Together(vec![Input::Request { token, request }, post])
         });
         async move { Some((asked.answer().await?, accepted.await.ok()?)) }
+    }
+
+    /// Does several things at once: what they have stored is stored together or not at all. The
+    /// answers come in the order of the tasks, when that is stored. `None` and nothing done, if
+    /// the `letters` that go out on `lane` have no room there.
+    pub(crate) fn together(
+        &self,
+        tasks: impl IntoIterator<Item = Task>,
+        (lane, letters): (&str, usize),
+    ) -> Option<Vec<oneshot::Receiver<Response>>> {
+        let mut inner = self.lock();
+        if letters > 0 && !inner.cse.has_room(lane, letters) {
+            return None;
+        }
+        let mut answers = Vec::new();
+        let mut inputs = Vec::new();
+        for task in tasks {
+            inner.asked += 1;
+            let token = Token(inner.asked);
+            let (sender, receiver) = oneshot::channel();
+            inner.waiting.insert(token, sender);
+            answers.push(receiver);
+            inputs.push(match task {
+                Task::Ask(request) => {
+                    inner.audit(&request);
+                    Input::Request { token, request }
+                }
+                Task::Post(letter) => Input::Post { token, letter },
+            });
+        }
+        inner.cse.handle(now(), Input::Together(inputs));
+        inner.drain(None);
+        self.rearm(&mut inner);
+        Some(answers)
     }
 
     fn put(&self, input: impl FnOnce(&mut Inner, Token) -> Input) -> Asked {

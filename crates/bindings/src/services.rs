@@ -1,7 +1,7 @@
 //! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
 
 use crate::{cse, devices};
-use gatewright_config::Config;
+use gatewright_config::{Config, Delivery};
 use gatewright_health::code::SystemId;
 use gatewright_onem2m::{CseType, Registrar};
 use std::io;
@@ -165,12 +165,20 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
 }
 
 fn devices_config(
-    devices: &gatewright_config::Devices,
+    wanted: &gatewright_config::Devices,
     described: &gatewright_config::Cse,
 ) -> devices::Config {
-    let mut config = devices::Config::new(devices.listen.value, described.base.value.as_str());
-    let admitted = devices.admit.iter().copied().map(SystemId);
-    config.admitted = (!devices.admit.is_empty()).then(|| admitted.collect());
-    config.connections_max = usize::try_from(devices.devices_max).unwrap_or(usize::MAX);
+    let mut config = devices::Config::new(wanted.listen.value, described.base.value.as_str());
+    let admitted = wanted.admit.iter().copied().map(SystemId);
+    config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
+    config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
+    config.above = described.registrar.as_ref().map(|above| devices::Above {
+        url: above.url.clone(),
+        base: format!("{}/{}", above.id, above.base),
+        delivery: match wanted.delivery {
+            Delivery::Durable => devices::Delivery::Durable(wanted.keep),
+            Delivery::Direct => devices::Delivery::Direct,
+        },
+    });
     config
 }

@@ -24,6 +24,8 @@ use std::collections::VecDeque;
 pub const KEPT_MAX: usize = 1_024;
 /// How long a device waits before it associates again.
 const ASSOCIATE_AGAIN: Duration = Duration::from_secs(1);
+/// How long a device waits before it reports again what was rejected.
+const REPORT_AGAIN: Duration = Duration::from_millis(500);
 /// With [`Faults::MALFORMED`], every so many reports are badly built.
 const MALFORMED_EVERY: u64 = 16;
 /// With [`Faults::UNKNOWN_HANDLE`], the handle that no configuration has.
@@ -174,6 +176,8 @@ pub struct Device {
     measure_at: Option<Duration>,
     associate_at: Option<Duration>,
     release_at: Option<Duration>,
+    /// When to give the agent what it has not got.
+    give_at: Option<Duration>,
     is_finishing: bool,
     outputs: VecDeque<Output>,
     counters: Counters,
@@ -211,6 +215,7 @@ impl Device {
             measure_at: None,
             associate_at: None,
             release_at: None,
+            give_at: None,
             is_finishing: false,
             outputs: VecDeque::new(),
             counters: Counters::default(),
@@ -234,7 +239,7 @@ impl Device {
 
     /// When [`Input::Tick`] is wanted, at the latest.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let own = [self.measure_at, self.associate_at, self.release_at];
+        let own = [self.measure_at, self.associate_at, self.release_at, self.give_at];
         own.into_iter().flatten().chain(self.agent.poll_timeout()).min()
     }
 
@@ -260,6 +265,11 @@ impl Device {
             }
         }
         self.drain(now);
+        if self.give_at.is_some_and(|at| at <= now) {
+            self.give_at = None;
+            self.give(now);
+            self.drain(now);
+        }
         self.finish(now);
     }
 
@@ -306,11 +316,18 @@ impl Device {
                     let connected = self.agent.state() != State::Disconnected;
                     self.associate_at = connected.then(|| now + ASSOCIATE_AGAIN);
                 }
-                agent::Output::Reported(id) => self.acknowledged(id),
+                agent::Output::Reported(id) => {
+                    self.acknowledged(id);
+                    // There is room for one more.
+                    if self.kept.iter().any(|kept| !kept.given) && self.give_at.is_none() {
+                        self.give_at = Some(now);
+                    }
+                }
                 agent::Output::NotReported(id) => {
                     if let Some(kept) = self.kept.iter_mut().find(|kept| kept.id == id) {
                         kept.given = false;
                         self.counters.repeated += 1;
+                        self.give_at = Some(now + REPORT_AGAIN);
                     }
                 }
                 _ => {}

@@ -1,6 +1,6 @@
 //! What a description may ask for and this version cannot do yet.
 
-use gatewright_config::{Config, Delivery, Device, codes};
+use gatewright_config::{Config, Device, codes};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// Everything in `config` that [`Configured`](crate::Configured) would refuse as not in this
@@ -28,9 +28,6 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
     asked.extend(programs.map(|span| (span, "[[program]]".to_owned())));
     let coap = config.cse.iter().filter_map(|cse| Some(cse.coap.as_ref()?.span));
     asked.extend(coap.map(|span| (span, "[cse] coap".to_owned())));
-    let direct = config.devices.iter().filter(|it| it.delivery == Delivery::Direct);
-    let direct = direct.map(|devices| devices.listen.span);
-    asked.extend(direct.map(|span| (span, "[devices] delivery = \"direct\"".to_owned())));
     asked.sort_by_key(|(span, _)| span.start);
     asked
 }
@@ -50,14 +47,11 @@ mod tests {
     fn what_cannot_be_run_is_told_in_the_order_of_the_text() {
         let text = "[link.lan]\nexclusive = false\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
                     [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
-                    [devices]\nlisten = \"127.0.0.1:1\"\ndelivery = \"direct\"\n\
-                    [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n\
-                    [cse.registrar]\nurl = \"http://192.0.2.1\"\nid = \"/in\"\nbase = \"in\"\n";
+                    [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n";
         let ends = [
             "link `lan`, shared with the kernel,",
             "the mode of link `old`",
             "[[program]]",
-            "[devices] delivery = \"direct\"",
             "[cse] coap",
         ];
         assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));

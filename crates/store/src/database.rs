@@ -16,6 +16,8 @@ const SCHEMA_VERSION: i64 = 1;
 /// Pages of log after which they are moved into the file: 16 MiB of 4 KiB pages, so that a
 /// busy CSE does it a few times a second at most.
 const CHECKPOINT_PAGES: i64 = 4_000;
+/// The same on a disk that has been full.
+const CHECKPOINT_PAGES_TIGHT: i64 = 64;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
@@ -92,6 +94,9 @@ pub struct Database {
     connection: Connection,
     chain: Chain,
     options: Options,
+    /// The disk was full and the log could not be moved: until it can, nothing is written, lest
+    /// the log take the room that moving it needs.
+    is_stuck: bool,
     /// Held as long as the database is: two writers would number rows alike.
     lock: Option<File>,
 }
@@ -142,7 +147,8 @@ impl Database {
         }
         let restored = read_back(&connection)?;
         let chain = audit::last(&connection)?;
-        Ok((Self { connection, chain, options: options.clone(), lock }, restored))
+        let options = options.clone();
+        Ok((Self { connection, chain, options, is_stuck: false, lock }, restored))
     }
 
     /// Starts the thread that writes. `report` is called on it after each commit, and before
@@ -163,13 +169,21 @@ impl Database {
         batches: &[Batch],
         entries: &[Entry],
     ) -> Result<(), rusqlite::Error> {
+        if self.is_stuck {
+            self.move_log()?;
+            self.is_stuck = false;
+        }
         let first = self.commit_once(batches, entries);
         let full = first.as_ref().err().and_then(rusqlite::Error::sqlite_error_code)
             == Some(rusqlite::ErrorCode::DiskFull);
         if !full {
             return first;
         }
+        // On a disk that has been full the log is kept short from now on.
+        self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES_TIGHT)?;
+        self.is_stuck = true;
         self.move_log()?;
+        self.is_stuck = false;
         self.commit_once(batches, entries)
     }
 

@@ -10,7 +10,7 @@ use gatewright_health::configuration::Configuration;
 use gatewright_health::frame::Framer;
 use gatewright_health::manager::{Input, Manager, Output, Record};
 use gatewright_health::roster::SessionId;
-use gatewright_interwork::{Device, Outcome, Session, outcome};
+use gatewright_interwork::{Device, Session};
 use gatewright_onem2m::{Request, Timestamp};
 use std::io;
 use std::sync::Arc;
@@ -19,10 +19,6 @@ use tokio::sync::{Notify, watch};
 
 /// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
 const PIECE: usize = 4_096;
-/// How often a creation is tried if the store fails.
-const TRIES: u32 = 3;
-/// Pause between two tries; all of them are over before a device gives up its report (3 s).
-const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// How long a device may take to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a machine without a deadline is left alone.
@@ -163,7 +159,7 @@ impl Connection {
         let epoch = same.unwrap_or_else(|| self.shared.lock().next_epoch());
         let device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
         let requests = device.registration(mapping);
-        if self.shared.create(requests).await.is_whole {
+        if self.shared.register(system_id, requests).await {
             self.session = Some(Session::new(device, configuration));
         } else {
             self.session = None;
@@ -177,13 +173,7 @@ impl Connection {
         let requests = self.read_record(record);
         let mut is_whole = requests.is_some();
         if let Some(requests) = requests {
-            let created = self.shared.create(requests).await;
-            is_whole = created.is_whole;
-            self.shared.count(|counters| {
-                counters.readings += created.stored;
-                counters.readings_again += created.again;
-                counters.readings_refused += created.refused;
-            });
+            is_whole = self.shared.deliver(requests).await;
         }
         self.shared.count(|counters| {
             counters.reports += 1;
@@ -207,50 +197,6 @@ impl Connection {
             counters.trailing += u64::from(tally.trailing);
         });
         Some(requests)
-    }
-}
-
-/// What became of creations.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Created {
-    stored: u64,
-    refused: u64,
-    /// How many were tried again.
-    again: u64,
-    /// Whether all are stored.
-    is_whole: bool,
-}
-
-impl Shared {
-    /// Creates resources whose names are unique, and returns when it is known what is stored.
-    async fn create(&self, mut requests: Vec<Request>) -> Created {
-        let mut created = Created::default();
-        for attempt in 1..=TRIES {
-            // All are taken before the first is waited for: one commit serves them.
-            let asked: Vec<_> =
-                requests.iter().map(|request| self.engine.ask(request.clone())).collect();
-            let mut failed = Vec::new();
-            for (mut request, answer) in requests.into_iter().zip(asked) {
-                let status = answer.await.map(|answer| answer.status);
-                match status.map_or(Outcome::Again, outcome) {
-                    Outcome::Stored => created.stored += 1,
-                    Outcome::Refused => created.refused += 1,
-                    Outcome::Again => {
-                        // Another request for the same name: not to be taken for a repetition.
-                        request.id = format!("{}-{attempt}", request.id);
-                        failed.push(request);
-                    }
-                }
-            }
-            created.is_whole = failed.is_empty() && created.refused == 0;
-            if failed.is_empty() || attempt == TRIES {
-                break;
-            }
-            created.again += u64::try_from(failed.len()).unwrap_or(u64::MAX);
-            requests = failed;
-            tokio::time::sleep(TRY_AGAIN).await;
-        }
-        created
     }
 }
 

@@ -176,17 +176,21 @@ impl Cse {
         self.outbox.len()
     }
 
+    /// Whether so many more letters may wait on a lane.
+    pub fn has_room(&self, lane: &str, letters: usize) -> bool {
+        let limits = &self.config.limits;
+        let waiting = self.outbox.lanes.get(lane).map_or(0, |lane| lane.letters.len());
+        waiting.saturating_add(letters) <= limits.notifications_waiting
+            && self.outbox.len().saturating_add(letters) <= limits.notifications_waiting_total
+    }
+
     /// Keeps a letter, to be stored, and sends it as soon as it is its turn.
     ///
     /// # Errors
     ///
     /// 5103 if as many wait as may.
     pub(super) fn post(&mut self, letter: Letter) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
-        let waiting = self.outbox.lanes.get(&letter.lane).map_or(0, |lane| lane.letters.len());
-        if waiting >= limits.notifications_waiting
-            || self.outbox.len() >= limits.notifications_waiting_total
-        {
+        if !self.has_room(&letter.lane, 1) {
             return Err(Refusal::new(Status::TargetNotReachable, "too much waits to be sent"));
         }
         let seq = self.ledger.next_seq();
@@ -353,7 +357,9 @@ impl Cse {
             .is_some_and(|kept| kept.letter.request.operation == Operation::Create);
         let arrived = match answer.status {
             // It was there already: an earlier delivery whose answer was lost.
-            Status::Conflict => creates,
+            Status::Conflict | Status::AlreadyExists | Status::OriginatorHasAlreadyRegistered => {
+                creates
+            }
             // A receiver that is just starting may not have its resources yet.
             Status::NotFound
             | Status::TargetNotReachable

@@ -1,0 +1,370 @@
+//! The way of readings to the CSE above: in order for each device, over its absence, over a full
+//! disk, over a database whose log was cut, bounded by number and age.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::agents::{self, Outcome, Run};
+use gatewright_bindings::{cse, devices};
+use gatewright_health::code::SystemId;
+use gatewright_health::simulate::Plan;
+use gatewright_health::specialisation::{OXIMETER, THERMOMETER};
+use gatewright_onem2m::{CseType, Operation, Request};
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+use tokio::runtime::Runtime;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a reading waits for the CSE above in these tests, if nothing else is said.
+const KEEP: Duration = Duration::from_hours(1);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let disk = if arguments.list { None } else { SmallDisk::mount() };
+    let no_disk = disk.is_none() && !arguments.list;
+    let trial = |name: &str, run: fn()| {
+        Trial::test(name, move || {
+            run();
+            Ok(())
+        })
+    };
+    let trials = vec![
+        trial("readings_arrive_above_in_order_and_once_over_its_absence", || {
+            block_on(absence());
+        }),
+        trial("direct_delivery_stores_nothing_here_and_loses_nothing", || block_on(direct())),
+        trial("too_many_waiting_readings_are_refused_and_the_device_keeps_them", || {
+            block_on(bounded_by_number());
+        }),
+        trial("what_has_waited_too_long_is_given_up_and_counted", || block_on(bounded_by_age())),
+        trial("a_log_cut_anywhere_is_read_back_as_far_as_it_goes", || block_on(cut())),
+        Trial::test("a_full_disk_refuses_politely_and_loses_nothing", move || {
+            block_on(full(&disk.as_ref().expect("mounted").0));
+            Ok(())
+        })
+        .with_ignored_flag(no_disk),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    Runtime::new().unwrap().block_on(future);
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn config(kind: CseType, id: &str, name: &str, store: Option<PathBuf>) -> cse::Config {
+    let mut machine = gatewright_onem2m::Config::new(kind, id, name);
+    machine.admin = Some("CAdmin".to_owned());
+    let mut config = cse::Config::new(machine);
+    config.store = store;
+    config
+}
+
+/// The CSE above, at a port of its own.
+struct Upper {
+    store: PathBuf,
+    port: u16,
+    running: Option<cse::Running>,
+}
+
+impl Upper {
+    fn away(place: &Path) -> Self {
+        Self { store: place.join("in.db"), port: free_port(), running: None }
+    }
+
+    async fn start(&mut self) {
+        let store = Some(self.store.clone());
+        let mut config = config(CseType::Infrastructure, "/id-in", "cse-in", store);
+        config.listen = vec![([127, 0, 0, 1], self.port).into()];
+        self.running = Some(cse::start(config).await.unwrap());
+    }
+
+    async fn stop(&mut self) {
+        self.running.take().unwrap().stop().await;
+    }
+
+    fn above(&self, delivery: devices::Delivery) -> devices::Above {
+        let url = format!("http://127.0.0.1:{}", self.port);
+        devices::Above { url, base: "/id-in/cse-in".to_owned(), delivery }
+    }
+
+    async fn names(&self) -> Vec<String> {
+        names(self.running.as_ref().unwrap(), "cse-in").await
+    }
+}
+
+/// The gateway: a CSE and its listener.
+struct Gateway {
+    cse: cse::Running,
+    devices: devices::Running,
+}
+
+impl Gateway {
+    async fn start(config: cse::Config, above: devices::Above) -> Self {
+        let cse = cse::start(config).await.unwrap();
+        let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        config.above = Some(above);
+        let devices = devices::start(config, cse.engine().clone()).await.unwrap();
+        Self { cse, devices }
+    }
+
+    fn to(&self) -> SocketAddr {
+        self.devices.address()
+    }
+
+    async fn emptied(&self) {
+        wait_until("every letter arrives", || self.cse.engine().letters() == 0).await;
+    }
+
+    async fn stop(self) {
+        self.devices.stop().await;
+        self.cse.stop().await;
+    }
+}
+
+/// The last parts of the addresses of all instances, in the order of their creation.
+async fn names(cse: &cse::Running, base: &str) -> Vec<String> {
+    static ASKED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let id = ASKED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut request = Request::new(Operation::Retrieve, base, "CAdmin", format!("names-{id}"));
+    for (name, value) in [("fu", "1"), ("ty", "4")] {
+        request.set(name, value).unwrap();
+    }
+    let answer = cse.engine().ask(request).await.unwrap();
+    assert!(answer.status.is_success(), "{answer:?}");
+    let content: Value = serde_json::from_str(answer.content.as_deref().unwrap()).unwrap();
+    let list = content["m2m:uril"].as_array().unwrap();
+    let name = |uri: &Value| uri.as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    list.iter().map(name).collect()
+}
+
+fn plan(number: u8, period_ms: u64) -> Plan {
+    let kind = if number.is_multiple_of(2) { &OXIMETER } else { &THERMOMETER };
+    let system_id = SystemId([2, b'O', b'U', b'T', 0, 0, 0, number]);
+    Plan { period: Duration::from_millis(period_ms), ..Plan::new(kind, system_id, number.into()) }
+}
+
+fn run(plan: Plan, to: SocketAddr, measuring_ms: u64) -> tokio::task::JoinHandle<Outcome> {
+    let measuring = Duration::from_millis(measuring_ms);
+    tokio::spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
+}
+
+/// Waits for devices; the values that were answered.
+async fn answered(runs: Vec<tokio::task::JoinHandle<Outcome>>) -> usize {
+    let mut values = 0;
+    for run in runs {
+        let outcome = run.await.unwrap();
+        assert!(outcome.is_answered(), "{outcome:?}");
+        values += outcome.counters.acknowledged_values;
+    }
+    usize::try_from(values).unwrap()
+}
+
+fn set(names: &[String]) -> BTreeSet<&String> {
+    let set: BTreeSet<_> = names.iter().collect();
+    assert_eq!(set.len(), names.len(), "each once");
+    set
+}
+
+/// The report numbers of one container's readings grow: `SYSTEM-EPOCH-NUMBER-HANDLE`.
+fn in_order(names: &[String]) {
+    let mut last = std::collections::BTreeMap::new();
+    for name in names {
+        let parts: Vec<&str> = name.split('-').collect();
+        let number: u64 = parts[2].parse().unwrap();
+        let before = last.insert((parts[0], parts[1], parts[3]), number);
+        assert!(before.is_none_or(|before| before < number), "{name} came after {before:?}");
+    }
+}
+
+async fn absence() {
+    let place = scratch("outbox-absence");
+    let mut upper = Upper::away(&place);
+    let store = Some(place.join("mn.db"));
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", store.clone());
+    let above = upper.above(devices::Delivery::Durable(KEEP));
+    let gateway = Gateway::start(config.clone(), above.clone()).await;
+    // It is away when the devices come, comes, goes, and comes again.
+    let runs: Vec<_> = (1..=4).map(|number| run(plan(number, 30), gateway.to(), 2_500)).collect();
+    let readings = || gateway.devices.counters().readings;
+    wait_until("readings while it is away", || readings() > 20).await;
+    upper.start().await;
+    wait_until("letters arrive", || gateway.cse.engine().counters().delivered > 20).await;
+    upper.stop().await;
+    let values = answered(runs).await;
+    let here = names(&gateway.cse, "cse-mn").await;
+    assert_eq!(here.len(), values);
+    assert!(gateway.cse.engine().letters() > 0, "some wait");
+    // The gateway ends and begins again with what waits.
+    gateway.stop().await;
+    let gateway = Gateway::start(config, above).await;
+    upper.start().await;
+    gateway.emptied().await;
+    let there = upper.names().await;
+    assert_eq!(set(&there), set(&here));
+    in_order(&there);
+    assert_eq!(gateway.cse.engine().counters().letters_refused, 0);
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+async fn direct() {
+    let place = scratch("outbox-direct");
+    let mut upper = Upper::away(&place);
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Direct)).await;
+    let runs: Vec<_> = (1..=2).map(|number| run(plan(number, 50), gateway.to(), 1_500)).collect();
+    wait_until("a registration fails", || gateway.devices.counters().registrations_failed > 0)
+        .await;
+    upper.start().await;
+    let values = answered(runs).await;
+    assert_eq!(names(&gateway.cse, "cse-mn").await, [""; 0]);
+    assert_eq!(set(&upper.names().await).len(), values);
+    assert_eq!(gateway.devices.counters().direct, values as u64);
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+async fn bounded_by_number() {
+    let place = scratch("outbox-number");
+    let mut upper = Upper::away(&place);
+    let mut config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+    config.cse.limits.notifications_waiting = 20;
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
+    let runs = vec![run(plan(1, 30), gateway.to(), 1_500)];
+    wait_until("the outbox is full", || gateway.devices.counters().outbox_full > 3).await;
+    assert!(gateway.cse.engine().letters() <= 20);
+    upper.start().await;
+    let values = answered(runs).await;
+    gateway.emptied().await;
+    let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
+    assert_eq!(set(&there), set(&here));
+    assert_eq!(there.len(), values);
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+async fn bounded_by_age() {
+    let place = scratch("outbox-age");
+    let mut upper = Upper::away(&place);
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+    let keep = Duration::from_millis(700);
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(keep))).await;
+    let values = answered(vec![run(plan(1, 50), gateway.to(), 500)]).await;
+    let aged = || gateway.cse.engine().counters().letters_aged;
+    wait_until("all are too old", || aged() == values as u64).await;
+    upper.start().await;
+    gateway.emptied().await;
+    assert_eq!(upper.names().await, [""; 0]);
+    assert_eq!(names(&gateway.cse, "cse-mn").await.len(), values, "they are still here");
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+/// Copies the database as it lies on disk while it is written, cuts the log, and opens the copy:
+/// it begins, has no row that is half of one, and its letters are those of its readings.
+async fn cut() {
+    let place = scratch("outbox-cut");
+    let upper = Upper::away(&place);
+    let path = place.join("mn.db");
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(path.clone()));
+    let above = upper.above(devices::Delivery::Durable(KEEP));
+    let gateway = Gateway::start(config.clone(), above).await;
+    let runs = vec![run(plan(1, 20), gateway.to(), 1_000)];
+    answered(runs).await;
+    let log = std::fs::read(place.join("mn.db-wal")).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    gateway.stop().await;
+    let mut seen = BTreeSet::new();
+    for part in 0..=12 {
+        let copy = place.join(format!("copy-{part}.db"));
+        std::fs::write(&copy, &file).unwrap();
+        // Not at the bounds of pages.
+        let length = (log.len() * part / 12).saturating_sub(part * 7);
+        std::fs::write(copy.with_extension("db-wal"), &log[..length]).unwrap();
+        let copied = cse::Config { store: Some(copy), ..config.clone() };
+        let running = cse::start(copied).await.unwrap();
+        assert_eq!(running.unreadable_rows(), 0, "{length} of {} octets", log.len());
+        let readings = names(&running, "cse-mn").await.len();
+        // A letter for each reading, beside those for the device and its places.
+        let places = running.engine().resources().saturating_sub(readings + 1);
+        assert_eq!(running.engine().letters(), readings + places, "{length} octets");
+        seen.insert(readings);
+        running.stop().await;
+    }
+    assert!(seen.len() > 5, "{seen:?}");
+}
+
+/// A file system of two megabytes; mounting one needs root.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let path = scratch("outbox-disk");
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "gatewright-test"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success()).then_some(Self(path))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+async fn full(disk: &Path) {
+    let place = scratch("outbox-full");
+    let mut upper = Upper::away(&place);
+    let ballast = disk.join("ballast");
+    std::fs::write(&ballast, vec![0; 1_400_000]).unwrap();
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(disk.join("mn.db")));
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
+    let runs: Vec<_> = (1..=3).map(|number| run(plan(number, 20), gateway.to(), 3_000)).collect();
+    let refused = || gateway.devices.counters().reports_not_stored;
+    wait_until("the disk is full", || refused() > 3).await;
+    let kept = gateway.cse.engine().resources();
+    assert!(kept > 20, "it keeps what it has: {kept} resources");
+    // Room comes back, and with it the devices' readings.
+    std::fs::remove_file(ballast).unwrap();
+    upper.start().await;
+    let values = answered(runs).await;
+    gateway.emptied().await;
+    let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
+    assert_eq!(set(&there), set(&here));
+    assert_eq!(there.len(), values);
+    gateway.stop().await;
+    upper.stop().await;
+}

@@ -88,12 +88,14 @@ fn the_ward_loses_nothing_and_shows_nothing_twice() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
         command.args(["demo", "ward", "--seconds"]).args(arguments).output().unwrap()
     };
-    let output = run(&["3", "--json"]);
+    let output = run(&["4", "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{answer}");
     assert!(answer["sent"].as_u64() > Some(10), "{answer}");
     assert_eq!(answer["stored"], answer["sent"]);
     assert_eq!(answer["received"], answer["sent"]);
+    assert_eq!((&answer["kills"], &answer["twice"]), (&1.into(), &0.into()), "{answer}");
+    assert!(answer["waited"].as_u64() > Some(0), "{answer}");
     assert_eq!(answer["devices"].as_array().unwrap().len(), 3);
     assert_eq!(run(&["0"]).status.code(), Some(2));
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use world::World;
 
 pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}; \
-     ward: {demo, devices: [{kind, measured, answered, values, passed}], sent, stored, received, \
-     twice, passed}";
+     ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
+     sent, stored, received, twice, notified_again, passed}";
 
 /// Shows a gateway at work: between two kernel hosts, or in a ward.
 ///
@@ -25,8 +25,9 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
 /// gateway of ours, with AF_XDP where it can be had. Each check is done by software that is not
 /// ours: the kernels' own hosts, ping, traceroute. Nothing is left behind, even if it is killed.
 ///
-/// ward: three simulated devices (IEEE 11073) report to a gateway, whose CSE keeps the readings in
-/// memory and tells a monitor, which prints them as they arrive. All on loopback, as any user.
+/// ward: three simulated devices (IEEE 11073) report to a gateway, which sends their readings on to
+/// a central CSE, a process of its own that is killed and started again in the middle. A monitor,
+/// subscribed there, shows the readings as they arrive. All on loopback, as any user.
 ///
 /// Ends with 0 only if every check passed; of the ward, if what was sent was stored and received,
 /// nothing twice.
@@ -36,9 +37,18 @@ pub(crate) struct Demo {
     #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "ward"])]
     name: String,
     /// gateway: go on forwarding for this long after the checks, to be looked at; ward: how long
-    /// the devices measure (10).
+    /// the devices measure (12).
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
+    /// ward: another CSE as the central one, which is then not killed: http://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    in_cse: Option<String>,
+    /// ward: address of that CSE's base resource.
+    #[arg(long, value_name = "ADDRESS", default_value = "/id-in/cse-in")]
+    in_base: String,
+    /// ward: who may read and subscribe there.
+    #[arg(long, value_name = "AE-ID", default_value = "CAdmin")]
+    originator: String,
 }
 
 #[derive(Serialize)]
@@ -73,7 +83,8 @@ const PICTURE: &str = "
 impl Demo {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         if self.name == "ward" {
-            return ward::run(self.seconds, face);
+            let Self { seconds, in_cse, in_base, originator, .. } = self;
+            return ward::run(&ward::Wish { seconds, in_cse, in_base, originator }, face);
         }
         let needs = Needs::new().namespaces().program("ip").program("ping").program("traceroute");
         if let Some(missing) = needs.missing() {

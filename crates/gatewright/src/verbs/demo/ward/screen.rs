@@ -1,0 +1,151 @@
+//! What the monitor shows: on a terminal one picture that changes, elsewhere a line for each reading.
+
+use super::Bed;
+use crate::face::Face;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+
+/// What has happened, kept for the foot of the picture.
+const EVENTS_SHOWN: usize = 4;
+
+/// The monitor's screen, and what it has received.
+pub(super) struct Screen {
+    face: Face,
+    is_live: bool,
+    beds: Vec<Row>,
+    /// Lines drawn the last time.
+    drawn: usize,
+    events: Vec<String>,
+    names: BTreeSet<String>,
+    again: usize,
+}
+
+/// One bed's device with the last of each of its values.
+struct Row {
+    bed: Bed,
+    /// Value and unit, by what is measured.
+    values: BTreeMap<String, String>,
+    received: String,
+}
+
+/// How the rest of the ward is at the moment.
+pub(super) struct Ward {
+    pub(super) seconds: u64,
+    pub(super) devices: usize,
+    pub(super) waiting: usize,
+    pub(super) central: &'static str,
+}
+
+impl Screen {
+    pub(super) fn new(face: Face, beds: &[Bed]) -> Self {
+        let row =
+            |bed: &Bed| Row { bed: bed.clone(), values: BTreeMap::new(), received: String::new() };
+        Self {
+            face,
+            is_live: io::stderr().is_terminal() && !face.is_json(),
+            beds: beds.iter().map(row).collect(),
+            drawn: 0,
+            events: Vec::new(),
+            names: BTreeSet::new(),
+            again: 0,
+        }
+    }
+
+    /// The names of all readings received.
+    pub(super) const fn names(&self) -> &BTreeSet<String> {
+        &self.names
+    }
+
+    /// Readings told once more, whose name is known: their answer was lost with the CSE.
+    pub(super) const fn again(&self) -> usize {
+        self.again
+    }
+
+    /// Tells of something that has happened.
+    pub(super) fn event(&mut self, text: &str) {
+        if !self.is_live {
+            return self.face.note(&format!("--- {text}"));
+        }
+        self.events.push(text.to_owned());
+        if self.events.len() > EVENTS_SHOWN {
+            self.events.remove(0);
+        }
+    }
+
+    /// Takes a notification.
+    pub(super) fn take(&mut self, notification: &Value) {
+        let Some(instance) = notification.pointer("/nev/rep/m2m:cin") else { return };
+        let name = instance.get("rn").and_then(Value::as_str).unwrap_or_default();
+        if !self.names.insert(name.to_owned()) {
+            self.again += 1;
+            return;
+        }
+        let row = self.beds.iter_mut().find(|row| name.starts_with(&row.bed.system_id));
+        let Some(row) = row else { return };
+        let told = |member| {
+            let value = instance.get("con").and_then(|content| content.get(member));
+            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        };
+        let handle = name.split('-').nth(3).unwrap_or_default();
+        let place = row.bed.places.get(handle);
+        let what = place.cloned().or_else(|| told("name")).unwrap_or_default();
+        let value = told("value").unwrap_or_default();
+        // UCUM writes words in braces, and 1 where there is no unit.
+        let unit = told("unit").filter(|unit| unit != "1").unwrap_or_default();
+        let value = format!("{value} {}", unit.replace(['{', '}'], ""));
+        if !self.is_live {
+            let kind = row.bed.kind;
+            self.face.note(&format!("bed {}  {kind:<10} {what:<20} {value}", row.bed.number));
+        }
+        // The time of day of `2026-11-21T13:00:00,123456`, or of the same without signs.
+        let received = told("received").unwrap_or_default();
+        let clock = received.split('T').nth(1).unwrap_or_default();
+        let digits: Vec<char> = clock.chars().filter(char::is_ascii_digit).take(6).collect();
+        row.received = digits.chunks(2).map(String::from_iter).collect::<Vec<_>>().join(":");
+        row.values.insert(what, value);
+    }
+
+    /// Draws the picture anew, on a terminal.
+    pub(super) fn draw(&mut self, ward: &Ward) {
+        if !self.is_live {
+            return;
+        }
+        let text = self.picture(ward);
+        let mut out =
+            if self.drawn > 0 { format!("\u{1b}[{}A", self.drawn) } else { String::new() };
+        self.drawn = text.lines().count();
+        for line in text.lines() {
+            // To the end of the line, so that nothing of an older one stays.
+            let _ = writeln!(out, "{line}\u{1b}[K");
+        }
+        // Where standard error is closed, there is nobody to watch.
+        let _ = io::stderr().lock().write_all(out.as_bytes());
+    }
+
+    // Writing to a string cannot fail.
+    fn picture(&self, ward: &Ward) -> String {
+        let mut out = String::new();
+        let Ward { seconds, devices, waiting, central } = ward;
+        let _ = writeln!(
+            out,
+            "\n  {seconds:>3} s   gateway: {devices} devices, {waiting:>3} readings wait   \
+             central: {central}   received: {}\n",
+            self.names.len()
+        );
+        for row in &self.beds {
+            let head = format!("bed {}  {}", row.bed.number, row.bed.kind);
+            let _ = writeln!(out, "  {head:<18} {}", row.received);
+            for what in row.bed.places.values() {
+                let value = row.values.get(what).map_or("–", String::as_str);
+                let _ = writeln!(out, "      {what:<20} {value:>14}");
+            }
+            out.push('\n');
+        }
+        for at in 0..EVENTS_SHOWN {
+            let _ = writeln!(out, "  {}", self.events.get(at).map_or("", String::as_str));
+        }
+        out
+    }
+}

@@ -1,7 +1,10 @@
 //! Where control sockets are, and asking the gateway behind one.
 
 use crate::exit::{Exit, Failure};
-use gatewright_planes::api::{Request, ask};
+use gatewright_planes::{
+    CaptureRequest, CaptureStream,
+    api::{Request, ask},
+};
 use serde_json::Value;
 use std::{
     env, fs, io,
@@ -36,11 +39,22 @@ impl Which {
     ///
     /// A [`Failure`] that says which gateway does not answer, or what it said.
     pub(crate) fn ask(&self, request: &Request) -> Result<Value, Failure> {
-        let path = match &self.socket {
-            Some(path) => path.clone(),
-            None => only_one()?,
-        };
+        let path = self.path()?;
         ask(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    /// Begins a live capture there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
+    pub(crate) fn capture(&self, request: CaptureRequest) -> Result<CaptureStream, Failure> {
+        let path = self.path()?;
+        CaptureStream::open(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    fn path(&self) -> Result<PathBuf, Failure> {
+        self.socket.clone().map_or_else(only_one, Ok)
     }
 }
 

@@ -4,6 +4,7 @@
 //! the face and returns the exit code, and `JSON`, which tells the shape of its answer.
 
 mod attach;
+mod capture;
 mod check;
 mod completion;
 mod demo;
@@ -25,6 +26,34 @@ mod version;
 
 use crate::exit::Exit;
 use crate::face::Face;
+
+/// Which packets are meant: those that agree with everything that is given.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Packets {
+    /// Only packets of this link.
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// Only from this address or network.
+    #[arg(long, value_name = "NETWORK")]
+    source: Option<String>,
+    /// Only to this address or network.
+    #[arg(long, value_name = "NETWORK")]
+    destination: Option<String>,
+    /// Only of this IP protocol: icmp, udp, tcp, ..., or a number.
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<String>,
+    /// Only to this port of TCP or UDP.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+impl Packets {
+    /// The same as the control socket has it.
+    fn into_which(self) -> gatewright_planes::Which {
+        let Self { link, source, destination, protocol, port } = self;
+        gatewright_planes::Which { link, source, destination, protocol, port }
+    }
+}
 
 macro_rules! verbs {
     ($($name:ident = $word:literal in $module:ident,)*) => {
@@ -63,6 +92,7 @@ verbs! {
     Reload = "reload" in reload,
     Link = "link" in link,
     Route = "route" in route,
+    Capture = "capture" in capture,
     Attach = "attach" in attach,
     Detach = "detach" in detach,
     Device = "device" in device,

@@ -9,17 +9,19 @@
 
 mod running;
 
-use gatewright_testbed::Needs;
+use gatewright_testbed::{Needs, wait_until};
 use libtest_mimic::{Arguments, Trial};
-use running::{DESCRIPTION, Running, SOUTH};
+use running::{DESCRIPTION, Running, SOUTH, WITHIN};
 use serde_json::Value;
-use std::process::Stdio;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 fn main() {
-    let missing = Needs::new().namespaces().program("ping").missing().is_some();
-    let tests: [(&str, fn()); 3] = [
+    let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
+    let tests: [(&str, fn()); 4] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
+        ("capture_streams_what_passes", capture_streams_what_passes),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
     let trials = tests.map(|(name, test)| {
@@ -134,6 +136,95 @@ fn top_tells_rates_drops_and_stays() {
     drop(pings);
     let wrong = world.ask(&["top", "--interval", "0"]);
     assert_eq!(wrong.code, Some(2));
+}
+
+/// What tshark reads in a capture: one line a packet with these fields.
+fn read(octets: &[u8], fields: &[&str]) -> Vec<String> {
+    let fields = fields.iter().flat_map(|field| ["-e", field]);
+    let mut tshark = Command::new("tshark")
+        .args(["-n", "-r", "-", "-T", "fields"])
+        .args(fields)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    tshark.stdin.take().unwrap().write_all(octets).unwrap();
+    let output = tshark.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn capture_streams_what_passes() {
+    let world = Running::start("capture");
+    let ping = world.north.command("ping").args(["-n", "-q", "-i0.02", "-w60", SOUTH]);
+    let ping = ping.stdout(Stdio::null()).spawn().unwrap();
+    // Frames of one link, both ways, to standard output.
+    let arguments = ["capture", "--link", "lan", "--protocol", "icmp", "--count", "6"];
+    let said = world.command(&arguments).output().unwrap();
+    assert_eq!(said.status.code(), Some(0), "{}", String::from_utf8_lossy(&said.stderr));
+    let fields = ["frame.interface_name", "frame.packet_flags_direction", "icmp.type", "ip.dst"];
+    let read_lines = read(&said.stdout, &fields);
+    assert_eq!(read_lines.len(), 6, "{read_lines:?}");
+    for line in &read_lines {
+        let known = [format!("lan\t1\t8\t{SOUTH}"), "lan\t2\t0\t10.10.1.2".to_owned()];
+        let known = known
+            .map(|line| line.replace("\t1\t", "\t0x00000001\t").replace("\t2\t", "\t0x00000002\t"));
+        assert!(known.contains(line), "{line} is not in {known:?}");
+    }
+    // Packets inside of the graph, one side, to a file; hops are spent between the two sides.
+    let file = world.folder.join("up.pcapng");
+    let file = file.to_str().unwrap();
+    let up = world.ask(&[
+        "capture",
+        "--at",
+        "ether:ipv4",
+        "--side",
+        "transmit",
+        "--destination",
+        SOUTH,
+        "--seconds",
+        "1",
+        "--json",
+        "--output",
+        file,
+    ]);
+    let told = up.json();
+    let packets = usize::try_from(told["packets"].as_u64().unwrap()).unwrap();
+    assert!(packets > 0 && told["missed"] == 0, "{told}");
+    let up = read(&std::fs::read(file).unwrap(), &["frame.protocols", "ip.ttl", "frame.comment"]);
+    assert_eq!(up, vec!["raw:ip:icmp:data\t63\tether:ipv4"; packets]);
+    drop(ping);
+    // Interrupted, it ends in order, and leaves no handler.
+    let child = world.command(&["capture"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    let handlers = || world.ask(&["status", "--json"]).json()["handlers"].as_array().unwrap().len();
+    assert!(wait_until(WITHIN, || handlers() == 2));
+    assert!(world.ping(&["-c3", "-i0.01", SOUTH]));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(0), "{told}");
+    assert!(told.contains("packets captured, 0 missed"), "{told}");
+    assert!(read(&ended.stdout, &["frame.number"]).len() >= 12, "{told}");
+    assert!(wait_until(WITHIN, || handlers() == 0));
+    // A client that is killed leaves none either.
+    let mut child = world.command(&["capture"]).stdout(Stdio::piped()).spawn().unwrap();
+    assert!(wait_until(WITHIN, || handlers() == 2));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(wait_until(WITHIN, || handlers() == 0));
+    for (arguments, code, told) in [
+        (["capture", "--at", "nowhere"], 1, "a position is"),
+        (["capture", "--link", "land"], 1, "there is no link land: lan, wan"),
+        (["capture", "--side", "up"], 1, "neither receive nor transmit"),
+        (["capture", "--source", "1.2.3"], 1, "neither ADDRESS nor"),
+        (["capture", "--json", "--count=1"], 2, "--output"),
+    ] {
+        let said = world.ask(&arguments);
+        assert_eq!(said.code, Some(code), "{arguments:?}");
+        assert!(said.err.contains(told) || said.out.contains(told), "{arguments:?}: {}", said.err);
+    }
 }
 
 fn route_lists_adds_and_removes() {

@@ -8,6 +8,7 @@
 //! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"sojourn"}` | `{"buckets":[[ns,packets],…]}`: how long packets stayed, at the most |
+//! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
@@ -16,7 +17,10 @@
 //! | `{"do":"add-route","to":"default","via":"192.0.2.9"}` | `{"routes":[…]}`, the one |
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
-use crate::{Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status, UdpGatewayCounters};
+use crate::{
+    CaptureRequest, Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status,
+    UdpGatewayCounters, capture::Live,
+};
 use gatewright_config::{self as config, Attach, Config, Located};
 use gatewright_diagnostic::{Severity, SourceId, Span};
 use gatewright_stack::{Attachment, AttachmentId};
@@ -49,6 +53,8 @@ pub enum Request {
     Metrics,
     /// How long packets stayed, by bucket.
     Sojourn,
+    /// Send what passes somewhere.
+    Capture(CaptureRequest),
     /// Attach a handler.
     Attach(Box<AttachRequest>),
     /// Detach a handler.
@@ -267,6 +273,19 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
             return Ok(());
         }
         let answer = match serde_json::from_str(&line) {
+            Ok(Request::Capture(request)) => {
+                let gateway_now = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+                let live = Live::start(&gateway_now, &request);
+                drop(gateway_now);
+                match live {
+                    Ok(live) => {
+                        let mut out = stream;
+                        writeln!(out, "{}", json!({ "ok": {} }))?;
+                        return live.stream(stream, gateway);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
             Ok(request) => answer(request, gateway),
             Err(error) => Err(error.to_string()),
         };
@@ -284,6 +303,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
     let value = match request {
         Request::Status => serde_json::to_value(status(&gateway)?),
         Request::Metrics => serde_json::to_value(metrics(&gateway)?),
+        Request::Capture(_) => return Err("a capture is a stream of its own".to_owned()),
         Request::Sojourn => {
             let buckets: Vec<_> = gateway.gateway().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
@@ -377,10 +397,7 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
 /// The handler that a request describes.
 fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
     let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
-    let link = |name: &str| match gateway.link(name) {
-        Some(_) => Ok(plain(name)),
-        None => Err(format!("there is no link {name}: {}", gateway.link_names().join(", "))),
-    };
+    let link = |name: &str| gateway.known_link(name).map(|_| plain(name));
     let prefix = |text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => {
@@ -444,14 +461,23 @@ fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, St
 /// The system's error if nobody answers there; `InvalidData` with the gateway's own words if it
 /// refuses.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+    begin(path, request).map(|(_, answer)| answer)
+}
+
+/// As [`ask`], with the connection, on which more may follow.
+pub(crate) fn begin(
+    path: &Path,
+    request: &Request,
+) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     writeln!(stream, "{}", serde_json::to_string(request)?)?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
+    let mut stream = BufReader::new(stream);
+    stream.read_line(&mut line)?;
     let mut answer: serde_json::Value = serde_json::from_str(&line)?;
     if let Some(value) = answer.get_mut("ok") {
-        return Ok(value.take());
+        return Ok((stream, value.take()));
     }
     let error = answer.get("error").and_then(serde_json::Value::as_str);
     Err(io::Error::new(io::ErrorKind::InvalidData, error.unwrap_or("no answer").to_owned()))

@@ -211,6 +211,11 @@ impl Configured {
         handlers::link_of(&self.names, name)
     }
 
+    /// The link of a name that somebody says; in words for the operator if there is none.
+    pub(crate) fn known_link(&self, name: &str) -> Result<LinkIndex, String> {
+        self.link(name).ok_or_else(|| format!("there is no link {name}: {}", self.names.join(", ")))
+    }
+
     /// Starts a UDP gateway.
     pub(crate) fn relay(&mut self, relay: &config::UdpGateway) -> Result<(), RunError> {
         let server = relay.forward.value;

@@ -2,7 +2,6 @@
 
 use crate::{configured::RunError, recorder::Recorder};
 use gatewright_config as config;
-use gatewright_link::Framing;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     At, Attachment, Counter, Handler, Place, Side,
@@ -53,10 +52,9 @@ pub(crate) fn make(attach: &config::Attach, names: &[String]) -> Result<Made, Ru
             Made { missed: Some(mirror.missed_counter()), ..made("mirror", Box::new(mirror)) }
         }
         config::Handler::Capture { file } => {
-            let (capture, captured, missed) = Capture::new();
-            let at_frame = attachment.at == At::Frame;
-            let framing = if at_frame { Framing::Ethernet } else { Framing::Ip };
-            let recorder = Recorder::start(&file.value, framing, names, captured)
+            let (at, side) = (attachment.at, attachment.side);
+            let (capture, captured, missed) = Capture::new(at, side, Match::default());
+            let recorder = Recorder::start(&file.value, at, names, captured)
                 .map_err(|source| RunError::File { file: file.value.clone(), source })?;
             let (missed, recorder) = (Some(missed), Some(recorder));
             Made { missed, recorder, ..made("capture", Box::new(capture)) }

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod api;
+mod capture;
 mod configured;
 mod control;
 mod difference;
@@ -38,6 +39,7 @@ mod status;
 mod udp_gateway;
 mod worker;
 
+pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use configured::{Attached, Configured, RunError};
 pub use difference::Change;
 pub use gateway::{Gateway, GatewayError};

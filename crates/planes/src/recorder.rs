@@ -1,11 +1,14 @@
-//! Captured packets to a pcapng file, on a thread of its own.
+//! Captured packets as pcapng: to a file, on a thread of its own, or to whoever asked.
 
 use gatewright_link::{
     Framing,
-    pcapng::{InterfaceId, Record, Writer},
+    pcapng::{Direction, InterfaceId, Record, Writer},
 };
 use gatewright_packet::LinkIndex;
-use gatewright_stack::builtin::Captured;
+use gatewright_stack::{
+    At, Side,
+    builtin::{Capture, Captured},
+};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -17,17 +20,18 @@ use std::{
 /// Writes what a capture handler gives it; ends when the handler is gone.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    thread: Option<JoinHandle<io::Result<u64>>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// How long written records wait in memory at the most, so that a reader of the file sees them.
-const FLUSH_EVERY: Duration = Duration::from_millis(200);
+/// How long written records wait in memory at the most, so that a reader sees them.
+pub(crate) const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 impl Recorder {
-    /// Starts writing to `file`, with an interface of the file for each link.
+    /// Starts writing to `file` what is captured at `at`, with an interface of the file for each
+    /// link.
     pub(crate) fn start(
         file: &str,
-        framing: Framing,
+        at: At,
         links: &[String],
         captured: Receiver<Captured>,
     ) -> io::Result<Self> {
@@ -35,13 +39,10 @@ impl Recorder {
             "-" => Box::new(io::stdout()),
             _ => Box::new(create(file)?),
         };
-        let mut writer = Writer::new(BufWriter::new(out))?;
-        for link in links {
-            writer.add_interface(link, framing)?;
-        }
+        let mut pages = Pages::begin(BufWriter::new(out), at, links)?;
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())
-            .spawn(move || record(writer, &captured))?;
+            .spawn(move || record(&mut pages, &captured))?;
         Ok(Self { thread: Some(thread) })
     }
 }
@@ -66,37 +67,64 @@ impl Drop for Recorder {
     }
 }
 
-fn record<W: Write>(mut writer: Writer<W>, captured: &Receiver<Captured>) -> io::Result<u64> {
-    // Stamps count from the worker's epoch, which was a moment ago on this machine's clock.
-    let mut epoch = None;
-    let mut records = 0;
+fn record<W: Write>(pages: &mut Pages<W>, captured: &Receiver<Captured>) -> io::Result<()> {
     loop {
         match captured.recv_timeout(FLUSH_EVERY) {
-            Ok(Captured { octets, at, link }) => {
-                let epoch = *epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
-                let packet = octets.into_packet();
-                let record = Record {
-                    interface: interface(link),
-                    at: epoch + at,
-                    octets: packet.octets(),
-                    len: packet.len(),
-                    direction: None,
-                    comment: "",
-                };
-                writer.write(&record)?;
-                records += 1;
-            }
-            Err(RecvTimeoutError::Timeout) => writer.flush()?,
-            Err(RecvTimeoutError::Disconnected) => {
-                writer.flush()?;
-                return Ok(records);
-            }
+            Ok(captured) => pages.write(captured)?,
+            Err(RecvTimeoutError::Timeout) => pages.flush()?,
+            Err(RecvTimeoutError::Disconnected) => return pages.flush(),
         }
     }
 }
 
-fn interface(link: LinkIndex) -> InterfaceId {
-    InterfaceId(if link == LinkIndex::NONE { 0 } else { link.0.into() })
+/// Captured packets as blocks of a capture file.
+#[derive(Debug)]
+pub(crate) struct Pages<W> {
+    writer: Writer<W>,
+    /// Where the packets were captured, told with each; empty for whole frames.
+    comment: String,
+    /// The worker's epoch since 1970. Stamps count from the worker's epoch, which was a moment ago
+    /// on this machine's clock when the first packet came.
+    epoch: Option<Duration>,
+}
+
+impl<W: Write> Pages<W> {
+    /// Begins a file of what is captured at `at`, with an interface for each link.
+    pub(crate) fn begin(out: W, at: At, links: &[String]) -> io::Result<Self> {
+        let framing = if Capture::is_framed(at) { Framing::Ethernet } else { Framing::Ip };
+        let mut writer = Writer::new(out)?;
+        for link in links {
+            writer.add_interface(link, framing)?;
+        }
+        let comment = if at == At::Frame { String::new() } else { at.to_string() };
+        Ok(Self { writer, comment, epoch: None })
+    }
+
+    pub(crate) fn write(&mut self, captured: Captured) -> io::Result<()> {
+        let Captured { octets, at, side, link } = captured;
+        let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
+        let packet = octets.into_packet();
+        self.writer.write(&Record {
+            interface: InterfaceId(if link == LinkIndex::NONE { 0 } else { link.0.into() }),
+            at: epoch + at,
+            octets: packet.octets(),
+            len: packet.len(),
+            direction: Some(match side {
+                Side::Receive => Direction::Inbound,
+                Side::Transmit => Direction::Outbound,
+            }),
+            comment: &self.comment,
+        })
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
+    /// What it was written to.
+    pub(crate) fn into_inner(self) -> W {
+        self.writer.into_inner()
+    }
 }
 
 fn since_1970() -> Duration {

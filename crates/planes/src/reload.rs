@@ -145,6 +145,11 @@ impl Configured {
             posts.push(Post::Kept(by_command.id));
             attached.push((by_command.clone(), None));
         }
+        // What an embedder or a live capture has attached is no affair of the description's.
+        let others = self.gateway.change(|control| control.handlers());
+        let own = |id| self.attached.iter().any(|attached| attached.id == id);
+        posts
+            .extend(others.into_iter().filter(|(id, ..)| !own(*id)).map(|(id, ..)| Post::Kept(id)));
         Ok(NewHandlers { prepared: self.gateway.prepare(posts)?, attached })
     }
 

@@ -130,13 +130,7 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn add_route(&self, order: &RouteOrder) -> Result<RouteStatus, String> {
-        let link = match &order.link {
-            Some(name) => Some(
-                self.link(name)
-                    .ok_or_else(|| format!("there is no link {name}: {}", self.names.join(", ")))?,
-            ),
-            None => None,
-        };
+        let link = order.link.as_deref().map(|name| self.known_link(name)).transpose()?;
         let to = order.to.of_family(order.via).ok_or("`default` needs a next hop: via ADDRESS")?;
         self.gateway.change(|control| {
             let route = match (order.via, link) {

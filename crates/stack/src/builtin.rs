@@ -8,10 +8,10 @@
 //! | `mirror` | sends a copy by another link | `to` |
 //! | `capture` | gives a copy to the control side | |
 
-use crate::{Bucket, Context, Counter, Handler, udp::Ends};
-use gatewright_packet::{Batch, LinkIndex, Packet, Parcel};
+use crate::{At, Bucket, Context, Counter, Handler, Side, udp::Ends};
+use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
 use gatewright_wire::{
-    IpProtocol,
+    EtherType, IpProtocol,
     ipv4::Ipv4,
     ipv6::{Ipv6, Ipv6Fields},
 };
@@ -192,40 +192,88 @@ impl Handler for Mirror {
 /// A captured packet, on its way to whoever writes it down.
 #[derive(Debug)]
 pub struct Captured {
-    /// A copy of the packet as it was at the position.
+    /// A copy of the packet: a frame, or an IP packet ([`Capture::is_framed`]).
     pub octets: Parcel,
     /// When it passed, since the gateway's epoch.
     pub at: Duration,
-    /// The link it came by, or leaves by.
+    /// Which way it travelled.
+    pub side: Side,
+    /// The link it came by if it travelled up, else the one that it leaves by, if it has one.
     pub link: LinkIndex,
 }
 
 /// Gives copies of packets to the control side, never waiting for it.
-#[derive(Debug)]
+///
+/// Frames are copied whole, and what is above the network layer from its IP header on, so that a
+/// reader finds what it knows. A payload that is neither gets an Ethernet header with its type and
+/// without addresses.
+#[derive(Clone, Debug)]
 pub struct Capture {
     out: SyncSender<Captured>,
     missed: Counter,
+    at: At,
+    side: Side,
+    which: Match,
 }
 
 /// Captured packets that wait to be written at the most.
 const CAPTURED_MAX: usize = 1024;
 
 impl Capture {
-    /// A handler, and where its copies come out; `missed` counts what did not fit.
-    pub fn new() -> (Self, Receiver<Captured>, Counter) {
+    /// A handler for packets at `at` that travel to `side` and match, and where its copies come out;
+    /// the counter has what did not fit.
+    pub fn new(at: At, side: Side, which: Match) -> (Self, Receiver<Captured>, Counter) {
         let (out, captured) = sync_channel(CAPTURED_MAX);
         let missed = Counter::default();
-        (Self { out, missed: missed.clone() }, captured, missed)
+        (Self { out, missed: missed.clone(), at, side, which }, captured, missed)
+    }
+
+    /// One for packets that travel to `side`, on the same worker and into the same channel.
+    #[must_use]
+    pub fn beside(&self, side: Side) -> Self {
+        Self { side, ..self.clone() }
+    }
+
+    /// Whether what is captured at `at` begins with an Ethernet header; if not, with an IP header.
+    pub const fn is_framed(at: At) -> bool {
+        match at {
+            At::Frame => true,
+            At::EtherType(ether) => !matches!(ether, EtherType::IPV4 | EtherType::IPV6),
+            _ => false,
+        }
+    }
+
+    fn copy(&self, packet: &Packet, frames: &Pool) -> Option<Parcel> {
+        let mut copy = frames.packet_of(packet.network_octets())?;
+        if let At::EtherType(ether) = self.at
+            && Self::is_framed(self.at)
+        {
+            let [high, low] = ether.0.to_be_bytes();
+            copy.prepend(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]).ok()?;
+        }
+        Some(copy.into_parcel())
+    }
+
+    fn link(&self, packet: &Packet) -> LinkIndex {
+        let (ingress, egress) = (packet.meta().ingress, packet.meta().egress);
+        match self.side {
+            Side::Receive if ingress != LinkIndex::NONE => ingress,
+            Side::Transmit if egress == LinkIndex::NONE => ingress,
+            _ => egress,
+        }
     }
 }
 
 impl Handler for Capture {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        let link_header = if self.at == At::Frame { ETHERNET_LEN } else { 0 };
         for packet in &*batch {
-            let meta = packet.meta();
-            let link = if meta.ingress == LinkIndex::NONE { meta.egress } else { meta.ingress };
-            let copy = context.frames().packet_of(packet.octets()).map(Packet::into_parcel);
-            let captured = copy.map(|octets| Captured { octets, at: context.now(), link });
+            if !self.which.matches(packet, link_header) {
+                continue;
+            }
+            let (link, side, at) = (self.link(packet), self.side, context.now());
+            let copy = self.copy(packet, context.frames());
+            let captured = copy.map(|octets| Captured { octets, at, side, link });
             if captured.is_none_or(|captured| self.out.try_send(captured).is_err()) {
                 self.missed.add(1);
             }
@@ -233,10 +281,13 @@ impl Handler for Capture {
     }
 }
 
+/// Octets of the link-layer header before the IP header of a whole frame.
+const ETHERNET_LEN: usize = 14;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatewright_packet::{CHUNK_SIZE, Pool};
+    use gatewright_packet::CHUNK_SIZE;
 
     /// A DNS query of 192.0.2.7 port 5300 to 198.51.100.53 port 53, and the same over IPv6 from
     /// 2001:db8::7 to 2001:db8:1::53, IP header first.
@@ -314,9 +365,23 @@ mod tests {
     #[test]
     fn a_capture_holds_the_octets_as_they_passed() {
         let pool = Pool::new(8, CHUNK_SIZE).unwrap();
-        let (mut capture, captured, missed) = Capture::new();
-        assert_eq!(run(&mut capture, &pool, &[QUERY6]).0, 1);
+        let which =
+            Match { destination: Some(("2001:db8:1::".parse().unwrap(), 48)), ..Match::default() };
+        let at = At::EtherType(EtherType::IPV6);
+        let (mut capture, captured, missed) = Capture::new(at, Side::Receive, which);
+        assert_eq!(run(&mut capture, &pool, &[QUERY6, QUERY4]).0, 2);
         let packet = captured.try_recv().unwrap().octets.into_packet();
         assert_eq!((packet.octets(), missed.get()), (&octets(QUERY6)[..], 0));
+        assert!(captured.try_recv().is_err(), "the other one does not match");
+    }
+
+    #[test]
+    fn what_is_neither_frame_nor_ip_is_captured_behind_a_header_with_its_type() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let at = At::EtherType(EtherType::ARP);
+        let (mut capture, captured, _) = Capture::new(at, Side::Transmit, Match::default());
+        run(&mut capture, &pool, &["0001 0800"]);
+        let packet = captured.try_recv().unwrap().octets.into_packet();
+        assert_eq!(packet.octets(), [&[0; 12], &[8, 6, 0, 1, 8, 0][..]].concat());
     }
 }

@@ -1,0 +1,304 @@
+//! Live captures: what passes somewhere in a running gateway, to whoever asks on the control socket.
+//!
+//! After the answer to `{"do":"capture",…}` the gateway sends chunks: four octets with the length,
+//! most significant first, then so many octets of a pcapng file. A chunk of length 0 ends it, and
+//! behind it stands one JSON object in a line: `{"packets":…,"missed":…}`. The client ends it by
+//! closing its sending side. Nobody waits for a client: what it does not take in time is missed, and
+//! counted.
+
+use crate::{
+    Configured,
+    recorder::{FLUSH_EVERY, Pages},
+};
+use gatewright_config::Prefix;
+use gatewright_stack::{
+    At, Attachment, AttachmentId, Counter, Place, Side,
+    builtin::{Capture, Captured, Match},
+    ip_protocol,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+/// Which packets are meant, as the command line has it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Which {
+    /// Only packets of this link.
+    pub link: Option<String>,
+    /// Network of the sender.
+    pub source: Option<String>,
+    /// Network of the receiver.
+    pub destination: Option<String>,
+    /// IP protocol: `udp`, or a number.
+    pub protocol: Option<String>,
+    /// Destination port.
+    pub port: Option<u16>,
+}
+
+impl Which {
+    /// What it says but for the link.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words for the operator.
+    pub(crate) fn matching(&self) -> Result<Match, String> {
+        let network = |text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => match (Prefix::parse(text), text.parse::<std::net::IpAddr>()) {
+                (Some(network), _) => Ok(Some((network.address(), network.length()))),
+                (None, Ok(ip)) => Ok(Some((ip, u8::MAX))),
+                (None, Err(_)) => Err(format!("{text} is neither ADDRESS nor ADDRESS/LENGTH")),
+            },
+        };
+        let protocol = self.protocol.as_deref().map(ip_protocol).transpose();
+        Ok(Match {
+            source: network(&self.source)?,
+            destination: network(&self.destination)?,
+            protocol: protocol.map_err(|error| format!("the protocol: {error}"))?,
+            port: self.port,
+        })
+    }
+}
+
+/// A live capture, as the command line has it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureRequest {
+    /// The position: `frame` if not given.
+    pub at: Option<String>,
+    /// `receive` or `transmit`; both if not given.
+    pub side: Option<String>,
+    /// Which packets.
+    pub which: Which,
+    /// It ends after so many packets.
+    pub count: Option<u64>,
+    /// It ends after so many seconds.
+    pub seconds: Option<f64>,
+}
+
+/// A capture that runs.
+pub(crate) struct Live {
+    ids: Vec<AttachmentId>,
+    captured: Receiver<Captured>,
+    missed: Counter,
+    at: At,
+    links: Vec<String>,
+    count: u64,
+    end: Option<Instant>,
+}
+
+/// The longest time that a request may say, in seconds: longer is without end.
+const SECONDS_MAX: f64 = 1e9;
+
+impl Live {
+    /// Attaches what captures, without losing a packet.
+    pub(crate) fn start(gateway: &Configured, request: &CaptureRequest) -> Result<Self, String> {
+        let at = request.at.as_deref().unwrap_or("frame");
+        let at: At = at.parse().map_err(|error| format!("{at}: {error}"))?;
+        let sides: &[Side] = match request.side.as_deref() {
+            None => &[Side::Receive, Side::Transmit],
+            Some("receive") => &[Side::Receive],
+            Some("transmit") => &[Side::Transmit],
+            Some(other) => return Err(format!("{other} is neither receive nor transmit")),
+        };
+        let link =
+            request.which.link.as_deref().map(|name| gateway.known_link(name)).transpose()?;
+        let which = request.which.matching()?;
+        let (capture, captured, missed) = Capture::new(at, Side::Receive, which);
+        let (mut ids, mut refused) = (Vec::new(), None);
+        for &side in sides {
+            let attachment = Attachment { at, side, place: Place::Tap, link };
+            match gateway.gateway().attach(attachment, Box::new(capture.beside(side))) {
+                Ok(id) => ids.push(id),
+                Err(error) => refused = Some(error.to_string()),
+            }
+        }
+        // Some positions have packets on one side only.
+        if let (true, Some(error)) = (ids.is_empty(), refused) {
+            return Err(error);
+        }
+        let seconds = request.seconds.filter(|seconds| *seconds < SECONDS_MAX);
+        let seconds = seconds.map(Duration::try_from_secs_f64).transpose();
+        let seconds = seconds.map_err(|_| "seconds are not negative".to_owned())?;
+        Ok(Self {
+            ids,
+            captured,
+            missed,
+            at,
+            links: gateway.link_names().to_vec(),
+            count: request.count.unwrap_or(u64::MAX),
+            end: seconds.and_then(|seconds| Instant::now().checked_add(seconds)),
+        })
+    }
+
+    /// Sends what is captured to `stream` until it is enough.
+    pub(crate) fn stream(self, stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
+        stream.set_write_timeout(None)?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(LOOK))?;
+        let chunks = Chunks { out: stream, waiting: Vec::new() };
+        let sent =
+            Pages::begin(chunks, self.at, &self.links).and_then(|pages| self.pages(pages, stream));
+        let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in &self.ids {
+            // A gateway that has ended has none.
+            let _gone = gateway.gateway().detach(*id);
+        }
+        drop(gateway);
+        let packets = sent?;
+        let mut out = stream;
+        out.write_all(&0_u32.to_be_bytes())?;
+        writeln!(out, "{}", json!({ "packets": packets, "missed": self.missed.get() }))
+    }
+
+    fn pages(&self, mut pages: Pages<Chunks<'_>>, stream: &UnixStream) -> io::Result<u64> {
+        let mut packets = 0;
+        let mut flushed = Instant::now();
+        pages.flush()?;
+        while packets < self.count {
+            let now = Instant::now();
+            if self.end.is_some_and(|end| now >= end) {
+                break;
+            }
+            let left = self.end.map_or(FLUSH_EVERY, |end| end.saturating_duration_since(now));
+            match self.captured.recv_timeout(left.min(FLUSH_EVERY)) {
+                Ok(captured) => {
+                    pages.write(captured)?;
+                    packets += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if flushed.elapsed() >= FLUSH_EVERY {
+                flushed = Instant::now();
+                pages.flush()?;
+                if has_closed(stream)? {
+                    break;
+                }
+            }
+        }
+        pages.flush()?;
+        pages.into_inner();
+        Ok(packets)
+    }
+}
+
+/// How long a look at the client may take.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Whether the client has closed its sending side.
+fn has_closed(mut stream: &UnixStream) -> io::Result<bool> {
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => Ok(true),
+        Ok(_) => Ok(false),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Octets that become a chunk, each time it is flushed or they are many.
+struct Chunks<'a> {
+    out: &'a UnixStream,
+    waiting: Vec<u8>,
+}
+
+/// Octets of a chunk at which it is sent.
+const CHUNK: usize = 64 * 1024;
+
+impl Write for Chunks<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.waiting.extend_from_slice(octets);
+        if self.waiting.len() >= CHUNK {
+            self.flush()?;
+        }
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let len = u32::try_from(self.waiting.len()).unwrap_or(u32::MAX);
+        self.out.write_all(&len.to_be_bytes())?;
+        self.out.write_all(&self.waiting)?;
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// The client's side of a live capture.
+#[derive(Debug)]
+pub struct CaptureStream {
+    stream: BufReader<UnixStream>,
+    told: Option<serde_json::Value>,
+}
+
+/// Octets of a chunk at the most: one packet of the largest size above what is sent at once.
+const CHUNK_MAX: u32 = 1 << 20;
+
+impl CaptureStream {
+    /// Begins a capture at the gateway behind the control socket `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](crate::api::ask).
+    pub fn open(path: &Path, request: CaptureRequest) -> io::Result<Self> {
+        let (stream, _) = crate::api::begin(path, &crate::api::Request::Capture(request))?;
+        stream.get_ref().set_read_timeout(None)?;
+        Ok(Self { stream, told: None })
+    }
+
+    /// What ends it from another thread, in order: everything captured until then still comes.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no descriptor.
+    pub fn stopper(&self) -> io::Result<impl Fn() + Send + use<>> {
+        let stream = self.stream.get_ref().try_clone()?;
+        // It can have ended by itself.
+        Ok(move || drop(stream.shutdown(Shutdown::Write)))
+    }
+
+    /// The next octets of the capture file; `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// If the gateway ends in the middle.
+    pub fn next_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut len = [0; 4];
+        self.stream.read_exact(&mut len)?;
+        let len = u32::from_be_bytes(len);
+        if len == 0 {
+            let mut line = String::new();
+            self.stream.read_line(&mut line)?;
+            self.told = Some(serde_json::from_str(&line)?);
+            return Ok(None);
+        }
+        if len > CHUNK_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk above 1 MiB"));
+        }
+        let mut octets = vec![0; usize::try_from(len).unwrap_or_default()];
+        self.stream.read_exact(&mut octets)?;
+        Ok(Some(octets))
+    }
+
+    /// What the gateway told at the end: packets captured, and missed.
+    pub fn told(&self) -> Option<&serde_json::Value> {
+        self.told.as_ref()
+    }
+}

@@ -169,7 +169,8 @@ impl Out<'_> {
     /// # Errors
     ///
     /// Gives the packet back if this layer does not stand above the link.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as `push`")]
     pub fn push_down(&mut self, link: LinkIndex, packet: Packet) -> Result<(), Packet> {
         match self.edge(down_key(link)) {
             Some(edge) => {

@@ -148,16 +148,15 @@ impl Ipv4Mut<'_> {
     /// Spends one hop and corrects the checksum (RFC 1624); `false` if none was left.
     #[inline]
     pub fn spend_hop(&mut self) -> bool {
-        let view = self.view();
-        let (before, checksum) = (view.time_to_live(), view.header_checksum());
-        let protocol = view.protocol().0;
+        let (before, checksum) = (self.view().time_to_live(), self.view().header_checksum());
         if before == 0 {
             return false;
         }
-        let (old, new) = ([before, protocol], [before - 1, protocol]);
-        let (old, new) = (u16::from_be_bytes(old), u16::from_be_bytes(new));
         self.set_time_to_live(before - 1);
-        self.set_header_checksum(crate::checksum::update(checksum, old, new));
+        // The header's sum is less by 0x0100, so its complement is more; a carry goes around, and
+        // so does 0xffff, which no header's checksum is (RFC 1624 §3).
+        let (sum, carry) = checksum.overflowing_add(0x0100);
+        self.set_header_checksum(sum.wrapping_add(u16::from(carry || sum == u16::MAX)));
         true
     }
 }

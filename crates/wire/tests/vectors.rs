@@ -88,6 +88,18 @@ fn spending_a_hop_keeps_the_checksum_right() {
         assert!(header.view().is_checksum_valid(&[]), "at {hops} hops");
     }
     assert!(!Ipv4Mut::of(&mut octets).spend_hop());
+
+    // Every checksum that a header can have: as one made anew.
+    for identification in 0..=u16::MAX {
+        let fields = Ipv4Fields {
+            identification,
+            ..Ipv4Fields::new(IpProtocol::UDP, source, Ipv4Addr::BROADCAST, 20)
+        };
+        let mut spent = fields.emit_with_checksum();
+        assert!(Ipv4Mut::of(&mut spent).spend_hop());
+        let time_to_live = fields.time_to_live - 1;
+        assert_eq!(spent, Ipv4Fields { time_to_live, ..fields }.emit_with_checksum());
+    }
 }
 
 /// The options of a SYN as Linux sends it.

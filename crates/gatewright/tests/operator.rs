@@ -195,13 +195,13 @@ fn capture_streams_what_passes() {
     assert_eq!(up, vec!["raw:ip:icmp:data\t63\tether:ipv4"; packets]);
     drop(ping);
     // Interrupted, it ends in order, and leaves no handler.
-    let child = world.command(&["capture"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.unwrap();
+    let child = world.north.command(env!("CARGO_BIN_EXE_gatewright"));
+    let child = child.args(["capture", "--socket"]).arg(world.folder.join("s"));
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let handlers = || world.ask(&["status", "--json"]).json()["handlers"].as_array().unwrap().len();
     assert!(wait_until(WITHIN, || handlers() == 2));
     assert!(world.ping(&["-c3", "-i0.01", SOUTH]));
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    child.interrupt().unwrap();
     let ended = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(0), "{told}");

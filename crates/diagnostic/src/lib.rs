@@ -153,17 +153,7 @@ impl Diagnostic {
 
     /// The finding as data, with line and column instead of octet offsets.
     pub fn finding(&self, sources: &Sources) -> Finding {
-        let place = |span: Span| {
-            let source = sources.get(span.source);
-            let (start, end) = (source.position(span.start), source.position(span.end));
-            Place {
-                file: source.name().to_owned(),
-                line: start.line,
-                column: start.column,
-                end_line: end.line,
-                end_column: end.column,
-            }
-        };
+        let place = |span: Span| sources.place(span);
         Finding {
             code: self.code.to_string(),
             severity: self.severity,

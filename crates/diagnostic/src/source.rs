@@ -1,5 +1,7 @@
 //! The texts that findings point into.
 
+use crate::Place;
+
 /// A text with its name: a file, or what stands for one.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -90,6 +92,19 @@ impl Sources {
     pub fn get(&self, id: SourceId) -> &Source {
         const NONE: &Source = &Source { name: String::new(), text: String::new() };
         usize::try_from(id.0).ok().and_then(|index| self.sources.get(index)).unwrap_or(NONE)
+    }
+
+    /// Where a span is, in lines and columns.
+    pub fn place(&self, span: Span) -> Place {
+        let source = self.get(span.source);
+        let (start, end) = (source.position(span.start), source.position(span.end));
+        Place {
+            file: source.name().to_owned(),
+            line: start.line,
+            column: start.column,
+            end_line: end.line,
+            end_column: end.column,
+        }
     }
 
     /// All texts with their ids.

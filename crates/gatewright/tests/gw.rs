@@ -205,3 +205,36 @@ fn the_manual_has_a_page_for_each_part() {
         }
     }
 }
+
+#[test]
+fn tests_of_an_example_pass_at_every_split() {
+    let path = example("coap_to_modbus.gate");
+    let said = gw(&["test", "--every-split", "--json", &path]);
+    let answer = json(&said);
+    assert_eq!((said.code, answer["ok"].as_bool()), (0, Some(true)), "{answer}");
+    let file = &answer["files"][0];
+    assert!(file["splits"].as_u64().unwrap() > 50, "{file}");
+    assert_eq!(file["handlers_untried"].as_array().map(Vec::len), Some(0), "{file}");
+}
+
+#[test]
+fn a_test_that_fails_shows_what_was_expected_and_what_was_there() {
+    let folder = folder("test");
+    for name in ["coap.gate", "modbus.gate", "coap_to_modbus.gate"] {
+        let text = fs::read_to_string(example(name)).unwrap();
+        fs::write(folder.join(name), text.replace("c0 ff 32 35 38\"", "c0 ff 32 35 39\"")).unwrap();
+    }
+    let said = gw(&["test", folder.join("coap_to_modbus.gate").to_str().unwrap()]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    for wanted in ["GW0295", "a register is read", "ff 32 35 39", "ff 32 35 38", "from octet 8 on"]
+    {
+        assert!(said.err.contains(wanted), "{wanted} is not in {}", said.err);
+    }
+    assert!(said.out.contains("FAILS  a register is read"), "{}", said.out);
+}
+
+#[test]
+fn a_program_that_does_not_compile_is_not_tested() {
+    let said = with_input(&["test", "-"], BROKEN);
+    assert_eq!(said.code, 78, "{}", said.err);
+}

@@ -9,7 +9,7 @@ use crate::parser::Parser;
 use crate::view::Value;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
-use gatewright_diagnostic::Span;
+use gatewright_diagnostic::{Code, Diagnostic, Span};
 use gatewright_lang::ir::{
     Expect, MessageId, Operand, Program, RoleId, Side, SlotId, Step, StepAction, TestCase,
     Transport,
@@ -50,6 +50,55 @@ pub struct Failed {
     pub got: Vec<u8>,
 }
 
+/// Every code that tests report.
+pub const CODES: &[&Code] = &[&TEST_FAILED];
+
+/// A step of a test was not fulfilled.
+const TEST_FAILED: Code = Code {
+    number: 295,
+    title: "a test fails",
+    explanation: "A step of a `test` block was not fulfilled when nothing moved any more, or a \
+                  peer got octets that no step expects. The notes show what was expected and what \
+                  was there, and the first octet in which they differ.",
+};
+
+impl Failed {
+    /// The finding, with what was expected and what was there.
+    pub fn diagnostic(&self, test: &str) -> Diagnostic {
+        let Self { span, role, expected, found, wanted, got } = self;
+        let message = format!("`{test}`: `{role}` should see {expected}; there is {found}");
+        let mut diagnostic = Diagnostic::error(&TEST_FAILED, *span, message);
+        if !wanted.is_empty() {
+            diagnostic = diagnostic.note(format!("expected {}", octets_shown(wanted)));
+        }
+        if !got.is_empty() {
+            diagnostic = diagnostic.note(format!("got      {}", octets_shown(got)));
+        }
+        let same = wanted.iter().zip(got).take_while(|(one, other)| one == other).count();
+        if same > 0 && !wanted.is_empty() {
+            diagnostic = diagnostic.note(format!("they differ from octet {same} on"));
+        }
+        diagnostic
+    }
+}
+
+/// The most octets that a finding shows: what fits a few lines.
+const SHOWN_MAX: usize = 300;
+
+/// Octets as a program writes them: as a text, or in hexadecimal if they are none.
+fn octets_shown(octets: &[u8]) -> String {
+    let text = |octet: &u8| matches!(octet, b'\t' | b'\r' | b'\n' | 0x20..=0x7e);
+    let near = octets.get(..SHOWN_MAX).unwrap_or(octets);
+    let shown = if near.iter().all(text) {
+        format!("\"{}\"", near.escape_ascii())
+    } else {
+        let hex: Vec<String> = near.iter().map(|octet| format!("{octet:02x}")).collect();
+        format!("x\"{}\"", hex.join(" "))
+    };
+    let more = octets.len() - near.len();
+    if more == 0 { shown } else { format!("{shown} and {more} octets more") }
+}
+
 /// What came of a test.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
@@ -57,6 +106,8 @@ pub struct Outcome {
     pub failed: Option<Box<Failed>>,
     /// Which handlers were started, in the order of the program's.
     pub handlers: Vec<bool>,
+    /// Which cases of dispatches were taken, in the order of roles and cases.
+    pub cases: Vec<bool>,
     /// How much time went by.
     pub time: Duration,
 }
@@ -74,12 +125,18 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
                 wanted: Vec::new(),
                 got: Vec::new(),
             });
-            return Outcome { failed: Some(failed), handlers: Vec::new(), time: Duration::ZERO };
+            return Outcome {
+                failed: Some(failed),
+                handlers: Vec::new(),
+                cases: Vec::new(),
+                time: Duration::ZERO,
+            };
         }
     };
     let failed = stage.play(test).err();
     let handlers = stage.machine.handlers().map(|(_, counters)| counters.started > 0).collect();
-    Outcome { failed, handlers, time: stage.now }
+    let cases = stage.machine.cases().map(|(_, _, count)| count > 0).collect();
+    Outcome { failed, handlers, cases, time: stage.now }
 }
 
 /// What stands for the other side of a role.

@@ -21,7 +21,12 @@ pub(crate) struct Explain {
 
 /// Every code of the house, in order.
 fn codes() -> Vec<&'static Code> {
-    let all = [gatewright_diagram::codes::ALL, gatewright_config::CODES, gatewright_lang::CODES];
+    let all = [
+        gatewright_diagram::codes::ALL,
+        gatewright_config::CODES,
+        gatewright_lang::CODES,
+        gatewright_translate::transcript::CODES,
+    ];
     let mut codes = all.concat();
     codes.sort_by_key(|code| code.number);
     codes

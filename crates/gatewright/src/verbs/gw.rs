@@ -1,7 +1,8 @@
-//! `gatewright gw`: programs in the gateway language, checked, laid out and shown.
+//! `gatewright gw`: programs in the gateway language, checked, tested, laid out and shown.
 
 mod check;
 mod fmt;
+mod test;
 mod view;
 
 use crate::description::{import, read};
@@ -17,9 +18,10 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      sessions_max, bounds: [{what, octets}]}, findings}]}, program is null if the file is refused \
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
      text is null but for standard input; graph and listing: {file, text, findings}, text is null \
-     if the file is refused; findings as in `check`";
+     if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
+     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`";
 
-/// Checks, lays out and shows programs in the gateway language.
+/// Checks, tests, lays out and shows programs in the gateway language.
 ///
 /// The language is told in docs/language.md.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,7 @@ pub(crate) struct Gw {
 enum Part {
     Check(check::Check),
     Fmt(fmt::Fmt),
+    Test(test::Test),
     /// Prints a program's handlers as a graph in the dot language.
     ///
     /// A box for each stretch that runs in one go, drawn double where the handler waits:
@@ -55,6 +58,7 @@ impl Gw {
         match self.part {
             Part::Check(check) => check.run(face),
             Part::Fmt(fmt) => fmt.run(face),
+            Part::Test(test) => test.run(face),
             Part::Graph { file } => view::run(face, file, gatewright_lang::graph),
             Part::Listing { file } => view::run(face, file, gatewright_lang::listing),
         }

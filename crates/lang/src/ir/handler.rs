@@ -168,7 +168,8 @@ pub enum Operation {
         /// Which.
         role: RoleId,
     },
-    /// The session's connection of this role is closed.
+    /// The session's connection of this role is closed, as soon as a response that the handler
+    /// still reads there has been read to its end, or the handler is over.
     Hangup {
         /// Which.
         role: RoleId,

@@ -32,10 +32,17 @@ impl Machine {
         let Some(role) = role else { return };
         let Some(incoming) = self.incomings.get(id) else { return };
         let kinds = program.role(role).map(|role| role.requests.as_slice()).unwrap_or_default();
-        let cases = kinds.iter().filter(|kind| kind.view == view).flat_map(|kind| &kind.cases);
-        let view = incoming.parser.view();
-        let case = cases.into_iter().find(|case| view.holds(&program, &case.guard));
-        match case.map(|case| &case.action) {
+        let cases = kinds.iter().flat_map(|kind| kind.cases.iter().map(move |of| (kind.view, of)));
+        let slots = incoming.parser.view();
+        let case = cases
+            .enumerate()
+            .find(|(_, (kind, case))| *kind == view && slots.holds(&program, &case.guard));
+        if let Some((index, _)) = case
+            && let Some(count) = self.cases.get_mut(role.index()).and_then(|of| of.get_mut(index))
+        {
+            *count = count.saturating_add(1);
+        }
+        match case.map(|(_, (_, case))| &case.action) {
             Some(Action::Handle(handler)) => {
                 self.start(*handler, Origin::Request { role, request: id });
             }

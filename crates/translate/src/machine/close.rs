@@ -34,6 +34,11 @@ impl Machine {
 
     /// Frees what hangs on a connection that is over.
     fn unravel(&mut self, id: ConnId) {
+        // Its handlers first: what is freed for them must not make them begin anew.
+        let tasks = self.conns.get_mut(id).map(|of| core::mem::take(&mut of.tasks));
+        for task in tasks.into_iter().flatten() {
+            self.end_task(task, false);
+        }
         self.mark_lost(id);
         self.leave(id);
         let Some(mut of) = self.conns.remove(id) else { return };
@@ -67,9 +72,6 @@ impl Machine {
         }
         for waiter in core::mem::take(&mut of.waiters) {
             self.send_failed(waiter);
-        }
-        for task in core::mem::take(&mut of.tasks) {
-            self.end_task(task, false);
         }
     }
 
@@ -141,6 +143,19 @@ impl Machine {
         }
     }
 
+    /// A client's connection is closed, as soon as the response that a handler still reads there has
+    /// been read to its end, or the handler is over.
+    pub(crate) fn hang_up(&mut self, conn: ConnId) {
+        self.leave(conn);
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        let current = of.current.and_then(|current| self.incomings.get(current));
+        if current.is_some_and(|of| of.task.is_some() || matches!(of.passing, Passing::To(_))) {
+            of.hanging = true;
+        } else {
+            self.lose_conn(conn);
+        }
+    }
+
     pub(crate) fn let_go_if_free(&mut self, conn: ConnId) {
         let free = self.conns.get(conn).is_some_and(|of| {
             of.side == Side::Client && of.releasing && of.is_clean() && of.waiters.is_empty()
@@ -165,6 +180,9 @@ impl Machine {
     fn next_in_line(&mut self, conn: ConnId, exchange: ExchangeId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         of.exchanges.retain(|other| *other != exchange);
+        if of.hanging {
+            return self.drop_conn(conn, false);
+        }
         let reuse = self.program.role(of.role).and_then(|role| role.reuse);
         let each = reuse.is_some_and(|reuse| reuse.when == ReuseWhen::EachResponse);
         if !of.waiters.is_empty() {

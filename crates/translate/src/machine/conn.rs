@@ -68,6 +68,8 @@ pub(crate) struct Conn {
     pub(crate) kept: bool,
     /// Whether it is let go of when its response is read.
     pub(crate) releasing: bool,
+    /// Whether it is closed then.
+    pub(crate) hanging: bool,
     pub(crate) alarm: Option<Alarm>,
     /// When it last moved.
     pub(crate) moved: Duration,
@@ -97,6 +99,7 @@ impl Conn {
             opening: None,
             kept: false,
             releasing: false,
+            hanging: false,
             alarm: None,
             moved: now,
         }

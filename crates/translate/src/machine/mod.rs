@@ -68,7 +68,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use counters::{Count, Counters};
 use exchange::{Exchange, Repeat};
-use gatewright_lang::ir::{Cast, HandlerKind, ParseOp, Program, RoleId, Side, Transport};
+use gatewright_lang::ir::{
+    Case, Cast, HandlerKind, ParseOp, Program, Role, RoleId, Side, Transport,
+};
 use read::Incoming;
 use request::Every;
 use session::Session;
@@ -252,6 +254,8 @@ pub struct Machine {
     window: usize,
     counters: Counters,
     handlers: Vec<HandlerCounters>,
+    /// How often each case of each role's dispatch was taken.
+    cases: Vec<Vec<u64>>,
     draining: bool,
 }
 
@@ -278,6 +282,10 @@ impl Machine {
             repeats: HashMap::new(),
             forget: VecDeque::new(),
         });
+        let cases = program
+            .roles
+            .iter()
+            .map(|role| vec![0; role.requests.iter().map(|kind| kind.cases.len()).sum()]);
         let mut machine = Self {
             program: Arc::clone(program),
             now,
@@ -298,6 +306,7 @@ impl Machine {
             window: window(program),
             counters: Counters::default(),
             handlers: vec![HandlerCounters::default(); program.handlers.len()],
+            cases: cases.collect(),
             draining: false,
         };
         machine.start_clocks();
@@ -333,6 +342,14 @@ impl Machine {
     pub fn handlers(&self) -> impl Iterator<Item = (&str, &HandlerCounters)> {
         let names = self.program.handlers.iter().map(|handler| handler.name.as_str());
         names.zip(&self.handlers)
+    }
+
+    /// How often each case of a dispatch was taken, with its role; in the order of the text.
+    pub fn cases(&self) -> impl Iterator<Item = (&Role, &Case, u64)> {
+        self.program.roles.iter().zip(&self.cases).flat_map(|(role, counts)| {
+            let cases = role.requests.iter().flat_map(|kind| &kind.cases);
+            cases.zip(counts).map(move |(case, count)| (role, case, *count))
+        })
     }
 
     /// How many things there are now, by name: connections, handlers that run, sessions, exchanges
@@ -394,7 +411,7 @@ fn endpoints(program: &Program, config: &Config) -> Result<Vec<Endpoint>, Config
         }
     }
     let roles = program.roles.iter().enumerate();
-    let endpoint = |(index, role): (usize, &gatewright_lang::ir::Role)| {
+    let endpoint = |(index, role): (usize, &Role)| {
         let other = config.addresses.iter().rev().find(|(name, _)| *name == role.name);
         let address = other.map_or(&role.address, |(_, address)| address);
         let wrong = |error| ConfigError::Address { role: role.name.clone(), error };

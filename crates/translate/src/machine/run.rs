@@ -137,7 +137,7 @@ impl Machine {
             }
             Operation::Provisional(build) => return self.provisional(task, build),
             Operation::Release { role } => self.release(task, *role),
-            Operation::Hangup { role } => self.hang_up(task, *role),
+            Operation::Hangup { role } => self.hang_up_role(task, *role),
         }
         Ok(())
     }
@@ -183,10 +183,9 @@ impl Machine {
         }
     }
 
-    fn hang_up(&mut self, task: &mut Task, role: RoleId) {
+    fn hang_up_role(&mut self, task: &mut Task, role: RoleId) {
         if let Some(conn) = self.conn_of(task, role) {
-            self.leave(conn);
-            self.lose_conn(conn);
+            self.hang_up(conn);
         }
     }
 

@@ -164,19 +164,13 @@ impl Machine {
             about.session = None;
             let role = self.program.role(about.role);
             let reuse = role.and_then(|role| role.reuse).map(|reuse| reuse.when);
-            // A response that is on its way to somebody is read to its end.
-            let streams = about.current.is_some_and(|current| {
-                self.incomings
-                    .get(current)
-                    .is_some_and(|of| matches!(of.passing, super::read::Passing::To(_)))
-            });
             let releasing = about.releasing || reuse == Some(ReuseWhen::EachResponse);
-            if streams || (releasing && about.current.is_some()) {
+            if releasing && about.current.is_some() {
                 self.let_go_when_free(conn);
             } else if releasing && about.is_clean() {
                 self.let_go(conn);
             } else {
-                self.lose_conn(conn);
+                self.hang_up(conn);
             }
         }
     }

@@ -110,10 +110,16 @@ impl Machine {
             return self.forget_if_unused(id);
         }
         incoming.goal = Goal::End;
+        let conn = incoming.conn;
         if incoming.passing == Passing::Held {
             incoming.passing = Passing::Discarded;
+            if let Some(conn) =
+                conn.filter(|conn| self.conns.get(*conn).is_some_and(|of| of.hanging))
+            {
+                return self.lose_conn(conn);
+            }
         }
-        self.work.extend(incoming.conn.map(Work::Read));
+        self.work.extend(conn.map(Work::Read));
     }
 
     /// A handler is over; `finished` if it came to an end of its own.

@@ -1,0 +1,183 @@
+//! `gatewright gw test`: the `test` blocks of programs, against mocked peers in virtual time.
+
+use super::compile;
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
+use gatewright_lang::ir::{self, HandlerKind, StepAction};
+use gatewright_translate::transcript::{self, Cut, Outcome};
+use serde::Serialize;
+use std::fmt;
+use std::sync::Arc;
+
+/// Runs the `test` blocks of programs, against mocked peers in virtual time.
+///
+/// A step that is not fulfilled is shown with what was expected and what was there. What no test
+/// tried is told, too: handlers, and cases of dispatches. Ends with 0 if every test passes, with 1
+/// if one fails, with 78 if a file does not compile.
+#[derive(Debug, clap::Args)]
+pub(super) struct Test {
+    /// Programs; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+    /// Repeat each test with what its peers send cut at every octet.
+    #[arg(long)]
+    every_split: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    ok: bool,
+    files: Vec<Judgement>,
+}
+
+#[derive(Serialize)]
+struct Judgement {
+    file: String,
+    ok: bool,
+    tests: Vec<Told>,
+    /// How many runs with other cuts there were.
+    splits: usize,
+    handlers_untried: Vec<String>,
+    cases_untried: Vec<Place>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    name: String,
+    ok: bool,
+    virtual_ms: u128,
+}
+
+impl fmt::Display for Judgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passed = self.tests.iter().filter(|test| test.ok).count();
+        write!(f, "{}: {passed} of {} tests pass", self.file, self.tests.len())?;
+        if self.splits > 0 {
+            write!(f, ", at {} splits", self.splits)?;
+        }
+        for test in &self.tests {
+            let said = if test.ok { "ok" } else { "FAILS" };
+            write!(f, "\n  {said:<5}  {} ({} ms of virtual time)", test.name, test.virtual_ms)?;
+        }
+        for handler in &self.handlers_untried {
+            write!(f, "\n  no test runs handler `{handler}`")?;
+        }
+        for place in &self.cases_untried {
+            let line = place.line;
+            write!(f, "\n  no test takes the case at {}:{line}", place.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Test {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let mut files = Vec::new();
+        let mut refused = false;
+        for file in self.files {
+            let (sources, compiled) = compile(&file)?;
+            let mut findings = compiled.diagnostics;
+            refused |= has_errors(&findings);
+            let ok = !has_errors(&findings);
+            let mut judgement = Judgement {
+                file,
+                ok,
+                tests: Vec::new(),
+                splits: 0,
+                handlers_untried: Vec::new(),
+                cases_untried: Vec::new(),
+                findings: Vec::new(),
+            };
+            if let Some(program) = compiled.program {
+                let program = Arc::new(program);
+                findings.extend(judgement.try_all(&program, &sources, self.every_split));
+            }
+            face.findings(&findings, &sources);
+            judgement.findings = Face::data(&findings, &sources);
+            files.push(judgement);
+        }
+        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        face.answer(&answer, || {
+            answer.files.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })?;
+        Ok(match (answer.ok, refused) {
+            (true, _) => Exit::Success,
+            (false, true) => Exit::Configuration,
+            (false, false) => Exit::Negative,
+        })
+    }
+}
+
+impl Judgement {
+    /// Runs every test; the findings are the failures.
+    fn try_all(
+        &mut self,
+        program: &Arc<ir::Program>,
+        sources: &Sources,
+        splits: bool,
+    ) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        let mut handlers = vec![false; program.handlers.len()];
+        let cases: Vec<&ir::Case> = (program.roles.iter())
+            .flat_map(|role| role.requests.iter().flat_map(|kind| &kind.cases))
+            .collect();
+        let mut taken = vec![false; cases.len()];
+        for test in &program.tests {
+            let whole = transcript::run(program, test, Cut::Whole);
+            either(&mut handlers, &whole.handlers);
+            either(&mut taken, &whole.cases);
+            let virtual_ms = whole.time.as_millis();
+            let mut failed = whole.failed.map(|failed| failed.diagnostic(&test.name));
+            if splits && failed.is_none() {
+                for cut in cuts(test) {
+                    self.splits += 1;
+                    let Outcome { failed: of, .. } = transcript::run(program, test, cut);
+                    failed = of.map(|of| of.diagnostic(&test.name).note(cut_shown(cut)));
+                    if failed.is_some() {
+                        break;
+                    }
+                }
+            }
+            self.ok &= failed.is_none();
+            self.tests.push(Told { name: test.name.clone(), ok: failed.is_none(), virtual_ms });
+            findings.extend(failed);
+        }
+        let tried = program.handlers.iter().zip(handlers);
+        self.handlers_untried = tried
+            .filter(|(of, tried)| !tried && !matches!(of.kind, HandlerKind::Opening { .. }))
+            .map(|(handler, _)| handler.name.clone())
+            .collect();
+        self.cases_untried = (cases.iter().zip(taken).filter(|(_, taken)| !taken))
+            .map(|(case, _)| sources.place(case.span))
+            .collect();
+        findings
+    }
+}
+
+/// Every place where what peers send in a test can be cut.
+fn cuts(test: &ir::TestCase) -> impl Iterator<Item = Cut> + '_ {
+    let sends = test.steps.iter().enumerate().filter_map(|(step, of)| match &of.action {
+        StepAction::Sends { octets, .. } => Some((step, octets.len())),
+        _ => None,
+    });
+    let each =
+        sends.flat_map(|(step, length)| (1..length).map(move |octets| Cut::At { step, octets }));
+    std::iter::once(Cut::Octets).chain(each)
+}
+
+fn cut_shown(cut: Cut) -> String {
+    match cut {
+        Cut::At { step, octets } => {
+            format!("only if the octets of step {} arrive cut behind octet {octets}", step + 1)
+        }
+        _ => "only if every octet arrives alone".to_owned(),
+    }
+}
+
+fn either(all: &mut [bool], one: &[bool]) {
+    for (all, one) in all.iter_mut().zip(one) {
+        *all |= one;
+    }
+}

@@ -11,7 +11,7 @@ mod numbers;
 mod report;
 mod rounds;
 
-pub use chart::{Chart, Curve};
+pub use chart::{Chart, Curve, Scales};
 pub use numbers::Numbers;
 pub use report::Relation;
 pub use rounds::{Bench, Contestant, Options};

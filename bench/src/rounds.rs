@@ -1,7 +1,7 @@
 //! Rounds of contestants, and what becomes of their samples.
 
 use crate::report::{Figure, Promise, Relation, Report, Spread};
-use crate::{Chart, machine};
+use crate::{Chart, Scales, machine};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -64,7 +64,7 @@ pub struct Bench {
     samples: BTreeMap<String, Samples>,
     ratios: BTreeMap<String, Vec<f64>>,
     promises: Vec<Promise>,
-    charts: Vec<Chart>,
+    charts: Vec<(Chart, Scales)>,
     notes: Vec<String>,
 }
 
@@ -153,7 +153,12 @@ impl Bench {
 
     /// Adds a curve sheet, written as `target/bench/NAME-TITLE.svg`.
     pub fn chart(&mut self, chart: Chart) {
-        self.charts.push(chart);
+        self.chart_on(Scales::default(), chart);
+    }
+
+    /// As [`Self::chart`], on other scales.
+    pub fn chart_on(&mut self, scales: Scales, chart: Chart) {
+        self.charts.push((chart, scales));
     }
 
     /// Says what a reader of the figures must know, such as which of them share a core.
@@ -169,9 +174,9 @@ impl Bench {
     pub fn finish(self, folder: &Path) -> io::Result<String> {
         fs::create_dir_all(folder)?;
         let mut files: Vec<PathBuf> = Vec::new();
-        for chart in &self.charts {
+        for (chart, scales) in &self.charts {
             let file = folder.join(format!("{}-{}.svg", self.name, chart.title.replace(' ', "-")));
-            fs::write(&file, chart.draw().map_err(io::Error::other)?)?;
+            fs::write(&file, chart.draw(*scales).map_err(io::Error::other)?)?;
             files.push(file);
         }
         let figures = self.samples.iter().filter_map(|(key, samples)| {

@@ -1,21 +1,19 @@
-//! Frames out of an interface as fast as the kernel can make them: an XDP program that is run on
-//! *live frames* (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`) and redirects each.
+//! Frames out of an interface as fast as the kernel can make them, or at a pace, and what counts
+//! them at the other end: XDP programs. The generator's is run on *live frames*
+//! (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`) and redirects each.
 //!
 //! Pages of earlier frames come back as the gateway left them, so the program writes the headers
 //! anew every time. A run has a fixed cost of about 20 ms, so it makes a million frames.
-#![expect(unsafe_code, reason = "bpf(2) has no wrapper; the product itself never comes here")]
 
+use super::bpf::code::{
+    ADD, ADD_IMMEDIATE, AND_IMMEDIATE, CALL, EXIT, JUMP_ALWAYS, JUMP_IF_ABOVE,
+    JUMP_IF_ABOVE_IMMEDIATE, JUMP_IF_EQUAL, LOAD_DOUBLE, LOAD_HALF, LOAD_IMMEDIATE_64, LOAD_WORD,
+    MOVE, MOVE_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT, SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
+};
+use super::bpf::{Attached, Instruction, Shared, attach, load, run_live};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-// linux/bpf.h.
-const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_PROG_TEST_RUN: libc::c_int = 10;
-const BPF_LINK_CREATE: libc::c_int = 28;
-const BPF_PROG_TYPE_XDP: u32 = 6;
-const BPF_XDP: u32 = 37;
-const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-const LIVE_FRAMES: u32 = 1 << 1;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 /// Frames that one run makes.
 const FRAMES_PER_RUN: u32 = 1_000_000;
@@ -25,81 +23,183 @@ const FRAMES_AT_ONCE: u32 = 64;
 const REWRITTEN: usize = 64;
 /// Where the UDP source port is: Ethernet and an IPv4 header without options lie before.
 const SOURCE_PORT_AT: i16 = 34;
+/// Octets before the payload.
+const PAYLOAD_AT: i32 = 42;
+/// Octets of payload at the most.
+const PAYLOAD_MAX: i32 = 1472;
+/// Datagrams that are found in a merged one at the most.
+const PARTS_MAX: usize = 32;
 
-/// One instruction: code, registers (destination in the low half), offset, immediate value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Instruction(u8, u8, i16, i32);
-
-const LOAD_WORD: u8 = 0x61;
-const LOAD_IMMEDIATE_64: u8 = 0x18;
-const STORE_DOUBLE: u8 = 0x7b;
-const STORE_HALF: u8 = 0x6b;
-const MOVE: u8 = 0xbf;
-const MOVE_IMMEDIATE: u8 = 0xb7;
-const ADD_IMMEDIATE: u8 = 0x07;
-const AND_IMMEDIATE: u8 = 0x57;
-const LOAD_HALF: u8 = 0x69;
-const JUMP_IF_ABOVE: u8 = 0x2d;
-const JUMP_IF_NOT: u8 = 0x55;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
 const RANDOM: i32 = 7;
+const KTIME: i32 = 5;
 const REDIRECT: i32 = 23;
-
-/// What an XDP program does with every frame.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
-    /// IPv4 is counted by the interface, and gone; the rest goes on to the kernel's stack, which
-    /// answers ARP.
-    Sink,
-    /// On to the kernel's stack.
-    Pass,
-}
-
-/// An XDP program that is detached when this is dropped, or when this process dies.
-#[derive(Debug)]
-pub(crate) struct Attached(#[expect(dead_code, reason = "kept for its drop")] OwnedFd);
-
-/// Attaches a program to the interface with this index, in its driver.
-///
-/// It is what makes a virtual cable take frames from [`Generator`] at this end.
-pub(crate) fn attach(interface: u32, verdict: Verdict) -> io::Result<Attached> {
-    let program = match verdict {
-        Verdict::Sink => load(&SINK)?,
-        Verdict::Pass => load(&PASS)?,
-    };
-    let mut attributes = LinkCreate {
-        program: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
-        interface,
-        attach_type: BPF_XDP,
-        flags: XDP_FLAGS_DRV_MODE,
-    };
-    descriptor(call(BPF_LINK_CREATE, &mut attributes)?).map(Attached)
-}
-
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 
-const PASS: [Instruction; 2] =
-    [Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS), Instruction(EXIT, 0, 0, 0)];
+const EXIT_NOW: Instruction = Instruction(EXIT, 0, 0, 0);
+
+/// Attaches a program that hands every frame to the kernel's stack.
+///
+/// It is what makes a virtual cable take frames from [`Generator`] at this end.
+pub(super) fn pass(interface: u32) -> io::Result<Attached> {
+    attach(interface, &[Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS), EXIT_NOW])
+}
+
+/// Counts IPv4 frames that reach an interface, and drops them; the rest goes on to the kernel's
+/// stack, which answers ARP.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    counts: Shared<3>,
+    _attached: Attached,
+}
+
+/// What a sink does with a payload.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Payload {
+    /// It is one datagram.
+    Whole,
+    /// It is datagrams, each behind its length in two octets; they are taken apart.
+    Prefixed,
+}
 
 /// The EtherType as this machine reads it from the frame.
 const ETHER_TYPE_IPV4: i32 = 0x0800_u16.to_be() as i32;
 
-const SINK: [Instruction; 11] = [
-    Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP),
-    Instruction(LOAD_WORD, 2 | 1 << 4, 0, 0),
-    Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),
-    Instruction(MOVE, 4 | 2 << 4, 0, 0),
-    Instruction(ADD_IMMEDIATE, 4, 0, 14),
-    Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, 2, 0),
-    Instruction(LOAD_HALF, 5 | 2 << 4, 12, 0),
-    Instruction(JUMP_IF_NOT, 5, 1, ETHER_TYPE_IPV4),
-    Instruction(EXIT, 0, 0, 0),
-    Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS),
-    Instruction(EXIT, 0, 0, 0),
-];
+impl Sink {
+    /// On the interface with this index, in its driver.
+    pub(super) fn attach(interface: u32, payload: Payload) -> io::Result<Self> {
+        let counts = Shared::new()?;
+        let program = sink_program(&counts, payload)?;
+        Ok(Self { _attached: attach(interface, &program)?, counts })
+    }
+
+    /// Frames, datagrams that were in them, and octets of payload.
+    pub(super) fn counts(&self) -> [u64; 3] {
+        self.counts.numbers().each_ref().map(|number| number.load(Ordering::Relaxed))
+    }
+}
+
+/// Registers: 2 and 3 the frame's ends, 5 the offset into the payload, 6 datagrams, 8 the counts.
+fn sink_program(counts: &Shared<3>, payload: Payload) -> io::Result<Vec<Instruction>> {
+    let mut code = vec![
+        Instruction(LOAD_WORD, 2 | 1 << 4, 0, 0),
+        Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),
+        Instruction(MOVE, 4 | 2 << 4, 0, 0),
+        Instruction(ADD_IMMEDIATE, 4, 0, PAYLOAD_AT),
+        Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, 2, 0),
+        Instruction(LOAD_HALF, 5 | 2 << 4, 12, 0),
+        Instruction(JUMP_IF_EQUAL, 5, 2, ETHER_TYPE_IPV4),
+        Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS),
+        EXIT_NOW,
+        Instruction(MOVE_IMMEDIATE, 5, 0, 0),
+        Instruction(MOVE_IMMEDIATE, 6, 0, 0),
+    ];
+    match payload {
+        Payload::Whole => code.push(Instruction(MOVE_IMMEDIATE, 6, 0, 1)),
+        Payload::Prefixed => {
+            for left in (0..PARTS_MAX).rev() {
+                // Each of the part's ways out leads behind the last part.
+                let behind = i16::try_from(left * PART_LEN).map_err(io::Error::other)?;
+                code.extend(part(behind));
+            }
+        }
+    }
+    code.extend(counts.address_into(8));
+    code.extend([
+        Instruction(SUBTRACT, 3 | 2 << 4, 0, 0),
+        Instruction(SUBTRACT_IMMEDIATE, 3, 0, PAYLOAD_AT),
+        Instruction(MOVE_IMMEDIATE, 2, 0, 1),
+    ]);
+    for (offset, by) in [(0, 2), (8, 6), (16, 3)] {
+        code.push(Instruction(LOAD_DOUBLE, 4 | 8 << 4, offset, 0));
+        code.push(Instruction(ADD, 4 | by << 4, 0, 0));
+        code.push(Instruction(STORE_DOUBLE, 8 | 4 << 4, offset, 0));
+    }
+    code.extend([Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP), EXIT_NOW]);
+    Ok(code)
+}
+
+/// Instructions of [`part`].
+const PART_LEN: usize = 14;
+
+/// Reads a length at the offset and counts the datagram behind it, if both are there; `behind` are
+/// the instructions of the parts that follow.
+fn part(behind: i16) -> [Instruction; PART_LEN] {
+    [
+        Instruction(MOVE, 7 | 2 << 4, 0, 0),
+        Instruction(ADD, 7 | 5 << 4, 0, 0),
+        Instruction(MOVE, 4 | 7 << 4, 0, 0),
+        Instruction(ADD_IMMEDIATE, 4, 0, PAYLOAD_AT + 2),
+        Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, 9 + behind, 0),
+        Instruction(LOAD_HALF, 9 | 7 << 4, 42, 0),
+        Instruction(TO_BIG_ENDIAN, 9, 0, 16),
+        Instruction(JUMP_IF_ABOVE_IMMEDIATE, 9, 6 + behind, PAYLOAD_MAX),
+        Instruction(ADD, 4 | 9 << 4, 0, 0),
+        Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, 4 + behind, 0),
+        Instruction(ADD_IMMEDIATE, 6, 0, 1),
+        Instruction(ADD_IMMEDIATE, 5, 0, 2),
+        Instruction(ADD, 5 | 9 << 4, 0, 0),
+        Instruction(JUMP_IF_ABOVE_IMMEDIATE, 5, behind, PAYLOAD_MAX),
+    ]
+}
+
+/// How fast a generator goes, and how many frames it has made.
+#[derive(Debug)]
+pub(crate) struct Pace(Shared<4>);
+
+/// How late a paced frame may be and still be made up for: what the generator's processor does in
+/// between for others.
+const LATE_NS: i32 = 500_000;
+
+impl Pace {
+    pub(super) fn new() -> io::Result<Self> {
+        Shared::new().map(Self)
+    }
+
+    /// Nanoseconds from frame to frame; none at all with zero.
+    pub(super) fn set_gap(&self, nanoseconds: u64) {
+        let [gap, ..] = self.0.numbers();
+        gap.store(nanoseconds, Ordering::SeqCst);
+    }
+
+    /// Frames made since the beginning.
+    pub(super) fn made(&self) -> u64 {
+        let [_, _, made, _] = self.0.numbers();
+        made.load(Ordering::SeqCst)
+    }
+
+    /// Registers: 1 the context, kept in 6; 8 the pace, 1 to 4 what is computed with. Lets the next
+    /// frame through when its time has come.
+    fn gate(&self) -> Vec<Instruction> {
+        let mut code = vec![Instruction(MOVE, 6 | 1 << 4, 0, 0)];
+        code.extend(self.0.address_into(8));
+        code.extend([
+            Instruction(CALL, 0, 0, KTIME),
+            Instruction(LOAD_DOUBLE, 2 | 8 << 4, 0, 0),
+            // No gap is no frame.
+            Instruction(JUMP_IF_EQUAL, 2, 13, 0),
+            Instruction(LOAD_DOUBLE, 1 | 8 << 4, 8, 0),
+            // Too early.
+            Instruction(JUMP_IF_ABOVE, 1, 11, 0),
+            Instruction(ADD, 1 | 2 << 4, 0, 0),
+            // Too late to be made up for: begun anew.
+            Instruction(MOVE, 3, 0, 0),
+            Instruction(SUBTRACT_IMMEDIATE, 3, 0, LATE_NS),
+            Instruction(JUMP_IF_ABOVE, 1 | 3 << 4, 1, 0),
+            Instruction(MOVE, 1 | 3 << 4, 0, 0),
+            Instruction(STORE_DOUBLE, 8 | 1 << 4, 8, 0),
+            Instruction(LOAD_DOUBLE, 2 | 8 << 4, 16, 0),
+            Instruction(ADD_IMMEDIATE, 2, 0, 1),
+            Instruction(STORE_DOUBLE, 8 | 2 << 4, 16, 0),
+            Instruction(MOVE, 1 | 6 << 4, 0, 0),
+            // Over what drops the frame.
+            Instruction(JUMP_ALWAYS, 0, 2, 0),
+            Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP),
+            EXIT_NOW,
+        ]);
+        code
+    }
+}
 
 /// Sends copies of one frame out of an interface.
 #[derive(Debug)]
@@ -110,26 +210,22 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// `frame` out of the interface with this index, its UDP source port one of `ports` by turns,
-    /// a power of two.
-    pub(crate) fn new(interface: u32, frame: &[u8], ports: u16) -> io::Result<Self> {
-        let program = load(&program(interface, frame, ports)?)?;
-        Ok(Self { program, frame: frame.to_vec() })
+    /// a power of two; as fast as can be without a pace.
+    pub(crate) fn new(
+        interface: u32,
+        frame: &[u8],
+        ports: u16,
+        pace: Option<&Pace>,
+    ) -> io::Result<Self> {
+        let mut code = pace.map(Pace::gate).unwrap_or_default();
+        code.extend(program(interface, frame, ports)?);
+        Ok(Self { program: load(&code)?, frame: frame.to_vec() })
     }
 
-    /// Sends a million frames; how many were made. Called in the interface's namespace.
-    pub(crate) fn run(&self) -> io::Result<u32> {
-        let frame = u64::try_from(self.frame.as_ptr().addr()).unwrap_or(0);
-        let mut attributes = TestRun {
-            program: u32::try_from(self.program.as_raw_fd()).unwrap_or(u32::MAX),
-            data_size_in: u32::try_from(self.frame.len()).unwrap_or(0),
-            data_in: frame,
-            repeat: FRAMES_PER_RUN,
-            flags: LIVE_FRAMES,
-            batch_size: FRAMES_AT_ONCE,
-            ..TestRun::default()
-        };
-        call(BPF_PROG_TEST_RUN, &mut attributes)?;
-        Ok(FRAMES_PER_RUN)
+    /// Sends a million frames, or as many as the pace lets through meanwhile. Called in the
+    /// interface's namespace.
+    pub(crate) fn run(&self) -> io::Result<()> {
+        run_live(&self.program, &self.frame, FRAMES_PER_RUN, FRAMES_AT_ONCE)
     }
 }
 
@@ -162,78 +258,11 @@ fn program(interface: u32, frame: &[u8], ports: u16) -> io::Result<Vec<Instructi
         Instruction(MOVE_IMMEDIATE, 1, 0, interface),
         Instruction(MOVE_IMMEDIATE, 2, 0, 0),
         Instruction(CALL, 0, 0, REDIRECT),
-        Instruction(EXIT, 0, 0, 0),
+        EXIT_NOW,
     ]);
     let past = i16::try_from(body.len()).map_err(io::Error::other)?;
     code.push(Instruction(JUMP_IF_ABOVE, 4 | 3 << 4, past, 0));
     code.extend(body);
-    code.extend([Instruction(MOVE_IMMEDIATE, 0, 0, 1), Instruction(EXIT, 0, 0, 0)]);
+    code.extend([Instruction(MOVE_IMMEDIATE, 0, 0, XDP_DROP), EXIT_NOW]);
     Ok(code)
-}
-
-/// The front of `union bpf_attr` for `BPF_PROG_LOAD`.
-#[repr(C)]
-#[derive(Default)]
-struct ProgramLoad {
-    kind: u32,
-    instructions_len: u32,
-    instructions: u64,
-    license: u64,
-}
-
-/// The front of `union bpf_attr` for `BPF_LINK_CREATE`.
-#[repr(C)]
-struct LinkCreate {
-    program: u32,
-    interface: u32,
-    attach_type: u32,
-    flags: u32,
-}
-
-/// The front of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
-#[repr(C)]
-#[derive(Default)]
-struct TestRun {
-    program: u32,
-    returned: u32,
-    data_size_in: u32,
-    data_size_out: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    context_size_in: u32,
-    context_size_out: u32,
-    context_in: u64,
-    context_out: u64,
-    flags: u32,
-    cpu: u32,
-    batch_size: u32,
-    _end: u32,
-}
-
-fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
-    let license = c"Dual MIT/GPL";
-    let mut attributes = ProgramLoad {
-        kind: BPF_PROG_TYPE_XDP,
-        instructions_len: u32::try_from(code.len()).unwrap_or(0),
-        instructions: u64::try_from(code.as_ptr().addr()).unwrap_or(0),
-        license: u64::try_from(license.as_ptr().addr()).unwrap_or(0),
-    };
-    descriptor(call(BPF_PROG_LOAD, &mut attributes)?)
-}
-
-fn descriptor(number: libc::c_long) -> io::Result<OwnedFd> {
-    let number = libc::c_int::try_from(number).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// `bpf(2)`; every pointer in `attributes` is to memory that outlasts the call.
-fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    let pointer: *mut T = attributes;
-    // SAFETY: the attributes are the front of `union bpf_attr` for this command, as long as said,
-    // and what they point to is borrowed by the callers for the time of the call.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, pointer, size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

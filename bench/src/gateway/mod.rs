@@ -1,132 +1,114 @@
 //! `bench gateway`: datagrams relayed, merged and answered, and packets routed, between two
-//! virtual cables.
+//! virtual cables (Figs. 9 and 10 and Table 1 of the EZgate paper).
 
+mod bpf;
+mod delay;
 mod live;
+mod loss;
 mod ours;
 mod relays;
+mod systems;
+mod testpmd;
 mod world;
 
-use bench::{Bench, Chart, Contestant, Curve, Options, Relation};
-use gatewright_link::{Backend, Mode};
-use gatewright_planes::{MergeLimit, Series};
-use gatewright_stack::Form;
+use bench::{Bench, Chart, Contestant, Curve, Options, Relation, Scales};
+use gatewright_planes::Series;
 use gatewright_testbed::Needs;
-use relays::{Relay, Waiting};
+use relays::Relay;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use world::{LOCAL, REMOTE, Rate, To, World};
+use std::rc::Rc;
+use systems::{MERGED, MERGED_400, PACKET_SOCKET, PREFIXED, System, XDP};
+use world::World;
 
 /// Octets of a datagram's payload that the promises about rate are about.
 const PAYLOAD: usize = 64;
 /// Octets of those that are merged.
 const PAYLOAD_MERGED: usize = 100;
-/// Octets of the largest datagram of an Ethernet frame.
-const PAYLOAD_MAX: usize = 1472;
-/// Octets for the curve.
-const PAYLOADS: [(usize, f64); 6] =
-    [(50, 50.0), (128, 128.0), (256, 256.0), (512, 512.0), (1024, 1024.0), (PAYLOAD_MAX, 1472.0)];
-/// Requests of a round.
-const REQUESTS: usize = 10_000;
-const REQUESTS_QUICK: usize = 1000;
-/// Longer than any round: a worker that never sleeps.
-const FOR_EVER: Duration = Duration::from_hours(1);
+/// Octets for the curves, up to the largest datagram of an Ethernet frame.
+const PAYLOADS: [(usize, f64); 8] = [
+    (50, 50.0),
+    (100, 100.0),
+    (200, 200.0),
+    (400, 400.0),
+    (600, 600.0),
+    (800, 800.0),
+    (1200, 1200.0),
+    (1472, 1472.0),
+];
 
-/// How our links exchange frames, and what they then call it.
-type Links = (Backend, Mode);
-const XDP: Links = (Backend::Xdp, Mode::XdpCopy);
-const PACKET_SOCKET: Links = (Backend::PacketSocket, Mode::PacketSocket);
-
-/// Who is the gateway.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum System {
-    /// Relays with the kernel's sockets.
-    Sockets(Relay),
-    /// The kernel routes.
-    Kernel,
-    /// Gatewright's UDP gateway, or its router.
-    Gateway(Option<Series>, Links),
-    /// Gatewright with a relay as a layer of its own.
-    Layer(Links),
-}
-
-const MERGED: Series = Series::Merge(Form::Prefixed, MergeLimit::Octets(PAYLOAD_MAX));
-
-/// The contestants by the names of their figures.
-const SYSTEMS: [(&str, System); 9] = [
+/// The contestants by the names of their figures; testpmd is there only where it is installed.
+const SYSTEMS: [(&str, System); 10] = [
+    ("direct_mpps", System::Direct),
     ("naive_mpps", System::Sockets(Relay::Blocking)),
     ("mmsg_mpps", System::Sockets(Relay::Many)),
     ("spinning_mpps", System::Sockets(Relay::Spinning)),
-    ("gateway_mpps", System::Gateway(Some(Series::Plain), XDP)),
-    ("gateway_packet_socket_mpps", System::Gateway(Some(Series::Plain), PACKET_SOCKET)),
-    ("relay_layer_mpps", System::Layer(XDP)),
+    ("gateway_mpps", System::Gateway(Series::Plain, XDP)),
+    ("gateway_packet_socket_mpps", System::Gateway(Series::Plain, PACKET_SOCKET)),
     ("kernel_router_mpps", System::Kernel),
-    ("router_mpps", System::Gateway(None, XDP)),
-    ("router_packet_socket_mpps", System::Gateway(None, PACKET_SOCKET)),
+    ("router_mpps", System::Router(XDP)),
+    ("router_packet_socket_mpps", System::Router(PACKET_SOCKET)),
+    ("testpmd_mpps", System::Testpmd),
 ];
 
-impl System {
-    /// What comes through.
-    fn flood(self, world: &World, payload: usize) -> Result<Rate, String> {
-        // AF_XDP opens the cable's end by itself.
-        let opens = matches!(self, Self::Gateway(_, XDP) | Self::Layer(XDP));
-        let _open = (!opens).then(|| world.open_to_kernel()).transpose()?;
-        match self {
-            Self::Sockets(relay) => world.flood(To::Relay, payload, |stop| {
-                let relayed = relay.run(LOCAL, REMOTE, stop).map_err(|it| it.to_string())?;
-                if relayed == 0 { Err("it relayed nothing".to_owned()) } else { Ok(()) }
-            }),
-            Self::Kernel => {
-                world.forwarding(true)?;
-                let rate = world.flood(To::Receiver, payload, wait);
-                world.forwarding(false)?;
-                rate
-            }
-            Self::Gateway(series, links) => {
-                let to = if series.is_some() { To::Relay } else { To::Receiver };
-                world.flood(to, payload, |stop| ours::gateway(links, None, series, stop))
-            }
-            Self::Layer((backend, mode)) => {
-                world.flood(To::Relay, payload, |stop| ours::layer(backend, mode, stop))
-            }
-        }
-    }
-}
-
-/// The kernel works by itself.
-#[expect(clippy::unnecessary_wraps, reason = "stands where gateways that can fail do")]
-fn wait(stop: &AtomicBool) -> Result<(), String> {
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
+/// The curves of throughput.
+const CURVES: [(&str, System); 7] = [
+    ("direct", System::Direct),
+    ("native blocking", System::Sockets(Relay::Blocking)),
+    ("native mmsg", System::Sockets(Relay::Many)),
+    ("native spinning", System::Sockets(Relay::Spinning)),
+    ("gatewright", System::Gateway(Series::Plain, XDP)),
+    ("merging to 400", System::Gateway(MERGED_400, XDP)),
+    ("merging to the maximum", System::Gateway(MERGED, XDP)),
+];
 
 /// What went wrong, to be told once at the end.
 type Problems = RefCell<Vec<String>>;
 
 fn rates(bench: &mut Bench, world: &World, problems: &Problems) {
-    let contestants = SYSTEMS.map(|(key, system)| {
-        contestant(key, problems, move || Ok(system.flood(world, PAYLOAD)?.mpps))
+    let there =
+        |(_, system): &(&str, System)| *system != System::Testpmd || testpmd::missing().is_none();
+    let contestants = SYSTEMS.into_iter().filter(there).map(|(key, system)| {
+        contestant(key, problems, move || Ok(system.flood(world, PAYLOAD)?.0.packets))
     });
-    bench.interleave(contestants.into());
+    bench.interleave(contestants.collect());
     bench.ratio("pps64_vs_naive", "gateway_mpps", "naive_mpps");
     bench.ratio("pps64_vs_mmsg", "gateway_mpps", "mmsg_mpps");
-    bench.ratio("relay_layer_vs_naive", "relay_layer_mpps", "naive_mpps");
+    match testpmd::missing() {
+        None => {
+            bench.ratio(TESTPMD.0, "gateway_mpps", "testpmd_mpps");
+            bench.promise(TESTPMD.0, TESTPMD.1, TESTPMD.2);
+        }
+        Some(missing) => bench.skip(TESTPMD.0, TESTPMD.1, TESTPMD.2, &missing),
+    }
 }
 
-/// Datagrams of 100 octets that are carried: counted by their octets, however they are packed.
+/// Datagrams of 100 octets that are carried, counted by a receiver that takes them apart; and how
+/// long they stay for it.
 fn merging(bench: &mut Bench, world: &World, problems: &Problems) {
     let systems = [
-        ("naive100_mpps", System::Sockets(Relay::Blocking), 100.0),
-        ("gateway100_mpps", System::Gateway(Some(Series::Plain), XDP), 100.0),
-        // Each datagram stands behind its length.
-        ("merged100_mpps", System::Gateway(Some(MERGED), XDP), 102.0),
+        ("naive100_mpps", System::Sockets(Relay::Blocking)),
+        ("gateway100_mpps", System::Gateway(Series::Plain, XDP)),
+        ("merged100_mpps", System::Gateway(PREFIXED, XDP)),
     ];
-    let contestants = systems.map(|(key, system, octets)| {
-        contestant(key, problems, move || Ok(system.flood(world, PAYLOAD_MERGED)?.payload / octets))
+    let stays: Rc<RefCell<Vec<(String, f64)>>> = Rc::default();
+    let contestants = systems.map(|(key, system)| {
+        let stays = Rc::clone(&stays);
+        contestant(key, problems, move || {
+            let (rate, seen) = system.flood(world, PAYLOAD_MERGED)?;
+            for (sojourn, name) in
+                seen.into_iter().flat_map(|seen| seen.sojourn.into_iter().zip(["p50", "p99"]))
+            {
+                let figure = key.replace("_mpps", &format!("_stay_{name}_us"));
+                stays.borrow_mut().push((figure, sojourn.as_secs_f64() * 1e6));
+            }
+            Ok(rate.datagrams)
+        })
     });
     bench.interleave(contestants.into());
+    for (figure, sojourn) in stays.take() {
+        bench.sample(&figure, "us", sojourn);
+    }
+    bench.difference("merge_added_stay_us", "merged100_stay_p50_us", "gateway100_stay_p50_us");
     bench.ratio("merge_gain_100", "merged100_mpps", "gateway100_mpps");
     bench.ratio("merge_vs_native_100", "merged100_mpps", "naive100_mpps");
 }
@@ -144,74 +126,7 @@ fn contestant<'run>(
     })
 }
 
-/// Who carries requests and answers, by the beginning of its figures' names.
-const CARRIERS: [(&str, Carrier); 4] = [
-    ("naive", Carrier::Sockets(Waiting::Blocked)),
-    ("gateway", Carrier::Gateway(None)),
-    ("spinning", Carrier::Sockets(Waiting::Spinning)),
-    ("gateway_spinning", Carrier::Gateway(Some(FOR_EVER))),
-];
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Carrier {
-    Sockets(Waiting),
-    /// Our UDP gateway, its worker polling so long before it sleeps, or as it does by itself.
-    Gateway(Option<Duration>),
-}
-
-impl Carrier {
-    fn requests(self, world: &World, count: usize) -> Result<(Vec<f64>, usize), String> {
-        match self {
-            Self::Sockets(waiting) => world.requests(count, |stop| {
-                waiting.run(LOCAL, REMOTE, stop).map_err(|error| error.to_string())
-            }),
-            Self::Gateway(spin) => {
-                world.requests(count, |stop| ours::gateway(XDP, spin, Some(Series::Plain), stop))
-            }
-        }
-    }
-}
-
-fn delays(bench: &mut Bench, world: &World, problems: &Problems) {
-    let count = bench.options().pick(REQUESTS, REQUESTS_QUICK);
-    for _round in 0..bench.options().rounds() {
-        for (name, carrier) in CARRIERS {
-            match carrier.requests(world, count) {
-                Ok((delays, lost)) => summarise(bench, name, delays, lost),
-                Err(problem) => problems.borrow_mut().push(format!("delay {name}: {problem}")),
-            }
-        }
-    }
-    for (key, of, to) in [
-        ("delay_mean_vs_native", "gateway_mean_us", "naive_mean_us"),
-        ("delay_p99_vs_native", "gateway_p99_us", "naive_p99_us"),
-        ("delay_spin_vs_spin", "gateway_spinning_mean_us", "spinning_mean_us"),
-    ] {
-        bench.ratio(key, of, to);
-    }
-}
-
-fn summarise(bench: &mut Bench, name: &str, mut delays: Vec<f64>, lost: usize) {
-    delays.sort_by(f64::total_cmp);
-    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    let per_mille = |share: usize| {
-        delays.get((delays.len() * share / 1000).min(delays.len().saturating_sub(1))).copied()
-    };
-    let mean = delays.iter().sum::<f64>() / number(delays.len());
-    let late = delays.iter().filter(|&&delay| delay > 3000.0).count();
-    for (figure, unit, value) in [
-        ("mean_us", "us", Some(mean)),
-        ("p50_us", "us", per_mille(500)),
-        ("p99_us", "us", per_mille(990)),
-        ("p999_us", "us", per_mille(999)),
-        ("above_3ms", "requests", Some(number(late))),
-        ("unanswered", "requests", Some(number(lost))),
-    ] {
-        bench.sample(&format!("{name}_{figure}"), unit, value.unwrap_or(f64::NAN));
-    }
-}
-
-/// Every promise.
+/// Every promise that needs nothing but namespaces.
 const PROMISES: [(&str, Relation, f64); 6] = [
     ("pps64_vs_naive", Relation::AtLeast, 2.0),
     ("merge_gain_100", Relation::AtLeast, 1.5),
@@ -221,11 +136,13 @@ const PROMISES: [(&str, Relation, f64); 6] = [
     ("delay_spin_vs_spin", Relation::AtMost, 1.1),
 ];
 
+/// A stretch: testpmd exchanges link-layer addresses only.
+const TESTPMD: (&str, Relation, f64) = ("pps64_vs_testpmd", Relation::AtLeast, 1.0);
+
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("gateway", options);
-    bench.skip("pps64_vs_testpmd", Relation::AtLeast, 1.0, "DPDK is not part of this benchmark");
     if let Some(missing) = Needs::new().namespaces().missing() {
-        for (key, relation, bound) in PROMISES {
+        for (key, relation, bound) in PROMISES.into_iter().chain([TESTPMD]) {
             bench.skip(key, relation, bound, &missing.to_string());
         }
         return Ok(bench);
@@ -235,40 +152,45 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let problems = Problems::default();
     rates(&mut bench, &world, &problems);
     merging(&mut bench, &world, &problems);
-    delays(&mut bench, &world, &problems);
+    delay::measure(&mut bench, &world, &problems);
     for (key, relation, bound) in PROMISES {
         bench.promise(key, relation, bound);
     }
     if !options.quick {
+        loss::search(&mut bench, &world, &problems);
         curves(&mut bench, &world, &problems);
     }
     bench.note("rates at the receiver while the sender sends as fast as it can, 64 octets each");
     bench.note(
+        "links of ours are AF_XDP in the driver, with a copy, unless a figure says packet socket",
+    );
+    bench.note(
         "a gateway has a core of its own; the sender and what receives for the gateway in the \
-         kernel share the other, as do client and server. The kernel's router runs on the sender's \
-         core alone, so its rate is not to be set against the others",
+         kernel share the other, as do client and server. The direct cable and the kernel's router \
+         run on the sender's core alone, so their rates are not to be set against the others",
     );
     problems.into_inner().into_iter().for_each(|problem| bench.note(problem));
     Ok(bench)
 }
 
-/// Rate over payload, one window each.
+/// Throughput over payload (the paper's Fig. 9), one window each.
 fn curves(bench: &mut Bench, world: &World, problems: &Problems) {
     let mut curves = Vec::new();
-    for (key, system) in SYSTEMS {
+    for (name, system) in CURVES {
         let mut points = Vec::new();
         for (payload, x) in PAYLOADS {
             match system.flood(world, payload) {
-                Ok(rate) => points.push((x, rate.mpps)),
-                Err(problem) => problems.borrow_mut().push(format!("{key}: {problem}")),
+                Ok((rate, _)) => points.push((x, rate.octets * 8.0)),
+                Err(problem) => problems.borrow_mut().push(format!("{name}: {problem}")),
             }
         }
-        curves.push(Curve { name: key.trim_end_matches("_mpps").to_owned(), points });
+        curves.push(Curve { name: name.to_owned(), points });
     }
-    bench.chart(Chart {
-        title: "rate over payload".to_owned(),
+    let chart = Chart {
+        title: "throughput over payload".to_owned(),
         x: "octets of payload".to_owned(),
-        y: "million packets a second".to_owned(),
+        y: "million bits of payload a second".to_owned(),
         curves,
-    });
+    };
+    bench.chart_on(Scales { log_x: true, log_y: true }, chart);
 }

@@ -1,13 +1,14 @@
-//! Sender, gateway and receiver: three network namespaces and two virtual cables.
+//! Sender, gateway and receiver: three network namespaces and two virtual cables between them, and
+//! one past the gateway.
 
-use super::live::{Attached, Generator, Verdict, attach};
+use super::bpf::Attached;
+use super::live::{Generator, Pace, Payload, Sink, pass};
 use gatewright_testbed::{Interface, Namespace, TestbedError, Veth};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, ethernet::EthernetFields, ipv4::Ipv4Fields, udp::UdpFields,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use std::fs::read_to_string;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -24,6 +25,11 @@ const SENDER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 1, 2]);
 /// Where a relay listens, and where it sends to.
 pub(crate) const LOCAL: SocketAddrV4 = SocketAddrV4::new(OWN_IP[0], 9000);
 pub(crate) const REMOTE: SocketAddrV4 = SocketAddrV4::new(RECEIVER_IP, 9000);
+/// The two ends of the cable past the gateway, and where the receiver listens on it.
+const DIRECT_IP: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 71, 3, 2), Ipv4Addr::new(10, 71, 3, 1)];
+const DIRECT_MAC: [MacAddress; 2] =
+    [MacAddress([2, 0, 0, 0, 3, 2]), MacAddress([2, 0, 0, 0, 3, 1])];
+pub(crate) const DIRECT: SocketAddrV4 = SocketAddrV4::new(DIRECT_IP[1], 9000);
 
 /// How long a gateway has to come up, and then the flood to reach its pace.
 const BEFORE: Duration = Duration::from_millis(150);
@@ -42,6 +48,8 @@ pub(crate) enum To {
     Relay,
     /// To the receiver, by way of the gateway as a router.
     Receiver,
+    /// To the receiver, past the gateway.
+    Direct,
 }
 
 impl To {
@@ -49,7 +57,7 @@ impl To {
     fn ports(self) -> u16 {
         match self {
             Self::Relay => 1,
-            Self::Receiver => 256,
+            Self::Receiver | Self::Direct => 256,
         }
     }
 }
@@ -60,17 +68,31 @@ pub(crate) struct World {
     sender: Namespace,
     pub(crate) gateway: Namespace,
     receiver: Namespace,
-    cables: [Veth; 2],
+    /// Sender to gateway, gateway to receiver, sender to receiver.
+    cables: [Veth; 3],
     window: Duration,
 }
 
-/// What reached the receiver in a window, a second.
+/// What reached the receiver in a window, a second, in millions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
-    /// Million packets.
-    pub(crate) mpps: f64,
-    /// Million octets of UDP payload.
-    pub(crate) payload: f64,
+    /// Packets.
+    pub(crate) packets: f64,
+    /// Datagrams that were in them.
+    pub(crate) datagrams: f64,
+    /// Octets of UDP payload.
+    pub(crate) octets: f64,
+}
+
+/// What the sender sends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Load {
+    /// To whom.
+    pub(crate) to: To,
+    /// Octets of each datagram's payload.
+    pub(crate) payload: usize,
+    /// How the receiver reads what arrives.
+    pub(crate) read: Payload,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
@@ -87,7 +109,10 @@ impl World {
             .map(|(far, near, host)| Veth::pair(host, far, &gateway, near).map_err(text));
         let [lan, wan] = cables;
         let (lan, wan) = (lan?, wan?);
+        let past = Veth::pair(&sender, "d0", &receiver, "d1").map_err(text)?;
         let ends = [
+            (&past.a, DIRECT_MAC[0], DIRECT_IP[0]),
+            (&past.b, DIRECT_MAC[1], DIRECT_IP[1]),
             (&lan.a, SENDER_MAC, SENDER_IP),
             (&lan.b, OWN_MAC[0], OWN_IP[0]),
             (&wan.b, OWN_MAC[1], OWN_IP[1]),
@@ -98,22 +123,29 @@ impl World {
             end.set_mac(&mac.to_string()).map_err(text)?;
             end.add_address(&format!("{ip}/24")).map_err(text)?;
         }
-        lan.up().map_err(text)?;
-        wan.up().map_err(text)?;
+        for cable in [&lan, &wan, &past] {
+            cable.up().map_err(text)?;
+        }
         let window = if quick { WINDOW_QUICK } else { WINDOW };
-        Ok(Self { sender, gateway, receiver, cables: [lan, wan], window })
+        Ok(Self { sender, gateway, receiver, cables: [lan, wan, past], window })
     }
 
     /// The gateway's end of the sender's cable.
     fn near(&self) -> &Interface {
-        let [lan, _] = &self.cables;
+        let [lan, ..] = &self.cables;
         &lan.b
+    }
+
+    /// The sender's and the receiver's end of the way to `to`.
+    fn ends(&self, to: To) -> (&Interface, &Interface) {
+        let [lan, wan, past] = &self.cables;
+        if to == To::Direct { (&past.a, &past.b) } else { (&lan.a, &wan.a) }
     }
 
     /// Lets the gateway's kernel have what the generator sends, while the result lives.
     pub(crate) fn open_to_kernel(&self) -> Result<Attached, String> {
         let index = self.near().index().map_err(text)?;
-        let attached = self.gateway.run(|| attach(index, Verdict::Pass)).map_err(text)?;
+        let attached = self.gateway.run(|| pass(index)).map_err(text)?;
         attached.map_err(|error| format!("cannot attach to the gateway: {error}"))
     }
 
@@ -124,30 +156,20 @@ impl World {
     }
 
     /// Counts and drops what reaches the receiver, while the result lives.
-    fn sink(&self) -> Result<Attached, String> {
-        let [_, wan] = &self.cables;
-        let index = wan.a.index().map_err(text)?;
-        let sink = self.receiver.run(|| attach(index, Verdict::Sink)).map_err(text)?;
+    fn sink(&self, load: Load) -> Result<Sink, String> {
+        let (_, end) = self.ends(load.to);
+        let index = end.index().map_err(text)?;
+        let sink = self.receiver.run(|| Sink::attach(index, load.read)).map_err(text)?;
         sink.map_err(|error| format!("cannot attach the sink: {error}"))
     }
 
-    /// Octets and packets that have reached the receiver.
-    fn received(&self) -> Result<[u64; 2], String> {
-        let table = self.receiver.run(|| read_to_string("/proc/thread-self/net/dev"));
-        let table = table.map_err(text)?.map_err(|error| error.to_string())?;
-        let line = table.lines().find_map(|line| line.trim().strip_prefix("r0:"));
-        let mut counts = line.into_iter().flat_map(|line| line.split_whitespace());
-        let mut next = || counts.next()?.parse().ok();
-        let counts = next().zip(next()).map(<[u64; 2]>::from);
-        counts.ok_or_else(|| "the receiver's interface has no counters".to_owned())
-    }
-
-    /// Runs `gateway` in the middle, on its own processor, until `work` on the others has ended.
-    pub(crate) fn beside<T>(
+    /// Runs `gateway` in the middle, on its own processor, until `work` on the others has ended;
+    /// what both found.
+    pub(crate) fn beside<T, G: Send>(
         &self,
-        gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
         work: impl FnOnce() -> Result<T, String>,
-    ) -> Result<T, String> {
+    ) -> Result<(T, G), String> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let works = scope.spawn(|| {
@@ -160,64 +182,106 @@ impl World {
             sleep(BEFORE);
             let worked = work();
             stop.store(true, Ordering::Relaxed);
-            works.join().map_err(|_| "the gateway's thread panicked".to_owned())??;
+            let found = works.join().map_err(|_| "the gateway's thread panicked".to_owned())??;
+            Ok((worked?, found))
+        })
+    }
+
+    /// Does `work` while the sender sends, at a pace or as fast as it can.
+    fn sending<T>(
+        &self,
+        load: Load,
+        pace: Option<&Pace>,
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let index = self.ends(load.to).0.index().map_err(text)?;
+        let frame = frame(load.to, load.payload);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| {
+                let inside = self.sender.run(|| {
+                    pin(SENDER_CPU)?;
+                    let sent = send(index, &frame, load.to.ports(), pace, &stop);
+                    sent.map_err(|error| format!("the generator: {error}"))
+                });
+                inside.map_err(text)?
+            });
+            let worked = work();
+            stop.store(true, Ordering::Relaxed);
+            sends.join().map_err(|_| "the generator panicked".to_owned())??;
             worked
         })
     }
 
-    /// What reaches the receiver when the sender sends as fast as it can and `gateway` works.
-    pub(crate) fn flood(
+    /// What reaches the receiver when the sender sends as fast as it can and `gateway` works, and
+    /// what that found.
+    pub(crate) fn flood<G: Send>(
         &self,
-        to: To,
-        payload: usize,
-        gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
-    ) -> Result<Rate, String> {
-        let _sink = self.sink()?;
-        let [lan, _] = &self.cables;
-        let index = lan.a.index().map_err(text)?;
-        let frame = frame(to, payload);
+        load: Load,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
+    ) -> Result<(Rate, G), String> {
+        let sink = self.sink(load)?;
         self.beside(gateway, || {
-            let stop = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let sends = scope.spawn(|| {
-                    let inside = self.sender.run(|| {
-                        pin(SENDER_CPU)?;
-                        let sent = send(index, &frame, to.ports(), &stop);
-                        sent.map_err(|error| format!("the generator: {error}"))
-                    });
-                    inside.map_err(text)?
-                });
+            self.sending(load, None, || {
                 sleep(BEFORE);
-                let measured = self.measure();
-                stop.store(true, Ordering::Relaxed);
-                sends.join().map_err(|_| "the generator panicked".to_owned())??;
-                measured
+                let (before, start) = (sink.counts(), Instant::now());
+                sleep(self.window);
+                let (after, elapsed) = (sink.counts(), start.elapsed());
+                let million_seconds = elapsed.as_secs_f64() * 1e6;
+                let rate = |of: usize| {
+                    let count = |counts: [u64; 3]| counts.get(of).copied().unwrap_or(0);
+                    number(count(after) - count(before)) / million_seconds
+                };
+                let (packets, datagrams, octets) = (rate(0), rate(1), rate(2));
+                if packets > 0.0 {
+                    Ok(Rate { packets, datagrams, octets })
+                } else {
+                    Err("nothing reached the receiver".to_owned())
+                }
             })
         })
     }
 
-    fn measure(&self) -> Result<Rate, String> {
-        let ([octets, packets], start) = (self.received()?, Instant::now());
-        sleep(self.window);
-        let ([octets_after, packets_after], elapsed) = (self.received()?, start.elapsed());
-        let number = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-        let packets = number(packets_after - packets);
-        if packets < 1.0 {
-            return Err("nothing reached the receiver".to_owned());
-        }
-        let payload = number(octets_after - octets) - packets * HEADERS;
-        let million_seconds = elapsed.as_secs_f64() * 1e6;
-        Ok(Rate { mpps: packets / million_seconds, payload: payload / million_seconds })
+    /// What was sent and what arrived in each of `windows`, at a pace of `gap_ns` nanoseconds from
+    /// one frame to the next; before each, nothing is on its way.
+    pub(crate) fn paced<G: Send>(
+        &self,
+        load: Load,
+        gap_ns: u64,
+        windows: usize,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
+    ) -> Result<Vec<PacedWindow>, String> {
+        let sink = self.sink(load)?;
+        let pace = Pace::new().map_err(|error| format!("cannot share memory: {error}"))?;
+        let arrived = || sink.counts().into_iter().nth(1).unwrap_or(0);
+        let (found, _) = self.beside(gateway, || {
+            self.sending(load, Some(&pace), || {
+                // Neighbours are found, what sleeps is woken.
+                let window = |length: Duration| {
+                    let (made, there, start) = (pace.made(), arrived(), Instant::now());
+                    pace.set_gap(gap_ns);
+                    sleep(length);
+                    pace.set_gap(0);
+                    let elapsed = start.elapsed();
+                    sleep(DRAIN);
+                    PacedWindow { sent: pace.made() - made, arrived: arrived() - there, elapsed }
+                };
+                window(BEFORE);
+                Ok((0..windows).map(|_| window(self.window / 2)).collect())
+            })
+        })?;
+        Ok(found)
     }
 
-    /// Microseconds of each of `count` requests through `gateway`, one outstanding, and how many
-    /// had no answer. Client and server are plain sockets on the sender's processor.
-    pub(crate) fn requests(
+    /// Microseconds of each of `count` requests to `to` while `gateway` works, one outstanding, and
+    /// how many had no answer. Client and server are plain sockets on the sender's processor.
+    pub(crate) fn requests<G: Send>(
         &self,
+        to: SocketAddrV4,
         count: usize,
-        gateway: impl FnOnce(&AtomicBool) -> Result<(), String> + Send,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
     ) -> Result<(Vec<f64>, usize), String> {
-        self.beside(gateway, || {
+        let (found, _) = self.beside(gateway, || {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let serves = scope.spawn(|| {
@@ -229,18 +293,35 @@ impl World {
                 });
                 let asked = self.sender.run(|| {
                     pin(SENDER_CPU)?;
-                    ask(count).map_err(|error| format!("the client: {error}"))
+                    ask(to, count).map_err(|error| format!("the client: {error}"))
                 });
                 stop.store(true, Ordering::Relaxed);
                 serves.join().map_err(|_| "the server panicked".to_owned())??;
                 asked.map_err(text)?
             })
-        })
+        })?;
+        Ok(found)
     }
 }
 
-/// Octets of a frame besides the UDP payload.
-const HEADERS: f64 = 42.0;
+/// A window at a pace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PacedWindow {
+    /// Frames that were made.
+    pub(crate) sent: u64,
+    /// Datagrams that arrived.
+    pub(crate) arrived: u64,
+    /// How long they were made.
+    pub(crate) elapsed: Duration,
+}
+
+/// How long what is on its way has to arrive after a window.
+const DRAIN: Duration = Duration::from_millis(30);
+
+/// A count to compute with.
+pub(crate) fn number(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
 
 /// Octets of a request and of its answer.
 const REQUEST: usize = 64;
@@ -248,7 +329,8 @@ const REQUEST: usize = 64;
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 
 fn echo(stop: &AtomicBool) -> std::io::Result<()> {
-    let socket = UdpSocket::bind(REMOTE)?;
+    // On both of the receiver's cables.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, REMOTE.port()))?;
     socket.set_read_timeout(Some(ANSWER_WITHIN))?;
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
@@ -259,9 +341,9 @@ fn echo(stop: &AtomicBool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn ask(count: usize) -> std::io::Result<(Vec<f64>, usize)> {
-    let socket = UdpSocket::bind((SENDER_IP, 0))?;
-    socket.connect(LOCAL)?;
+fn ask(to: SocketAddrV4, count: usize) -> std::io::Result<(Vec<f64>, usize)> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect(to)?;
     socket.set_read_timeout(Some(ANSWER_WITHIN))?;
     let mut buffer = [0; 2048];
     let mut delays = Vec::with_capacity(count);
@@ -292,8 +374,14 @@ fn ask(count: usize) -> std::io::Result<(Vec<f64>, usize)> {
 /// Requests before the first that counts.
 const WARM_UP: usize = 50;
 
-fn send(interface: u32, frame: &[u8], ports: u16, stop: &AtomicBool) -> std::io::Result<()> {
-    let generator = Generator::new(interface, frame, ports)?;
+fn send(
+    interface: u32,
+    frame: &[u8],
+    ports: u16,
+    pace: Option<&Pace>,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
+    let generator = Generator::new(interface, frame, ports, pace)?;
     while !stop.load(Ordering::Relaxed) {
         generator.run()?;
     }
@@ -301,7 +389,7 @@ fn send(interface: u32, frame: &[u8], ports: u16, stop: &AtomicBool) -> std::io:
 }
 
 /// Keeps this thread on one processor, as far as there are so many.
-fn pin(cpu: usize) -> Result<(), String> {
+pub(crate) fn pin(cpu: usize) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = CpuSet::new();
     let pinned = set.set(cpu % cpus).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
@@ -309,18 +397,19 @@ fn pin(cpu: usize) -> Result<(), String> {
 }
 
 fn frame(to: To, payload: usize) -> Vec<u8> {
-    let destination = match to {
-        To::Relay => LOCAL,
-        To::Receiver => REMOTE,
+    let own = (OWN_MAC[0], SENDER_MAC, SENDER_IP);
+    let ((destination_mac, source, sender), destination) = match to {
+        To::Relay => (own, LOCAL),
+        To::Receiver => (own, REMOTE),
+        To::Direct => ((DIRECT_MAC[1], DIRECT_MAC[0], DIRECT_IP[0]), DIRECT),
     };
     let length = u16::try_from(payload + 8).unwrap_or(u16::MAX);
-    let ip = Ipv4Fields::new(IpProtocol::UDP, SENDER_IP, *destination.ip(), length + 20);
+    let ip = Ipv4Fields::new(IpProtocol::UDP, sender, *destination.ip(), length + 20);
     // RFC 768: a checksum of zero is none; the ports change after it would have been made.
     let udp =
         UdpFields { source_port: 4096, destination_port: destination.port(), length, checksum: 0 };
-    let [own, _] = OWN_MAC;
     let ether_type = EtherType::IPV4;
-    let ethernet = EthernetFields { destination: own, source: SENDER_MAC, ether_type };
+    let ethernet = EthernetFields { destination: destination_mac, source, ether_type };
     let headers = [&ethernet.emit()[..], &ip.emit_with_checksum(), &udp.emit()].concat();
     [headers, vec![0x5a; payload]].concat()
 }

@@ -116,6 +116,11 @@ codes! {
     "With `exclusive = false` the kernel stays the host: addresses, routes and neighbours come from \
     it and follow its changes. Set them there (`ip address add …`), or make the link exclusive."
 
+    SHARED_AMONG 129 "a link is shared with the kernel, and another is not"
+    "On a shared link the kernel's addresses are the host's, on an exclusive one ours are, and a packet \
+    from one for the other would find the wrong host. Share all links with the kernel \
+    (`exclusive = false` for each), or none."
+
     UNKNOWN_LINK 130 "there is no such link"
     "The name stands for a table [link.NAME] of this description."
 

@@ -29,6 +29,11 @@ pub const TEMPLATES: &[Template] = &[
         text: include_str!("templates/filter.toml"),
     },
     Template {
+        name: "shared",
+        purpose: "a router beside the kernel, which keeps addresses, routes and neighbours",
+        text: include_str!("templates/shared.toml"),
+    },
+    Template {
         name: "health",
         purpose: "personal health devices in, oneM2M out; needs no privileges",
         text: include_str!("templates/health.toml"),

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 // linux/bpf.h.
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
@@ -47,6 +48,8 @@ pub(crate) enum Kind {
     Egress,
     /// `BPF_PROG_TYPE_XDP`, in an interface's driver.
     Xdp,
+    /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket.
+    Filter,
 }
 
 /// Where a program is attached.
@@ -213,20 +216,49 @@ pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     call(BPF_MAP_CREATE, &mut attributes)
 }
 
+/// Makes a map from prefixes to a word each (`BPF_MAP_TYPE_LPM_TRIE`); keys begin with the length of
+/// their prefix in bits.
+pub(crate) fn prefix_map(key_size: u32, entries: u32) -> io::Result<OwnedFd> {
+    const BPF_MAP_TYPE_LPM_TRIE: u32 = 11;
+    const BPF_F_NO_PREALLOC: u32 = 1;
+    let mut attributes = MapCreate {
+        map_type: BPF_MAP_TYPE_LPM_TRIE,
+        key_size,
+        value_size: 4,
+        max_entries: entries,
+        map_flags: BPF_F_NO_PREALLOC,
+    };
+    call(BPF_MAP_CREATE, &mut attributes)
+}
+
 /// Sets the socket of a receive queue.
 pub(crate) fn set_socket(
     sockets: BorrowedFd<'_>,
     queue: u32,
     socket: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let value = socket.as_raw_fd();
+    update(sockets, &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+}
+
+/// Sets the value of a key; both are as long as the map says, and values have four octets.
+pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8; 4]) -> io::Result<()> {
     let mut attributes = MapUpdate {
-        map_fd: sockets.as_raw_fd().cast_unsigned(),
-        key: (&raw const queue) as u64,
-        value: (&raw const value) as u64,
+        map_fd: map.as_raw_fd().cast_unsigned(),
+        key: key.as_ptr() as u64,
+        value: value.as_ptr() as u64,
         ..MapUpdate::default()
     };
     command(BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
+}
+
+/// Removes a key, which is as long as the map says.
+pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+    let mut attributes = MapUpdate {
+        map_fd: map.as_raw_fd().cast_unsigned(),
+        key: key.as_ptr() as u64,
+        ..MapUpdate::default()
+    };
+    command(BPF_MAP_DELETE_ELEM, &mut attributes).map(drop)
 }
 
 /// The front of `union bpf_attr` for `BPF_PROG_LOAD`.
@@ -277,11 +309,13 @@ pub(crate) fn load(
         prog_type: match kind {
             Kind::Ingress | Kind::Egress => 3,
             Kind::Xdp => 6,
+            Kind::Filter => 1,
         },
         expected_attach_type: match kind {
             Kind::Ingress => Hook::Ingress.attach_type(),
             Kind::Egress => Hook::Egress.attach_type(),
             Kind::Xdp => Hook::XdpNative.attach_type(),
+            Kind::Filter => 0,
         },
         insn_cnt: u32::try_from(program.len()).unwrap_or(u32::MAX),
         insns: program.as_ptr() as u64,

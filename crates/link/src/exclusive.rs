@@ -2,6 +2,7 @@
 
 use crate::Exclusive;
 use crate::bpf::{self, DROP_ALL, Hook, Kind};
+use crate::division::{Division, at_ingress};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::IpAddr;
@@ -26,6 +27,11 @@ pub(crate) struct NotSilenced {
 }
 
 impl KernelSilenced {
+    /// The kernel has everything but what is ours, for as long as `attached` lives.
+    pub(crate) const fn divided(attached: OwnedFd) -> Self {
+        Self { _attached: Some(attached), how: Exclusive::Divided }
+    }
+
     /// Cuts the kernel's stack off, or makes sure that it has nothing to say.
     ///
     /// A program at the ingress hook drops everything: packet sockets see a frame before it does, so
@@ -41,6 +47,12 @@ impl KernelSilenced {
             },
         }
     }
+}
+
+/// Keeps the kernel from what is ours of a shared link, and from nothing else; Linux 6.6 can.
+pub(crate) fn drop_ours(interface_index: u32, division: &Division) -> io::Result<OwnedFd> {
+    let program = bpf::load(Kind::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
+    bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
 }
 
 fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {

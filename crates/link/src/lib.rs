@@ -22,6 +22,7 @@
 
 mod bpf;
 mod btf;
+mod division;
 mod exclusive;
 mod interface;
 mod memory;
@@ -35,6 +36,7 @@ mod super_frame;
 mod tap;
 mod xdp;
 
+pub use division::Division;
 pub use memory::{MemoryLink, SharedSegment};
 pub use open::{Backend, LinkConfig, OpenError, Opener, TapConfig};
 
@@ -146,6 +148,9 @@ pub struct LinkInfo {
 pub enum Exclusive {
     /// The kernel sees every frame, too.
     Shared,
+    /// The kernel is the host, and has every frame but those that are only forwarded: these come
+    /// here, and to nobody else, by a program that goes when we go.
+    Divided,
     /// The kernel drops every frame behind our back, by a program that goes when we go.
     Dropped,
     /// The kernel's driver hands every frame to us and none to its stack, by a program that goes when
@@ -162,6 +167,7 @@ impl fmt::Display for Exclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Shared => "shared with the kernel's stack",
+            Self::Divided => "shared, the kernel has all but what is forwarded",
             Self::Dropped => "exclusive, the kernel drops behind it",
             Self::Redirected => "exclusive, the driver hands all to it",
             Self::Unaddressed => "exclusive, the kernel having no address",

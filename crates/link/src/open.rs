@@ -1,6 +1,7 @@
 //! From a description of a link to the link, and to the reason for its mode.
 
-use crate::exclusive::{KernelSilenced, NotSilenced};
+use crate::division::Division;
+use crate::exclusive::{KernelSilenced, NotSilenced, drop_ours};
 use crate::interface::Interface;
 use crate::packet_socket::{Bound, Options, PacketSocket};
 use crate::returning::Returning;
@@ -12,6 +13,7 @@ use gatewright_wire::MacAddress;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
 /// Slots of a packet socket's receive ring, unless configured: 2 MiB of the smallest.
@@ -212,12 +214,21 @@ impl OpenError {
 pub struct Opener {
     pool: Rc<Pool>,
     registered: Rc<RefCell<Registered>>,
+    division: Option<Arc<Division>>,
 }
 
 impl Opener {
     /// For links whose packets are those of `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
-        Self { pool, registered: Rc::default() }
+        Self { pool, registered: Rc::default(), division: None }
+    }
+
+    /// Divides the traffic of links that are not exclusive with the kernel, as `division` says;
+    /// without it such a link has a copy of everything that the kernel has.
+    #[must_use]
+    pub fn divided(mut self, division: Arc<Division>) -> Self {
+        self.division = Some(division);
+        self
     }
 
     /// The packets' pool.
@@ -282,7 +293,7 @@ impl Opener {
         match config.backend {
             Backend::PacketSocket => {
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
-                Ok(Begun::PacketSocket(Wanted { info, interface }))
+                Ok(Begun::PacketSocket(self.wanted(info, interface)))
             }
             Backend::Xdp | Backend::XdpGeneric => {
                 self.xdp_fits(config, &info, &interface)
@@ -312,7 +323,11 @@ impl Opener {
             }
         };
         let info = LinkInfo { why: format!("not AF_XDP: {reason}"), ..info };
-        Begun::PacketSocket(Wanted { info, interface })
+        Begun::PacketSocket(self.wanted(info, interface))
+    }
+
+    fn wanted(&self, info: LinkInfo, interface: Interface) -> Wanted {
+        Wanted { info, interface, division: self.division.clone() }
     }
 
     /// Makes a TAP or TUN interface, of which the link is the other end.
@@ -400,7 +415,7 @@ impl Opener {
         interface: &Interface,
     ) -> Result<(), String> {
         const CHUNK_SIZES: [usize; 2] = [2048, 4096];
-        if !config.exclusive {
+        if !config.exclusive && self.division.is_none() {
             return Err("the link is shared with the kernel, and every frame would be taken \
                         from it"
                 .to_owned());
@@ -447,9 +462,12 @@ impl Opener {
             entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
             is_generic,
             queues: interface.receive_queues(),
+            division: if config.exclusive { None } else { self.division.clone() },
         };
+        let exclusive =
+            if options.division.is_some() { Exclusive::Divided } else { Exclusive::Redirected };
         let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
-        let info = LinkInfo { partial_checksums, exclusive: Exclusive::Redirected, ..info };
+        let info = LinkInfo { partial_checksums, exclusive, ..info };
         let mut registered = self.registered.borrow_mut();
         Xdp::open(info, interface, &options, &self.pool, &mut registered)
     }
@@ -483,6 +501,7 @@ impl Opening<'_> {
 struct Wanted {
     info: LinkInfo,
     interface: Interface,
+    division: Option<Arc<Division>>,
 }
 
 /// A packet socket that has still to be given to its worker.
@@ -495,13 +514,18 @@ struct Prepared {
 impl Wanted {
     /// Opens the socket, and keeps the kernel's stack away at the same time if that is asked for.
     fn prepare(self, config: &LinkConfig) -> Result<Prepared, OpenError> {
-        let Self { mut info, interface } = self;
+        let Self { mut info, interface, division } = self;
         let (name, index) = (config.interface.as_str(), interface.index);
+        let division = division.as_deref().filter(|_| !config.exclusive);
         let options = Options {
             index: config.index,
             promiscuous: config.promiscuous,
             slots: config.ring_slots,
+            division,
         };
+        // Before the socket takes anything: what both took, both would forward.
+        let divided = division.map(|division| drop_ours(index, division)).transpose();
+        let divided = divided.map_err(|source| not_divided(name, &source))?;
         let (bound, silenced) = thread::scope(|scope| {
             let silencing =
                 config.exclusive.then(|| scope.spawn(move || KernelSilenced::new(name, index)));
@@ -516,10 +540,25 @@ impl Wanted {
             OpenError::system(name, "open a packet socket", "CAP_NET_RAW", source)
         })?;
         let silenced = silenced.map_err(|audible| OpenError::audible(name, &audible))?;
+        let silenced = silenced.or_else(|| divided.map(KernelSilenced::divided));
         info.mode = Mode::PacketSocket;
         info.exclusive = silenced.as_ref().map_or(Exclusive::Shared, |silenced| silenced.how);
         Ok(Prepared { info, bound, silenced })
     }
+}
+
+/// A link that cannot be divided with the kernel is not opened: both would forward.
+fn not_divided(name: &str, source: &io::Error) -> OpenError {
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        let action = "keep the kernel from what is forwarded here";
+        let (name, capability) = (name.to_owned(), "CAP_BPF and CAP_NET_ADMIN");
+        return OpenError::Permission { name, action, capability };
+    }
+    let reason = format!(
+        "it cannot be shared by a packet socket, because the kernel cannot be kept from what is \
+         forwarded here (Linux 6.6 can): {source}"
+    );
+    OpenError::Unsupported { name: name.to_owned(), reason }
 }
 
 impl Prepared {

@@ -5,6 +5,8 @@
 //! its checksum is partial, and how a super-frame is to be cut (`PACKET_VNET_HDR`). A VLAN tag,
 //! which the kernel takes out of every frame, is put back.
 
+use crate::bpf::{self, Kind};
+use crate::division::{Division, filter};
 use crate::exclusive::KernelSilenced;
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
@@ -13,7 +15,7 @@ use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_c
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -63,11 +65,13 @@ enum Next {
 }
 
 /// What a packet socket is opened with, beside what the interface itself says.
-pub(crate) struct Options {
+pub(crate) struct Options<'a> {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
     /// Slots of the receive ring.
     pub(crate) slots: usize,
+    /// What is ours, where the link is shared with the kernel.
+    pub(crate) division: Option<&'a Division>,
 }
 
 /// A packet socket that is bound, and can be given to the thread that will use it.
@@ -82,7 +86,7 @@ pub(crate) struct Bound {
 impl Bound {
     /// Opens the sockets. The kernel takes several milliseconds to give one a ring: it waits until
     /// no processor is in the middle of a frame.
-    pub(crate) fn new(mtu: usize, interface: Interface, options: &Options) -> io::Result<Self> {
+    pub(crate) fn new(mtu: usize, interface: Interface, options: &Options<'_>) -> io::Result<Self> {
         let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = receiver.as_fd();
         let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);
@@ -95,6 +99,9 @@ impl Bound {
         let ring = Ring::new(fd, options.slots, mtu + ETHERNET_LEN)?;
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
+        }
+        if let Some(division) = options.division {
+            take_only_ours(fd, division)?;
         }
         let sender = sending_socket(interface.index)?;
         socket::bind_packet(fd, interface.index, ETH_P_ALL)?;
@@ -367,6 +374,12 @@ impl Sender {
 fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
     let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
     mtu + ETHERNET_LEN + if is_tagged { TAG_LEN } else { 0 }
+}
+
+/// Has the socket take only what the division says is ours.
+fn take_only_ours(fd: BorrowedFd<'_>, division: &Division) -> io::Result<()> {
+    let program = bpf::load(Kind::Filter, "gw_filter", &filter(division.fd()), 0)?;
+    socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
 /// Has the interface take every frame, until the socket is closed.

@@ -64,7 +64,7 @@ impl From<GatewayError> for RunError {
 
 impl RunError {
     /// The exit code of a program that ends for this (`sysexits.h`).
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Gateway(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) => 78,
@@ -313,6 +313,7 @@ pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSe
         config::Device::Interface { name, mode } => {
             let mut device = LinkConfig::new(index, &name.value);
             device.promiscuous = link.promiscuous;
+            device.exclusive = link.exclusive;
             device.backend = match mode {
                 config::Mode::Auto => Backend::Auto,
                 config::Mode::Xdp => Backend::Xdp,

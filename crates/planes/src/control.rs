@@ -2,6 +2,7 @@
 
 use crate::{
     gateway::{Attached, GatewayError},
+    kernel::Kernel,
     setup::{RouteTo, StaticRoute},
     status::WayStatus,
 };
@@ -37,6 +38,8 @@ pub(crate) struct Control {
     pub(crate) graph_drops: Drops,
     attached: Vec<Attached>,
     next_id: u32,
+    /// What is kept of the kernel, where links are shared with it.
+    pub(crate) kernel: Option<Kernel>,
     learnt: Vec<(Learnt, Instant)>,
     routes: Vec<(StaticRoute, Origin)>,
 }
@@ -76,7 +79,8 @@ impl Control {
         graph_drops: Drops,
     ) -> Self {
         let (attached, learnt, routes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { host, plan, links, drops, graph_drops, attached, next_id: 1, learnt, routes }
+        let (next_id, kernel) = (1, None);
+        Self { host, plan, links, drops, graph_drops, attached, next_id, kernel, learnt, routes }
     }
 
     /// The swap that attaches a handler.
@@ -167,6 +171,11 @@ impl Control {
                 self.on_link(link, prefix, valid);
             }
             Event::Lease { link, lease } => self.lease(link, lease),
+            Event::Wanted { link, address } => {
+                if let Some(kernel) = &self.kernel {
+                    kernel.want(link, address);
+                }
+            }
             // Redirects and path MTUs are kept by the layers that learnt them; prefixes that are
             // not on the link matter only for addresses, which come as `Unique`.
             _ => {}
@@ -318,6 +327,9 @@ impl Control {
 
     /// Who wants the route to `to`, as [`RouteStatus`](crate::RouteStatus) tells it.
     pub(crate) fn origin(&self, to: RouteTo) -> &'static str {
+        if self.kernel.is_some() {
+            return "kernel";
+        }
         let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
         if self.by_address(to).is_some() {
             return "address";

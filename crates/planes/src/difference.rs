@@ -106,7 +106,10 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
     let what = format!("link {}", new.name.value);
     let mut changes = Vec::new();
     if old.device != new.device {
-        changes.push(Change::new(&what, format!("{}, not {}", device(new), device(old))));
+        let how = format!("{}, not {}", device(new), device(old));
+        // Shared links are known to the kernel's follower by the names of their interfaces.
+        let change = if new.exclusive { Change::new } else { Change::restart };
+        changes.push(change(&what, how));
     }
     if old.exclusive != new.exclusive {
         let how = if new.exclusive { "exclusive" } else { "shared with the kernel" };

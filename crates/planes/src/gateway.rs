@@ -2,6 +2,7 @@
 
 use crate::{
     control::{Control, Post, Prepared},
+    kernel::{Follower, Kernel},
     reopen::Reopen,
     setup::Setup,
     sojourn::Sojourn,
@@ -12,7 +13,7 @@ use crate::{
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::PoolError;
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, WiringError,
+    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Wake, WiringError,
 };
 use std::{
     fmt, io,
@@ -63,6 +64,23 @@ pub enum GatewayError {
         /// Why, and what has become of it.
         reason: String,
     },
+    /// The kernel does not let its links be shared.
+    #[error("cannot {action}: {source}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Some links are shared with the kernel and others are not: its addresses would be ours on some.
+    #[error("link {shared} is shared with the kernel and link {other} is not: all are, or none")]
+    Mixed {
+        /// A link that is shared.
+        shared: String,
+        /// One that is not.
+        other: String,
+    },
     /// The worker has ended.
     #[error("the worker has ended")]
     Ended,
@@ -82,9 +100,11 @@ const REOPENED_WITHIN: Duration = Duration::from_secs(10);
 impl GatewayError {
     /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
     /// 69 for a missing device or resource.
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Link { source, .. } => source.exit_code(),
+            Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::Mixed { .. } => 78,
             _ => 69,
         }
     }
@@ -106,6 +126,8 @@ pub struct Gateway {
     started: Instant,
     worker: Option<JoinHandle<()>>,
     events: Option<JoinHandle<()>>,
+    /// Follows the kernel, where links are shared with it.
+    follower: Option<Follower>,
 }
 
 impl fmt::Debug for Gateway {
@@ -121,7 +143,7 @@ impl Gateway {
     ///
     /// [`GatewayError`] names the link, table or resource that failed.
     pub fn open(setup: &Setup) -> Result<Self, GatewayError> {
-        let Started { control, commands, events, waker, sojourn, sockets, worker } =
+        let Started { control, commands, events, waker, sojourn, sockets, worker, news } =
             start::start(setup)?;
         let control = Arc::new(Mutex::new(control));
         let listening = Arc::clone(&control);
@@ -129,6 +151,9 @@ impl Gateway {
             .name("control".to_owned())
             .spawn(move || listen(&listening, &events))
             .map_err(|source| GatewayError::System { action: "start a thread", source })?;
+        let wake: Arc<dyn Wake> = Arc::<Waker>::clone(&waker);
+        let follow = |news| Follower::start(news, Arc::clone(&control), wake);
+        let follower = news.map(follow).transpose()?;
         Ok(Self {
             control,
             commands,
@@ -138,6 +163,7 @@ impl Gateway {
             started: Instant::now(),
             worker: Some(worker),
             events: Some(listener),
+            follower,
         })
     }
 
@@ -147,7 +173,7 @@ impl Gateway {
 
     fn command(&self, command: Command) -> Result<(), GatewayError> {
         self.commands.send(command).map_err(|_| GatewayError::Ended)?;
-        gatewright_stack::Wake::wake(self.waker.as_ref());
+        Wake::wake(self.waker.as_ref());
         Ok(())
     }
 
@@ -200,7 +226,7 @@ impl Gateway {
     /// Changes the control side's part, and wakes the worker to look at it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
         let changed = change(&mut self.control());
-        gatewright_stack::Wake::wake(self.waker.as_ref());
+        Wake::wake(self.waker.as_ref());
         changed
     }
 
@@ -270,6 +296,7 @@ impl Gateway {
                 .map(|(reason, count)| (reason.to_owned(), count))
                 .collect(),
             handlers: control.handlers(),
+            kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn_p50: self.sojourn.quantile(0.5),
             sojourn_p99: self.sojourn.quantile(0.99),
             sojourn_packets: self.sojourn.packets(),
@@ -284,7 +311,7 @@ impl Gateway {
     /// Changes the host: its addresses and routes.
     pub fn change_host<R>(&self, change: impl FnOnce(&mut gatewright_stack::Host) -> R) -> R {
         let changed = change(&mut self.control().host);
-        gatewright_stack::Wake::wake(self.waker.as_ref());
+        Wake::wake(self.waker.as_ref());
         changed
     }
 
@@ -296,6 +323,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        drop(self.follower.take());
         self.waker.stop();
         for thread in [self.worker.take(), self.events.take()].into_iter().flatten() {
             // A worker that panicked has said so on its own thread.

@@ -20,8 +20,6 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
         let runs = matches!(link.device, Device::Interface { .. } | Device::Tap { .. });
         if !runs {
             asked.push((link.name.span, format!("the mode of link `{name}`")));
-        } else if !link.exclusive {
-            asked.push((link.name.span, format!("link `{name}`, shared with the kernel,")));
         }
     }
     let programs = config.programs.iter().map(|program| program.file.span);
@@ -45,15 +43,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_run_is_told_in_the_order_of_the_text() {
-        let text = "[link.lan]\nexclusive = false\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
+        let text = "[link.lan]\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
                     [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
                     [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n";
-        let ends = [
-            "link `lan`, shared with the kernel,",
-            "the mode of link `old`",
-            "[[program]]",
-            "[cse] coap",
-        ];
+        let ends = ["the mode of link `old`", "[[program]]", "[cse] coap"];
         assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));
     }
 

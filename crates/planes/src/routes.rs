@@ -124,6 +124,16 @@ impl Configured {
         RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
     }
 
+    /// Where links are shared with the kernel, its routes are followed, and nobody else's.
+    fn refuse_if_shared(&self) -> Result<(), String> {
+        if self.gateway.change(|control| control.kernel.is_some()) {
+            return Err("the links are shared with the kernel: change its routes, which are \
+                        followed (ip route)"
+                .to_owned());
+        }
+        Ok(())
+    }
+
     /// Adds a route, in place of what a command wanted for the same destinations before.
     ///
     /// # Errors
@@ -131,6 +141,7 @@ impl Configured {
     /// Why it cannot be, in words for the operator.
     pub fn add_route(&self, order: &RouteOrder) -> Result<RouteStatus, String> {
         let link = order.link.as_deref().map(|name| self.known_link(name)).transpose()?;
+        self.refuse_if_shared()?;
         let to = order.to.of_family(order.via).ok_or("`default` needs a next hop: via ADDRESS")?;
         self.gateway.change(|control| {
             let route = match (order.via, link) {
@@ -151,6 +162,7 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn remove_route(&self, target: RouteTarget) -> Result<Vec<RouteStatus>, String> {
+        self.refuse_if_shared()?;
         let targets = match target {
             RouteTarget::Default => vec![RouteTo::V4(Prefix::all()), RouteTo::V6(Prefix::all())],
             RouteTarget::Network(_) => target.of_family(None).into_iter().collect(),

@@ -26,6 +26,8 @@ pub struct Setup {
     pub chunk_size: usize,
     /// Routes of each family at the most.
     pub routes_max: u32,
+    /// Octets of the kernel's news that may wait, where links are shared with it.
+    pub kernel_news_octets: usize,
     /// Whence random numbers come: identifications, jitter, secrets.
     pub seed: u64,
 }
@@ -35,6 +37,9 @@ const FRAMES: usize = 8192;
 
 /// Routes of each family unless configured.
 const ROUTES_MAX: u32 = 65_536;
+
+/// The kernel's news unless configured: some ten thousand changes of routes.
+const KERNEL_NEWS_OCTETS: usize = 8 << 20;
 
 /// Polling after the last frame unless configured: longer than the gap between the packets of a
 /// busy flow, short enough not to be seen on an idle machine.
@@ -50,6 +55,7 @@ impl Setup {
             frames: FRAMES,
             chunk_size: gatewright_packet::CHUNK_SIZE,
             routes_max: ROUTES_MAX,
+            kernel_news_octets: KERNEL_NEWS_OCTETS,
             seed,
         }
     }
@@ -84,6 +90,14 @@ impl DeviceSetup {
         match self {
             Self::Interface(device) => device.index,
             Self::Tap(device) => device.index,
+        }
+    }
+
+    /// The name of its interface, if it is one of the kernel's.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Interface(device) => Some(&device.interface),
+            Self::Tap(_) => None,
         }
     }
 
@@ -136,6 +150,20 @@ impl LinkSetup {
     pub fn address(&mut self, ip: impl Into<IpAddr>, prefix_len: u8) -> &mut Self {
         self.addresses.push((ip.into(), prefix_len));
         self
+    }
+
+    /// Shares the interface with the kernel, which stays the host there: its addresses, routes and
+    /// neighbours are followed, and only what is forwarded comes here.
+    pub fn shared(&mut self) -> &mut Self {
+        if let DeviceSetup::Interface(device) = &mut self.device {
+            device.exclusive = false;
+        }
+        self
+    }
+
+    /// Whether it is shared with the kernel.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self.device, DeviceSetup::Interface(LinkConfig { exclusive: false, .. }))
     }
 
     /// Exchanges frames with an interface of the kernel by `backend`.

@@ -3,15 +3,16 @@
 use crate::{
     control::{Control, Origin},
     gateway::GatewayError,
+    kernel::{self, News, follow},
     setup::{DeviceSetup, LinkSetup, Setup},
     sojourn::Sojourn,
     worker::{Command, Pace, Waker, Worker},
 };
-use gatewright_link::{Link, LinkInfo, OpenError, Opener};
+use gatewright_link::{Division, Link, LinkInfo, OpenError, Opener};
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
 use gatewright_stack::{
-    Address, AddressState, Drops, Event, Graph, Host, Interface, Plan, Sockets, Suite, SuiteLink,
-    View, Wake, assemble,
+    Address, AddressState, Drops, Event, Graph, Host, Interface, LinkNeighbours, Plan, Sockets,
+    Suite, SuiteLink, View, Wake, assemble,
 };
 use gatewright_wire::MacAddress;
 use std::{
@@ -40,6 +41,8 @@ pub(crate) struct Started {
     pub(crate) sojourn: Arc<Sojourn>,
     pub(crate) sockets: Sockets,
     pub(crate) worker: JoinHandle<()>,
+    /// What the kernel changes is heard here, where links are shared with it.
+    pub(crate) news: Option<News>,
 }
 
 /// What the worker tells when its links are open.
@@ -55,6 +58,7 @@ struct Opened {
 struct Order {
     setup: Setup,
     view: View,
+    division: Option<Arc<Division>>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Arc<Waker>,
@@ -64,7 +68,9 @@ struct Order {
 
 /// Opens a gateway.
 pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
+    refuse_mixed(setup)?;
     let mut host = Host::new(setup.routes_max)?;
+    let division = kernel::division(setup)?;
     let waker = Arc::new(Waker::new().map_err(|errno| GatewayError::System {
         action: "make an eventfd",
         source: errno.into(),
@@ -76,6 +82,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     let order = Order {
         setup: setup.clone(),
         view: host.view(),
+        division: division.clone(),
         commands: orders,
         events,
         waker: Arc::clone(&waker),
@@ -89,27 +96,42 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     let Opened { plan, sockets, links, drops, graph_drops } =
         answer.recv().map_err(|_| GatewayError::Ended)??;
     furnish(&mut host, setup, &links)?;
+    let followed = division.map(|division| follow(setup, division, &mut host, commands.clone()));
+    let (kernel, news) = followed.transpose()?.unzip();
     waker.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
     let mut control = Control::new(host, plan, links, drops, graph_drops);
+    control.kernel = kernel;
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }
-    Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker })
+    Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker, news })
+}
+
+/// Refuses links that are shared with the kernel beside others.
+fn refuse_mixed(setup: &Setup) -> Result<(), GatewayError> {
+    let shared = setup.links.iter().find(|link| link.is_shared());
+    let other = setup.links.iter().find(|link| !link.is_shared());
+    if let (Some(shared), Some(other)) = (shared, other) {
+        let (shared, other) = (shared.name.clone(), other.name.clone());
+        return Err(GatewayError::Mixed { shared, other });
+    }
+    Ok(())
 }
 
 /// The worker's thread: opens everything, says so, and runs.
 fn work(order: Order) {
-    let Order { setup, view, commands, events, waker, sojourn, opened } = order;
-    let (links, opener, graph, told) = match build(&setup, view, &waker) {
-        Ok(built) => built,
-        Err(error) => {
-            // The other side waits for just this.
-            let _gone = opened.send(Err(error));
-            return;
-        }
-    };
+    let Order { setup, view, division, commands, events, waker, sojourn, opened } = order;
+    let (Parts { links, opener, graph, neighbours }, told) =
+        match build(&setup, view, division, &waker) {
+            Ok(built) => built,
+            Err(error) => {
+                // The other side waits for just this.
+                let _gone = opened.send(Err(error));
+                return;
+            }
+        };
     if opened.send(Ok(told)).is_err() {
         return;
     }
@@ -117,10 +139,29 @@ fn work(order: Order) {
     let pace = Pace { spin: setup.spin };
     let epoch = Instant::now();
     let up = vec![true; links.len()];
-    Worker { links, opener, graph, epoch, pace, commands, events, waker, sojourn, up }.run();
+    let worker = Worker {
+        links,
+        opener,
+        graph,
+        neighbours,
+        epoch,
+        pace,
+        commands,
+        events,
+        waker,
+        sojourn,
+        up,
+    };
+    worker.run();
 }
 
-type Built = (Vec<Box<dyn Link>>, Opener, Graph, Opened);
+/// What the worker works with.
+struct Parts {
+    links: Vec<Box<dyn Link>>,
+    opener: Opener,
+    graph: Graph,
+    neighbours: Vec<LinkNeighbours>,
+}
 
 /// Opens a link.
 pub(crate) fn open(opener: &Opener, device: &DeviceSetup) -> Result<Box<dyn Link>, OpenError> {
@@ -130,10 +171,19 @@ pub(crate) fn open(opener: &Opener, device: &DeviceSetup) -> Result<Box<dyn Link
     }
 }
 
-fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, GatewayError> {
+fn build(
+    setup: &Setup,
+    view: View,
+    division: Option<Arc<Division>>,
+    waker: &Arc<Waker>,
+) -> Result<(Parts, Opened), GatewayError> {
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
     let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
     let opener = Opener::new(Rc::clone(&frames));
+    let opener = match division {
+        Some(division) => opener.divided(division),
+        None => opener,
+    };
     let mut links = Vec::new();
     for link in &setup.links {
         let opened = open(&opener, &link.device);
@@ -143,13 +193,14 @@ fn build(setup: &Setup, view: View, waker: &Arc<Waker>) -> Result<Built, Gateway
     let indices: Vec<_> =
         setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index())).collect();
     let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
-    let Suite { plan, layers, sockets, .. } = assemble(&indices, wake, setup.seed);
+    let Suite { plan, layers, sockets, neighbours, .. } = assemble(&indices, wake, setup.seed);
     let wiring = plan.wire(&[])?;
     let graph = Graph::new(layers, wiring, view, frames, datagrams);
     let drops = plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect();
     let infos = links.iter().map(|link| link.info().clone()).collect();
     let graph_drops = graph.drops();
-    Ok((links, opener, graph, Opened { plan, sockets, links: infos, drops, graph_drops }))
+    let opened = Opened { plan, sockets, links: infos, drops, graph_drops };
+    Ok((Parts { links, opener, graph, neighbours }, opened))
 }
 
 /// Gives the host its interfaces and addresses.
@@ -172,9 +223,10 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         state: AddressState::Preferred,
     };
     let mut addresses: Vec<Address> = link.addresses.iter().map(configured).collect();
-    if !addresses
-        .iter()
-        .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+    if !link.is_shared()
+        && !addresses
+            .iter()
+            .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
     {
         let ip = link_local(mac).into();
         addresses.push(Address { ip, prefix_len: 64, state: AddressState::Preferred });
@@ -191,6 +243,7 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         advertise: link.advertise.clone(),
         autoconfigure: link.autoconfigure,
         dhcp: link.dhcp,
+        shared: link.is_shared(),
     }
 }
 

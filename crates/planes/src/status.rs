@@ -1,5 +1,6 @@
 //! What a gateway says of itself: plain values, the shape of `--json`.
 
+use crate::kernel::KernelStatus;
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Drops, Interface, Target};
@@ -22,6 +23,8 @@ pub struct Status {
     /// Its attached handlers: id, where, and packets taken.
     #[serde(serialize_with = "handlers")]
     pub handlers: Vec<(AttachmentId, Attachment, u64)>,
+    /// What is followed of the kernel, where links are shared with it.
+    pub kernel: Option<KernelStatus>,
     /// The time within which half of the packets left.
     pub sojourn_p50: Option<Duration>,
     /// The time within which 99 of 100 packets left.
@@ -59,6 +62,8 @@ pub struct LinkStatus {
     pub mode: String,
     /// Why that way.
     pub why: String,
+    /// What the kernel's own stack has of what arrives.
+    pub kernel: String,
     /// Whether it is up.
     pub up: bool,
     /// Octets of a packet at the most.
@@ -94,6 +99,7 @@ impl LinkStatus {
             device: info.name.clone(),
             mode: info.mode.to_string(),
             why: info.why.clone(),
+            kernel: info.exclusive.to_string(),
             up: state == LinkState::Up,
             mtu: info.mtu,
             mac: info.mac.map(|mac| mac.to_string()),

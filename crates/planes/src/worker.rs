@@ -4,12 +4,13 @@
 //! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
 
 use crate::{
+    kernel::Told,
     reopen::{self, NotReopened, Reopen},
     sojourn::Sojourn,
 };
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Event, Exit, Graph, Swap, Wake};
+use gatewright_stack::{Event, Exit, Graph, LinkNeighbours, Swap, Wake};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -38,6 +39,8 @@ pub struct Pace {
 pub(crate) enum Command {
     /// Exchange the wiring; the old one comes back by the channel.
     Swap(Swap, Sender<Swap>),
+    /// Take what the kernel says of neighbours.
+    Neighbours(Vec<Told>),
     /// What the links have counted, and whether they are up.
     Links(Sender<Vec<(LinkCounters, LinkState)>>),
     /// Wait in another way from now on.
@@ -85,6 +88,8 @@ pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
     pub(crate) opener: Opener,
     pub(crate) graph: Graph,
+    /// The neighbour caches that its layers share.
+    pub(crate) neighbours: Vec<LinkNeighbours>,
     pub(crate) epoch: Instant,
     pub(crate) pace: Pace,
     pub(crate) commands: Receiver<Command>,
@@ -182,11 +187,16 @@ impl Worker {
 
     /// Does what the control side asked; whether it asked anything. What nobody waits for any more
     /// is freed here.
-    fn obey(&mut self, _now: Duration) -> bool {
+    fn obey(&mut self, now: Duration) -> bool {
         match self.commands.try_recv() {
             Ok(Command::Swap(swap, back)) => {
                 let old = self.graph.swap(swap);
                 let _unwanted = back.send(old);
+            }
+            Ok(Command::Neighbours(told)) => {
+                for told in told {
+                    self.learn(&told, now);
+                }
             }
             Ok(Command::Links(back)) => {
                 let look = |link: &mut Box<dyn Link>| (link.counters(), link.state());
@@ -201,6 +211,17 @@ impl Worker {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
         true
+    }
+
+    /// Takes what the kernel says of a neighbour.
+    fn learn(&self, told: &Told, now: Duration) {
+        let Some(of) = self.neighbours.iter().find(|known| known.link == told.link) else { return };
+        let mut cache = if told.address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
+        match told.station {
+            // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
+            Some((mac, fresh)) => drop(cache.kept_elsewhere(told.address, mac, fresh, now)),
+            None => cache.gone_elsewhere(told.address),
+        }
     }
 
     /// Sleeps until a frame, a timer or a command.

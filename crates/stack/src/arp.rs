@@ -202,6 +202,11 @@ impl ArpLink {
             return;
         };
         self.up = true;
+        if interface.shared {
+            self.claims.clear();
+            self.handle_timeout(random, out);
+            return;
+        }
         let state = |address| state_of(interface, address);
         self.claims.retain(|claim| {
             state(claim.address).is_some_and(|state| state != AddressState::Duplicate)
@@ -251,6 +256,9 @@ impl ArpLink {
         loop {
             let Some(output) = self.neighbours.lock().poll_output() else { return };
             match output {
+                NeighbourOutput::Solicit { address, .. } if out.host().is_shared(self.link) => {
+                    out.report(Event::Wanted { link: self.link, address });
+                }
                 NeighbourOutput::Solicit { address: IpAddr::V4(address), to } => {
                     let source = source_for(out.host().interface(self.link), address);
                     self.ask(source, address, to, out);

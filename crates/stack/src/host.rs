@@ -84,6 +84,9 @@ pub struct Interface {
     pub autoconfigure: bool,
     /// Whether it asks a DHCP server for an IPv4 address (RFC 2131).
     pub dhcp: bool,
+    /// Whether the kernel is the host here: it claims addresses, asks for neighbours, joins groups
+    /// and answers, and we only forward.
+    pub shared: bool,
 }
 
 /// What a router advertises on a link (RFC 4861 §6.2.1).
@@ -203,6 +206,14 @@ pub enum Event {
         valid: Duration,
         /// How long they may be used for new exchanges.
         preferred: Duration,
+    },
+    /// The link-layer address of a neighbour is wanted, or whether it still holds, where the kernel
+    /// asks for it ([`Interface::shared`]).
+    Wanted {
+        /// The link.
+        link: LinkIndex,
+        /// The neighbour.
+        address: IpAddr,
     },
     /// A router said that `destination` has a better first hop (RFC 792, RFC 4861 §8.3).
     Redirect {
@@ -334,6 +345,16 @@ impl Host {
     pub fn change_interface(&mut self, link: LinkIndex, change: impl FnOnce(&mut Interface)) {
         if let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) {
             change(interface);
+            self.publish();
+        }
+    }
+
+    /// Gives an interface these addresses, and leaves all routes alone: for a host whose routes, those
+    /// to its own addresses too, come from the kernel.
+    pub fn set_addresses(&mut self, link: LinkIndex, addresses: Vec<Address>) {
+        let found = self.interfaces.iter_mut().find(|found| found.link == link);
+        if let Some(interface) = found.filter(|found| found.addresses != addresses) {
+            interface.addresses = addresses;
             self.publish();
         }
     }
@@ -617,6 +638,11 @@ impl View {
         // Mostly in the order of links.
         let here = interfaces.get(link.index()).filter(|interface| interface.link == link);
         here.or_else(|| interfaces.iter().find(|interface| interface.link == link))
+    }
+
+    /// Whether the kernel is the host on `link`.
+    pub fn is_shared(&self, link: LinkIndex) -> bool {
+        self.interface(link).is_some_and(|interface| interface.shared)
     }
 
     /// Where a packet for `destination` goes. Multicast and link-local destinations are not asked

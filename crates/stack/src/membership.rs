@@ -74,7 +74,7 @@ impl<A: Copy + Eq> Links<A> {
     /// told of.
     pub(super) fn look_at(&mut self, told: impl Fn(IpAddr) -> Option<A>, out: &mut Out<'_>) {
         let up: Vec<LinkIndex> = (out.host().interfaces().iter())
-            .filter(|interface| interface.up)
+            .filter(|interface| interface.up && !interface.shared)
             .map(|interface| interface.link)
             .collect();
         self.links.retain(|(link, _)| up.contains(link));

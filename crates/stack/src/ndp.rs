@@ -112,6 +112,9 @@ impl Layer for NdpLayer {
         let now = out.now();
         for link in &mut self.links {
             let Some(interface) = out.host().interface(link.link).cloned() else { continue };
+            if interface.shared {
+                continue;
+            }
             link.dad.look_at(&interface, now, &mut self.random, out);
             link.solicitor.look_at(&interface, now, &mut self.random);
             link.advertiser.look_at(&interface, now, &mut self.random, out);
@@ -163,6 +166,11 @@ impl NdpLink {
             let output = self.neighbours.lock().poll_output();
             match output {
                 None => return,
+                Some(NeighbourOutput::Solicit { address, .. })
+                    if out.host().is_shared(self.link) =>
+                {
+                    out.report(Event::Wanted { link: self.link, address });
+                }
                 Some(NeighbourOutput::Solicit { address: IpAddr::V6(target), to }) => {
                     message::solicit(self.link, target, to, out);
                 }

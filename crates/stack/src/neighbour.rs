@@ -122,6 +122,8 @@ struct Entry {
     /// It has answered us: it lives.
     confirmed: bool,
     router: bool,
+    /// Somebody else asks for it, and says when it is gone.
+    kept_elsewhere: bool,
     solicited: u8,
     waiting: u8,
     /// When the state asks for the next step; only INCOMPLETE, DELAY and PROBE do.
@@ -331,6 +333,41 @@ impl Neighbours {
         true
     }
 
+    /// Takes what the kernel, where it asks for neighbours in our place, says of one: that it is
+    /// `fresh`, or known but not heard of for a while; `false` if there is no place for it.
+    ///
+    /// One that is used while it is not fresh is solicited for from time to time, and is good until
+    /// the kernel says otherwise: it takes its own time to find out.
+    pub fn kept_elsewhere(
+        &mut self,
+        address: IpAddr,
+        mac: MacAddress,
+        fresh: bool,
+        now: Duration,
+    ) -> bool {
+        let Some(index) = self.find_or_insert(address, now) else { return false };
+        let Some(entry) = self.entries.get_mut(index) else { return false };
+        (entry.mac, entry.confirmed, entry.kept_elsewhere) = (mac, true, true);
+        entry.known(if fresh { NEVER } else { Duration::ZERO });
+        self.changed();
+        self.release(index);
+        self.settle_soon();
+        true
+    }
+
+    /// Forgets a neighbour, and has what follows from it done soon.
+    pub fn gone_elsewhere(&mut self, address: IpAddr) {
+        self.remove(address);
+        self.settle_soon();
+    }
+
+    /// Whoever keeps the cache looks at once for what is to be done.
+    fn settle_soon(&mut self) {
+        if !self.outputs.is_empty() {
+            self.next_due = Duration::ZERO;
+        }
+    }
+
     /// Forgets a neighbour; what waits for it is unreachable.
     pub fn remove(&mut self, address: IpAddr) {
         if let Some(index) = self.find(address) {
@@ -404,11 +441,17 @@ impl Neighbours {
             State::Delay | State::Probe => Some(entry.mac),
             State::Vacant | State::Known | State::Permanent => return,
         };
+        let address = entry.address;
+        if to.is_some() && entry.kept_elsewhere {
+            entry.known(Duration::ZERO);
+            self.changed();
+            self.outputs.push_back(NeighbourOutput::Solicit { address, to });
+            return;
+        }
         if to.is_some() {
             entry.state = State::Probe;
         }
         entry.solicited += 1;
-        let address = entry.address;
         self.outputs.push_back(NeighbourOutput::Solicit { address, to });
         self.arm(index, now + self.retransmit);
     }
@@ -489,6 +532,7 @@ impl Neighbours {
             state: State::Incomplete,
             confirmed: false,
             router: false,
+            kept_elsewhere: false,
             solicited: 0,
             waiting: 0,
             due: NEVER,

@@ -23,6 +23,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
             check_mtu(link, *table, findings);
         }
     }
+    check_all_shared(config, findings);
     check_devices(&config.links, findings);
     check_addresses(&config.links, findings);
 }
@@ -75,6 +76,35 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
                 None => finding,
             });
         }
+    }
+}
+
+/// All links are shared with the kernel or none, and then its routes are the gateway's, and what is
+/// for its addresses is its own.
+fn check_all_shared(config: &Config, findings: &mut Findings) {
+    let is_shared =
+        |link: &&Link| !link.exclusive && matches!(link.device, Device::Interface { .. });
+    let Some(shared) = config.links.iter().find(is_shared) else { return };
+    let name = &shared.name.value;
+    if let Some(other) = config.links.iter().find(|link| !is_shared(link)) {
+        let message = format!("`{name}` is shared with the kernel, `{}` is not", other.name.value);
+        let finding = Diagnostic::error(&codes::SHARED_AMONG, other.name.span, message);
+        findings.add(finding.also(shared.name.span, "shared"));
+    }
+    let error = |span, message| {
+        Diagnostic::error(&codes::SHARED_LINK, span, message).also(shared.name.span, "shared")
+    };
+    for route in &config.routes {
+        let message = format!("a route beside the shared link `{name}`");
+        let finding = error(route.to.span, message).label("the kernel decides this");
+        findings
+            .add(finding.help(format!("set it in the kernel: ip route add {} …", route.to.value)));
+    }
+    for relay in &config.udp_gateways {
+        let message = format!("a UDP gateway beside the shared link `{name}`");
+        let finding = error(relay.name.span, message).label("would receive nothing");
+        findings
+            .add(finding.help("what is for this host's addresses goes to the kernel's sockets"));
     }
 }
 

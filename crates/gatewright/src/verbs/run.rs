@@ -58,11 +58,12 @@ impl Run {
         let services = serve(face, &config, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
             face.note(&format!(
-                "link {}: {} by {}, {}; MTU {}, {}",
+                "link {}: {} by {}, {}; {}; MTU {}, {}",
                 link.name,
                 link.device,
                 link.mode,
                 link.why,
+                link.kernel,
                 link.mtu,
                 link.addresses.join(", ")
             ));

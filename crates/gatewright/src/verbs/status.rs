@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, up, mtu, mac, addresses, counters}], \
+pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, kernel, up, mtu, mac, addresses, counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
-     handlers: [{id, at, taken}], sojourn_p50, sojourn_p99, sojourn_packets, \
+     handlers: [{id, at, taken}], \
+     kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, sojourn_p50, sojourn_p99, sojourn_packets, \
      attached: [{id, handler, at, packets, octets, missed}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
      parts: [{name, words, gauges, counters}]}; times are {secs, nanos}; with --metrics one string";
@@ -79,6 +80,21 @@ fn part_text(out: &mut String, part: &Value) {
     }
 }
 
+/// What is followed of the kernel, where links are shared with it.
+fn kernel(status: &Value, out: &mut String) {
+    let Some(kernel) = status.get("kernel").filter(|kernel| kernel.is_object()) else { return };
+    let [routes, forwarded, neighbours, renewed, overruns] =
+        ["routes", "forwarded", "neighbours", "renewed", "overruns"]
+            .map(|name| number(kernel, name));
+    let withdrawn = kernel.get("withdrawn").and_then(Value::as_bool) == Some(true);
+    let _ = writeln!(
+        out,
+        "kernel: {routes} routes, {forwarded} of them forwarded here, {neighbours} neighbours; \
+         asked {renewed} times, {overruns} times because news was lost{}",
+        if withdrawn { "; WITHDRAWN: too many routes, the kernel forwards all" } else { "" }
+    );
+}
+
 // Writing to a string cannot fail.
 fn text(status: &Value) -> String {
     let mut out = String::new();
@@ -99,6 +115,7 @@ fn text(status: &Value) -> String {
             let _ = writeln!(out, "     {}", counted.join(", "));
         }
     }
+    kernel(status, &mut out);
     for attached in list(status, "attached") {
         let id = number(attached, "id");
         let _ = write!(out, "handler {id}: {} {}", word(attached, "handler"), word(attached, "at"));

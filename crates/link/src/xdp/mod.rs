@@ -12,17 +12,18 @@ pub(crate) use socket::Registered;
 
 use crate::bpf::{self, Hook, Kind, Tags};
 use crate::btf;
+use crate::division::{self, Division};
 use crate::interface::Interface;
 use crate::packet_socket::join_promiscuous;
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
-use gatewright_wire::partial;
+use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Octets of an Ethernet header, and of a tag in it.
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) is_generic: bool,
     /// Receive queues of the interface.
     pub(crate) queues: u32,
+    /// What is ours, where the link is shared with the kernel.
+    pub(crate) division: Option<Arc<Division>>,
 }
 
 /// What failed, for the operator.
@@ -138,7 +141,7 @@ fn open_parts(
 ) -> Result<Parts, Failed> {
     let map = bpf::socket_map(options.queues).map_err(failed("make a map of sockets"))?;
     // Before the sockets: a driver may rebuild its queues when a program comes.
-    let (attached, tags) = attach(interface, options.is_generic, map.as_fd())?;
+    let (attached, tags) = attach(interface, options, map.as_fd())?;
     let mut sockets = Vec::new();
     for queue in 0..options.queues {
         let place = Place {
@@ -161,26 +164,37 @@ fn open_parts(
     Ok(Parts { attached, sockets, any, promiscuous, tags })
 }
 
-/// Attaches the program that redirects, one that puts tags back if the kernel can have it.
+/// Attaches the program that redirects, one that sees tags that were taken out if the kernel can
+/// have it.
 fn attach(
     interface: &Interface,
-    is_generic: bool,
+    options: &Options,
     map: BorrowedFd<'_>,
 ) -> Result<(OwnedFd, Tags), Failed> {
-    let hook = if is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
+    let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
+    let mac = interface.mac().map_err(failed("ask for its address"))?.unwrap_or(MacAddress::ZERO);
     let try_with = |tags: Tags| {
         let bound_to = if tags == Tags::InFrame { 0 } else { interface.index };
-        let program = bpf::load(Kind::Xdp, "gw_redirect", &bpf::redirect_all(map, tags), bound_to);
+        let program = match &options.division {
+            Some(division) => division::in_driver(map, division.fd(), mac, tags),
+            None => bpf::redirect_all(map, tags),
+        };
+        let program = bpf::load(Kind::Xdp, "gw_redirect", &program, bound_to);
         let program = program.map_err(failed("load the program that redirects"))?;
         let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
         attached.map_err(failed("attach the program that redirects"))
     };
     // Behind the driver no program learns of a tag that was taken out.
-    let function = if is_generic { None } else { tag_function() };
+    let function = if options.is_generic { None } else { tag_function() };
     if let Some(tags) = function.map(Tags::TakenOut)
         && let Ok(attached) = try_with(tags)
     {
         return Ok((attached, tags));
+    }
+    if options.division.is_some() && interface.takes_tags_out() {
+        // Without its tag a frame of a VLAN would look as if it were ours.
+        let action = "tell frames of VLANs from others, as its driver takes the tags out";
+        return Err(Failed { action, source: io::ErrorKind::Unsupported.into() });
     }
     try_with(Tags::InFrame).map(|attached| (attached, Tags::InFrame))
 }

@@ -1,0 +1,358 @@
+//! What of a shared link's traffic is ours: packets that are only forwarded, over links of ours.
+//!
+//! One table of prefixes in the kernel's memory says it, for all links of a gateway. On AF_XDP a
+//! program in the driver asks it for each frame, and takes the frame from the kernel or passes it on.
+//! A packet socket sees a copy of every frame: there the same question is asked twice, by a filter
+//! on the socket that takes what is ours, and by a program at the kernel's ingress that drops just
+//! that. So each frame goes one way, and never both.
+//!
+//! A frame is the kernel's unless it is IPv4 or IPv6 without a tag, sent to our own station, and the
+//! longest prefix of its destination is marked as ours: everything for the kernel's own addresses,
+//! groups, ARP, neighbour discovery and whatever nobody here knows is left alone.
+
+use crate::bpf::{self, Instruction, Tags};
+use gatewright_wire::MacAddress;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// The table of prefixes by which frames of shared links are divided between us and the kernel.
+///
+/// It starts with everything being the kernel's. When the last link that uses it is closed, by us or
+/// by our death, everything is the kernel's again.
+#[derive(Debug)]
+pub struct Division {
+    map: OwnedFd,
+}
+
+/// Octets of a family and an address, IPv4 at the front of its 16.
+const DATA_LEN: usize = 20;
+
+/// Bits of the family in front of a prefix.
+const FAMILY_BITS: u32 = 32;
+
+/// Octets of a key: the length of its prefix in bits, and the data.
+const KEY_LEN: usize = 4 + DATA_LEN;
+
+/// The families as the programs write them.
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+
+/// Prefixes that no router forwards: of this host, of a link, of groups, reserved.
+const NEVER_OURS: [(IpAddr, u8); 8] = [
+    (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
+    (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 3),
+    (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128),
+    (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+    (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+    (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
+];
+
+impl Division {
+    /// A table with room for `prefixes_max` prefixes, in which everything is the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `PermissionDenied` without `CAP_BPF`.
+    pub fn new(prefixes_max: u32) -> io::Result<Self> {
+        let reserved = u32::try_from(NEVER_OURS.len()).unwrap_or_default();
+        let key_len = u32::try_from(KEY_LEN).unwrap_or_default();
+        let map = bpf::prefix_map(key_len, prefixes_max.saturating_add(reserved))?;
+        let division = Self { map };
+        for (address, len) in NEVER_OURS {
+            division.set(address, len, false)?;
+        }
+        Ok(division)
+    }
+
+    /// Whether packets for a prefix may be ours at all; those of links, groups and loopback are
+    /// not, and setting or removing them has no effect on others.
+    pub fn may_be_ours(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(ip) => {
+                let [first, ..] = ip.octets();
+                // The default route begins with zero, too.
+                ip.is_unspecified() || !(matches!(first, 0 | 127 | 224..) || ip.is_link_local())
+            }
+            IpAddr::V6(ip) => {
+                !(ip.is_multicast() || ip.is_unicast_link_local() || ip.is_loopback())
+            }
+        }
+    }
+
+    /// From now on frames for the prefix are ours, or the kernel's; longer prefixes go first.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `StorageFull` if there is no room for another prefix.
+    pub fn set(&self, address: IpAddr, prefix_len: u8, ours: bool) -> io::Result<()> {
+        let value = u32::from(ours).to_ne_bytes();
+        bpf::update(self.map.as_fd(), &key(address, prefix_len), &value)
+    }
+
+    /// Forgets a prefix: the next shorter one that is known decides.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; it is no error if the prefix was not known.
+    pub fn remove(&self, address: IpAddr, prefix_len: u8) -> io::Result<()> {
+        match bpf::delete(self.map.as_fd(), &key(address, prefix_len)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+fn key(address: IpAddr, prefix_len: u8) -> [u8; KEY_LEN] {
+    let (family, octets) = match address {
+        IpAddr::V4(ip) => (IPV4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (IPV6, ip.octets().to_vec()),
+    };
+    let len = (FAMILY_BITS + u32::from(prefix_len)).to_ne_bytes();
+    let mut key = [0; KEY_LEN];
+    let parts = len.into_iter().chain(u32::from(family).to_ne_bytes()).chain(octets);
+    for (to, from) in key.iter_mut().zip(parts) {
+        *to = from;
+    }
+    key
+}
+
+// Instructions of the programs (linux/Documentation/bpf/standardization/instruction-set.rst).
+const LOAD_WORD: u8 = 0x61;
+const LOAD_HALF: u8 = 0x69;
+const STORE_WORD: u8 = 0x63;
+const STORE_IMMEDIATE_WORD: u8 = 0x62;
+const STORE_IMMEDIATE_64: u8 = 0x7a;
+const MOVE: u8 = 0xbf;
+const MOVE_IMMEDIATE: u8 = 0xb7;
+const ADD_IMMEDIATE: u8 = 0x07;
+const JUMP: u8 = 0x05;
+const JUMP_IF_IMMEDIATE: u8 = 0x15;
+const JUMP_IF_NOT_IMMEDIATE: u8 = 0x55;
+const JUMP_IF_NOT_IMMEDIATE_32: u8 = 0x56;
+const JUMP_IF_GREATER: u8 = 0x2d;
+const LOAD_IMMEDIATE_64: u8 = 0x18;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
+// Functions of the kernel (enum bpf_func_id).
+const MAP_LOOKUP: i32 = 1;
+const SKB_LOAD_BYTES: i32 = 26;
+const REDIRECT_MAP: i32 = 51;
+
+/// Where the key stands on the stack, below register 10: length, family, address.
+const KEY: i16 = -24;
+const FAMILY: i16 = -20;
+const ADDRESS: i16 = -16;
+
+/// Octets of a frame up to the destination of its packet, and up to the end of it.
+const DESTINATION_4: i16 = 14 + 16;
+const DESTINATION_6: i16 = 14 + 24;
+
+/// The types of Ethernet as they lie in a register after a load from the wire.
+const ETHER_IPV4: u16 = u16::from_ne_bytes([0x08, 0x00]);
+const ETHER_IPV6: u16 = u16::from_ne_bytes([0x86, 0xdd]);
+
+/// Where a jump goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Label {
+    Ipv4,
+    LookUp,
+    Kernel,
+}
+
+/// Puts instructions together, and the distances into jumps.
+#[derive(Default)]
+struct Assembler {
+    code: Vec<Instruction>,
+    jumps: Vec<(usize, Label)>,
+    places: Vec<(Label, usize)>,
+}
+
+impl Assembler {
+    fn push(&mut self, code: u8, [to, from]: [u8; 2], offset: i16, value: i32) {
+        self.code.push(Instruction(code, to | (from << 4), offset, value));
+    }
+
+    fn jump(&mut self, code: u8, registers: [u8; 2], value: i32, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.push(code, registers, 0, value);
+    }
+
+    fn place(&mut self, label: Label) {
+        self.places.push((label, self.code.len()));
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        for (at, label) in self.jumps {
+            let place = self.places.iter().find(|(known, _)| *known == label);
+            let distance = place.and_then(|(_, place)| place.checked_sub(at + 1));
+            let distance = distance.and_then(|distance| i16::try_from(distance).ok());
+            if let (Some(Instruction(_, _, offset, _)), Some(distance)) =
+                (self.code.get_mut(at), distance)
+            {
+                *offset = distance;
+            }
+        }
+        self.code
+    }
+
+    /// An empty key, whose prefix is a whole address.
+    fn key(&mut self) {
+        let bits = i32::try_from(DATA_LEN * 8).unwrap_or_default();
+        self.push(STORE_IMMEDIATE_WORD, [10, 0], KEY, bits);
+        self.push(STORE_IMMEDIATE_64, [10, 0], ADDRESS, 0);
+        self.push(STORE_IMMEDIATE_64, [10, 0], ADDRESS + 8, 0);
+    }
+
+    /// Goes on behind this if the table says that the key is ours.
+    fn look_up(&mut self, division: BorrowedFd<'_>) {
+        const MAP_BY_DESCRIPTOR: u8 = 1;
+        self.place(Label::LookUp);
+        self.push(LOAD_IMMEDIATE_64, [1, MAP_BY_DESCRIPTOR], 0, division.as_raw_fd());
+        self.push(0, [0, 0], 0, 0);
+        self.push(MOVE, [2, 10], 0, 0);
+        self.push(ADD_IMMEDIATE, [2, 0], 0, i32::from(KEY));
+        self.push(CALL, [0, 0], 0, MAP_LOOKUP);
+        self.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
+        self.push(LOAD_WORD, [0, 0], 0, 0);
+        self.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
+    }
+
+    fn verdict(&mut self, value: i32) {
+        self.push(MOVE_IMMEDIATE, [0, 0], 0, value);
+        self.push(EXIT, [0, 0], 0, 0);
+    }
+}
+
+/// A program for the driver: what is ours goes to the AF_XDP socket of its receive queue in
+/// `sockets`, everything else, also what finds no socket, to the kernel. Frames to the station `mac`
+/// are looked at.
+pub(crate) fn in_driver(
+    sockets: BorrowedFd<'_>,
+    division: BorrowedFd<'_>,
+    mac: MacAddress,
+    tags: Tags,
+) -> Vec<Instruction> {
+    const XDP_PASS: i32 = 2;
+    const MAP_BY_DESCRIPTOR: u8 = 1;
+    // struct xdp_md: data, its end, metadata, interface, receive queue.
+    const DATA_END: i16 = 4;
+    const RECEIVE_QUEUE: i16 = 16;
+    let mut program = Assembler::default();
+    program.push(MOVE, [6, 1], 0, 0);
+    if let Tags::TakenOut(function) = tags {
+        tagged_to_kernel(&mut program, function);
+    }
+    program.push(LOAD_WORD, [2, 6], 0, 0);
+    program.push(LOAD_WORD, [3, 6], DATA_END, 0);
+    is_long(&mut program, DESTINATION_4 + 4);
+    let MacAddress([m1, m2, m3, m4, m5, m6]) = mac;
+    let (front, back) = (i32::from_ne_bytes([m1, m2, m3, m4]), u16::from_ne_bytes([m5, m6]));
+    program.push(LOAD_WORD, [5, 2], 0, 0);
+    program.jump(JUMP_IF_NOT_IMMEDIATE_32, [5, 0], front, Label::Kernel);
+    program.push(LOAD_HALF, [5, 2], 4, 0);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(back), Label::Kernel);
+    program.key();
+    program.push(LOAD_HALF, [5, 2], 12, 0);
+    program.jump(JUMP_IF_IMMEDIATE, [5, 0], i32::from(ETHER_IPV4), Label::Ipv4);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(ETHER_IPV6), Label::Kernel);
+    is_long(&mut program, DESTINATION_6 + 16);
+    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV6));
+    for word in 0..4 {
+        program.push(LOAD_WORD, [5, 2], DESTINATION_6 + 4 * word, 0);
+        program.push(STORE_WORD, [10, 5], ADDRESS + 4 * word, 0);
+    }
+    program.jump(JUMP, [0, 0], 0, Label::LookUp);
+    program.place(Label::Ipv4);
+    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV4));
+    program.push(LOAD_WORD, [5, 2], DESTINATION_4, 0);
+    program.push(STORE_WORD, [10, 5], ADDRESS, 0);
+    program.look_up(division);
+    program.push(LOAD_WORD, [2, 6], RECEIVE_QUEUE, 0);
+    program.push(LOAD_IMMEDIATE_64, [1, MAP_BY_DESCRIPTOR], 0, sockets.as_raw_fd());
+    program.push(0, [0, 0], 0, 0);
+    program.push(MOVE_IMMEDIATE, [3, 0], 0, XDP_PASS);
+    program.push(CALL, [0, 0], 0, REDIRECT_MAP);
+    program.push(EXIT, [0, 0], 0, 0);
+    program.place(Label::Kernel);
+    program.verdict(XDP_PASS);
+    program.finish()
+}
+
+/// The frame in registers 2 and 3 has at least `octets`; else it is the kernel's.
+fn is_long(program: &mut Assembler, octets: i16) {
+    program.push(MOVE, [4, 2], 0, 0);
+    program.push(ADD_IMMEDIATE, [4, 0], 0, i32::from(octets));
+    program.jump(JUMP_IF_GREATER, [4, 3], 0, Label::Kernel);
+}
+
+/// A frame whose tag the driver has taken out is the kernel's: the kernel will be told the tag.
+fn tagged_to_kernel(program: &mut Assembler, function: u32) {
+    const KERNEL_FUNCTION: u8 = 2;
+    // Where the function writes to: protocol and tag, below register 10.
+    program.push(STORE_IMMEDIATE_64, [10, 0], -8, 0);
+    program.push(MOVE, [1, 6], 0, 0);
+    program.push(MOVE, [2, 10], 0, 0);
+    program.push(ADD_IMMEDIATE, [2, 0], 0, -8);
+    program.push(MOVE, [3, 10], 0, 0);
+    program.push(ADD_IMMEDIATE, [3, 0], 0, -6);
+    program.push(CALL, [0, KERNEL_FUNCTION], 0, function.cast_signed());
+    program.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
+}
+
+/// A filter for a packet socket, which takes whole what is ours.
+pub(crate) fn filter(division: BorrowedFd<'_>) -> Vec<Instruction> {
+    const WHOLE: i32 = -1;
+    behind_driver(division, WHOLE, 0)
+}
+
+/// A program at the kernel's ingress, which drops what is ours (`TCX_DROP`), and leaves everything
+/// else to the next (`TCX_NEXT`).
+pub(crate) fn at_ingress(division: BorrowedFd<'_>) -> Vec<Instruction> {
+    const TCX_NEXT: i32 = -1;
+    const TCX_DROP: i32 = 2;
+    behind_driver(division, TCX_DROP, TCX_NEXT)
+}
+
+fn behind_driver(division: BorrowedFd<'_>, ours: i32, kernels: i32) -> Vec<Instruction> {
+    // struct __sk_buff. The kind of a packet is 0 for one to our own station (PACKET_HOST).
+    const KIND: i16 = 4;
+    const PROTOCOL: i16 = 16;
+    const HAS_TAG: i16 = 20;
+    let mut program = Assembler::default();
+    program.push(MOVE, [6, 1], 0, 0);
+    for must_be_zero in [KIND, HAS_TAG] {
+        program.push(LOAD_WORD, [2, 6], must_be_zero, 0);
+        program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], 0, Label::Kernel);
+    }
+    program.key();
+    let load = |program: &mut Assembler, family: u8, from: i16, len: i32| {
+        program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(family));
+        program.push(MOVE, [1, 6], 0, 0);
+        program.push(MOVE_IMMEDIATE, [2, 0], 0, i32::from(from));
+        program.push(MOVE, [3, 10], 0, 0);
+        program.push(ADD_IMMEDIATE, [3, 0], 0, i32::from(ADDRESS));
+        program.push(MOVE_IMMEDIATE, [4, 0], 0, len);
+        program.push(CALL, [0, 0], 0, SKB_LOAD_BYTES);
+        program.jump(JUMP_IF_NOT_IMMEDIATE, [0, 0], 0, Label::Kernel);
+    };
+    program.push(LOAD_WORD, [2, 6], PROTOCOL, 0);
+    program.jump(JUMP_IF_IMMEDIATE, [2, 0], i32::from(ETHER_IPV4), Label::Ipv4);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], i32::from(ETHER_IPV6), Label::Kernel);
+    load(&mut program, IPV6, DESTINATION_6, 16);
+    program.jump(JUMP, [0, 0], 0, Label::LookUp);
+    program.place(Label::Ipv4);
+    load(&mut program, IPV4, DESTINATION_4, 4);
+    program.look_up(division);
+    program.verdict(ours);
+    program.place(Label::Kernel);
+    program.verdict(kernels);
+    program.finish()
+}

@@ -1,0 +1,468 @@
+//! What the kernel has, as its messages tell it, and what that means for the gateway.
+//!
+//! The mirror is a pure machine: messages in, changes out. It keeps every route of the tables that
+//! the kernel looks into without being told otherwise (*local* and *main*), so that it knows which
+//! one counts when another goes.
+
+use super::message::{
+    Destination, Hop, KernelAddress, KernelLink, KernelNeighbour, KernelRoute, Kind, Knowledge,
+    Message,
+};
+use gatewright_link::Division;
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{Address, AddressState, Route};
+use gatewright_wire::MacAddress;
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+/// Tables that are looked into in this order (`RT_TABLE_LOCAL`, `RT_TABLE_MAIN`).
+const TABLES: [u32; 2] = [255, 254];
+
+/// Routes that are kept at the most, of all tables and families together, for each that the
+/// gateway's own tables have room for: further ones leave everything to the kernel.
+const ROUTES_PER_PLACE: usize = 4;
+
+/// Neighbours that are kept at the most: the kernel keeps 1024 of each family itself.
+const NEIGHBOURS_MAX: usize = 4096;
+
+/// What the kernel has.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    /// The gateway's links by the names of their devices.
+    ours: Vec<(LinkIndex, String)>,
+    links: HashMap<u32, KernelLink>,
+    addresses: Vec<KernelAddress>,
+    routes: HashMap<Destination, Vec<KernelRoute>>,
+    route_count: usize,
+    routes_max: usize,
+    neighbours: HashMap<(u32, IpAddr), Knowledge>,
+    /// Destinations whose routes have changed.
+    changed: BTreeSet<Destination>,
+    /// Neighbours that have changed.
+    moved: BTreeSet<(u32, IpAddr)>,
+    links_changed: bool,
+    /// Something was said that cannot be understood without asking for everything.
+    doubtful: bool,
+    overfull: bool,
+}
+
+/// Where a packet goes, and who forwards it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Way {
+    /// What our router does with a packet of its own for there.
+    pub(super) route: Route,
+    /// Whether packets of others for there are ours to forward.
+    pub(super) ours: bool,
+}
+
+/// A link of the gateway as the kernel has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Face {
+    pub(super) mtu: u32,
+    pub(super) mac: Option<MacAddress>,
+    pub(super) addresses: Vec<Address>,
+}
+
+/// A neighbour of the gateway that has changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Moved {
+    pub(super) link: LinkIndex,
+    pub(super) address: IpAddr,
+    pub(super) knowledge: Knowledge,
+}
+
+impl Mirror {
+    /// An empty mirror for links on these devices, of a gateway with room for `routes_max` routes of
+    /// each family.
+    pub(super) fn new(ours: Vec<(LinkIndex, String)>, routes_max: u32) -> Self {
+        let places = usize::try_from(routes_max).unwrap_or(usize::MAX);
+        Self {
+            ours,
+            links: HashMap::new(),
+            addresses: Vec::new(),
+            routes: HashMap::new(),
+            route_count: 0,
+            routes_max: places.saturating_mul(ROUTES_PER_PLACE),
+            neighbours: HashMap::new(),
+            changed: BTreeSet::new(),
+            moved: BTreeSet::new(),
+            links_changed: false,
+            doubtful: false,
+            overfull: false,
+        }
+    }
+
+    /// Takes what has changed.
+    pub(super) fn hear(&mut self, messages: Vec<Message>) {
+        for message in messages {
+            self.take(message);
+        }
+    }
+
+    /// Takes everything anew: what is not among `messages` is gone.
+    pub(super) fn renew(&mut self, messages: Vec<Message>) {
+        self.changed.extend(self.routes.keys());
+        self.moved.extend(self.neighbours.keys());
+        self.links.clear();
+        self.addresses.clear();
+        self.routes.clear();
+        self.neighbours.clear();
+        (self.route_count, self.links_changed, self.overfull) = (0, true, false);
+        self.hear(messages);
+        self.doubtful = false;
+    }
+
+    /// Whether only [`Self::renew`] can tell how things are.
+    pub(super) const fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// Whether the kernel has more routes than are kept: then it forwards everything.
+    pub(super) const fn is_overfull(&self) -> bool {
+        self.overfull
+    }
+
+    /// Something was lost.
+    pub(super) const fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    pub(super) const fn routes(&self) -> usize {
+        self.route_count
+    }
+
+    pub(super) fn neighbours(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Link(link) => {
+                let before = self.links.get(&link.index);
+                // The kernel drops a link's routes when it goes down, and does not tell all of them.
+                self.doubtful |=
+                    before.is_none_or(|old| (old.up, &old.name) != (link.up, &link.name));
+                self.links_changed = true;
+                self.links.insert(link.index, link);
+            }
+            Message::LinkGone(index) => {
+                self.links.remove(&index);
+                (self.links_changed, self.doubtful) = (true, true);
+            }
+            Message::Address(address) => {
+                self.forget_address(address);
+                self.addresses.push(address);
+                self.links_changed = true;
+            }
+            Message::AddressGone(address) => {
+                self.forget_address(address);
+                // Routes that were sent from it go untold.
+                (self.links_changed, self.doubtful) = (true, true);
+            }
+            Message::Route(route, replaces) => self.route(route, replaces),
+            Message::RouteGone(route) => self.route_gone(&route),
+            Message::Neighbour(neighbour) => self.neighbour(neighbour),
+            Message::Done | Message::Refused(_) | Message::Other => {}
+        }
+    }
+
+    fn forget_address(&mut self, gone: KernelAddress) {
+        let same = |known: &KernelAddress| {
+            (known.link, known.address, known.prefix_len)
+                == (gone.link, gone.address, gone.prefix_len)
+        };
+        self.addresses.retain(|known| !same(known));
+    }
+
+    fn route(&mut self, route: KernelRoute, replaces: bool) {
+        if !TABLES.contains(&route.table) || !Division::may_be_ours(route.to.address) {
+            return;
+        }
+        let known = self.routes.entry(route.to).or_default();
+        let place = |other: &KernelRoute| (other.table, other.priority, other.special);
+        let mut same = known.iter_mut().filter(|other| place(other) == place(&route));
+        self.changed.insert(route.to);
+        match (same.next(), same.next()) {
+            (None, _) if self.route_count >= self.routes_max => self.overfull = true,
+            (None, _) => {
+                known.push(route);
+                self.route_count += 1;
+            }
+            (Some(old), _) if *old == route => {}
+            (Some(old), None) if replaces => *old = route,
+            // Which of several alike comes first is the kernel's secret.
+            _ => self.doubtful = true,
+        }
+    }
+
+    fn route_gone(&mut self, route: &KernelRoute) {
+        let Some(known) = self.routes.get_mut(&route.to) else { return };
+        let before = known.len();
+        known.retain(|other| other != route);
+        let alike =
+            |other: &KernelRoute| (other.table, other.priority) == (route.table, route.priority);
+        // A next hop of several is gone, or we have it otherwise than the kernel.
+        self.doubtful |= known.len() == before && known.iter().any(alike);
+        self.route_count -= before - known.len();
+        if known.is_empty() {
+            self.routes.remove(&route.to);
+        }
+        self.changed.insert(route.to);
+    }
+
+    fn neighbour(&mut self, neighbour: KernelNeighbour) {
+        let key = (neighbour.link, neighbour.address);
+        if neighbour.knowledge == Knowledge::Gone {
+            self.neighbours.remove(&key);
+        } else if self.neighbours.len() < NEIGHBOURS_MAX || self.neighbours.contains_key(&key) {
+            self.neighbours.insert(key, neighbour.knowledge);
+        }
+        self.moved.insert(key);
+    }
+
+    /// The gateway's link on a link of the kernel.
+    fn link_of(&self, index: u32) -> Option<LinkIndex> {
+        let name = &self.links.get(&index)?.name;
+        self.ours.iter().find(|(_, known)| known == name).map(|(link, _)| *link)
+    }
+
+    /// The kernel's link under a link of the gateway.
+    pub(super) fn kernel_link(&self, link: LinkIndex) -> Option<u32> {
+        let (_, name) = self.ours.iter().find(|(known, _)| *known == link)?;
+        self.links.values().find(|found| found.name == *name).map(|found| found.index)
+    }
+
+    /// Destinations whose way may have changed, with the way; none if nobody knows one.
+    pub(super) fn changed_ways(&mut self) -> Vec<(Destination, Option<Way>)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|to| (to, self.way(to))).collect()
+    }
+
+    fn way(&self, to: Destination) -> Option<Way> {
+        let known = self.routes.get(&to)?;
+        let table = TABLES.into_iter().find(|table| known.iter().any(|r| r.table == *table))?;
+        let of_table = || known.iter().filter(|route| route.table == table);
+        let best = of_table().min_by_key(|route| route.priority)?;
+        if of_table().any(|route| route.special) {
+            return Some(Way { route: Route::Blackhole, ours: false });
+        }
+        Some(self.way_of(best))
+    }
+
+    fn way_of(&self, route: &KernelRoute) -> Way {
+        let kernels = |route| Way { route, ours: false };
+        match route.kind {
+            Kind::Local => kernels(Route::Local),
+            Kind::Broadcast => {
+                let link = route.hops.first().and_then(|hop| self.link_of(hop.link));
+                kernels(link.map_or(Route::Local, Route::Broadcast))
+            }
+            Kind::Prohibit => kernels(Route::Prohibited),
+            Kind::Other => kernels(Route::Blackhole),
+            Kind::Unicast => {
+                // One hop of several that is not ours makes the choice the kernel's.
+                let all: Option<Vec<Route>> =
+                    route.hops.iter().map(|hop| self.hop(route.to, *hop)).collect();
+                match all.as_deref() {
+                    Some([first, ..]) => Way { route: *first, ours: true },
+                    _ => kernels(Route::Blackhole),
+                }
+            }
+        }
+    }
+
+    fn hop(&self, to: Destination, hop: Hop) -> Option<Route> {
+        let link = self.link_of(hop.link)?;
+        match hop.gateway {
+            None => Some(Route::Connected(link)),
+            Some(gateway) if gateway.is_ipv4() == to.address.is_ipv4() => {
+                Some(Route::Via { link, gateway })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The gateway's links as the kernel has them, if any has changed.
+    pub(super) fn changed_links(&mut self) -> Vec<(LinkIndex, Face)> {
+        if !std::mem::take(&mut self.links_changed) {
+            return Vec::new();
+        }
+        let faces = self.ours.iter().filter_map(|(link, _)| {
+            let found = self.links.get(&self.kernel_link(*link)?)?;
+            let mut addresses: Vec<Address> = (self.addresses.iter())
+                .filter(|address| address.link == found.index)
+                .map(|address| Address {
+                    ip: address.address,
+                    prefix_len: address.prefix_len,
+                    state: state(address.flags),
+                })
+                .collect();
+            addresses.sort_by_key(|address| address.ip);
+            Some((*link, Face { mtu: found.mtu, mac: found.mac, addresses }))
+        });
+        faces.collect()
+    }
+
+    /// The gateway's neighbours that have changed.
+    pub(super) fn changed_neighbours(&mut self) -> Vec<Moved> {
+        let moved = std::mem::take(&mut self.moved);
+        let of = |(index, address)| {
+            let known = self.neighbours.get(&(index, address)).copied();
+            let (link, knowledge) = (self.link_of(index)?, known.unwrap_or(Knowledge::Gone));
+            Some(Moved { link, address, knowledge })
+        };
+        moved.into_iter().filter_map(of).collect()
+    }
+
+    /// What the kernel knows of a neighbour.
+    pub(super) fn neighbour_of(&self, link: LinkIndex, address: IpAddr) -> Option<Knowledge> {
+        self.neighbours.get(&(self.kernel_link(link)?, address)).copied()
+    }
+}
+
+/// What may be done with an address (linux/if_addr.h).
+const fn state(flags: u32) -> AddressState {
+    const FAILED: u32 = 0x08;
+    const DEPRECATED: u32 = 0x20;
+    const TENTATIVE: u32 = 0x40;
+    const OPTIMISTIC: u32 = 0x04;
+    if flags & FAILED != 0 {
+        AddressState::Duplicate
+    } else if flags & TENTATIVE != 0 && flags & OPTIMISTIC == 0 {
+        AddressState::Tentative
+    } else if flags & DEPRECATED != 0 {
+        AddressState::Deprecated
+    } else {
+        AddressState::Preferred
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAN: u32 = 2;
+    const WAN: u32 = 3;
+    const OTHER: u32 = 9;
+
+    fn link(index: u32, name: &str) -> Message {
+        let (name, mtu, mac, up) = (name.to_owned(), 1500, None, true);
+        Message::Link(KernelLink { index, name, mtu, mac, up })
+    }
+
+    fn mirror(routes_max: u32) -> Mirror {
+        let ours = [(LinkIndex(0), "eth1".to_owned()), (LinkIndex(1), "eth0".to_owned())];
+        let mut mirror = Mirror::new(ours.to_vec(), routes_max);
+        mirror.renew(vec![link(LAN, "eth1"), link(WAN, "eth0"), link(OTHER, "wg0")]);
+        mirror
+    }
+
+    fn to() -> Destination {
+        Destination { address: "192.0.2.0".parse().unwrap(), len: 24 }
+    }
+
+    /// A route of the main table by a neighbour on `link`.
+    fn by(link: u32, priority: u32) -> KernelRoute {
+        let hops = vec![Hop { link, gateway: Some("198.51.100.1".parse().unwrap()) }];
+        KernelRoute { to: to(), table: 254, priority, kind: Kind::Unicast, hops, special: false }
+    }
+
+    fn via(link: u16) -> Route {
+        Route::Via { link: LinkIndex(link), gateway: "198.51.100.1".parse().unwrap() }
+    }
+
+    fn way(mirror: &mut Mirror) -> Option<Way> {
+        let changed = mirror.changed_ways();
+        changed.into_iter().find(|(found, _)| *found == to()).and_then(|(_, way)| way)
+    }
+
+    #[test]
+    fn which_route_counts_and_whose_it_is() {
+        let local = KernelRoute { table: 255, kind: Kind::Local, ..by(LAN, 0) };
+        let special = KernelRoute { special: true, ..by(LAN, 9) };
+        let both = KernelRoute { hops: [by(LAN, 0).hops, by(WAN, 0).hops].concat(), ..by(LAN, 5) };
+        let astray =
+            KernelRoute { hops: [by(LAN, 0).hops, by(OTHER, 0).hops].concat(), ..by(LAN, 5) };
+        let other_family = Hop { link: LAN, gateway: Some("fe80::1".parse().unwrap()) };
+        let other_family = KernelRoute { hops: vec![other_family], ..by(LAN, 5) };
+        let direct = Hop { link: WAN, gateway: None };
+        let direct = KernelRoute { hops: vec![direct], ..by(LAN, 5) };
+        let forbidden = KernelRoute { kind: Kind::Prohibit, ..by(LAN, 5) };
+        let elsewhere = KernelRoute { table: 77, ..by(LAN, 5) };
+        let ours = |route| Some(Way { route, ours: true });
+        let kernels = |route| Some(Way { route, ours: false });
+        let cases = [
+            ("a neighbour of ours", vec![by(LAN, 5)], ours(via(0))),
+            ("a network of ours", vec![direct], ours(Route::Connected(LinkIndex(1)))),
+            ("the lesser metric", vec![by(LAN, 5), by(WAN, 4)], ours(via(1))),
+            (
+                "a foreign link goes first",
+                vec![by(LAN, 5), by(OTHER, 4)],
+                kernels(Route::Blackhole),
+            ),
+            ("the kernel's own address", vec![by(LAN, 0), local], kernels(Route::Local)),
+            ("more than the destination", vec![by(LAN, 5), special], kernels(Route::Blackhole)),
+            ("two hops of ours", vec![both], ours(via(0))),
+            ("one hop of two is foreign", vec![astray], kernels(Route::Blackhole)),
+            ("a neighbour of the other family", vec![other_family], kernels(Route::Blackhole)),
+            ("forbidden", vec![forbidden], kernels(Route::Prohibited)),
+            ("another table", vec![elsewhere], None),
+        ];
+        for (name, routes, expected) in cases {
+            let mut mirror = mirror(100);
+            mirror.hear(routes.iter().map(|route| Message::Route(route.clone(), false)).collect());
+            assert_eq!(way(&mut mirror), expected, "{name}");
+            assert!(!mirror.is_doubtful(), "{name}");
+            mirror.hear(routes.into_iter().map(Message::RouteGone).collect());
+            assert_eq!((way(&mut mirror), mirror.routes()), (None, 0), "{name}, gone");
+        }
+    }
+
+    #[test]
+    fn a_route_takes_the_place_of_one_alike() {
+        let mut mirror = mirror(100);
+        mirror.hear(vec![Message::Route(by(LAN, 5), false), Message::Route(by(WAN, 5), true)]);
+        assert_eq!(way(&mut mirror), Some(Way { route: via(1), ours: true }));
+        assert!(!mirror.is_doubtful());
+    }
+
+    #[test]
+    fn what_cannot_be_understood_alone_is_doubted() {
+        let gone_link = Message::LinkGone(LAN);
+        let address = KernelAddress {
+            link: LAN,
+            address: "192.0.2.1".parse().unwrap(),
+            prefix_len: 24,
+            flags: 0,
+        };
+        let down =
+            KernelLink { index: LAN, name: "eth1".to_owned(), mtu: 1500, mac: None, up: false };
+        for (name, message) in [
+            ("another beside one alike", Message::Route(by(WAN, 5), false)),
+            ("one of two next hops is gone", Message::RouteGone(by(WAN, 5))),
+            ("a link is gone", gone_link),
+            ("a link is down", Message::Link(down)),
+            ("an address is gone", Message::AddressGone(address)),
+        ] {
+            let mut mirror = mirror(100);
+            mirror.hear(vec![Message::Route(by(LAN, 5), false)]);
+            assert!(!mirror.is_doubtful());
+            mirror.hear(vec![message]);
+            assert!(mirror.is_doubtful(), "{name}");
+        }
+    }
+
+    #[test]
+    fn more_routes_than_are_kept_are_told() {
+        let mut mirror = mirror(1);
+        for number in 0..4 {
+            mirror.hear(vec![Message::Route(by(LAN, number), false)]);
+        }
+        assert!(!mirror.is_overfull());
+        mirror.hear(vec![Message::Route(by(LAN, 4), false)]);
+        assert!(mirror.is_overfull());
+        assert_eq!(mirror.routes(), 4);
+    }
+}

@@ -1,0 +1,376 @@
+//! Links shared with the kernel: addresses, routes and neighbours are the kernel's, and are followed.
+//!
+//! A thread hears what changes by rtnetlink, keeps a [`Mirror`] of it, and carries the difference to
+//! where it matters: routes and addresses to the host's tables, neighbours to the worker, and to the
+//! kernel's side of the links ([`Division`]) which destinations are forwarded here. A destination is
+//! put into our tables before its packets come here, and taken out after they have stopped. What
+//! was lost because the kernel had more to say than fitted is made good by asking for everything.
+
+mod message;
+mod mirror;
+mod socket;
+
+use crate::{
+    control::Control,
+    gateway::GatewayError,
+    setup::{LinkSetup, Setup},
+    worker::Command,
+};
+use gatewright_link::Division;
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{Host, HostError, Route, Wake};
+use gatewright_tables::Prefix;
+use gatewright_wire::MacAddress;
+use message::{Destination, Knowledge, Message};
+use mirror::{Mirror, Moved, Way};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+use serde::Serialize;
+pub(crate) use socket::News;
+use socket::{Asker, Heard};
+use std::{
+    collections::HashMap,
+    io,
+    net::IpAddr,
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError, mpsc::Sender},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Time between two questions for everything, so that a kernel whose tables are rebuilt is not
+/// asked all the time.
+const RENEW_EVERY: Duration = Duration::from_millis(100);
+
+/// Datagrams of news taken before they are acted upon.
+const NEWS_AT_ONCE: usize = 256;
+
+/// The kernel's side of a gateway whose links are shared, at one moment.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct KernelStatus {
+    /// Routes of the kernel that are known.
+    pub routes: usize,
+    /// Destinations that are forwarded here; all others are the kernel's.
+    pub forwarded: usize,
+    /// Neighbours of the kernel that are known.
+    pub neighbours: usize,
+    /// How often the kernel was asked for everything.
+    pub renewed: u64,
+    /// How often news was lost because more came than fitted.
+    pub overruns: u64,
+    /// Whether the kernel has more routes than there is room for here, and forwards everything.
+    pub withdrawn: bool,
+}
+
+/// What a worker is told of a neighbour: its station and whether it is fresh; none if it is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) link: LinkIndex,
+    pub(crate) address: IpAddr,
+    pub(crate) station: Option<(MacAddress, bool)>,
+}
+
+/// What the control side keeps of the kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    mirror: Mirror,
+    division: Arc<Division>,
+    asker: Asker,
+    commands: Sender<Command>,
+    /// What each link took when it was opened, which it will not exceed.
+    mtus_max: Vec<(LinkIndex, u32)>,
+    /// What has been made of the kernel's routes.
+    published: HashMap<Destination, Way>,
+    status: KernelStatus,
+}
+
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
+    move |source| GatewayError::Kernel { action, source }
+}
+
+/// The division of shared links with the kernel, if there are any.
+pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, GatewayError> {
+    if !setup.links.iter().any(LinkSetup::is_shared) {
+        return Ok(None);
+    }
+    let division = Division::new(setup.routes_max.saturating_mul(2));
+    let failed = failed("make the table by which links are divided with the kernel");
+    Ok(Some(Arc::new(division.map_err(failed)?)))
+}
+
+/// Begins to follow the kernel: what it has is in the host when this returns.
+pub(crate) fn follow(
+    setup: &Setup,
+    division: Arc<Division>,
+    host: &mut Host,
+    commands: Sender<Command>,
+) -> Result<(Kernel, News), GatewayError> {
+    let asked = || failed("ask the kernel for its addresses and routes");
+    let devices = setup.links.iter().filter_map(|link| {
+        Some((
+            link.device.index(),
+            link.device.interface().filter(|_| link.is_shared())?.to_owned(),
+        ))
+    });
+    // Listening before asking: nothing that changes meanwhile is missed.
+    let news = News::open(setup.kernel_news_octets).map_err(asked())?;
+    let mut kernel = Kernel {
+        mirror: Mirror::new(devices.collect(), setup.routes_max),
+        division,
+        asker: Asker::open().map_err(asked())?,
+        commands,
+        mtus_max: host.interfaces().iter().map(|known| (known.link, known.mtu)).collect(),
+        published: HashMap::new(),
+        status: KernelStatus::default(),
+    };
+    kernel.renew(socket::everything().map_err(asked())?, host);
+    Ok((kernel, news))
+}
+
+impl Kernel {
+    /// Takes over what the kernel says it has.
+    fn renew(&mut self, everything: Vec<Message>, host: &mut Host) {
+        self.status.renewed += 1;
+        self.mirror.renew(everything);
+        self.status.withdrawn = false;
+        self.publish(host);
+    }
+
+    /// How things are.
+    pub(crate) fn status(&self) -> KernelStatus {
+        KernelStatus {
+            routes: self.mirror.routes(),
+            forwarded: self.published.values().filter(|way| way.ours).count(),
+            neighbours: self.mirror.neighbours(),
+            ..self.status
+        }
+    }
+
+    /// A neighbour is wanted by the worker: the kernel finds it, or has found it already.
+    pub(crate) fn want(&self, link: LinkIndex, address: IpAddr) {
+        let known = self.mirror.neighbour_of(link, address);
+        if !matches!(known, Some(Knowledge::Fresh(_)))
+            && let Some(index) = self.mirror.kernel_link(link)
+        {
+            self.asker.use_neighbour(index, address);
+        }
+        if let Some(knowledge @ (Knowledge::Fresh(_) | Knowledge::Stale(_))) = known {
+            self.tell(vec![told(Moved { link, address, knowledge })]);
+        }
+    }
+
+    fn tell(&self, told: Vec<Told>) {
+        if !told.is_empty() {
+            // The worker has ended: then nobody needs neighbours.
+            let _ended = self.commands.send(Command::Neighbours(told));
+        }
+    }
+
+    /// Carries what has changed to where it matters.
+    fn publish(&mut self, host: &mut Host) {
+        for (link, face) in self.mirror.changed_links() {
+            let most = self.mtus_max.iter().find(|(known, _)| *known == link);
+            let mtu = most.map_or(face.mtu, |(_, most)| face.mtu.min(*most));
+            let known = host.interfaces().iter().find(|known| known.link == link);
+            let mac = face.mac.or(known.map(|known| known.mac)).unwrap_or(MacAddress::ZERO);
+            if known.is_some_and(|known| (known.mtu, known.mac) != (mtu, mac)) {
+                host.change_interface(link, |interface| {
+                    (interface.mtu, interface.mac) = (mtu, mac);
+                });
+            }
+            host.set_addresses(link, face.addresses);
+        }
+        for (to, way) in self.mirror.changed_ways() {
+            if self.route(to, way, host).is_err() {
+                self.withdraw();
+            }
+        }
+        if self.mirror.is_overfull() {
+            self.withdraw();
+        }
+        let moved = self.mirror.changed_neighbours();
+        self.tell(moved.into_iter().map(told).collect());
+    }
+
+    /// Makes the way to a destination what it is to be.
+    fn route(&mut self, to: Destination, way: Option<Way>, host: &mut Host) -> Result<(), NoRoom> {
+        let way = way.map(|way| Way { ours: way.ours && !self.status.withdrawn, ..way });
+        let before = self.published.get(&to).copied();
+        if way == before {
+            return Ok(());
+        }
+        let Destination { address, len } = to;
+        let Some(way) = way else {
+            self.division.remove(address, len)?;
+            self.published.remove(&to);
+            remove_route(host, to);
+            return Ok(());
+        };
+        if !way.ours {
+            self.division.set(address, len, false)?;
+        }
+        self.published.insert(to, Way { ours: false, ..way });
+        add_route(host, to, way.route)?;
+        if way.ours {
+            self.division.set(address, len, true)?;
+            self.published.insert(to, way);
+        }
+        Ok(())
+    }
+
+    /// Leaves everything to the kernel: a table that lacks a route would lead packets astray.
+    fn withdraw(&mut self) {
+        self.status.withdrawn = true;
+        for (to, way) in self.published.iter_mut().filter(|(_, way)| way.ours) {
+            way.ours = false;
+            // It is there, so that there is room for it.
+            let _known = self.division.set(to.address, to.len, false);
+        }
+    }
+}
+
+/// A table has no room for a route, here or in the kernel.
+struct NoRoom;
+
+impl From<io::Error> for NoRoom {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+impl From<HostError> for NoRoom {
+    fn from(_: HostError) -> Self {
+        Self
+    }
+}
+
+fn add_route(host: &mut Host, to: Destination, route: Route) -> Result<(), HostError> {
+    match to.address {
+        IpAddr::V4(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| host.add_route(to, route)),
+        IpAddr::V6(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| host.add_route6(to, route)),
+    }
+}
+
+fn remove_route(host: &mut Host, to: Destination) {
+    match to.address {
+        IpAddr::V4(ip) => Prefix::new(ip, to.len).into_iter().for_each(|to| host.remove_route(to)),
+        IpAddr::V6(ip) => Prefix::new(ip, to.len).into_iter().for_each(|to| host.remove_route6(to)),
+    }
+}
+
+fn told(Moved { link, address, knowledge }: Moved) -> Told {
+    let station = match knowledge {
+        Knowledge::Fresh(mac) => Some((mac, true)),
+        Knowledge::Stale(mac) => Some((mac, false)),
+        Knowledge::Asking | Knowledge::Gone => None,
+    };
+    Told { link, address, station }
+}
+
+/// Follows the kernel on a thread of its own until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    pub(crate) fn start(
+        news: News,
+        control: Arc<Mutex<Control>>,
+        wake: Arc<dyn Wake>,
+    ) -> Result<Self, GatewayError> {
+        let system = |action| move |source| GatewayError::System { action, source };
+        let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let stop = Arc::new(stop.map_err(|errno| system("make an eventfd")(errno.into()))?);
+        let stopped = Arc::clone(&stop);
+        let run =
+            move || Following { news, control, wake, renewed_at: Instant::now() }.run(&stopped);
+        let thread = std::thread::Builder::new().name("kernel".to_owned()).spawn(run);
+        Ok(Self { stop, thread: Some(thread.map_err(system("start a thread"))?) })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // The counter is only full if it was told already.
+        let _full = self.stop.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// The thread's own.
+struct Following {
+    news: News,
+    control: Arc<Mutex<Control>>,
+    wake: Arc<dyn Wake>,
+    renewed_at: Instant,
+}
+
+impl Following {
+    fn run(mut self, stop: &EventFd) {
+        loop {
+            let doubtful = self.take_news();
+            let patience = doubtful.then(|| self.renew());
+            let patience = patience.map_or(PollTimeout::NONE, |patience| {
+                PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX)
+            });
+            let mut waiting = [
+                PollFd::new(self.news.fd(), PollFlags::POLLIN),
+                PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+            ];
+            // A signal is a reason to look again.
+            let _interrupted = poll(&mut waiting, patience);
+            let [_, stop] = &waiting;
+            if stop.any().unwrap_or(true) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what there is to hear; whether everything has to be asked for.
+    fn take_news(&mut self) -> bool {
+        let (mut messages, mut overruns) = (Vec::new(), 0);
+        for _ in 0..NEWS_AT_ONCE {
+            match self.news.hear() {
+                Ok(Heard::Messages(heard)) => messages.extend(heard),
+                Ok(Heard::Overrun) => overruns += 1,
+                // A socket that fails tells nothing more: asking is as good.
+                Ok(Heard::Nothing) | Err(_) => break,
+            }
+        }
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let Control { kernel: Some(kernel), host, .. } = &mut *control else { return false };
+        kernel.status.overruns += overruns;
+        if overruns > 0 {
+            kernel.mirror.doubt();
+        }
+        if !messages.is_empty() {
+            kernel.mirror.hear(messages);
+            kernel.publish(host);
+            self.wake.wake();
+        }
+        kernel.mirror.is_doubtful()
+    }
+
+    /// Asks for everything, unless that was done just now; how long to wait at the most.
+    fn renew(&mut self) -> Duration {
+        let rest = RENEW_EVERY.saturating_sub(self.renewed_at.elapsed());
+        if !rest.is_zero() {
+            return rest;
+        }
+        self.renewed_at = Instant::now();
+        let Ok(everything) = socket::everything() else { return RENEW_EVERY };
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Control { kernel: Some(kernel), host, .. } = &mut *control {
+            kernel.renew(everything, host);
+            self.wake.wake();
+        }
+        // There may be more news behind this.
+        Duration::ZERO
+    }
+}

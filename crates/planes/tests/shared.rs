@@ -1,0 +1,338 @@
+//! A gateway that shares its links with the kernel: the kernel is the host, we forward.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_link::Backend;
+use gatewright_packet::LinkIndex;
+use gatewright_planes::{Gateway, KernelStatus, Setup};
+use gatewright_stack::Route;
+use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::{IpAddr, Ipv4Addr},
+    os::fd::OwnedFd,
+    process::Stdio,
+    time::Duration,
+};
+
+const SOUTH: &str = "10.10.2.2";
+const SOUTH6: &str = "fd00:2::2";
+const MIDDLE: &str = "10.10.1.1";
+const MIDDLE6: &str = "fd00:1::1";
+
+/// Longer than any change takes to be followed, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two hosts on two subnets, and between them a kernel with addresses and our gateway beside it.
+struct World {
+    gateway: Option<Gateway>,
+    north: Namespace,
+    middle: Namespace,
+    south: Namespace,
+    links: [Veth; 2],
+}
+
+impl World {
+    fn new(backend: Backend, kernel_forwards: bool, news_octets: usize) -> Result<Self, Failed> {
+        let (north, middle, south) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
+        for kernel in [&north, &middle, &south] {
+            // Nobody else is there, and checking for duplicates takes seconds.
+            kernel.sysctl("net.ipv6.conf.default.dad_transmits", "0")?;
+        }
+        let lan = Veth::pair(&north, "n0", &middle, "g0")?;
+        let wan = Veth::pair(&middle, "g1", &south, "s0")?;
+        for (end, addresses) in [
+            (&lan.a, ["10.10.1.2/24", "fd00:1::2/64"]),
+            (&lan.b, ["10.10.1.1/24", "fd00:1::1/64"]),
+            (&wan.a, ["10.10.2.1/24", "fd00:2::1/64"]),
+            (&wan.b, ["10.10.2.2/24", "fd00:2::2/64"]),
+        ] {
+            for address in addresses {
+                end.add_address(address)?;
+            }
+        }
+        lan.up()?;
+        wan.up()?;
+        for (host, via4, via6) in [(&north, MIDDLE, MIDDLE6), (&south, "10.10.2.1", "fd00:2::1")] {
+            host.add_route("default", via4)?;
+            host.add_route("default", via6)?;
+        }
+        let forwards = if kernel_forwards { "1" } else { "0" };
+        middle.sysctl("net.ipv4.ip_forward", forwards)?;
+        middle.sysctl("net.ipv6.conf.all.forwarding", forwards)?;
+        let gateway = middle.run(|| {
+            let mut setup = Setup::new(7);
+            setup.kernel_news_octets = news_octets;
+            setup.link("lan", "g0").backend(backend).shared();
+            setup.link("wan", "g1").backend(backend).shared();
+            Gateway::open(&setup)
+        })??;
+        let world = Self { gateway: Some(gateway), north, middle, south, links: [lan, wan] };
+        let there = || [SOUTH, SOUTH6].iter().all(|to| world.ping(&["-c1", "-W1", to]));
+        if !wait_until(PATIENCE, there) {
+            return Err(world.said().into());
+        }
+        Ok(world)
+    }
+
+    fn usual(backend: Backend) -> Result<Self, Failed> {
+        Self::new(backend, false, 1 << 20)
+    }
+
+    fn ping(&self, arguments: &[&str]) -> bool {
+        let pinged = self.north.command("ping").args(["-n", "-q"]).args(arguments).output();
+        pinged.is_ok_and(|pinged| pinged.status.success())
+    }
+
+    fn gateway(&self) -> &Gateway {
+        self.gateway.as_ref().unwrap()
+    }
+
+    fn kernel(&self) -> KernelStatus {
+        self.gateway().status().unwrap().kernel.unwrap()
+    }
+
+    fn said(&self) -> String {
+        format!("{:#?}", self.gateway.as_ref().map(Gateway::status))
+    }
+
+    /// Frames that our links have sent.
+    fn sent(&self) -> u64 {
+        let status = self.gateway().status().unwrap();
+        let counters = status.links.into_iter().flat_map(|link| link.counters);
+        counters.filter(|(name, _)| *name == "sent").map(|(_, count)| count).sum()
+    }
+
+    /// Packets that the kernel in the middle has forwarded.
+    fn forwarded_by_kernel(&self) -> Result<u64, Failed> {
+        Ok(self.middle.counter("IpForwDatagrams")? + self.middle.counter("Ip6OutForwDatagrams")?)
+    }
+}
+
+/// The kernel in the middle does not forward, so that whatever passes was forwarded by us; and what
+/// is for the kernel's own addresses, the kernel answers.
+fn hosts_reach_each_other_and_the_kernel(backend: Backend) -> Result<(), Failed> {
+    let world = World::usual(backend)?;
+    for target in [SOUTH, SOUTH6, MIDDLE, MIDDLE6] {
+        for size in ["0", "56", "1472", "8000"] {
+            if !world.ping(&["-c2", "-i0.01", "-W2", "-s", size, target]) {
+                return Err(format!("{size} octets to {target}: {}", world.said()).into());
+            }
+        }
+    }
+    for (target, hop) in [(SOUTH, MIDDLE), (SOUTH6, MIDDLE6)] {
+        let trace = world.north.command("traceroute").args(["-n", "-q1", "-w2", target]).run()?;
+        let hops: Vec<_> =
+            trace.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        if hops != [hop, target] {
+            return Err(format!("hops {hops:?}\n{trace}").into());
+        }
+    }
+    for (host, target) in [
+        (&world.south, SOUTH),
+        (&world.south, SOUTH6),
+        (&world.middle, MIDDLE),
+        (&world.middle, MIDDLE6),
+    ] {
+        iperf(&world, host, target)?;
+    }
+    for host in [&world.north, &world.middle, &world.south] {
+        let errors = host.counter("TcpInCsumErrors")?;
+        if errors != 0 {
+            return Err(format!("TcpInCsumErrors is {errors}").into());
+        }
+    }
+    Ok(())
+}
+
+/// A transfer by TCP from the north to a server of its own.
+fn iperf(world: &World, host: &Namespace, target: &str) -> Result<(), Failed> {
+    const PORT: u16 = 5201;
+    let server = host.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
+    if !host.wait_listening(Transport::Tcp, PORT, PATIENCE)? {
+        return Err("iperf3 does not listen".into());
+    }
+    let out = world.north.command("iperf3").args(["-c", target, "-n", "8M"]).output()?;
+    if !out.status.success() {
+        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        return Err(format!("{target}: {said}\n{}", world.said()).into());
+    }
+    server.wait()?;
+    Ok(())
+}
+
+/// The kernel in the middle would forward, too: each packet comes once, and none by the kernel.
+fn no_packet_is_forwarded_by_both(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend, true, 1 << 20)?;
+    let (kernel, ours) = (world.forwarded_by_kernel()?, world.sent());
+    for target in [SOUTH, SOUTH6] {
+        let arguments = ["-n", "-c", "100", "-i", "0.01", target];
+        let text = world.north.command("ping").args(arguments).run()?;
+        if text.contains("DUP!") || !text.contains("100 received") {
+            return Err(format!("{text}\n{}", world.said()).into());
+        }
+    }
+    let (kernel, ours) = (world.forwarded_by_kernel()? - kernel, world.sent() - ours);
+    if kernel != 0 || ours < 400 {
+        return Err(format!("the kernel forwarded {kernel}, we {ours}").into());
+    }
+    Ok(())
+}
+
+/// Routes, addresses and neighbours that come and go in the kernel come and go here.
+fn changes_of_the_kernel_are_followed(backend: Backend) -> Result<(), Failed> {
+    let world = World::usual(backend)?;
+    let pings = |to: &str| world.ping(&["-c1", "-W0.3", to]);
+    let until = |what: &str, condition: &dyn Fn() -> bool| {
+        if wait_until(PATIENCE, condition) {
+            Ok(())
+        } else {
+            Err(format!("{what}: {}", world.said()))
+        }
+    };
+    let (middle, south) = (&world.middle, &world.south);
+    south.ip(&["link", "set", "lo", "up"])?;
+    south.ip(&["address", "add", "10.30.0.1/32", "dev", "lo"])?;
+    south.ip(&["-6", "address", "add", "fd00:30::1/128", "dev", "lo", "nodad"])?;
+    middle.add_route("10.30.0.0/16", SOUTH)?;
+    middle.add_route("fd00:30::/32", SOUTH6)?;
+    until("a new route", &|| pings("10.30.0.1") && pings("fd00:30::1"))?;
+    middle.ip(&["route", "replace", "10.30.0.0/16", "via", "10.10.2.77"])?;
+    until("a route to a dead gateway", &|| !pings("10.30.0.1"))?;
+    middle.ip(&["route", "replace", "10.30.0.0/16", "via", SOUTH])?;
+    until("a mended route", &|| pings("10.30.0.1"))?;
+    // The kernel keeps what leads over links that are not ours.
+    middle.ip(&["link", "add", "other", "type", "veth", "peer", "name", "end"])?;
+    middle.ip(&["link", "set", "other", "up"])?;
+    middle.ip(&["route", "add", "10.30.0.1/32", "dev", "other"])?;
+    let forwarded = world.kernel().forwarded;
+    until("a route over another link", &|| !pings("10.30.0.1"))?;
+    middle.ip(&["link", "delete", "other"])?;
+    until("the other link is gone", &|| {
+        pings("10.30.0.1") && world.kernel().forwarded == forwarded
+    })?;
+    middle.ip(&["route", "del", "10.30.0.0/16"])?;
+    until("a route that is gone", &|| !pings("10.30.0.1"))?;
+    middle.ip(&["address", "add", "10.10.9.1/24", "dev", "g0"])?;
+    until("an address of the kernel", &|| pings("10.10.9.1"))?;
+    // It says so, or the kernel in the middle would take half a minute to find out.
+    south.sysctl("net.ipv4.conf.s0.arp_notify", "1")?;
+    south.sysctl("net.ipv6.conf.s0.ndisc_notify", "1")?;
+    south.ip(&["link", "set", "s0", "address", "02:00:00:00:00:99"])?;
+    until("a neighbour with another station", &|| pings(SOUTH) && pings(SOUTH6))?;
+    let [_, wan] = &world.links;
+    wan.a.down()?;
+    until("a link that is down", &|| !pings(SOUTH))?;
+    wan.a.up()?;
+    until("a link that is up again", &|| pings(SOUTH))?;
+    Ok(())
+}
+
+/// More news than the socket has room for: it is told, everything is asked for, and in the end our
+/// tables are the kernel's.
+fn lost_news_is_made_good(backend: Backend) -> Result<(), Failed> {
+    const ROUTES: u32 = 4000;
+    let world = World::new(backend, false, 1)?;
+    let address = |number: u32| Ipv4Addr::from_bits(0x0a40_0000 | number << 4);
+    let mut batch = Vec::new();
+    for number in 0..ROUTES {
+        writeln!(batch, "route add {}/32 via {SOUTH}", address(number))?;
+    }
+    for number in (0..ROUTES).step_by(3) {
+        writeln!(batch, "route del {}/32", address(number))?;
+    }
+    for number in (1..ROUTES).step_by(7) {
+        writeln!(batch, "route replace {}/32 via 10.10.1.2", address(number))?;
+    }
+    run_batch(&world.middle, &batch)?;
+    let listed = world.middle.ip(&["-4", "route", "show", "via", SOUTH])?;
+    let to_south: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let listed = world.middle.ip(&["-4", "route", "show", "via", "10.10.1.2"])?;
+    let to_north: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(to_south.len() > 1000 && to_north.len() > 500, "{} {}", to_south.len(), to_north.len());
+    let via = |link, gateway: &str| Route::Via {
+        link: LinkIndex(link),
+        gateway: IpAddr::V4(gateway.parse().unwrap()),
+    };
+    let wrong = || {
+        let view = world.gateway().change_host(|host| host.view());
+        let wrong = (0..ROUTES).filter(|&number| {
+            let text = address(number).to_string();
+            let expected = if to_south.contains(text.as_str()) {
+                via(1, SOUTH)
+            } else if to_north.contains(text.as_str()) {
+                via(0, "10.10.1.2")
+            } else {
+                Route::None
+            };
+            view.route4(address(number)) != expected
+        });
+        wrong.count()
+    };
+    if !wait_until(PATIENCE, || wrong() == 0) {
+        return Err(format!("{} of {ROUTES} routes are wrong: {}", wrong(), world.said()).into());
+    }
+    let kernel = world.kernel();
+    if kernel.overruns == 0 || kernel.renewed < 2 || kernel.withdrawn {
+        return Err(format!("nothing was lost: {kernel:?}").into());
+    }
+    Ok(())
+}
+
+fn run_batch(namespace: &Namespace, batch: &[u8]) -> Result<(), Failed> {
+    let (reader, mut writer) = std::io::pipe()?;
+    let ip = namespace.command("ip").args(["-force", "-batch", "-"]);
+    let ip = ip.stdin(Stdio::from(OwnedFd::from(reader))).stderr(Stdio::null()).spawn()?;
+    writer.write_all(batch)?;
+    drop(writer);
+    ip.wait()?;
+    Ok(())
+}
+
+/// A gateway that ends leaves the traffic to the kernel, which goes on with it.
+fn the_kernel_goes_on_when_the_gateway_ends(backend: Backend) -> Result<(), Failed> {
+    let mut world = World::new(backend, true, 1 << 20)?;
+    drop(world.gateway.take());
+    for target in [SOUTH, SOUTH6] {
+        if !wait_until(PATIENCE, || world.ping(&["-c1", "-W1", target])) {
+            return Err(format!("{target} is not reached").into());
+        }
+    }
+    if world.forwarded_by_kernel()? == 0 {
+        return Err("the kernel has forwarded nothing".into());
+    }
+    Ok(())
+}
+
+type Check = fn(Backend) -> Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let needs = || Needs::new().namespaces().program("ping").program("traceroute");
+    let missing = needs().program("iperf3").linux(6, 6).missing();
+    let checks: [(&str, Check); 5] = [
+        ("hosts_reach_each_other_and_the_kernel", hosts_reach_each_other_and_the_kernel),
+        ("no_packet_is_forwarded_by_both", no_packet_is_forwarded_by_both),
+        ("changes_of_the_kernel_are_followed", changes_of_the_kernel_are_followed),
+        ("lost_news_is_made_good", lost_news_is_made_good),
+        ("the_kernel_goes_on_when_the_gateway_ends", the_kernel_goes_on_when_the_gateway_ends),
+    ];
+    let trials = [("packet_socket", Backend::PacketSocket), ("xdp", Backend::Xdp)]
+        .into_iter()
+        .flat_map(|(name, backend)| {
+            checks.map(|(check, run)| {
+                Trial::test(format!("{name}::{check}"), move || run(backend))
+                    .with_ignored_flag(missing.is_some())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

@@ -206,4 +206,9 @@ codes! {
     NOT_A_SYSTEM_ID 167 "not a system-id"
     "A device tells who it is by its EUI-64, 16 hexadecimal digits: \"0022090000000001\" (ISO/IEEE \
     11073-20601, System-Id)."
+
+    NOT_A_ROLE_ADDRESS 168 "not a role's address"
+    "A program names its roles with an address each; `at = [\"web=192.0.2.1:8080\"]` gives the role \
+    `web` another one: its name, `=`, a host and a port. The host is an address, in brackets if it \
+    is one of IPv6, or a name."
 }

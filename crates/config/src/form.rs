@@ -100,6 +100,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
         Form::Url => is_url(text),
         Form::SystemId => values::system_id(text).is_some(),
+        Form::RoleAddress => values::role_address(text).is_some(),
     }
 }
 
@@ -141,6 +142,7 @@ const fn code(form: Form) -> &'static Code {
         Form::CseId => &codes::BAD_CSE_ID,
         Form::Url => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
+        Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
     }
 }
 
@@ -163,6 +165,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::CseId => "a CSE identifier: `/` and a name",
         Form::Url => "a URL: http:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
+        Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
 }
 
@@ -183,6 +186,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::CseId => "/gateway-cse",
         Form::Url => "http://192.0.2.1:8080",
         Form::SystemId => "0022090000000001",
+        Form::RoleAddress => "web=192.0.2.1:8080",
     }
 }
 
@@ -209,6 +213,7 @@ mod tests {
             Form::CseId,
             Form::Url,
             Form::SystemId,
+            Form::RoleAddress,
         ] {
             assert!(is_right(form, example(form)), "{form:?}");
             assert!(!is_right(form, ""), "{form:?}");

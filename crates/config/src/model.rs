@@ -298,6 +298,8 @@ pub enum Listen {
 pub struct Program {
     /// Path of the file, as written: relative to the description.
     pub file: Located<String>,
+    /// Where roles listen or connect instead of what the program says: name and `host:port`.
+    pub at: Vec<(String, String)>,
 }
 
 /// IEEE 11073 devices that associate with this gateway.

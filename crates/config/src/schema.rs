@@ -78,6 +78,7 @@ fn text(form: Form) -> Value {
         Form::CseId => "^/[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
         Form::Url => "^https?://[^/?#\\s]+$",
         Form::SystemId => "^[0-9A-Fa-f]{16}$",
+        Form::RoleAddress => "^[A-Za-z_][A-Za-z0-9_]*=.+:[0-9]+$",
         _ => "^.+$",
     };
     if let Value::Object(value) = &mut value {

@@ -296,7 +296,8 @@ fn control(table: View<'_>) -> Control {
 }
 
 fn program(table: View<'_>) -> Option<Program> {
-    Some(Program { file: table.name("file")? })
+    let at = table.texts("at").into_iter().filter_map(|text| values::role_address(text.value));
+    Some(Program { file: table.name("file")?, at: at.collect() })
 }
 
 fn devices(table: View<'_>) -> Option<Devices> {

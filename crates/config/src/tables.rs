@@ -78,6 +78,8 @@ pub(crate) enum Form {
     Url,
     /// A device's EUI-64, 16 hexadecimal digits.
     SystemId,
+    /// `ROLE=HOST:PORT`.
+    RoleAddress,
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -122,6 +124,8 @@ pub(crate) const DELIVERIES: &[&str] = &["durable", "direct"];
 pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 /// Names in a list of who may come in at the most.
 const ADMITTED_MAX: usize = 4096;
+/// Roles of a program that are told addresses at the most.
+const ROLES_MAX: usize = 64;
 /// The longest time that readings wait for the registrar, in hours: ten years.
 const KEEP_HOURS_MAX: i64 = 87_600;
 /// The most readings that wait for the registrar, of one device or of all.
@@ -298,11 +302,18 @@ static CONTROL: Table = Table {
 static PROGRAM: Table = Table {
     name: "[[program]]",
     doc: "A program in the gateway language.",
-    keys: &[required(
-        "file",
-        Shape::Text(Form::Program),
-        "Path of the .gate file, relative to the description.",
-    )],
+    keys: &[
+        required(
+            "file",
+            Shape::Text(Form::Program),
+            "Path of the .gate file, relative to the description.",
+        ),
+        key(
+            "at",
+            Shape::List(Form::RoleAddress, ROLES_MAX),
+            "Where roles listen or connect instead, each as ROLE=HOST:PORT.",
+        ),
+    ],
 };
 
 static DEVICES: Table = Table {

@@ -128,6 +128,17 @@ pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
 }
 
+/// A role of a program and its address, written as `ROLE=HOST:PORT`.
+pub(crate) fn role_address(text: &str) -> Option<(String, String)> {
+    let (role, address) = text.split_once('=')?;
+    let (host, port) = address.rsplit_once(':')?;
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let named =
+        role.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && role.chars().all(word);
+    let reached = !host.is_empty() && port.parse::<u16>().is_ok();
+    (named && reached).then(|| (role.to_owned(), address.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

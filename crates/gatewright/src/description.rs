@@ -3,10 +3,12 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{Config, codes, parse};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
+use gatewright_lang::ir::Program;
 use gatewright_planes::not_in_this_version;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A description that was read, and what is wrong with it and its programs.
 #[derive(Debug)]
@@ -15,8 +17,21 @@ pub(crate) struct Description {
     pub(crate) sources: Sources,
     /// What it says, if nothing refuses it.
     pub(crate) config: Option<Config>,
+    /// The programs that it names, compiled, in its order; those that are refused are missing.
+    pub(crate) programs: Vec<NamedProgram>,
     /// All findings.
     pub(crate) findings: Vec<Diagnostic>,
+}
+
+/// A program of a description.
+#[derive(Debug)]
+pub(crate) struct NamedProgram {
+    /// Its file, as the description's own folder makes it.
+    pub(crate) file: String,
+    /// Where its roles are, instead of what it says.
+    pub(crate) at: Vec<(String, String)>,
+    /// What it means.
+    pub(crate) program: Arc<Program>,
 }
 
 impl Description {
@@ -30,13 +45,20 @@ impl Description {
         let mut sources = Sources::of(path, text);
         let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
         let mut findings = parsed.diagnostics;
+        let mut programs = Vec::new();
         for program in parsed.config.iter().flat_map(|config| &config.programs) {
             let file = beside(path, &program.file);
             match fs::read_to_string(&file) {
                 Ok(text) => {
-                    let id = sources.add(file, text);
+                    let id = sources.add(file.clone(), text);
                     let compiled = gatewright_lang::compile(&mut sources, id, import);
                     findings.extend(compiled.diagnostics);
+                    let at = program.at.clone();
+                    programs.extend(compiled.program.map(|program| NamedProgram {
+                        file,
+                        at,
+                        program: Arc::new(program),
+                    }));
                 }
                 Err(error) => {
                     let message = format!("cannot read {file}: {error}");
@@ -47,7 +69,7 @@ impl Description {
         }
         findings.extend(parsed.config.iter().flat_map(not_in_this_version));
         let config = parsed.config.filter(|_| !has_errors(&findings));
-        Ok(Self { sources, config, findings })
+        Ok(Self { sources, config, programs, findings })
     }
 }
 

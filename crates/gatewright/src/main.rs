@@ -7,6 +7,7 @@
 mod description;
 mod exit;
 mod face;
+mod programs;
 mod socket;
 mod verbs;
 

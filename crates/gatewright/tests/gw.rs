@@ -1,4 +1,4 @@
-//! `gatewright gw` as a user meets it: programs are checked, laid out and shown.
+//! `gatewright gw` as a user meets it: programs are checked, tested, laid out, shown and run.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -7,11 +7,14 @@
     reason = "a test may fail loudly"
 )]
 
+use gatewright_testbed::wait_until;
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// What one run said.
 struct Said {
@@ -237,4 +240,77 @@ fn a_test_that_fails_shows_what_was_expected_and_what_was_there() {
 fn a_program_that_does_not_compile_is_not_tested() {
     let said = with_input(&["test", "-"], BROKEN);
     assert_eq!(said.code, 78, "{}", said.err);
+}
+
+/// A relay greets, is interrupted, lets its session end, and tells what it did.
+#[test]
+fn run_serves_until_it_is_interrupted() {
+    let (mut child, port) = run(&example("smtp_relay.gate"), &[]);
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut replies = BufReader::new(stream.try_clone().unwrap());
+    let mut say = |command: &str| {
+        (&stream).write_all(command.as_bytes()).unwrap();
+        let mut reply = String::new();
+        replies.read_line(&mut reply).unwrap();
+        reply
+    };
+    assert_eq!(say(""), "220 gatewright\r\n");
+    assert_eq!(say("HELO me\r\n"), "250 gatewright\r\n");
+    interrupt(&child);
+    assert_eq!(say("NOOP\r\n"), "250 2.0.0 ok\r\n");
+    assert_eq!(say("QUIT\r\n"), "221 2.0.0 bye\r\n");
+    drop((replies, stream));
+    let mut told = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(told.contains("`smtp_relay` has ended"), "{told}");
+    assert!(told.contains(" 1  inside.hello begun, 0 failed, half below "), "{told}");
+    assert!(told.contains(" 1  accepted\n"), "{told}");
+}
+
+#[test]
+fn run_with_watch_takes_a_changed_program_and_leaves_a_broken_one() {
+    let folder = folder("watch");
+    let path = |name: &str| folder.join(name);
+    let text = fs::read_to_string(example("smtp_relay.gate")).unwrap();
+    fs::copy(example("smtp.gate"), path("smtp.gate")).unwrap();
+    fs::write(path("relay.gate"), &text).unwrap();
+    let (mut child, port) = run(path("relay.gate").to_str().unwrap(), &["--watch"]);
+    let hello = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"HELO me\r\n").unwrap();
+        BufReader::new(stream).lines().nth(1).unwrap().unwrap()
+    };
+    assert_eq!(hello(), "250 gatewright");
+    fs::write(path("relay.gate"), text.replace("reply(250, \"gatewright\")", "reply(")).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(hello(), "250 gatewright");
+    fs::write(path("relay.gate"), text.replace("(250, \"gatewright\")", "(250, \"new\")")).unwrap();
+    assert!(wait_until(Duration::from_secs(30), || hello() == "250 new"));
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Runs a relay at a port of the kernel's choice; the port is told on standard error, whose rest
+/// is read and thrown away.
+fn run(file: &str, more: &[&str]) -> (Child, u16) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args(["gw", "run", file, "--loops", "1", "--at", "inside=127.0.0.1:0"])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+    (child, port.unwrap_or_else(|| panic!("{line}")))
+}
+
+fn interrupt(child: &Child) {
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }

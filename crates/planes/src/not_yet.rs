@@ -22,8 +22,6 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
             asked.push((link.name.span, format!("the mode of link `{name}`")));
         }
     }
-    let programs = config.programs.iter().map(|program| program.file.span);
-    asked.extend(programs.map(|span| (span, "[[program]]".to_owned())));
     let coap = config.cse.iter().filter_map(|cse| Some(cse.coap.as_ref()?.span));
     asked.extend(coap.map(|span| (span, "[cse] coap".to_owned())));
     asked.sort_by_key(|(span, _)| span.start);
@@ -46,7 +44,7 @@ mod tests {
         let text = "[link.lan]\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
                     [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
                     [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n";
-        let ends = ["the mode of link `old`", "[[program]]", "[cse] coap"];
+        let ends = ["the mode of link `old`", "[cse] coap"];
         assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));
     }
 

@@ -1,7 +1,8 @@
-//! `gatewright gw`: programs in the gateway language, checked, tested, laid out and shown.
+//! `gatewright gw`: programs in the gateway language, checked, tested, laid out, shown and run.
 
 mod check;
 mod fmt;
+mod run;
 mod test;
 mod view;
 
@@ -19,9 +20,11 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
      text is null but for standard input; graph and listing: {file, text, findings}, text is null \
      if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
-     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`";
+     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`; run, when it \
+     ends: [{file, program, loops, connections, counters: {name: number}, handlers: {name: \
+     {started, finished, failed, p50_us, p99_us}}}], connections are those that were cut off";
 
-/// Checks, tests, lays out and shows programs in the gateway language.
+/// Checks, tests, lays out, shows and runs programs in the gateway language.
 ///
 /// The language is told in docs/language.md.
 #[derive(Debug, clap::Args)]
@@ -35,6 +38,7 @@ pub(crate) struct Gw {
 enum Part {
     Check(check::Check),
     Fmt(fmt::Fmt),
+    Run(run::Run),
     Test(test::Test),
     /// Prints a program's handlers as a graph in the dot language.
     ///
@@ -58,6 +62,7 @@ impl Gw {
         match self.part {
             Part::Check(check) => check.run(face),
             Part::Fmt(fmt) => fmt.run(face),
+            Part::Run(run) => run.run(face),
             Part::Test(test) => test.run(face),
             Part::Graph { file } => view::run(face, file, gatewright_lang::graph),
             Part::Listing { file } => view::run(face, file, gatewright_lang::listing),

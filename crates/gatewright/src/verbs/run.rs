@@ -1,9 +1,10 @@
 //! `gatewright run`: the gateway of a description.
 
 use crate::{
-    description::Description,
+    description::{Description, NamedProgram},
     exit::{Exit, Failure},
     face::Face,
+    programs::Programs,
     socket,
 };
 use anyhow::{Context, Result};
@@ -27,7 +28,7 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// Runs the gateway that FILE describes, until it is interrupted.
 ///
 /// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
-/// Says loudly which mode each link got and why. `[devices]` and `[cse]` run beside the links, or
+/// Says loudly which mode each link got and why. `[devices]`, `[cse]` and `[[program]]` run beside the links, or
 /// without any: then no privilege is needed. While it runs, `gatewright status`, `attach`,
 /// `reload` and others reach it by its control socket.
 #[derive(Debug, clap::Args)]
@@ -56,6 +57,7 @@ impl Run {
             gateway.set_file(file.to_string_lossy().into_owned());
         }
         let services = serve(face, &config, &mut gateway)?;
+        let programs = run_programs(face, &read.programs, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
             face.note(&format!(
                 "link {}: {} by {}, {}; {}; MTU {}, {}",
@@ -81,6 +83,9 @@ impl Run {
             api::status(&gateway).map_err(anyhow::Error::msg)?
         };
         drop(gateway);
+        if let Some(programs) = programs.and_then(Arc::into_inner) {
+            programs.stop();
+        }
         if let Some(services) = services {
             services.stop();
         }
@@ -115,6 +120,27 @@ fn serve(
     Ok(Some(services))
 }
 
+/// Starts the programs, if the description names any, and has the gateway tell of them.
+fn run_programs(
+    face: Face,
+    named: &[NamedProgram],
+    gateway: &mut Configured,
+) -> Result<Option<Arc<Programs>>> {
+    let programs = Programs::start(named, seed()?)?;
+    if programs.is_empty() {
+        return Ok(None);
+    }
+    for note in programs.notes() {
+        face.note(&note);
+    }
+    let programs = Arc::new(programs);
+    let told = Arc::downgrade(&programs);
+    gateway.add_part(Part::new("programs", move || {
+        told.upgrade().map(|programs| programs.told()).unwrap_or_default()
+    }));
+    Ok(Some(programs))
+}
+
 /// The metrics page, if the description asks for one.
 fn serve_metrics(
     face: Face,
@@ -133,7 +159,7 @@ fn serve_metrics(
 }
 
 /// The start of all randomness, from the system.
-fn seed() -> Result<u64> {
+pub(super) fn seed() -> Result<u64> {
     let mut octets = [0; 8];
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut octets))
@@ -141,13 +167,19 @@ fn seed() -> Result<u64> {
     Ok(u64::from_be_bytes(octets))
 }
 
-/// Waits for an interrupt, or for the time to pass.
-fn wait(limit: Option<Duration>) -> Result<()> {
+/// Hears of an interrupt, once for the process.
+pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         // The second signal finds nobody listening, which is as good.
         let _ended = stop.send(());
     })?;
+    Ok(stopped)
+}
+
+/// Waits for an interrupt, or for the time to pass.
+fn wait(limit: Option<Duration>) -> Result<()> {
+    let stopped = stopped()?;
     match limit {
         None => stopped.recv()?,
         // Either way it is time to stop.

@@ -1,0 +1,222 @@
+//! `gatewright gw run`: programs run over this machine's sockets.
+
+use super::compile;
+use crate::exit::Exit;
+use crate::face::Face;
+use crate::programs::failure;
+use crate::verbs::run::{seed, stopped};
+use anyhow::Result;
+use gatewright_diagnostic::Sources;
+use gatewright_runner::{Options, Runner};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often changed files are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs programs over this machine's sockets, until interrupted.
+///
+/// Says where each listens. Interrupted, it takes no more requests and lets the running ones end.
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// Programs; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+    /// Where a role listens or connects, instead of what the program says.
+    #[arg(long, value_name = "ROLE=HOST:PORT", value_parser = address)]
+    at: Vec<(String, String)>,
+    /// Loops a program, each with the program's limits; 0 is one for each core.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    loops: usize,
+    /// Let a changed program take over; its running sessions end in the old one.
+    #[arg(long)]
+    watch: bool,
+    /// Stop by itself after this long.
+    #[arg(long, value_name = "SECONDS")]
+    stop_after: Option<u64>,
+    /// How long sessions may go on when the program ends or is replaced.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain: u64,
+}
+
+fn address(text: &str) -> Result<(String, String), String> {
+    let (role, address) = text.split_once('=').ok_or("wanted is ROLE=HOST:PORT")?;
+    Ok((role.to_owned(), address.to_owned()))
+}
+
+/// What became of a program's requests, when it has ended.
+#[derive(Serialize)]
+struct Ran {
+    file: String,
+    program: String,
+    loops: u64,
+    /// Connections that were cut off.
+    connections: u64,
+    counters: BTreeMap<&'static str, u64>,
+    handlers: BTreeMap<String, Handled>,
+}
+
+#[derive(Serialize)]
+struct Handled {
+    started: u64,
+    finished: u64,
+    failed: u64,
+    /// Half of them and 99 of 100 took less than so many microseconds, a power of two.
+    p50_us: Option<u64>,
+    p99_us: Option<u64>,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: `{}` has ended", self.file, self.program)?;
+        for (name, handled) in &self.handlers {
+            write!(f, "\n  {:>10}  {name} begun, {} failed", handled.started, handled.failed)?;
+            if let (Some(half), Some(most)) = (handled.p50_us, handled.p99_us) {
+                write!(f, ", half below {half} us, 99 % below {most} us")?;
+            }
+        }
+        for (name, number) in self.counters.iter().filter(|(_, number)| **number > 0) {
+            write!(f, "\n  {number:>10}  {}", name.replace('_', " "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let mut compiled = Vec::new();
+        for file in &self.files {
+            let (sources, read) = compile(file)?;
+            face.findings(&read.diagnostics, &sources);
+            let Some(program) = read.program else { return Ok(Exit::Configuration) };
+            compiled.push((Arc::new(program), sources));
+        }
+        let options = Options {
+            loops: self.loops,
+            addresses: self.at.clone(),
+            seed: seed()?,
+            drain_within: Duration::from_secs(self.drain),
+        };
+        let stopped = stopped()?;
+        let mut running = Vec::new();
+        for (file, (program, sources)) in self.files.iter().zip(compiled) {
+            let runner = Runner::start(&program, options.clone());
+            let runner = runner.map_err(|error| failure(file, &error))?;
+            let (file, name) = (file.clone(), program.name.clone());
+            running.push(Running { file, name, stamps: stamps(&sources), runner });
+        }
+        for it in &running {
+            it.tell(face);
+        }
+        self.wait(face, &stopped, &mut running);
+        let within = Duration::from_secs(self.drain);
+        let ran: Vec<Ran> = running.into_iter().map(|it| it.end(within)).collect();
+        face.answer(&ran, || ran.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        Ok(Exit::Success)
+    }
+
+    /// Waits for an interrupt or for the time to pass, and looks after changed files.
+    fn wait(&self, face: Face, stopped: &Receiver<()>, running: &mut [Running]) {
+        let until = self.stop_after.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let pause = if self.watch { Some(LOOK_EVERY) } else { None };
+            let pause = left.into_iter().chain(pause).min();
+            let over = match pause {
+                None => stopped.recv().is_ok(),
+                Some(pause) => stopped.recv_timeout(pause).is_ok(),
+            };
+            if over || left.is_some_and(|left| left.is_zero()) {
+                return;
+            }
+            if self.watch {
+                for it in running.iter_mut() {
+                    it.look(face);
+                }
+            }
+        }
+    }
+}
+
+/// A program that runs, and the files that it was made of.
+struct Running {
+    file: String,
+    name: String,
+    stamps: Vec<Stamp>,
+    runner: Runner,
+}
+
+impl Running {
+    fn tell(&self, face: Face) {
+        for listening in self.runner.listening() {
+            face.note(&format!("{}: {} at {}", self.name, listening.role, listening.address));
+        }
+        if let Some(note) = self.runner.note() {
+            face.note(&format!("{}: {note}", self.name));
+        }
+    }
+
+    /// Lets the program take over that its files now hold, if they have changed.
+    fn look(&mut self, face: Face) {
+        if self.stamps.iter().all(|stamp| *stamp == Stamp::of(&stamp.file)) {
+            return;
+        }
+        // A file that is being replaced is not there for a moment; the next look finds it.
+        let Ok((sources, compiled)) = compile(&self.file) else { return };
+        self.stamps = stamps(&sources);
+        face.findings(&compiled.diagnostics, &sources);
+        let Some(program) = compiled.program else {
+            face.note(&format!("{}: the program before runs on", self.file));
+            return;
+        };
+        match self.runner.replace(&Arc::new(program)) {
+            Ok(()) => {
+                face.note(&format!("{}: replaced", self.file));
+                self.tell(face);
+            }
+            Err(error) => {
+                face.note(&format!("{}: {error}; the program before runs on", self.file));
+            }
+        }
+    }
+
+    fn end(self, within: Duration) -> Ran {
+        let report = self.runner.stop(within);
+        let handled = |(name, of): (String, gatewright_runner::Handled)| {
+            let (p50_us, p99_us) = (of.below_us(50), of.below_us(99));
+            let gatewright_runner::Handled { started, finished, failed, .. } = of;
+            (name, Handled { started, finished, failed, p50_us, p99_us })
+        };
+        Ran {
+            file: self.file,
+            program: self.name,
+            loops: report.loops,
+            connections: report.connections,
+            counters: report.counters,
+            handlers: report.handlers.into_iter().map(handled).collect(),
+        }
+    }
+}
+
+/// How a file was when it was read.
+#[derive(Eq, PartialEq)]
+struct Stamp {
+    file: PathBuf,
+    changed: Option<SystemTime>,
+}
+
+impl Stamp {
+    fn of(file: &Path) -> Self {
+        let changed = file.metadata().and_then(|about| about.modified()).ok();
+        Self { file: file.to_owned(), changed }
+    }
+}
+
+fn stamps(sources: &Sources) -> Vec<Stamp> {
+    sources.iter().map(|(_, source)| Stamp::of(Path::new(source.name()))).collect()
+}

@@ -1,0 +1,79 @@
+//! Taking connections in, a bounded number at a time.
+
+use gatewright_lang::ir::RoleId;
+use mio::net::{TcpListener, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long nothing is taken in after the system had no descriptor or no memory for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A listener of one role.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) role: RoleId,
+    pub(crate) address: SocketAddr,
+    pub(crate) listener: TcpListener,
+    /// Whether somebody may be waiting: the kernel tells it once.
+    waiting: bool,
+    /// Until when nothing is taken in.
+    shut: Option<Duration>,
+}
+
+/// What one look at a door gave.
+#[derive(Debug)]
+pub(crate) enum Knock {
+    /// A connection.
+    Come(TcpStream, SocketAddr),
+    /// Nobody waits.
+    Nobody,
+    /// The system has no room; the door is shut for a moment.
+    NoRoom,
+}
+
+impl Door {
+    pub(crate) const fn new(role: RoleId, address: SocketAddr, listener: TcpListener) -> Self {
+        // Who came before it was registered is told of, too, but who came to the program before
+        // this one may have been told of already.
+        Self { role, address, listener, waiting: true, shut: None }
+    }
+
+    /// The kernel says that somebody waits.
+    pub(crate) const fn knocked(&mut self) {
+        self.waiting = true;
+    }
+
+    /// Whether a look is due at `now`.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.waiting && self.shut.is_none_or(|until| until <= now)
+    }
+
+    /// When a look is due, if the door is shut.
+    pub(crate) fn opens_at(&self) -> Option<Duration> {
+        self.shut.filter(|_| self.waiting)
+    }
+
+    pub(crate) fn look(&mut self, now: Duration) -> Knock {
+        self.shut = None;
+        loop {
+            match self.listener.accept() {
+                Ok((stream, peer)) => return Knock::Come(stream, peer),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.waiting = false;
+                    return Knock::Nobody;
+                }
+                // Gone before it was taken in, or a signal.
+                Err(error) if is_passing(&error) => {}
+                Err(_) => {
+                    self.shut = Some(now + PAUSE);
+                    return Knock::NoRoom;
+                }
+            }
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
+}

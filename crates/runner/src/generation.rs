@@ -1,0 +1,507 @@
+//! One program's turn in a loop: its machine and the sockets that carry for it.
+
+use crate::accept::{Door, Knock};
+use crate::plan::{Made, Place, Planned, Seat};
+use crate::report::Tally;
+use crate::resolver::{Question, Resolver};
+use crate::worker::{Mailbox, Spot, token};
+use gatewright_lang::ir::RoleId;
+use gatewright_translate::machine::{ConnId, Machine, Output};
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use socket2::SockRef;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections that one listener gives before others have their turn.
+const ACCEPTS_AT_ONCE: usize = 64;
+/// Datagrams that one socket gives before others have their turn.
+const DATAGRAMS_AT_ONCE: usize = 64;
+/// Turns of reading and writing in one wake-up, before the kernel is asked again.
+const TURNS_MAX: usize = 16;
+
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+/// What a generation works with, which belongs to the loop.
+pub(crate) struct Tools<'t> {
+    pub(crate) registry: &'t Registry,
+    pub(crate) resolver: &'t Resolver,
+    pub(crate) mailbox: &'t Mailbox,
+    pub(crate) scratch: &'t mut [u8],
+    pub(crate) tally: &'t mut Tally,
+    pub(crate) now: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Generation {
+    pub(crate) machine: Machine,
+    /// Which one it is, of all that this loop had.
+    pub(crate) serial: u64,
+    /// Its place in the loop, and in its tokens.
+    pub(crate) index: usize,
+    /// When what is left of it is cut off; `None` while it is the current one.
+    pub(crate) until: Option<Duration>,
+    doors: Vec<Door>,
+    sockets: Vec<Datagrams>,
+    connections: Vec<Option<Connection>>,
+    open: u64,
+    /// Connections that may have something to be read, each once.
+    to_read: Vec<ConnId>,
+    /// Connections that have something to be written, each once.
+    to_write: Vec<ConnId>,
+}
+
+/// A TCP connection, as small as can be: what is pending lies in the machine.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a socket")]
+#[derive(Debug)]
+struct Connection {
+    id: ConnId,
+    stream: TcpStream,
+    connecting: bool,
+    /// The kernel may have octets for us.
+    readable: bool,
+    /// The kernel may have room for ours.
+    writable: bool,
+    /// The peer has said that it ends; it may have sent octets before.
+    ending: bool,
+    /// It has ended, and the machine knows.
+    ended: bool,
+    reading: bool,
+    writing: bool,
+}
+
+/// A datagram socket of one role.
+#[derive(Debug)]
+struct Datagrams {
+    role: RoleId,
+    place: Place,
+    socket: Arc<UdpSocket>,
+    readable: bool,
+    /// Replaced programs answer from the socket that now is another's.
+    ours: bool,
+}
+
+impl Datagrams {
+    /// One that may have been told of already.
+    const fn new(role: RoleId, place: Place, socket: Arc<UdpSocket>) -> Self {
+        Self { role, place, socket, readable: true, ours: true }
+    }
+}
+
+impl Generation {
+    /// Takes over what `planned` has, and from `before` what it shares with it.
+    pub(crate) fn new(
+        planned: Planned,
+        serial: u64,
+        index: usize,
+        before: Option<&mut Self>,
+        registry: &Registry,
+    ) -> std::io::Result<Self> {
+        let (mut doors, mut sockets) = before.map_or_else(Default::default, Self::bequeath);
+        let mut this = Self {
+            machine: planned.machine,
+            serial,
+            index,
+            until: None,
+            doors: Vec::new(),
+            sockets: Vec::new(),
+            connections: Vec::new(),
+            open: 0,
+            to_read: Vec::new(),
+            to_write: Vec::new(),
+        };
+        for Seat { role, place, made } in planned.seats {
+            match (made, &place) {
+                (Made::Listener(listener), Place::Listen(address)) => {
+                    let mut listener = mio::net::TcpListener::from_std(listener);
+                    let spot = token(Spot::Door(this.doors.len()), index);
+                    registry.register(&mut listener, spot, Interest::READABLE)?;
+                    this.doors.push(Door::new(role, *address, listener));
+                }
+                (Made::Inherited, Place::Listen(address)) => {
+                    let at = doors.iter().position(|door| door.address == *address);
+                    let Some(at) = at else { continue };
+                    let Door { mut listener, .. } = doors.swap_remove(at);
+                    let spot = token(Spot::Door(this.doors.len()), index);
+                    registry.reregister(&mut listener, spot, Interest::READABLE)?;
+                    this.doors.push(Door::new(role, *address, listener));
+                }
+                (Made::Datagrams(socket), _) => {
+                    let spot = token(Spot::Datagrams(this.sockets.len()), index);
+                    let descriptor = socket.as_raw_fd();
+                    registry.register(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
+                    this.sockets.push(Datagrams::new(role, place, Arc::new(socket)));
+                }
+                (Made::Inherited, _) => {
+                    let at = sockets.iter().position(|(known, _)| *known == place);
+                    let Some(at) = at else { continue };
+                    let (_, socket) = sockets.swap_remove(at);
+                    let spot = token(Spot::Datagrams(this.sockets.len()), index);
+                    let descriptor = socket.as_raw_fd();
+                    registry.reregister(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
+                    this.sockets.push(Datagrams::new(role, place, socket));
+                }
+                (Made::Listener(_) | Made::Elsewhere, _) => {}
+            }
+        }
+        Ok(this)
+    }
+
+    /// Gives up its listeners, and shares the sockets of its datagram servers; no more requests
+    /// come to it.
+    fn bequeath(&mut self) -> (Vec<Door>, Vec<(Place, Arc<UdpSocket>)>) {
+        let doors = std::mem::take(&mut self.doors);
+        let mut shared = Vec::new();
+        for datagrams in &mut self.sockets {
+            if !matches!(datagrams.place, Place::Ask(_)) {
+                datagrams.ours = false;
+                datagrams.readable = false;
+                shared.push((datagrams.place.clone(), Arc::clone(&datagrams.socket)));
+            }
+        }
+        (doors, shared)
+    }
+
+    /// Stops listening; what is running may end until `until`.
+    pub(crate) fn drain(&mut self, tools: &mut Tools<'_>, until: Duration) {
+        self.until = Some(until);
+        for datagrams in self.sockets.iter().filter(|datagrams| !datagrams.ours) {
+            // One that the next program has taken is registered by now under its own token.
+            if Arc::strong_count(&datagrams.socket) == 1 {
+                let descriptor = datagrams.socket.as_raw_fd();
+                let _gone = tools.registry.deregister(&mut SourceFd(&descriptor));
+            }
+        }
+        self.machine.drain(tools.now);
+    }
+
+    /// Closes its listeners, and hears no more datagrams as a server.
+    pub(crate) fn close_doors(&mut self) {
+        drop(self.bequeath());
+    }
+
+    /// Whether nothing of it is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until.is_some() && self.open == 0 && self.machine.is_idle()
+    }
+
+    pub(crate) const fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// When it wants to be looked at without an event.
+    pub(crate) fn wakes_at(&self, now: Duration) -> Option<Duration> {
+        let work = !self.to_read.is_empty()
+            || !self.to_write.is_empty()
+            || self.doors.iter().any(|door| door.is_due(now))
+            || self.sockets.iter().any(|datagrams| datagrams.ours && datagrams.readable);
+        let doors = self.doors.iter().filter_map(Door::opens_at);
+        let timers = self.machine.poll_timeout().into_iter().chain(self.until).chain(doors);
+        timers.chain(work.then_some(now)).min()
+    }
+
+    /// Takes what the kernel says of a listener.
+    pub(crate) fn knocked(&mut self, door: usize) {
+        if let Some(door) = self.doors.get_mut(door) {
+            door.knocked();
+        }
+    }
+
+    /// Takes what the kernel says of a datagram socket.
+    pub(crate) fn arrived(&mut self, socket: usize) {
+        if let Some(datagrams) = self.sockets.get_mut(socket) {
+            datagrams.readable = true;
+        }
+    }
+
+    /// Takes what the kernel says of a connection.
+    pub(crate) fn happened(&mut self, tools: &mut Tools<'_>, slot: usize, event: &Event) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        let id = connection.id;
+        if connection.connecting {
+            // The kernel tells a failure by the same event.
+            match connection.stream.take_error() {
+                Ok(None) if event.is_writable() && connection.stream.peer_addr().is_ok() => {
+                    connection.connecting = false;
+                    connection.writable = true;
+                    connection.readable = event.is_readable();
+                    self.machine.connected(tools.now, id);
+                }
+                Ok(None) => return,
+                _ => {
+                    self.remove(slot);
+                    self.machine.connect_failed(tools.now, id);
+                    return;
+                }
+            }
+        } else if event.is_error() && matches!(connection.stream.take_error(), Ok(Some(_))) {
+            self.remove(slot);
+            self.machine.broken(tools.now, id);
+            return;
+        }
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        connection.ending |= event.is_read_closed();
+        if event.is_readable() || event.is_read_closed() {
+            connection.readable = true;
+            self.want_read(id);
+        }
+        if event.is_writable() {
+            self.may_write(id);
+        }
+    }
+
+    fn connection(&mut self, id: ConnId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(id.slot())?.as_mut()?;
+        (connection.id == id).then_some(connection)
+    }
+
+    fn want_read(&mut self, id: ConnId) {
+        if let Some(connection) = self.connection(id)
+            && connection.readable
+            && !std::mem::replace(&mut connection.reading, true)
+        {
+            self.to_read.push(id);
+        }
+    }
+
+    fn want_write(&mut self, id: ConnId) {
+        if let Some(connection) = self.connection(id)
+            && !std::mem::replace(&mut connection.writing, true)
+        {
+            self.to_write.push(id);
+        }
+    }
+
+    fn may_write(&mut self, id: ConnId) {
+        if let Some(connection) = self.connection(id) {
+            connection.writable = true;
+        }
+        if !self.machine.unsent(id).is_empty() {
+            self.want_write(id);
+        }
+    }
+
+    fn remove(&mut self, slot: usize) -> Option<TcpStream> {
+        let connection = self.connections.get_mut(slot)?.take()?;
+        self.open -= 1;
+        // Closing the descriptor ends its registration.
+        Some(connection.stream)
+    }
+
+    fn insert(&mut self, id: ConnId, stream: TcpStream, connecting: bool) {
+        let slot = id.slot();
+        if self.connections.len() <= slot {
+            self.connections.resize_with(slot + 1, || None);
+        }
+        let connection = Connection {
+            id,
+            stream,
+            connecting,
+            readable: false,
+            writable: !connecting,
+            ending: false,
+            ended: false,
+            reading: false,
+            writing: false,
+        };
+        if let Some(place) = self.connections.get_mut(slot) {
+            *place = Some(connection);
+            self.open += 1;
+        }
+    }
+
+    /// Does everything that can be done without asking the kernel for news.
+    pub(crate) fn run(&mut self, tools: &mut Tools<'_>) {
+        if self.machine.poll_timeout().is_some_and(|at| at <= tools.now) {
+            self.machine.handle_timeout(tools.now);
+        }
+        self.accept(tools);
+        self.receive(tools);
+        for _turn in 0..TURNS_MAX {
+            for id in std::mem::take(&mut self.to_read) {
+                self.read(tools, id);
+            }
+            self.obey(tools);
+            // Everything that this turn brought has been given to the machine: one write for all.
+            for id in std::mem::take(&mut self.to_write) {
+                self.write(tools, id);
+            }
+            self.obey(tools);
+            if self.to_read.is_empty() && self.to_write.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn accept(&mut self, tools: &mut Tools<'_>) {
+        let mut doors = std::mem::take(&mut self.doors);
+        for door in doors.iter_mut().filter(|door| door.is_due(tools.now)) {
+            for _knock in 0..ACCEPTS_AT_ONCE {
+                let (mut stream, peer) = match door.look(tools.now) {
+                    Knock::Come(stream, peer) => (stream, peer),
+                    Knock::Nobody => break,
+                    Knock::NoRoom => {
+                        tools.tally.accepts_refused += 1;
+                        break;
+                    }
+                };
+                let id = self.machine.accepted(tools.now, door.role, peer);
+                let spot = token(Spot::Connection(id.slot()), self.index);
+                if tools.registry.register(&mut stream, spot, BOTH).is_ok() {
+                    self.insert(id, stream, false);
+                } else {
+                    tools.tally.accepts_refused += 1;
+                    self.machine.broken(tools.now, id);
+                }
+            }
+        }
+        self.doors = doors;
+    }
+
+    fn receive(&mut self, tools: &mut Tools<'_>) {
+        for datagrams in self.sockets.iter_mut().filter(|it| it.ours && it.readable) {
+            for _datagram in 0..DATAGRAMS_AT_ONCE {
+                match datagrams.socket.recv_from(tools.scratch) {
+                    Ok((length, from)) => {
+                        tools.tally.datagrams_in += 1;
+                        let octets = tools.scratch.get(..length).unwrap_or_default();
+                        self.machine.datagram(tools.now, datagrams.role, from, octets);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        datagrams.readable = false;
+                        break;
+                    }
+                    // An earlier datagram's trouble, told by ICMP.
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, tools: &mut Tools<'_>, id: ConnId) {
+        let room = self.machine.room(id).min(tools.scratch.len());
+        let Some(connection) = self.connection(id) else { return };
+        connection.reading = false;
+        if connection.ended || connection.connecting || room == 0 {
+            return;
+        }
+        let Some(window) = tools.scratch.get_mut(..room) else { return };
+        tools.tally.reads += 1;
+        match connection.stream.read(window) {
+            Ok(0) => {
+                connection.ended = true;
+                connection.readable = false;
+                self.machine.ended(tools.now, id);
+            }
+            Ok(length) => {
+                // A read that was not filled has emptied the socket; news will be told. An end that
+                // was told already will not be told again.
+                connection.readable = length == room || connection.ending;
+                tools.tally.octets_in += u64::try_from(length).unwrap_or_default();
+                self.machine.received(tools.now, id, window.get(..length).unwrap_or_default());
+                self.want_read(id);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => connection.readable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.want_read(id),
+            Err(_) => {
+                self.remove(id.slot());
+                self.machine.broken(tools.now, id);
+            }
+        }
+    }
+
+    fn write(&mut self, tools: &mut Tools<'_>, id: ConnId) {
+        let octets = self.machine.unsent(id);
+        let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
+        let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
+        connection.writing = false;
+        if octets.is_empty() || !connection.writable || connection.connecting {
+            return;
+        }
+        tools.tally.writes += 1;
+        match connection.stream.write(octets) {
+            Ok(length) => {
+                // One that was not taken whole has filled the socket; room will be told.
+                connection.writable = length == octets.len();
+                tools.tally.octets_out += u64::try_from(length).unwrap_or_default();
+                self.machine.sent(tools.now, id, length);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => connection.writable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.want_write(id),
+            Err(_) => {
+                self.remove(id.slot());
+                self.machine.broken(tools.now, id);
+            }
+        }
+    }
+
+    /// Does what the machine says.
+    pub(crate) fn obey(&mut self, tools: &mut Tools<'_>) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Connect { conn, to, .. } => self.connect(tools, conn, to),
+                Output::Write { conn } => self.want_write(conn),
+                Output::Read { conn } => self.want_read(conn),
+                Output::Shutdown { conn } => {
+                    if let Some(connection) = self.connection(conn) {
+                        // A connection that is broken is told of by an event.
+                        let _told = connection.stream.shutdown(std::net::Shutdown::Write);
+                    }
+                }
+                Output::Close { conn, reset } => self.close(conn, reset),
+                Output::Datagram { role, to, octets } => self.send(tools, role, to, &octets),
+                Output::Resolve { query, host, port } => {
+                    tools.tally.names_asked += 1;
+                    let from = tools.mailbox.clone();
+                    let question = Question { host, port, serial: self.serial, query, from };
+                    if !tools.resolver.ask(question) {
+                        tools.tally.names_refused += 1;
+                        self.machine.resolved(tools.now, query, None);
+                    }
+                }
+                // Whatever else a machine may say one day, it goes on without.
+                _ => {}
+            }
+        }
+    }
+
+    fn connect(&mut self, tools: &mut Tools<'_>, id: ConnId, to: SocketAddr) {
+        let stream = TcpStream::connect(to).and_then(|mut stream| {
+            stream.set_nodelay(true)?;
+            let spot = token(Spot::Connection(id.slot()), self.index);
+            tools.registry.register(&mut stream, spot, BOTH)?;
+            Ok(stream)
+        });
+        if let Ok(stream) = stream {
+            self.insert(id, stream, true);
+        } else {
+            self.machine.connect_failed(tools.now, id);
+        }
+    }
+
+    fn close(&mut self, id: ConnId, reset: bool) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        let Some(stream) = self.remove(id.slot()) else { return };
+        if reset {
+            // Without it the peer would take a cut body for a whole one.
+            let _set = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    fn send(&self, tools: &mut Tools<'_>, role: RoleId, to: SocketAddr, octets: &[u8]) {
+        let socket = self.sockets.iter().find(|datagrams| datagrams.role == role);
+        let sent = socket.is_some_and(|datagrams| datagrams.socket.send_to(octets, to).is_ok());
+        if sent {
+            tools.tally.datagrams_out += 1;
+        } else {
+            tools.tally.datagrams_unsent += 1;
+        }
+    }
+}

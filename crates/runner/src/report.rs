@@ -1,0 +1,128 @@
+//! What a runner tells of itself.
+
+use gatewright_translate::machine::{HandlerCounters, LATENCY_STEPS};
+use std::collections::BTreeMap;
+
+/// The sums over all loops.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// Loops that answered.
+    pub loops: u64,
+    /// Connections at the moment, of both sides.
+    pub connections: u64,
+    /// Those of them that belong to programs that were replaced.
+    pub draining: u64,
+    /// Events since the start, by name: of the loops (`reads`, `octets_in` …) and of
+    /// the machines (bounds that were hit, messages that were malformed …).
+    pub counters: BTreeMap<&'static str, u64>,
+    /// What became of requests, by handler, since the program was started.
+    pub handlers: BTreeMap<String, Handled>,
+}
+
+/// What became of the requests of one handler.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Handled {
+    /// How often it was started.
+    pub started: u64,
+    /// How often it came to an end of its own.
+    pub finished: u64,
+    /// How often it was ended: its sender broke off, a wait ran out, a message could not be built.
+    pub failed: u64,
+    /// From start to end, in microseconds: the entry `n` counts those below 2^n.
+    pub latency: [u64; LATENCY_STEPS],
+}
+
+impl Default for Handled {
+    fn default() -> Self {
+        Self { started: 0, finished: 0, failed: 0, latency: [0; LATENCY_STEPS] }
+    }
+}
+
+impl Report {
+    pub(crate) fn count(&mut self, name: &'static str, number: u64) {
+        *self.counters.entry(name).or_default() += number;
+    }
+
+    /// Adds what another has.
+    pub fn add(&mut self, other: Self) {
+        self.loops += other.loops;
+        self.connections += other.connections;
+        self.draining += other.draining;
+        for (name, number) in other.counters {
+            self.count(name, number);
+        }
+        for (name, handled) in other.handlers {
+            self.handlers.entry(name).or_default().add(handled);
+        }
+    }
+}
+
+impl Handled {
+    pub(crate) const fn of(counters: &HandlerCounters) -> Self {
+        let HandlerCounters { started, finished, failed, latency } = counters;
+        Self { started: *started, finished: *finished, failed: *failed, latency: *latency }
+    }
+
+    /// The least number of microseconds, a power of two, that so many per cent took less than;
+    /// nothing if none has ended.
+    pub fn below_us(&self, percent: u64) -> Option<u64> {
+        let all: u64 = self.latency.iter().sum();
+        let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
+        let mut sum = 0;
+        let step = self.latency.iter().position(|count| {
+            sum += count;
+            sum >= wanted
+        });
+        step.and_then(|step| 1_u64.checked_shl(u32::try_from(step).ok()?))
+    }
+
+    /// Adds what another has.
+    pub fn add(&mut self, other: Self) {
+        self.started += other.started;
+        self.finished += other.finished;
+        self.failed += other.failed;
+        for (mine, more) in self.latency.iter_mut().zip(other.latency) {
+            *mine += more;
+        }
+    }
+}
+
+/// What a loop counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) wakeups: u64,
+    pub(crate) accepts_refused: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) octets_in: u64,
+    pub(crate) octets_out: u64,
+    pub(crate) datagrams_in: u64,
+    pub(crate) datagrams_out: u64,
+    pub(crate) datagrams_unsent: u64,
+    pub(crate) names_asked: u64,
+    pub(crate) names_refused: u64,
+    pub(crate) programs_replaced: u64,
+    pub(crate) drains_cut: u64,
+}
+
+impl Tally {
+    pub(crate) fn tell(&self, report: &mut Report) {
+        for (name, number) in [
+            ("wakeups", self.wakeups),
+            ("accepts_refused", self.accepts_refused),
+            ("reads", self.reads),
+            ("writes", self.writes),
+            ("octets_in", self.octets_in),
+            ("octets_out", self.octets_out),
+            ("datagrams_in", self.datagrams_in),
+            ("datagrams_out", self.datagrams_out),
+            ("datagrams_unsent", self.datagrams_unsent),
+            ("names_asked", self.names_asked),
+            ("names_refused", self.names_refused),
+            ("programs_replaced", self.programs_replaced),
+            ("drains_cut", self.drains_cut),
+        ] {
+            report.count(name, number);
+        }
+    }
+}

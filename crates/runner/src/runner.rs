@@ -1,0 +1,267 @@
+//! One program on some loops.
+
+use crate::limits;
+use crate::plan::{self, Made, Place, Planned, Seat, Site};
+use crate::report::Report;
+use crate::resolver::Resolver;
+use crate::worker::{Mailbox, Message, Worker};
+use gatewright_lang::ir::Program;
+use gatewright_translate::machine::{Config, ConfigError, Machine};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The most loops: more cores than one gateway needs.
+const LOOPS_MAX: usize = 64;
+/// A loop that does not answer by then is not asked any longer.
+const REPORT_WITHIN: Duration = Duration::from_secs(1);
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many loops, at most 64; 0 is one for each core that this process may use.
+    pub loops: usize,
+    /// `host:port` for roles by name, instead of what the program says.
+    pub addresses: Vec<(String, String)>,
+    /// Where numbers that are to be fresh begin; unguessable in earnest.
+    pub seed: u64,
+    /// How long sessions may go on in a program that was replaced.
+    pub drain_within: Duration,
+}
+
+impl Default for Options {
+    /// One loop a core; the program's addresses; ten minutes for sessions to end, which is how long
+    /// a mail may take (RFC 5321 §4.5.3.2.6).
+    fn default() -> Self {
+        let drain_within = Duration::from_mins(10);
+        Self { loops: 0, addresses: Vec::new(), seed: 0, drain_within }
+    }
+}
+
+/// Why a program cannot be run here. Nothing was started or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunnerError {
+    /// The options do not fit the program: whose asks.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// A server's address is none, or its name is not known here.
+    #[error("role {role}: `{address}` is no address, and no name that is known here")]
+    NoAddress {
+        /// The role.
+        role: String,
+        /// Its address.
+        address: String,
+    },
+    /// A server's address cannot be had.
+    #[error("role {role} cannot have {address}: {source}")]
+    Listen {
+        /// The role.
+        role: String,
+        /// Its address.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system gives no thread, no timer or no descriptor.
+    #[error("a loop cannot be started: {0}")]
+    System(#[from] io::Error),
+    /// A loop has ended.
+    #[error("a loop has ended by itself")]
+    Ended,
+}
+
+/// Where a role is reached.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listening {
+    /// The role.
+    pub role: String,
+    /// Its address, with the port that the kernel chose if the program said 0.
+    pub address: SocketAddr,
+}
+
+/// A running program. Dropped, it is cut off.
+#[derive(Debug)]
+pub struct Runner {
+    loops: Vec<Loop>,
+    options: Options,
+    epoch: Instant,
+    sites: Vec<Site>,
+    note: Option<String>,
+}
+
+#[derive(Debug)]
+struct Loop {
+    mailbox: Mailbox,
+    thread: JoinHandle<Report>,
+}
+
+impl Runner {
+    /// Starts a program: every address is had before the first request is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then nothing runs.
+    pub fn start(program: &Arc<Program>, options: Options) -> Result<Self, RunnerError> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let count = if options.loops == 0 { cores } else { options.loops }.min(LOOPS_MAX);
+        let epoch = Instant::now();
+        let (planned, sites) = plan(program, &options, epoch, count, &[])?;
+        let resolver = Resolver::start()?;
+        let mut workers = Vec::new();
+        for planned in planned {
+            let mut worker = Worker::new(resolver.clone(), epoch)?;
+            worker.replace(planned, options.drain_within)?;
+            workers.push(worker);
+        }
+        let note = note(&sites, program, count);
+        let mut this = Self { loops: Vec::new(), options, epoch, sites, note };
+        for (number, worker) in workers.into_iter().enumerate() {
+            let mailbox = worker.mailbox();
+            let name = format!("gw-loop-{number}");
+            let thread = thread::Builder::new().name(name).spawn(move || worker.run())?;
+            this.loops.push(Loop { mailbox, thread });
+        }
+        Ok(this)
+    }
+
+    /// Where its servers are reached.
+    pub fn listening(&self) -> Vec<Listening> {
+        let address = |place: &Place| match place {
+            Place::Listen(address) | Place::Serve(address) | Place::Group(address) => {
+                Some(*address)
+            }
+            Place::Ask(_) => None,
+        };
+        let listening = self.sites.iter().filter_map(|site| {
+            Some(Listening { role: site.endpoint.name.clone(), address: address(&site.place)? })
+        });
+        listening.collect()
+    }
+
+    /// How many loops run.
+    pub fn loops(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// What the operator ought to know of the system's limits, if they are below the program's.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Lets another program take over, between two wake-ups of each loop.
+    ///
+    /// New connections and requests go to it from then on. Listeners at the same address are handed
+    /// over with everybody who waits at them, so that nobody is turned away. Sessions of the old
+    /// program go on in it until they end, at most for [`Options::drain_within`].
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then the old program runs on as it was.
+    pub fn replace(&mut self, program: &Arc<Program>) -> Result<(), RunnerError> {
+        let count = self.loops.len();
+        let (planned, sites) = plan(program, &self.options, self.epoch, count, &self.sites)?;
+        for (one, planned) in self.loops.iter().zip(planned) {
+            let within = self.options.drain_within;
+            if !one.mailbox.send(Message::Replace { planned: Box::new(planned), within }) {
+                return Err(RunnerError::Ended);
+            }
+        }
+        self.note = note(&sites, program, count);
+        self.sites = sites;
+        Ok(())
+    }
+
+    /// The sums over all loops at this moment.
+    pub fn report(&self) -> Report {
+        let mut report = Report::default();
+        for one in &self.loops {
+            let (reply, answer) = sync_channel(1);
+            if one.mailbox.send(Message::Report(reply))
+                && let Ok(of) = answer.recv_timeout(REPORT_WITHIN)
+            {
+                report.add(of);
+            }
+        }
+        report
+    }
+
+    /// Takes no more requests, lets sessions end within `within`, cuts off what is left, and gives
+    /// the last report.
+    pub fn stop(mut self, within: Duration) -> Report {
+        let loops = std::mem::take(&mut self.loops);
+        for one in &loops {
+            one.mailbox.send(Message::Stop { within });
+        }
+        let mut report = Report::default();
+        for one in loops {
+            if let Ok(of) = one.thread.join() {
+                report.add(of);
+            }
+        }
+        report
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        for one in &self.loops {
+            one.mailbox.send(Message::Stop { within: Duration::ZERO });
+        }
+    }
+}
+
+/// Machines and sockets for each loop, and where they are; `before` is had already.
+fn plan(
+    program: &Arc<Program>,
+    options: &Options,
+    epoch: Instant,
+    count: usize,
+    before: &[Site],
+) -> Result<(Vec<Planned>, Vec<Site>), RunnerError> {
+    let mut sites: Option<Vec<Site>> = None;
+    let mut planned = Vec::new();
+    for number in 0..count {
+        let nth = u64::try_from(number).unwrap_or_default();
+        let seed = options.seed.wrapping_add(nth);
+        let config = Config { addresses: options.addresses.clone(), seed };
+        let machine = Machine::new(epoch.elapsed(), program, &config)?;
+        let mut here = sites.take().map_or_else(|| plan::sites(&machine), Ok)?;
+        let mut seats = Vec::new();
+        for site in &mut here {
+            let had = had(site, before).filter(|had| !matches!(had, Place::Ask(_)));
+            let made = if let Some(had) = had {
+                site.place = had;
+                Made::Inherited
+            } else {
+                plan::seat(site, number == 0)?
+            };
+            seats.push(Seat { role: site.endpoint.role, place: site.place.clone(), made });
+        }
+        sites = Some(here);
+        planned.push(Planned { machine, seats });
+    }
+    Ok((planned, sites.unwrap_or_default()))
+}
+
+/// The place that the program before had for the same address; a port that the kernel chose for it
+/// is kept for the role of the same name.
+fn had(site: &Site, before: &[Site]) -> Option<Place> {
+    let Site { endpoint, place } = site;
+    let same = |before: &&Site| {
+        let known = &before.endpoint;
+        before.place == *place || (known.name == endpoint.name && known.address == endpoint.address)
+    };
+    before.iter().find(same).map(|before| before.place.clone())
+}
+
+fn note(sites: &[Site], program: &Program, loops: usize) -> Option<String> {
+    let servers = sites.iter().any(|site| matches!(site.place, Place::Listen(_)));
+    let most = |role: &gatewright_lang::ir::Role| u64::from(role.connections_max);
+    let connections: u64 = program.roles.iter().map(most).sum();
+    let loops = u64::try_from(loops).unwrap_or(u64::MAX);
+    if servers { limits::descriptors(connections.saturating_mul(loops)) } else { None }
+}

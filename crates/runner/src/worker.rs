@@ -1,0 +1,335 @@
+//! One loop: asks the kernel for news and lets the machines act on it.
+
+use crate::generation::{Generation, Tools};
+use crate::plan::Planned;
+use crate::report::{Handled, Report, Tally};
+use crate::resolver::Resolver;
+use gatewright_translate::machine::QueryId;
+use mio::event::Event;
+use mio::{Events, Poll, Token, Waker};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Events of one wake-up.
+const EVENTS_MAX: usize = 512;
+/// What one read or datagram brings at most: a whole datagram of 65,507 octets.
+const SCRATCH: usize = 64 << 10;
+/// Messages of other threads that wait for a loop.
+const MAILBOX_MAX: usize = 256;
+/// Programs at once in one loop: the current one and those that are being drained.
+pub(crate) const GENERATIONS_MAX: usize = 4;
+
+/// What another thread tells a loop.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A program takes over; what was running may end within this time.
+    Replace { planned: Box<Planned>, within: Duration },
+    /// The current program is drained as well, and the loop ends when that is done.
+    Stop { within: Duration },
+    /// A report is wanted.
+    Report(SyncSender<Report>),
+    /// The resolver's answer.
+    Resolved { serial: u64, query: QueryId, address: Option<SocketAddr> },
+}
+
+/// Reaches a loop from another thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Mailbox {
+    messages: SyncSender<Message>,
+    waker: Arc<Waker>,
+}
+
+impl Mailbox {
+    /// Sends; `false` if the loop has ended.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        self.messages.send(message).is_ok() && self.waker.wake().is_ok()
+    }
+}
+
+/// Where in a loop an event belongs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Spot {
+    Connection(usize),
+    Door(usize),
+    Datagrams(usize),
+    Mail,
+}
+
+/// The low bits of a token say what it is, and whose; the slot stands above them.
+const KINDS: usize = 4;
+
+/// A token for a spot of a generation.
+pub(crate) const fn token(spot: Spot, generation: usize) -> Token {
+    let (kind, slot) = match spot {
+        Spot::Connection(slot) => (0, slot),
+        Spot::Door(slot) => (1, slot),
+        Spot::Datagrams(slot) => (2, slot),
+        Spot::Mail => (3, 0),
+    };
+    Token((slot * GENERATIONS_MAX + generation) * KINDS + kind)
+}
+
+const fn spot(token: Token) -> (Spot, usize) {
+    let (above, kind) = (token.0 / KINDS, token.0 % KINDS);
+    let (slot, generation) = (above / GENERATIONS_MAX, above % GENERATIONS_MAX);
+    let spot = match kind {
+        0 => Spot::Connection(slot),
+        1 => Spot::Door(slot),
+        2 => Spot::Datagrams(slot),
+        _ => Spot::Mail,
+    };
+    (spot, generation)
+}
+
+/// One loop.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    poll: Poll,
+    mailbox: Mailbox,
+    messages: Receiver<Message>,
+    resolver: Resolver,
+    epoch: Instant,
+    generations: [Option<Generation>; GENERATIONS_MAX],
+    /// Which of them takes requests.
+    current: usize,
+    serial: u64,
+    stopping: bool,
+    tally: Tally,
+    /// What programs that are over have counted.
+    past: Report,
+}
+
+impl Worker {
+    /// A loop without a program.
+    pub(crate) fn new(resolver: Resolver, epoch: Instant) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), token(Spot::Mail, 0))?);
+        let (sender, messages) = sync_channel(MAILBOX_MAX);
+        Ok(Self {
+            poll,
+            mailbox: Mailbox { messages: sender, waker },
+            messages,
+            resolver,
+            epoch,
+            generations: Default::default(),
+            current: 0,
+            serial: 0,
+            stopping: false,
+            tally: Tally::default(),
+            past: Report::default(),
+        })
+    }
+
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        self.mailbox.clone()
+    }
+
+    /// Lets a program take over; those before it may end within `within`.
+    pub(crate) fn replace(&mut self, planned: Planned, within: Duration) -> io::Result<()> {
+        let now = self.epoch.elapsed();
+        let index = self.vacate();
+        let mut before = self.generations.get_mut(self.current).and_then(Option::take);
+        self.serial += 1;
+        let next =
+            Generation::new(planned, self.serial, index, before.as_mut(), self.poll.registry());
+        if let Some(mut before) = before {
+            let mut scratch = [];
+            self.with(&mut scratch, now, |_, tools| before.drain(tools, now + within));
+            self.tally.programs_replaced += 1;
+            if let Some(place) = self.generations.get_mut(self.current) {
+                *place = Some(before);
+            }
+        }
+        if let Some(place) = self.generations.get_mut(index) {
+            *place = Some(next?);
+        }
+        self.current = index;
+        Ok(())
+    }
+
+    /// A free place; the oldest program that is still draining is cut off if there is none.
+    fn vacate(&mut self) -> usize {
+        if let Some(free) = self.generations.iter().position(Option::is_none) {
+            return free;
+        }
+        let current = self.current;
+        let draining = self.generations.iter().flatten().filter(|it| it.index != current);
+        let oldest = draining.min_by_key(|it| it.serial).map_or(0, |it| it.index);
+        self.tally.drains_cut += 1;
+        self.end(oldest);
+        oldest
+    }
+
+    fn end(&mut self, index: usize) {
+        if let Some(over) = self.generations.get_mut(index).and_then(Option::take) {
+            tell(&over, &mut self.past);
+        }
+    }
+
+    /// Calls `action` with what generations work with.
+    fn with(
+        &mut self,
+        scratch: &mut [u8],
+        now: Duration,
+        mut action: impl FnMut(&mut [Option<Generation>], &mut Tools<'_>),
+    ) {
+        let mut tools = Tools {
+            registry: self.poll.registry(),
+            resolver: &self.resolver,
+            mailbox: &self.mailbox,
+            scratch,
+            tally: &mut self.tally,
+            now,
+        };
+        action(&mut self.generations, &mut tools);
+    }
+
+    /// Runs until it is stopped and nothing is left; the answer is its last report.
+    pub(crate) fn run(mut self) -> Report {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut scratch = vec![0; SCRATCH];
+        loop {
+            let now = self.epoch.elapsed();
+            self.with(&mut scratch, now, |generations, tools| {
+                generations.iter_mut().flatten().for_each(|it| it.run(tools));
+            });
+            self.bury(now);
+            if self.stopping && self.generations.iter().all(Option::is_none) {
+                return self.report();
+            }
+            let wakes = self.generations.iter().flatten().filter_map(|it| it.wakes_at(now)).min();
+            let pause = wakes.map(|at| at.saturating_sub(now));
+            // A signal's interruption brings no event, and the next turn asks again.
+            if self.poll.poll(&mut events, pause).is_err() {
+                events.clear();
+            }
+            self.tally.wakeups += 1;
+            self.take(&events, &mut scratch);
+        }
+    }
+
+    fn take(&mut self, events: &Events, scratch: &mut [u8]) {
+        let mut mail = false;
+        let now = self.epoch.elapsed();
+        self.with(scratch, now, |generations, tools| {
+            for event in events {
+                mail |= happened(generations, tools, event);
+            }
+        });
+        if mail {
+            while let Ok(message) = self.messages.try_recv() {
+                self.read_mail(message, now);
+            }
+        }
+    }
+
+    fn read_mail(&mut self, message: Message, now: Duration) {
+        match message {
+            // Sockets that cannot be registered leave the program deaf, which `Runner::replace`
+            // rules out as far as it can; there is nobody to tell here.
+            Message::Replace { planned, within } => drop(self.replace(*planned, within)),
+            Message::Stop { within } => {
+                self.stopping = true;
+                let mut before = self.generations.get_mut(self.current).and_then(Option::take);
+                let until = now + within;
+                if let Some(before) = &mut before {
+                    before.close_doors();
+                    self.with(&mut [], now, |_, tools| before.drain(tools, until));
+                }
+                for draining in self.generations.iter_mut().flatten() {
+                    draining.until = draining.until.map(|it| it.min(until));
+                }
+                if let Some(place) = self.generations.get_mut(self.current) {
+                    *place = before;
+                }
+            }
+            Message::Report(reply) => {
+                // Whoever asked may have gone.
+                let _told = reply.try_send(self.report());
+            }
+            Message::Resolved { serial, query, address } => {
+                let asker = self.generations.iter_mut().flatten().find(|it| it.serial == serial);
+                if let Some(asker) = asker {
+                    asker.machine.resolved(now, query, address);
+                }
+            }
+        }
+    }
+
+    /// Frees programs that are over, and cuts off those whose time is up.
+    fn bury(&mut self, now: Duration) {
+        for index in 0..GENERATIONS_MAX {
+            let Some(Some(generation)) = self.generations.get(index) else { continue };
+            let late = generation.until.is_some_and(|until| until <= now);
+            if late && !generation.is_over() {
+                self.tally.drains_cut += 1;
+            }
+            if late || generation.is_over() {
+                self.end(index);
+            }
+        }
+    }
+
+    fn report(&self) -> Report {
+        let mut report = self.past.clone();
+        report.loops = 1;
+        for generation in self.generations.iter().flatten() {
+            tell(generation, &mut report);
+            report.connections += generation.open();
+            if generation.until.is_some() {
+                report.draining += generation.open();
+            }
+        }
+        self.tally.tell(&mut report);
+        report
+    }
+}
+
+/// Gives an event to whom it belongs; whether it says that there is mail.
+fn happened(generations: &mut [Option<Generation>], tools: &mut Tools<'_>, event: &Event) -> bool {
+    let (spot, index) = spot(event.token());
+    if spot == Spot::Mail {
+        return true;
+    }
+    // News of one that is over may be in the same batch.
+    let Some(Some(generation)) = generations.get_mut(index) else { return false };
+    match spot {
+        Spot::Connection(slot) => generation.happened(tools, slot, event),
+        Spot::Door(door) => generation.knocked(door),
+        Spot::Datagrams(socket) => generation.arrived(socket),
+        Spot::Mail => {}
+    }
+    false
+}
+
+fn tell(generation: &Generation, report: &mut Report) {
+    for (name, number) in generation.machine.counters() {
+        report.count(name, number);
+    }
+    for (name, counters) in generation.machine.handlers() {
+        report.handlers.entry(name.to_owned()).or_default().add(Handled::of(counters));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_says_where_it_belongs() {
+        for generation in 0..GENERATIONS_MAX {
+            for place in [
+                Spot::Connection(0),
+                Spot::Connection(100_000),
+                Spot::Door(3),
+                Spot::Datagrams(1),
+                Spot::Mail,
+            ] {
+                assert_eq!(spot(token(place, generation)), (place, generation));
+            }
+        }
+    }
+}

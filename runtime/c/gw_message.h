@@ -59,7 +59,7 @@ void gw_octets_free(struct gw_octets *octets);
 
 /* ---- Views ---- */
 
-enum gw_kind { GW_INT, GW_OCTETS, GW_LIST, GW_STREAM };
+enum gw_kind { GW_INT, GW_OCTETS, GW_LIST, GW_STREAM, GW_MESSAGE };
 
 /* What a column of a list, or a slot, may hold. */
 struct gw_bounds {
@@ -85,6 +85,9 @@ struct gw_cell {
     uint32_t length;
 };
 
+struct gw_message;
+struct gw_view;
+
 /* A typed place for one recognised field. */
 struct gw_slot {
     const struct gw_field *field;
@@ -97,23 +100,24 @@ struct gw_slot {
         int64_t number;
         uint8_t *octets;
         struct gw_cell *cells;
+        struct gw_view *message; /* held by a handler; `from` says which one it is */
     };
+    uint64_t from;
 };
-
-struct gw_message;
 
 /* What every view begins with; its slots follow, in the order of the message's fields. */
 struct gw_view {
-    const struct gw_message *message;
+    _Alignas(_Alignof(struct gw_slot)) const struct gw_message *message;
     void *blocks; /* memory of the slots */
     size_t used, room;
+    uint32_t holders; /* how many hold it; the last one frees it */
 };
 
 struct gw_reader;
 struct gw_writer;
 
 /* What came of a step, or of reading. */
-enum gw_turn { GW_NEXT, GW_GO, GW_WAIT, GW_FAIL, GW_DONE };
+enum gw_turn { GW_NEXT, GW_GO, GW_WAIT, GW_FAIL, GW_DONE, GW_REACHED };
 
 /* A message of a program: what it holds, how it is read, how it is written. */
 struct gw_message {
@@ -122,6 +126,7 @@ struct gw_message {
     uint16_t count;
     const struct gw_field *fields;
     bool datagram;
+    bool lines;          /* it is lines: behind a malformed one the next begins at a line's end */
     uint32_t window_max; /* the longest stretch that the reader must see at once */
     enum gw_turn (*read)(struct gw_reader *, struct gw_view *); /* NULL: it is only written */
     void (*write)(struct gw_writer *, const struct gw_view *);
@@ -129,7 +134,7 @@ struct gw_message {
 
 /* A view with no slot set, from the pool; NULL if there is no memory. */
 struct gw_view *gw_view_new(const struct gw_message *message);
-/* Gives a view and all it holds back; NULL is no fault. */
+/* Gives a view and all it holds back, if nobody else holds it; NULL is no fault. */
 void gw_view_free(struct gw_view *view);
 /* A slot by its index. */
 struct gw_slot *gw_view_slot(struct gw_view *view, unsigned index);
@@ -255,6 +260,9 @@ struct gw_stream_reader {
     struct gw_text terminator, stuffing;
 };
 
+/* How far a message is read. */
+enum gw_goal { GW_TO_END, GW_TO_BEGIN, GW_TO_SETTLED };
+
 /* Where the reading of one message is. All zero is before its first octet. */
 struct gw_reader {
     uint64_t at; /* octets used of the message */
@@ -263,7 +271,12 @@ struct gw_reader {
     bool last;     /* nothing follows the input */
     bool datagram;
     bool streaming;
+    bool hold;     /* the stream is left where it begins */
+    bool entering; /* the octets that failed were to be a line */
     bool checking;
+    enum gw_goal goal;
+    uint16_t goal_count;
+    const uint16_t *goal_slots;
     enum gw_reason reason;
     enum gw_check check;
     uint32_t sum;
@@ -284,6 +297,9 @@ struct gw_reader {
  */
 enum gw_turn gw_read(struct gw_reader *reader, struct gw_view *view, struct gw_text input, bool last,
                      struct gw_octets *stream, size_t *used);
+
+/* Whether the message is read as far as its goal says; GW_REACHED then tells it. */
+bool gw_reached(const struct gw_reader *r);
 
 /* The steps of readers. Each completes (GW_NEXT), uses nothing and waits, or fails. */
 enum gw_turn gw_fail(struct gw_reader *r, enum gw_reason reason);

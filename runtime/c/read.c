@@ -45,6 +45,27 @@ enum gw_turn gw_read(struct gw_reader *r, struct gw_view *view, struct gw_text i
     return turn;
 }
 
+bool gw_reached(const struct gw_reader *r)
+{
+    const struct gw_view *view = r->view;
+    unsigned index;
+    switch (r->goal) {
+    case GW_TO_END:
+        return false;
+    case GW_TO_BEGIN:
+        for (index = 0; index < view->message->count; index++)
+            if (gw_view_look(view, index)->settled && !view->message->fields[index].scratch)
+                return true;
+        return false;
+    case GW_TO_SETTLED:
+        break;
+    }
+    for (index = 0; index < r->goal_count; index++)
+        if (!gw_view_look(view, r->goal_slots[index])->settled)
+            return false;
+    return true;
+}
+
 /* The end of the innermost region. */
 static struct gw_region *innermost(struct gw_reader *r) { return &r->regions[r->depth]; }
 
@@ -436,12 +457,14 @@ enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max)
 {
     bool whole;
     struct gw_text near = up_to(window(r, &whole), max);
+    r->entering = true;
     const uint8_t *newline = near.length ? memchr(near.at, '\n', near.length) : NULL;
     if (!newline) {
         if (near.length == max)
             return gw_fail(r, GW_TOO_LONG);
         return whole ? gw_fail(r, GW_BEYOND) : GW_WAIT;
     }
+    r->entering = false;
     size_t length = (size_t)(newline - near.at);
     bool crlf = length && near.at[length - 1] == '\r';
     uint64_t end = r->at + length - (crlf ? 1 : 0);

@@ -263,6 +263,8 @@ enum gw_turn gw_stream_nothing(struct gw_reader *r, struct gw_slot *into)
 
 enum gw_turn gw_stream(struct gw_reader *r)
 {
+    if (r->hold)
+        return GW_REACHED;
     const struct gw_region *region = &r->regions[r->depth];
     struct gw_text input = r->input;
     bool whole = region->known && region->end - r->at <= input.length;

@@ -21,6 +21,7 @@ struct gw_view *gw_view_new(const struct gw_message *message)
     memset(view, 0, message->size);
     view->message = message;
     view->room = room;
+    view->holders = 1;
     for (unsigned index = 0; index < message->count; index++)
         gw_view_slot(view, index)->field = &message->fields[index];
     return view;
@@ -28,7 +29,7 @@ struct gw_view *gw_view_new(const struct gw_message *message)
 
 void gw_view_free(struct gw_view *view)
 {
-    if (!view)
+    if (!view || --view->holders)
         return;
     for (struct gw_block *block = view->blocks; block;) {
         struct gw_block *next = block->next;
@@ -149,6 +150,8 @@ bool gw_set_copy(struct gw_view *view, struct gw_slot *slot, const struct gw_slo
         if (from->passing)
             gw_set_passing(slot);
         return from->passing || gw_set_octets(view, slot, gw_text_of(from));
+    case GW_MESSAGE:
+        return false;
     case GW_LIST:
         break;
     }

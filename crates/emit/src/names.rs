@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 /// Words of C and Java, and names that the runtimes or the printers use.
-const TAKEN: [&str; 87] = [
+const TAKEN: [&str; 91] = [
     "abstract",
+    "escapes",
+    "handlers",
+    "roles",
+    "session",
     "alignas",
     "alignof",
     "asm",

@@ -12,11 +12,13 @@
     reason = "a test may fail loudly"
 )]
 
+mod build;
 mod cases;
 
+use build::{TARGETS, Target, place};
 use cases::{Case, cases, program};
-use gatewright_diagnostic::{Sources, Span};
-use gatewright_emit::{C_RUNTIME, Place, c};
+use gatewright_diagnostic::Sources;
+use gatewright_emit::c;
 use gatewright_lang::ir::Program;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::env;
@@ -26,88 +28,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-/// A compiler with its flags, and what runs its programs.
-struct Target {
-    compiler: &'static str,
-    flags: &'static [&'static str],
-    emulator: &'static [&'static str],
-}
-
-const TARGETS: [(&str, Target); 4] = [
-    ("c", Target { compiler: "gcc", flags: &["-O2"], emulator: &[] }),
-    (
-        "c_sanitized",
-        Target {
-            compiler: "gcc",
-            flags: &["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-            emulator: &[],
-        },
-    ),
-    (
-        "c_arm",
-        Target {
-            compiler: "arm-linux-gnueabihf-gcc",
-            flags: &["-O2"],
-            emulator: &["qemu-arm", "-L", "/usr/arm-linux-gnueabihf"],
-        },
-    ),
-    (
-        "c_powerpc_big_endian",
-        Target {
-            compiler: "powerpc-linux-gnu-gcc",
-            flags: &["-O2"],
-            emulator: &["qemu-ppc", "-L", "/usr/powerpc-linux-gnu"],
-        },
-    ),
-];
-
 static PROGRAM: LazyLock<(Arc<Program>, Sources)> = LazyLock::new(program);
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| cases(&PROGRAM.0));
 
 fn main() {
-    let trial = |(name, target): (&str, Target)| {
-        let missing = !is_installed(target.compiler)
-            || target.emulator.first().is_some_and(|emulator| !is_installed(emulator));
-        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emit").join(name);
-        Trial::test(name, move || run(&directory, &target)).with_ignored_flag(missing)
+    let trial = |target: Target| {
+        let missing = !target.is_installed();
+        Trial::test(target.name, move || run(&target)).with_ignored_flag(missing)
     };
     let mut trials: Vec<Trial> = TARGETS.into_iter().map(trial).collect();
     trials.push(Trial::test("command_as_text", command_as_text));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-fn is_installed(tool: &str) -> bool {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&paths).any(|directory| directory.join(tool).is_file())
-}
-
-fn run(directory: &Path, target: &Target) -> Result<(), Failed> {
-    fs::create_dir_all(directory)?;
+fn run(target: &Target) -> Result<(), Failed> {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("messages/all");
     let (program, sources) = &*PROGRAM;
-    let mut compiler = Command::new(target.compiler);
-    compiler.args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]).args(target.flags);
-    let driver = ("driver.c", include_str!("driver/driver.c"));
-    for (name, text) in C_RUNTIME.into_iter().chain([driver]) {
-        fs::write(directory.join(name), text)?;
-        if Path::new(name).extension().is_some_and(|of| of == "c") {
-            compiler.arg(directory.join(name));
-        }
-    }
-    for file in c(program, &|span| Some(place(sources, span)))? {
-        fs::write(directory.join(&file.name), file.text)?;
-    }
-    let driver = directory.join("driver");
-    succeed(compiler.arg(directory.join("messages.c")).arg("-o").arg(&driver))?;
-    let mut words = target.emulator.iter().map(PathBuf::from).chain([driver]);
-    let mut command = Command::new(words.next().unwrap());
-    compare(command.args(words), &CASES)
-}
-
-/// Where a span stands: what `#line` tells.
-fn place(sources: &Sources, span: Span) -> Place {
-    let source = sources.get(span.source);
-    Place { file: source.name().to_owned(), line: source.position(span.start).line + 1 }
+    let driver = include_str!("driver/driver.c");
+    compare(&mut target.build(&directory, (program, sources), driver)?, &CASES)
 }
 
 /// What becomes of SMTP's command, as a person reads it; set `UPDATE_EXPECTED` to write anew.
@@ -125,15 +64,6 @@ fn command_as_text() -> Result<(), Failed> {
         fs::write(&path, &text)?;
     }
     if fs::read_to_string(&path)? == text { Ok(()) } else { Err(text.into()) }
-}
-
-fn succeed(command: &mut Command) -> Result<(), Failed> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text: String = String::from_utf8_lossy(&output.stderr).chars().take(6_000).collect();
-    Err(format!("{command:?}\n{text}").into())
 }
 
 /// Runs a driver on all cases and compares line by line.

@@ -1,5 +1,6 @@
 //! The printer of C11.
 
+mod gateway;
 mod print;
 mod text;
 
@@ -11,7 +12,7 @@ use std::fmt::Write;
 use text::number;
 
 /// The runtime that the generated text is compiled with, file by file.
-pub const RUNTIME: [(&str, &str); 7] = [
+pub const RUNTIME: [(&str, &str); 21] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
     ("memory.c", include_str!("../../../../runtime/c/memory.c")),
     ("view.c", include_str!("../../../../runtime/c/view.c")),
@@ -19,10 +20,24 @@ pub const RUNTIME: [(&str, &str); 7] = [
     ("read.c", include_str!("../../../../runtime/c/read.c")),
     ("stream.c", include_str!("../../../../runtime/c/stream.c")),
     ("write.c", include_str!("../../../../runtime/c/write.c")),
+    ("gw_machine.h", include_str!("../../../../runtime/c/gw_machine.h")),
+    ("inside.h", include_str!("../../../../runtime/c/inside.h")),
+    ("slab.c", include_str!("../../../../runtime/c/slab.c")),
+    ("machine.c", include_str!("../../../../runtime/c/machine.c")),
+    ("connection.c", include_str!("../../../../runtime/c/connection.c")),
+    ("pump.c", include_str!("../../../../runtime/c/pump.c")),
+    ("reading.c", include_str!("../../../../runtime/c/reading.c")),
+    ("answer.c", include_str!("../../../../runtime/c/answer.c")),
+    ("build.c", include_str!("../../../../runtime/c/build.c")),
+    ("task.c", include_str!("../../../../runtime/c/task.c")),
+    ("exchange.c", include_str!("../../../../runtime/c/exchange.c")),
+    ("session.c", include_str!("../../../../runtime/c/session.c")),
+    ("datagram.c", include_str!("../../../../runtime/c/datagram.c")),
+    ("values.c", include_str!("../../../../runtime/c/values.c")),
 ];
 
-/// The program's messages as C11: `messages.h` with a structure for each view, `messages.c` with
-/// what reads and writes them. Both need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
+/// The program as C11: `messages.h` with a structure for each view, `messages.c` with what reads
+/// and writes them, `gateway.c` with its roles and handlers. They need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
 ///
 /// # Errors
 ///
@@ -30,9 +45,12 @@ pub const RUNTIME: [(&str, &str); 7] = [
 pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwritable> {
     let records = walk::records(program)?;
     let pairs: Vec<(&Message, &Record)> = program.messages.iter().zip(&records).collect();
+    let machine = walk::machine(program, &records);
+    let gateway = gateway::source(program, &machine, places);
     Ok(vec![
         SourceFile { name: "messages.h".to_owned(), text: header(program, &pairs) },
         SourceFile { name: "messages.c".to_owned(), text: source(program, &pairs, places) },
+        SourceFile { name: "gateway.c".to_owned(), text: gateway },
     ])
 }
 
@@ -105,10 +123,11 @@ fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>
         let read = if record.read.is_empty() { "NULL".into() } else { format!("{name}_read") };
         out.line(&format!(
             "{{.name = {:?}, .size = sizeof(struct {name}), .count = {}, .fields = {fields}, \
-             .datagram = {}, .window_max = {}, .read = {read}, .write = {name}_write}},",
+             .datagram = {}, .lines = {}, .window_max = {}, .read = {read}, .write = {name}_write}},",
             message.name,
             message.slots.len(),
             message.datagram,
+            walk::is_lines(message),
             message.window_max,
         ));
     }
@@ -121,8 +140,12 @@ fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>
 }
 
 fn fields(out: &mut Printer<'_>, message: &Message, record: &Record) {
-    let name = &record.name;
-    for (slot, called) in message.slots.iter().zip(&record.slots) {
+    slot_fields(out, &record.name, &message.slots, &record.slots);
+}
+
+/// The descriptions of slots.
+fn slot_fields(out: &mut Printer<'_>, name: &str, slots: &[Slot], names: &[String]) {
+    for (slot, called) in slots.iter().zip(names) {
         if let SlotType::List { columns, .. } = &slot.ty {
             out.open(&format!("static const struct gw_bounds {name}_{called}_columns[] = {{"));
             for (_, column) in columns {
@@ -131,11 +154,11 @@ fn fields(out: &mut Printer<'_>, message: &Message, record: &Record) {
             out.close("};");
         }
     }
-    if message.slots.is_empty() {
+    if slots.is_empty() {
         return;
     }
     out.open(&format!("static const struct gw_field {name}_fields[] = {{"));
-    for (slot, called) in message.slots.iter().zip(&record.slots) {
+    for (slot, called) in slots.iter().zip(names) {
         let mut line = format!("{{.name = {:?}, .bounds = {}", slot.name, slot_bounds(&slot.ty));
         if let SlotType::List { columns, .. } = &slot.ty {
             let count = columns.len();

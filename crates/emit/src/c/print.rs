@@ -1,7 +1,8 @@
 //! The tree as C: expressions, statements, functions.
 
 use super::text::{number, quoted, wrapped};
-use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type};
+use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type, mentions};
+use core::time::Duration;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{ExtendCase, Program};
 
@@ -63,6 +64,10 @@ impl<'p> Printer<'p> {
         self.line(text);
     }
 
+    pub(crate) const fn indent_less(&mut self) {
+        self.indent = self.indent.saturating_sub(1);
+    }
+
     /// Names a list of escapes, once.
     pub(crate) fn name_escapes(&mut self, cases: &[ExtendCase]) {
         if self.escapes.iter().any(|known| known == cases) {
@@ -74,7 +79,7 @@ impl<'p> Printer<'p> {
     }
 
     /// The next line comes from there.
-    fn at(&mut self, span: Span) {
+    pub(crate) fn at(&mut self, span: Span) {
         let Some(place) = (self.places)(span) else { return };
         if self.place.as_ref() == Some(&place) {
             return;
@@ -84,7 +89,7 @@ impl<'p> Printer<'p> {
     }
 
     /// The next line is this file's own again.
-    fn home(&mut self) {
+    pub(crate) fn home(&mut self) {
         if self.place.take().is_some() {
             let line = self.lines + 2;
             self.raw(&format!("#line {line} {}", quoted(self.file.as_bytes())));
@@ -100,13 +105,15 @@ impl<'p> Printer<'p> {
             "static enum gw_turn {name}_read(struct gw_reader *r, struct gw_view *base)"
         ));
         self.open("{");
-        if record.read.iter().any(|step| step.body.iter().any(uses_view)) {
+        if record.read.iter().any(|step| mentions(&step.body, &is_slot)) {
             self.line(&format!("struct {name} *view = (struct {name} *)base;"));
         } else {
             self.line("(void)base;");
         }
         self.open("for (;;) {");
         self.line("enum gw_turn turn = GW_NEXT;");
+        self.line("if (gw_reached(r))");
+        self.line("    return GW_REACHED;");
         self.line("switch (r->step) {");
         for (index, step) in record.read.iter().enumerate() {
             self.step(index, step);
@@ -140,7 +147,7 @@ impl<'p> Printer<'p> {
             "static void {name}_write(struct gw_writer *w, const struct gw_view *base)"
         ));
         self.open("{");
-        if record.write.iter().any(uses_view) {
+        if mentions(&record.write, &is_slot) {
             self.line(&format!("const struct {name} *view = (const struct {name} *)base;"));
         } else {
             self.line("(void)base;");
@@ -155,7 +162,7 @@ impl<'p> Printer<'p> {
     }
 
     /// `last`: nothing follows the body within its step.
-    fn statements(&mut self, body: &[Stmt], last: bool) {
+    pub(crate) fn statements(&mut self, body: &[Stmt], last: bool) {
         for (index, statement) in body.iter().enumerate() {
             self.statement(statement, last && index + 1 == body.len());
         }
@@ -202,7 +209,30 @@ impl<'p> Printer<'p> {
                 self.close("}");
             }
             Stmt::Go(to) => self.go(*to),
+            Stmt::At(span) => self.at(*span),
+            Stmt::Block(to) => self.block(*to),
+            Stmt::Leave(value) => {
+                let value = self.expr(value);
+                self.line(&format!("return {value};"));
+            }
+            Stmt::Ensure(holds, value) => {
+                let (holds, value) = (self.expr(holds), self.expr(value));
+                self.line(&format!("if (!{holds})"));
+                self.line(&format!("    return {value};"));
+            }
+            Stmt::Await(settled, then) => {
+                let settled = self.expr(settled);
+                self.line(&format!("t->block = {then};"));
+                self.line(&format!("if (!{settled})"));
+                self.line("    return GW_WAITS;");
+                self.line("continue;");
+            }
         }
+    }
+
+    fn block(&mut self, to: usize) {
+        self.line(&format!("t->block = {to};"));
+        self.line("continue;");
     }
 
     fn go(&mut self, to: usize) {
@@ -244,6 +274,12 @@ impl<'p> Printer<'p> {
                 let arguments: Vec<String> = arguments.iter().map(|of| self.expr(of)).collect();
                 format!("gw_{name}({})", arguments.join(", "))
             }
+            Expr::Inside(record, value, slot) => format!("&GW_IN({record}, v->{value})->{slot}"),
+            Expr::Built(record, slot) => format!("&GW_BUILT({record})->{slot}"),
+            Expr::Message(at) => format!("&gw_messages[{at}]"),
+            Expr::Declared(name) => format!("&{name}"),
+            Expr::Time(time) => milliseconds(*time),
+            Expr::Indices(at, count) => format!("{count}, slots_{at}"),
             Expr::Escapes(cases) => {
                 let known = self.escapes.iter().position(|known| known == cases);
                 let (count, list) = (cases.len(), escape_list(cases));
@@ -252,11 +288,8 @@ impl<'p> Printer<'p> {
                     None => format!("{count}, (const struct gw_escape[]){{{list}}}"),
                 }
             }
-            Expr::Slots(slots) => {
-                let list: Vec<String> = slots.iter().map(|of| self.expr(of)).collect();
-                let (count, list) = (list.len(), list.join(", "));
-                format!("{count}, (const struct gw_slot *const[]){{{list}}}")
-            }
+            Expr::Slots(slots) => self.slots("const struct gw_slot", slots),
+            Expr::Targets(slots) => self.slots("struct gw_slot", slots),
             Expr::Not(of) => match self.expr(of) {
                 inner if matches!(**of, Expr::All(_) | Expr::Any(_)) => format!("!({inner})"),
                 inner => format!("!{inner}"),
@@ -264,6 +297,12 @@ impl<'p> Printer<'p> {
             Expr::All(parts) => self.joined(parts, " && "),
             Expr::Any(parts) => self.joined(parts, " || "),
         }
+    }
+
+    fn slots(&self, ty: &str, slots: &[Expr]) -> String {
+        let list: Vec<String> = slots.iter().map(|of| self.expr(of)).collect();
+        let (count, list) = (list.len(), list.join(", "));
+        format!("{count}, ({ty} *const[]){{{list}}}")
     }
 
     fn joined(&self, parts: &[Expr], operator: &str) -> String {
@@ -275,36 +314,17 @@ impl<'p> Printer<'p> {
     }
 }
 
+pub(crate) fn milliseconds(time: Duration) -> String {
+    format!("GW_MILLISECONDS({})", number(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+}
+
+const fn is_slot(expr: &Expr) -> bool {
+    matches!(expr, Expr::Slot(..))
+}
+
 fn escape_list(cases: &[ExtendCase]) -> String {
     let case = |case: &ExtendCase| {
         format!("{{{}, {}, {}}}", number(case.value), case.octets, number(case.add))
     };
     cases.iter().map(case).collect::<Vec<_>>().join(", ")
-}
-
-fn uses_view(statement: &Stmt) -> bool {
-    let used = |expr: &Expr| expr_uses_view(expr);
-    match statement {
-        Stmt::Do(expr)
-        | Stmt::Let(_, _, expr)
-        | Stmt::Set(_, expr)
-        | Stmt::Turn(expr)
-        | Stmt::TurnOrGo(expr, _) => used(expr),
-        Stmt::If(test, then, otherwise) => {
-            used(test) || then.iter().chain(otherwise).any(uses_view)
-        }
-        Stmt::Rows { .. } => true,
-        Stmt::Go(_) => false,
-    }
-}
-
-fn expr_uses_view(expr: &Expr) -> bool {
-    match expr {
-        Expr::Slot(..) => true,
-        Expr::Call(_, parts) | Expr::Slots(parts) | Expr::All(parts) | Expr::Any(parts) => {
-            parts.iter().any(expr_uses_view)
-        }
-        Expr::Not(of) => expr_uses_view(of),
-        _ => false,
-    }
 }

@@ -1,12 +1,15 @@
 //! The walk: a typed program to the tree that the printers print.
 
+mod build;
+mod handler;
 mod read;
+mod role;
 mod write;
 
 use crate::Unwritable;
-use crate::code::{Expr, Record};
+use crate::code::{Expr, Machine, Record};
 use crate::names::Names;
-use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, SlotId, SlotType};
+use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
 
 /// The deepest nesting of lines, counted blocks and checks that the runtimes hold, below the whole
 /// message.
@@ -65,6 +68,30 @@ fn bounded(message: &Message) -> Result<(), Unwritable> {
     Ok(())
 }
 
+/// What the program does with its messages.
+pub(crate) fn machine(program: &Program, records: &[Record]) -> Machine {
+    let mut names = Names::default();
+    for record in records {
+        names.give(&record.name);
+    }
+    let mut machine = Machine::default();
+    let handlers: Vec<String> =
+        program.handlers.iter().map(|handler| names.give(&handler.name)).collect();
+    let mut given = Names::default();
+    let variables = program.session.iter().flat_map(|session| &session.slots);
+    machine.variables = variables.map(|slot| given.give(&slot.name)).collect();
+    for (handler, name) in program.handlers.iter().zip(&handlers) {
+        let code = handler::code(program, records, &mut machine, handler, name);
+        machine.handlers.push(code);
+    }
+    for (index, of) in program.roles.iter().enumerate() {
+        let id = RoleId::new(index);
+        let code = role::code(program, records, (&mut machine, &mut names), of, (id, &handlers));
+        machine.roles.push(code);
+    }
+    machine
+}
+
 /// How the slots of one message are called.
 pub(crate) struct SlotNames<'m> {
     pub(crate) message: &'m Message,
@@ -112,4 +139,30 @@ impl SlotNames<'_> {
             _ => Expr::Bool(false),
         }
     }
+}
+
+/// Whether a message is a line, or lines in a row: then the next one begins behind a line's end,
+/// whatever is wrong with this one.
+pub(crate) fn is_lines(message: &Message) -> bool {
+    let (mut depth, mut lines) = (0_u32, false);
+    for step in &message.parser {
+        match &step.op {
+            ParseOp::EnterLine { .. } => {
+                depth += 1;
+                lines = true;
+            }
+            ParseOp::Leave => depth = depth.saturating_sub(1),
+            ParseOp::Count { .. }
+            | ParseOp::Clear { .. }
+            | ParseOp::Branch { .. }
+            | ParseOp::Jump(_)
+            | ParseOp::Copy { .. }
+            | ParseOp::Settle { .. }
+            | ParseOp::Accept
+            | ParseOp::Refuse => {}
+            _ if depth == 0 => return false,
+            _ => {}
+        }
+    }
+    lines
 }

@@ -69,6 +69,8 @@ static void show_slot(const struct gw_slot *slot)
     case GW_STREAM:
         putchar('s');
         break;
+    case GW_MESSAGE:
+        break;
     case GW_LIST:
         putchar('l');
         for (uint32_t at = 0; at < slot->length * field->columns; at++) {

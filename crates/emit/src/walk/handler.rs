@@ -1,0 +1,349 @@
+//! Handlers: each block as calls of the runtime.
+
+use super::build::{Kind, Scope, index};
+use crate::code::{Expr, HandlerCode, Machine, Record, Step, Stmt};
+use crate::names::Names;
+use gatewright_lang::ir::{
+    Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, Piece,
+    Program, RegisterId, RoleId, Terminator, Test,
+};
+
+pub(crate) fn code(
+    program: &Program,
+    records: &[Record],
+    machine: &mut Machine,
+    handler: &Handler,
+    name: &str,
+) -> HandlerCode {
+    let mut given = Names::default();
+    let of = handler.registers.iter().enumerate();
+    let values: Vec<String> = of
+        .map(|(at, register)| match register.name.as_str() {
+            "" => given.give(&format!("value_{at}")),
+            name => given.give(name),
+        })
+        .collect();
+    let scope = Scope { program, records, handler: Some((handler, &values)) };
+    let own = match handler.kind {
+        HandlerKind::Request { role, .. } | HandlerKind::Opening { role } => role,
+        HandlerKind::Every { .. } => RoleId::new(0),
+    };
+    let mut walk = Walk { scope, machine, own };
+    let blocks = handler.blocks.iter().map(|block| walk.block(block)).collect();
+    HandlerCode { name: name.to_owned(), values, blocks }
+}
+
+struct Walk<'w> {
+    scope: Scope<'w>,
+    machine: &'w mut Machine,
+    /// The role of its request.
+    own: RoleId,
+}
+
+fn t() -> Expr {
+    Expr::local("t")
+}
+
+fn task(function: &'static str, arguments: Vec<Expr>) -> Expr {
+    Expr::Call(function, std::iter::once(t()).chain(arguments).collect())
+}
+
+const FAILS: Expr = Expr::Constant("FAILS");
+
+impl Walk<'_> {
+    fn block(&mut self, block: &Block) -> Step {
+        let mut body = Vec::new();
+        for statement in &block.statements {
+            body.push(Stmt::At(statement.span));
+            body.extend(self.operation(&statement.operation));
+        }
+        body.push(Stmt::At(block.span));
+        body.extend(self.terminator(&block.terminator));
+        let span = block.statements.first().map_or(block.span, |statement| statement.span);
+        Step { span, body }
+    }
+
+    fn register(&self, id: RegisterId) -> Expr {
+        self.scope.register(id)
+    }
+
+    fn operation(&self, operation: &Operation) -> Vec<Stmt> {
+        let call = match operation {
+            Operation::Set { into, value } => self.set(*into, *value),
+            Operation::Compute { into, operator, left, right } => {
+                let function = match operator {
+                    Arithmetic::Add => "add",
+                    Arithmetic::Subtract => "subtract",
+                    Arithmetic::Multiply => "multiply",
+                    Arithmetic::Divide => "divide",
+                    Arithmetic::Modulo => "modulo",
+                };
+                let sides = vec![self.scope.number(*left), self.scope.number(*right)];
+                Expr::Call("compute", vec![self.register(*into), Expr::Call(function, sides)])
+            }
+            Operation::Format { into, pieces } => return self.format(*into, pieces),
+            Operation::First { into, of, octets } => {
+                let of = vec![self.scope.text(*of), Expr::number(*octets)];
+                task("set_text", vec![self.register(*into), Expr::Call("first", of)])
+            }
+            Operation::Size { into, of } => {
+                let size = match (self.scope.kind(*of), self.scope.slot(*of)) {
+                    (Kind::List, Some(list)) => Expr::Call("rows", vec![list]),
+                    _ => Expr::Call("size", vec![self.scope.text(*of)]),
+                };
+                Expr::Call("compute", vec![self.register(*into), size])
+            }
+            Operation::SetSession { slot, value } => self.scope.by_kind(
+                ["assign", "assign_number", "assign_text"],
+                vec![t(), index(slot.index())],
+                *value,
+            ),
+            Operation::ClearSession { slot } => task("forget", vec![index(slot.index())]),
+            Operation::EndSession => task("end_session", vec![]),
+            Operation::Provisional(build) => {
+                let mut body = self.scope.build(build, self.own, FAILS);
+                body.push(Stmt::Ensure(task("provisional", vec![]), FAILS));
+                return body;
+            }
+            Operation::Release { role } => task("release", vec![index(role.index())]),
+            Operation::Hangup { role } => task("hang_up", vec![index(role.index())]),
+        };
+        vec![Stmt::Do(call)]
+    }
+
+    fn set(&self, into: RegisterId, value: Operand) -> Expr {
+        match value {
+            Operand::Int(value) => {
+                Expr::Call("set_number", vec![self.register(into), Expr::Int(value)])
+            }
+            _ => self.scope.by_kind(
+                ["set", "set_number", "set_text"],
+                vec![t(), self.register(into)],
+                value,
+            ),
+        }
+    }
+
+    fn format(&self, into: RegisterId, pieces: &[Piece]) -> Vec<Stmt> {
+        let piece = |piece: &Piece| {
+            Stmt::Do(match piece {
+                Piece::Literal(literal) => task("piece", vec![Expr::Text(*literal)]),
+                Piece::Octets(of) => task("piece", vec![self.scope.text(*of)]),
+                Piece::Decimal(of) => task("piece_number", vec![self.scope.number(*of)]),
+            })
+        };
+        let mut body: Vec<Stmt> = pieces.iter().map(piece).collect();
+        body.push(Stmt::Do(task("formatted", vec![self.register(into)])));
+        body
+    }
+
+    fn terminator(&mut self, terminator: &Terminator) -> Vec<Stmt> {
+        match terminator {
+            Terminator::Jump(then) => vec![Stmt::Block(then.index())],
+            Terminator::Branch { test, then, otherwise } => {
+                vec![either(self.test(test), then.index(), otherwise.index())]
+            }
+            Terminator::Try { partial, into, present, absent } => {
+                self.attempt(*partial, *into, present.index(), absent.index())
+            }
+            Terminator::Append { slot, value, done, full } => {
+                let add = self.scope.by_kind(
+                    ["add_to", "add_number_to", "add_text_to"],
+                    vec![t(), index(slot.index())],
+                    *value,
+                );
+                vec![either(add, done.index(), full.index())]
+            }
+            Terminator::Next { list, cursor, into, body, done } => {
+                let list = self.scope.slot(*list).unwrap_or(Expr::NoSlot);
+                let into = into.iter().map(|into| self.register(*into)).collect();
+                let next = vec![list, self.register(*cursor), Expr::Targets(into)];
+                vec![either(task("next", next), body.index(), done.index())]
+            }
+            Terminator::Await { view, slots, then } => {
+                let list: Vec<usize> = slots.iter().map(|slot| slot.index()).collect();
+                let count = list.len();
+                let list = self.machine.list(list);
+                let arguments = vec![self.register(*view), Expr::Indices(list, count)];
+                vec![Stmt::Await(task("settled", arguments), then.index())]
+            }
+            Terminator::StartSession { then, full } => {
+                vec![either(task("start_session", vec![]), then.index(), full.index())]
+            }
+            Terminator::ResumeSession { then, none } => {
+                vec![either(task("resume_session", vec![]), then.index(), none.index())]
+            }
+            Terminator::Close => vec![Stmt::Leave(Expr::Constant("CLOSES"))],
+            Terminator::Done => vec![Stmt::Leave(Expr::Constant("OPENED"))],
+            Terminator::Fail => vec![Stmt::Leave(FAILS)],
+            _ => self.suspension(terminator),
+        }
+    }
+
+    fn suspension(&self, terminator: &Terminator) -> Vec<Stmt> {
+        match terminator {
+            Terminator::Send { role, address, message, response, within, then, failed } => {
+                let mut body = self.outgoing(message, *role, *address);
+                let into = response.map_or(Expr::NoSlot, |(_, into)| self.register(into));
+                let role = index(role.index());
+                let edges = [index(then.index()), index(failed.index())];
+                let arguments = [role, Expr::Time(*within), into].into_iter().chain(edges);
+                body.push(Stmt::Leave(task("send", arguments.collect())));
+                body
+            }
+            Terminator::Gather { role, address, message, response, within, max, body, done } => {
+                let mut code = self.outgoing(message, *role, *address);
+                let into = self.register(response.1);
+                let role = index(role.index());
+                let edges = [index(body.index()), index(done.index())];
+                let arguments = [role, Expr::Time(*within), Expr::number(*max), into];
+                let arguments = arguments.into_iter().chain(edges).collect();
+                code.push(Stmt::Leave(task("gather", arguments)));
+                code
+            }
+            Terminator::NextResponse { .. } => {
+                vec![Stmt::Leave(task("next_response", vec![]))]
+            }
+            Terminator::Receive { view, into, within, then, failed } => {
+                let view = Expr::Message(view.index());
+                let edges = [index(then.index()), index(failed.index())];
+                let arguments = [view, Expr::Time(*within), self.register(*into)];
+                let arguments = arguments.into_iter().chain(edges).collect();
+                vec![Stmt::Leave(task("receive", arguments))]
+            }
+            Terminator::Sleep { period, then } => {
+                let arguments = vec![Expr::Time(*period), index(then.index())];
+                vec![Stmt::Leave(task("sleep", arguments))]
+            }
+            Terminator::Return { message, close } => {
+                let build = message.as_ref().map(|of| self.scope.build(of, self.own, FAILS));
+                let answers = Expr::Bool(message.is_some());
+                let mut body = build.unwrap_or_default();
+                body.push(Stmt::Leave(task("return", vec![answers, Expr::Bool(*close)])));
+                body
+            }
+            _ => vec![Stmt::Leave(FAILS)],
+        }
+    }
+
+    fn outgoing(&self, message: &Build, role: RoleId, address: Option<Operand>) -> Vec<Stmt> {
+        let mut body = self.scope.build(message, role, FAILS);
+        if let Some(address) = address {
+            body.push(Stmt::Do(task("address", vec![self.scope.text(address)])));
+        }
+        body
+    }
+
+    fn attempt(
+        &self,
+        partial: Partial,
+        into: RegisterId,
+        present: usize,
+        absent: usize,
+    ) -> Vec<Stmt> {
+        let into_slot = self.register(into);
+        let call = match partial {
+            Partial::Value(of) => match self.scope.slot(of) {
+                Some(slot) if self.scope.kind(of) != Kind::List => {
+                    task("try", vec![into_slot, slot])
+                }
+                Some(_) => Expr::Bool(true),
+                None => {
+                    return vec![Stmt::Do(self.set(into, of)), Stmt::Block(present)];
+                }
+            },
+            Partial::After { of, prefix } => {
+                task("after", vec![into_slot, self.scope.text(of), Expr::Text(prefix)])
+            }
+            Partial::Before { of, delimiter } => {
+                task("before", vec![into_slot, self.scope.text(of), Expr::Text(delimiter)])
+            }
+            Partial::Item { of, index: at, column } => {
+                let list = self.scope.slot(of).unwrap_or(Expr::NoSlot);
+                let at = self.scope.number(at);
+                task("item", vec![into_slot, list, at, Expr::number(column)])
+            }
+            Partial::Decimal { of, high } => {
+                let arguments = vec![into_slot, self.scope.text(of), Expr::Int(high)];
+                Expr::Call("decimal_of", arguments)
+            }
+        };
+        // An absent value has no text: what follows from it is absent, too.
+        let whole = match partial {
+            Partial::After { of, .. } | Partial::Before { of, .. } => self.present(of),
+            _ => Expr::Bool(true),
+        };
+        let call = match whole {
+            Expr::Bool(true) => call,
+            whole => Expr::All(vec![whole, call]),
+        };
+        vec![either(call, present, absent)]
+    }
+
+    fn present(&self, value: Operand) -> Expr {
+        match self.scope.slot(value) {
+            Some(_) if self.scope.kind(value) == Kind::List => Expr::Bool(true),
+            Some(slot) => Expr::Call("is_set", vec![slot]),
+            None => Expr::Bool(value != Operand::Fresh),
+        }
+    }
+
+    fn test(&self, test: &Test) -> Expr {
+        match test {
+            Test::Is { value, patterns } => {
+                Expr::any(patterns.iter().map(|pattern| self.matches(*value, *pattern)).collect())
+            }
+            Test::Present(value) => self.present(*value),
+            Test::Equal(one, other) => self.compared("equal", *one, *other),
+            Test::Less(one, other) => self.compared("less", *one, *other),
+            Test::All(tests) => Expr::all(tests.iter().map(|test| self.test(test)).collect()),
+            Test::Any(tests) => Expr::any(tests.iter().map(|test| self.test(test)).collect()),
+            Test::Not(test) => Expr::negated(self.test(test)),
+        }
+    }
+
+    fn compared(&self, function: &'static str, one: Operand, other: Operand) -> Expr {
+        let kinds = (self.scope.kind(one), self.scope.kind(other));
+        let holds = match kinds {
+            (Kind::Number, Kind::Number) => {
+                Expr::Call(function, vec![self.scope.number(one), self.scope.number(other)])
+            }
+            (Kind::Octets, Kind::Octets) if function == "equal" => {
+                Expr::Call("same", vec![self.scope.text(one), self.scope.text(other)])
+            }
+            _ => return Expr::Bool(false),
+        };
+        let there = [self.present(one), self.present(other)];
+        let there = there.into_iter().filter(|part| !matches!(part, Expr::Bool(true)));
+        Expr::all(there.chain([holds]).collect())
+    }
+
+    fn matches(&self, value: Operand, pattern: Pattern) -> Expr {
+        let kind = self.scope.kind(value);
+        match (kind, pattern, self.scope.slot(value)) {
+            (Kind::Number, Pattern::Int { low, high }, Some(slot)) => {
+                Expr::Call("is_within", vec![slot, Expr::Int(low), Expr::Int(high)])
+            }
+            (Kind::Number, Pattern::Int { low, high }, None) => {
+                let value = self.scope.number(value);
+                Expr::Call("between", vec![value, Expr::Int(low), Expr::Int(high)])
+            }
+            (Kind::Octets, Pattern::Octets(literal), Some(slot)) => {
+                Expr::Call("is", vec![slot, Expr::Text(literal)])
+            }
+            (Kind::Octets, Pattern::Octets(literal), None) => {
+                Expr::Call("same", vec![self.scope.text(value), Expr::Text(literal)])
+            }
+            (Kind::Octets, Pattern::Empty, Some(slot)) => Expr::Call("is_empty", vec![slot]),
+            (Kind::Octets, Pattern::Empty, None) => {
+                Expr::Call("same", vec![self.scope.text(value), Expr::Constant("NO_TEXT")])
+            }
+            (Kind::List, Pattern::Empty, Some(slot)) => Expr::Call("has_none", vec![slot]),
+            _ => Expr::Bool(false),
+        }
+    }
+}
+
+fn either(test: Expr, then: usize, otherwise: usize) -> Stmt {
+    Stmt::If(test, vec![Stmt::Block(then)], vec![Stmt::Block(otherwise)])
+}

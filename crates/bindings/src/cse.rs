@@ -6,7 +6,7 @@ use crate::http::server::{Entry, Peers, Server, ServerCounters};
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use gatewright_onem2m::{Call, Cse, Unreachable};
+use gatewright_onem2m::{Call, Cse, Timestamp, Unreachable};
 use gatewright_store::{Database, Options, StoreError};
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +18,10 @@ use tokio_rustls::TlsAcceptor;
 
 /// Requests that are sent to other entities at the same time.
 const SENT_AT_ONCE: usize = 64;
+/// How long a request may take to be answered whose originator does not say.
+const SENT_WITHIN: Duration = Duration::from_mins(1);
+/// What the address of a device begins with.
+pub(crate) const DEVICE: &str = "device:";
 /// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
 const BODY_SLACK: usize = 1_024;
 
@@ -266,14 +270,26 @@ async fn send_calls(
         let Some(call) = call else {
             return;
         };
+        let Some(strong) = engine.upgrade() else { return };
+        if call.urls.first().is_some_and(|url| url.starts_with(DEVICE)) {
+            strong.device_call(call);
+            continue;
+        }
+        drop(strong);
         let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
             return;
         };
         let (sender, engine) = (sender.clone(), engine.clone());
         tokio::spawn(async move {
-            // The machine has its own deadline; this one only frees what hangs longer.
+            // The machine has its own deadline; this one only frees what hangs longer. What its
+            // originator lets wait holds up nobody else: the machine bounds how much that is.
+            let patient = call.request.request_expires.map(|it| it.resolve(Timestamp::new(now())));
+            let within = patient.map_or(SENT_WITHIN, |until| {
+                SENT_WITHIN.max(until.since_epoch().saturating_sub(now()))
+            });
+            let permit = Some(permit).filter(|_| within == SENT_WITHIN);
             let sent = sender.send(&call.urls, &call.request);
-            let answer = tokio::time::timeout(Duration::from_mins(1), sent).await;
+            let answer = tokio::time::timeout(within, sent).await;
             let answer = answer.unwrap_or_else(|_| Err(Unreachable("no answer".to_owned())));
             drop(permit);
             if let Some(engine) = engine.upgrade() {

@@ -11,18 +11,21 @@
 //! stored and before it was answered reports it again in its next association, where it has
 //! another name.
 
+mod ask;
 mod connection;
 mod deliver;
 
 use crate::engine::{Engine, now};
 use crate::http::send::Sender;
+use ask::Desk;
 use connection::Connection;
 pub(crate) use connection::write;
 use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::frame::Framer;
-use gatewright_health::manager::{self, Manager};
+use gatewright_health::manager::{self, Manager, RequestId};
+use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
 use gatewright_interwork::Mapping;
 use std::collections::{BTreeSet, HashMap};
@@ -31,13 +34,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// The port that managers listen on unless told otherwise.
 pub const PORT: u16 = 6_024;
 /// Pause after the system gave no connection (out of descriptors), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Requests on their way to one connection; a manager keeps as many.
+const ASKS_MAX: usize = manager::ASKED_MAX;
 
 /// Which devices are let in, and what becomes of them.
 #[derive(Clone, Debug)]
@@ -56,6 +61,9 @@ pub struct Config {
     pub connections_max: usize,
     /// The CSE that the readings are sent on to; they stay here, if `None`.
     pub above: Option<Above>,
+    /// Who may read what devices report and ask them something, beside the administrator: AE-IDs
+    /// (`CNurse`, `/id-in/CNurse`).
+    pub operators: Vec<String>,
 }
 
 /// The CSE that readings are sent on to: each device becomes an AE there as it does here.
@@ -90,6 +98,7 @@ impl Config {
             admitted: None,
             connections_max: 16_384,
             above: None,
+            operators: Vec::new(),
         }
     }
 }
@@ -140,6 +149,12 @@ counters! {
     outbox_full,
     /// Readings sent to the CSE above at once, and arrived.
     direct,
+    /// Requests for devices.
+    asked,
+    /// Of these, those that waited for a device that was away.
+    asked_waited,
+    /// Requests that a device answered, refusing included.
+    asked_answered,
     /// Observations of handles never configured, skipped.
     unknown_handles,
     /// Observations with octets behind the mapped ones.
@@ -156,18 +171,30 @@ struct Shared {
     mapping: Mapping,
     manager: manager::Settings,
     above: Option<Above>,
+    /// Address of the policy that lets operators in.
+    policy: Option<String>,
     sender: Sender,
     /// Where the machines' time begins.
     started: Instant,
     state: Mutex<State>,
 }
 
+/// How a connection is reached from elsewhere.
+#[derive(Clone, Debug)]
+struct Line {
+    /// Ends it.
+    hang_up: Arc<Notify>,
+    /// Asks its device something.
+    asks: mpsc::Sender<(RequestId, Operation)>,
+}
+
 #[derive(Debug)]
 struct State {
     library: Library,
     roster: Roster,
-    /// How to end each connection.
-    hang_up: HashMap<SessionId, Arc<Notify>>,
+    /// How each connection is reached.
+    lines: HashMap<SessionId, Line>,
+    desk: Desk,
     sessions: u64,
     epoch: u64,
     /// The devices whose places at the CSE above have been asked for in this run, with what was
@@ -182,7 +209,7 @@ pub struct Running {
     shared: Arc<Shared>,
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// Starts to listen for devices whose readings go to `engine`.
@@ -194,18 +221,23 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     let listener = TcpListener::bind(config.listen).await?;
     let address = listener.local_addr()?;
     let mut library = Library::standard();
-    library.admit(config.admitted);
+    library.admit(config.admitted.clone());
     let state = State {
         library,
         roster: Roster::new(),
-        hang_up: HashMap::new(),
+        lines: HashMap::new(),
+        desk: Desk::default(),
         sessions: 0,
         epoch: 0,
         announced: HashMap::new(),
         counters: Counters::default(),
     };
+    let policy = ask::make_policy(&engine, &config).await;
+    let (calls, asked) = mpsc::unbounded_channel();
+    engine.send_device_calls(calls);
     let shared = Arc::new(Shared {
         engine,
+        policy,
         base: config.base,
         mapping: config.mapping,
         manager: config.manager,
@@ -215,8 +247,9 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         state: Mutex::new(state),
     });
     let (stop, stopped) = watch::channel(false);
+    let desk = tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()));
     let accept = accept(listener, Arc::clone(&shared), config.connections_max, stopped);
-    Ok(Running { task: tokio::spawn(accept), shared, address, stop })
+    Ok(Running { tasks: [tokio::spawn(accept), desk], shared, address, stop })
 }
 
 impl Running {
@@ -239,7 +272,9 @@ impl Running {
     /// are the devices' again.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        let _ = self.task.await;
+        for task in self.tasks {
+            let _ = task.await;
+        }
     }
 }
 
@@ -280,7 +315,8 @@ impl Shared {
         // An answer is small, and a device waits for it.
         let _ = stream.set_nodelay(true);
         let hang_up = Arc::new(Notify::new());
-        let id = self.lock().open(&hang_up);
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let id = self.lock().open(Line { hang_up: Arc::clone(&hang_up), asks });
         let mut connection = Connection {
             shared: Arc::clone(&self),
             id,
@@ -289,11 +325,13 @@ impl Shared {
             stream,
             device: None,
             session: None,
+            asked,
             is_closing: false,
             malformed: 0,
         };
         // How a connection ends is the device's affair; its reports not answered are its own.
         let _ = connection.serve(&hang_up, stop).await;
+        connection.end();
         self.lock().close(id, connection.device);
     }
 
@@ -313,16 +351,16 @@ impl Shared {
 }
 
 impl State {
-    fn open(&mut self, hang_up: &Arc<Notify>) -> SessionId {
+    fn open(&mut self, line: Line) -> SessionId {
         self.sessions += 1;
         let id = SessionId(self.sessions);
-        self.hang_up.insert(id, Arc::clone(hang_up));
+        self.lines.insert(id, line);
         self.counters.connections += 1;
         id
     }
 
     fn close(&mut self, id: SessionId, device: Option<SystemId>) {
-        self.hang_up.remove(&id);
+        self.lines.remove(&id);
         if let Some(device) = device {
             self.roster.leave(device, id);
         }
@@ -335,8 +373,8 @@ impl State {
             Joined::Alone => true,
             Joined::Displaced(other) => {
                 self.counters.displaced += 1;
-                if let Some(other) = self.hang_up.get(&other) {
-                    other.notify_one();
+                if let Some(other) = self.lines.get(&other) {
+                    other.hang_up.notify_one();
                 }
                 true
             }

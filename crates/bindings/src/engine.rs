@@ -17,6 +17,8 @@ pub struct Engine {
     inner: Mutex<Inner>,
     /// Tells the timer that something is due earlier than it sleeps for.
     pub(crate) earlier: Notify,
+    /// Where requests for devices go, if there is a listener for them.
+    devices: Mutex<Option<mpsc::UnboundedSender<Call>>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,34 @@ impl Engine {
             outgoing,
             audits,
         };
-        Arc::new(Self { inner: Mutex::new(inner), earlier: Notify::new() })
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            earlier: Notify::new(),
+            devices: Mutex::new(None),
+        })
+    }
+
+    /// Has requests for devices (URLs that begin with `device:`) sent there from now on.
+    pub(crate) fn send_device_calls(&self, to: mpsc::UnboundedSender<Call>) {
+        *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    }
+
+    /// Hands on a request for a device, if there is a listener for devices.
+    pub(crate) fn device_call(&self, call: Call) {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let back = match devices {
+            Some(devices) => devices.send(call).err().map(|back| back.0),
+            None => Some(call),
+        };
+        if let Some(Call { id, .. }) = back {
+            let nobody = Unreachable("nobody listens for devices here".to_owned());
+            self.answer(id, Err(nobody));
+        }
+    }
+
+    /// The CSE-ID.
+    pub fn cse_id(&self) -> String {
+        self.lock().cse.config().cse_id.clone()
     }
 
     /// Gives the engine its writer and hands over what already waits for it.

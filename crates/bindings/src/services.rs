@@ -172,6 +172,7 @@ fn devices_config(
     let admitted = wanted.admit.iter().copied().map(SystemId);
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
+    config.operators.clone_from(&wanted.operators);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),
         base: format!("{}/{}", above.id, above.base),

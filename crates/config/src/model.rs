@@ -313,6 +313,8 @@ pub struct Devices {
     pub devices_max: u32,
     /// System-ids of the devices that may associate; all if none is given.
     pub admit: Vec<[u8; 8]>,
+    /// AE-IDs that may read what devices report and ask them something.
+    pub operators: Vec<String>,
     /// How long a reading waits for the registrar.
     pub keep: Duration,
     /// Readings of one device that wait for the registrar.

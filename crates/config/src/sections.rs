@@ -309,6 +309,9 @@ fn devices(table: View<'_>) -> Option<Devices> {
         admit: (table.texts("admit").into_iter())
             .filter_map(|text| values::system_id(text.value))
             .collect(),
+        operators: (table.texts("operators").into_iter())
+            .map(|text| text.value.to_owned())
+            .collect(),
         keep: Duration::from_hours(table.number("keep_hours").unwrap_or(KEEP_HOURS).into()),
         waiting_max: table.number("waiting_max").unwrap_or(WAITING),
         waiting_total: table.number("waiting_total").unwrap_or(WAITING_TOTAL),

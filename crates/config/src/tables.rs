@@ -333,6 +333,11 @@ static DEVICES: Table = Table {
             "System-ids of the devices that may associate; all if not given.",
         ),
         key(
+            "operators",
+            Shape::List(Form::Any, ADMITTED_MAX),
+            "Who may read what devices report and ask them something: CNurse, /id-in/CNurse.",
+        ),
+        key(
             "keep_hours",
             Shape::Number(1, KEEP_HOURS_MAX),
             "How long a reading waits for the registrar before it is given up; 168 if not given.",

@@ -148,6 +148,18 @@ fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     assert!(metrics.contains("# TYPE gatewright_cse_resources gauge"), "{metrics}");
     let text = String::from_utf8(running.ask(&[]).stdout).unwrap();
     assert!(text.contains("devices: listens at 127.0.0.1:"), "{text}");
+    let url = format!("http://127.0.0.1:{http}");
+    let away = gatewright(&[
+        "device",
+        "ask",
+        "--json",
+        "--cse",
+        &url,
+        "cse-gw/phd-0247000100000001",
+        "read",
+    ]);
+    let answer: Value = serde_json::from_slice(&away.stdout).unwrap();
+    assert_eq!((away.status.code(), &answer["status"]), (Some(1), &5103.into()), "{answer}");
     drop(running);
     let again = Running::start(&file);
     assert_eq!(instances(http), stored);

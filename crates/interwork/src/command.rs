@@ -326,6 +326,28 @@ const fn production(kind: u16) -> &'static str {
 /// The request that puts a result, as [`result`] wrote it, where the user finds it: under the
 /// name of the command's instance.
 pub fn result_request(device: &Device, name: &str, content: &str) -> Request {
+    result_at((device.address(), device.originator()), device.system_id(), name, content)
+}
+
+/// The same for a device of which no more is known than who it is, below the CSEBase `base`.
+pub fn result_request_of(
+    mapping: &Mapping,
+    base: &str,
+    system_id: SystemId,
+    name: &str,
+    content: &str,
+) -> Request {
+    let entity = format!("{}{system_id}", mapping.entity_prefix);
+    let place = (format!("{base}/{entity}"), format!("C{entity}"));
+    result_at((&place.0, &place.1), system_id, name, content)
+}
+
+fn result_at(
+    (address, originator): (&str, &str),
+    system_id: SystemId,
+    name: &str,
+    content: &str,
+) -> Request {
     let mut text = String::new();
     Json::new(&mut text).object(|json| {
         json.key(Kind::ContentInstance.tag()).object(|json| {
@@ -334,9 +356,9 @@ pub fn result_request(device: &Device, name: &str, content: &str) -> Request {
             json.key("con").raw(content);
         });
     });
-    let to = format!("{}/{RESULTS}", device.address());
-    let id = format!("{}-{name}-result", device.system_id());
-    Request::new(gatewright_onem2m::Operation::Create, to, device.originator(), id)
+    let to = format!("{address}/{RESULTS}");
+    let id = format!("{system_id}-{name}-result");
+    Request::new(gatewright_onem2m::Operation::Create, to, originator, id)
         .creating(Kind::ContentInstance, text)
 }
 

@@ -36,6 +36,8 @@ pub struct Limits {
     pub outstanding: usize,
     /// How long another entity may take to answer when the request does not say.
     pub answer_within: Duration,
+    /// How long it may take whatever the request says.
+    pub answer_within_max: Duration,
     /// Lifetime of a resource whose creator asks for none, and the longest it may ask for.
     pub lifetime: Duration,
     /// Instances of a container that sets no mni.
@@ -64,6 +66,7 @@ impl Default for Limits {
             repeats_age: Duration::from_mins(5),
             outstanding: 4_096,
             answer_within: Duration::from_secs(10),
+            answer_within_max: Duration::from_hours(24),
             lifetime: Duration::from_hours(5 * 365 * 24),
             instances: 100_000,
             instance_octets: 256 * 1024 * 1024,

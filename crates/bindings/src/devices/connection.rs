@@ -8,14 +8,15 @@ use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Configuration;
 use gatewright_health::frame::Framer;
-use gatewright_health::manager::{Input, Manager, Output, Record};
+use gatewright_health::manager::{Input, Manager, Output, Record, RequestId};
+use gatewright_health::operation::{Operation, OperationFailure};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
 use gatewright_onem2m::{Request, Timestamp};
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
 const PIECE: usize = 4_096;
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     pub(super) device: Option<SystemId>,
     /// Its resources, while its configuration is known.
     pub(super) session: Option<Session>,
+    /// What others ask the device.
+    pub(super) asked: mpsc::Receiver<(RequestId, Operation)>,
     pub(super) is_closing: bool,
     /// What of the manager's count is in that of all connections.
     pub(super) malformed: u64,
@@ -64,6 +67,9 @@ impl Connection {
                     }
                     self.apdus().await?;
                 }
+                Some((request, operation)) = self.asked.recv() => {
+                    self.step(Input::Ask(request, operation));
+                }
                 () = tokio::time::sleep(due) => self.step(Input::Tick),
                 () = hang_up.notified() => break,
                 _ = stop.changed() => break,
@@ -71,6 +77,20 @@ impl Connection {
         }
         self.step(Input::Abort);
         self.perform().await
+    }
+
+    /// The transport is gone: whoever asked something is told.
+    pub(super) fn end(&mut self) {
+        self.step(Input::Disconnected);
+        while let Some(output) = self.manager.poll_output() {
+            if let Output::Answer(request, outcome) = output {
+                self.shared.answered(request, &outcome);
+            }
+        }
+        self.asked.close();
+        while let Ok((request, _)) = self.asked.try_recv() {
+            self.shared.answered(request, &Err(OperationFailure::WentAway));
+        }
     }
 
     fn step(&mut self, input: Input<'_>) {
@@ -128,15 +148,22 @@ impl Connection {
                         self.step(Input::Abort);
                     }
                 }
-                Output::Configured { configuration, .. } => self.register(configuration).await,
+                Output::Configured { configuration, .. } => {
+                    self.register(configuration).await;
+                    self.collect();
+                }
                 Output::Report(record) => self.keep(&record).await,
                 Output::Disassociated { system_id, .. } => {
                     (self.device, self.session) = (None, None);
                     self.shared.lock().roster.leave(system_id, self.id);
                 }
                 Output::Close => self.is_closing = true,
-                // Nothing is asked of devices here.
-                Output::Answer(..) => {}
+                Output::Answer(request, outcome) => {
+                    if let (Ok(answer), Some(session)) = (&outcome, &mut self.session) {
+                        session.learn(answer);
+                    }
+                    self.shared.answered(request, &outcome);
+                }
             }
         }
         Ok(())
@@ -165,6 +192,15 @@ impl Connection {
             self.session = None;
             self.shared.count(|counters| counters.registrations_failed += 1);
             self.step(Input::Abort);
+        }
+    }
+
+    /// Asks the device what has waited for it.
+    fn collect(&mut self) {
+        let (Some(device), Some(_)) = (self.device, &self.session) else { return };
+        let waiting = self.shared.lock().desk.collect(device);
+        for (request, operation) in waiting {
+            self.step(Input::Ask(request, operation));
         }
     }
 

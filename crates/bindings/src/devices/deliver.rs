@@ -48,27 +48,29 @@ struct Created {
 }
 
 impl Shared {
-    /// Makes a device's places here and, the first time in this run, above. Whether they are there
-    /// or on their way.
+    /// Makes a device's places here and, the first time in this run, above, with the ways to the
+    /// device. Whether they are there or on their way.
     pub(super) async fn register(&self, device: SystemId, requests: Vec<Request>) -> bool {
-        let Some(above) = &self.above else {
-            return self.create(requests.into_iter().map(here).collect()).await.is_whole;
-        };
         let print = print(&requests);
-        let announced = self.lock().announced.get(&device) == Some(&print);
-        let is_whole = match above.delivery {
-            _ if announced => self.create(requests.into_iter().map(here).collect()).await.is_whole,
+        if self.lock().announced.get(&device) == Some(&print) {
+            return self.create(requests.into_iter().map(here).collect()).await.is_whole;
+        }
+        let ways = self.ways(device, &requests);
+        let is_whole = match &self.above {
+            None => self.create(requests.into_iter().map(here).collect()).await.is_whole,
             // Its places are worth having as long as its readings come.
-            Delivery::Durable(_) => {
+            Some(above @ Above { delivery: Delivery::Durable(_), .. }) => {
                 let items = requests.into_iter().map(|request| self.item(above, request, None));
                 self.create(items.collect()).await.is_whole
             }
-            Delivery::Direct => {
+            Some(above) => {
                 let there = self.send(above, &requests).await;
                 let items = requests.into_iter().map(here).collect();
                 there && self.create(items).await.is_whole
             }
         };
+        // The ways lead to the places.
+        let is_whole = is_whole && self.create(ways.into_iter().map(here).collect()).await.is_whole;
         if is_whole {
             let announced = &mut self.lock().announced;
             if announced.len() >= ANNOUNCED_MAX {

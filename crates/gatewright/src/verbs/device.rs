@@ -1,5 +1,7 @@
 //! `gatewright device`: personal health devices.
 
+mod ask;
+
 use crate::{
     exit::{Exit, Failure},
     face::Face,
@@ -14,14 +16,15 @@ use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-pub(super) const JSON: &str = "{kind, to, seconds, devices, unanswered, connections, \
-     associations, measured, answered, values, repeated, forgotten, passed}";
+pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, \
+     associations, measured, answered, values, repeated, forgotten, passed}; ask: \
+     {entity, command, status, result}";
 
 /// Devices in one process: each has a socket, of which the system gives 1,024 unless told
 /// otherwise; a device without one stays unanswered.
 const DEVICES_MAX: u32 = 10_000;
 
-/// Simulates personal health devices (IEEE 11073-20601).
+/// Personal health devices (IEEE 11073-20601): simulates them, or asks them something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Device {
     #[command(subcommand)]
@@ -31,6 +34,7 @@ pub(crate) struct Device {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Simulate(Simulate),
+    Ask(ask::Ask),
 }
 
 /// Runs simulated devices against a manager, and checks that every report is answered.
@@ -105,6 +109,7 @@ impl Device {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         match self.what {
             What::Simulate(simulate) => simulate.run(face),
+            What::Ask(ask) => ask.run(face),
         }
     }
 }

@@ -15,6 +15,7 @@ pub(super) enum Right {
     Retrieve,
     Update,
     Delete,
+    Notify,
     Discover,
 }
 
@@ -28,6 +29,7 @@ impl Right {
             Self::Retrieve => 2,
             Self::Update => 4,
             Self::Delete => 8,
+            Self::Notify => 16,
             Self::Discover => 32,
         }
     }
@@ -132,6 +134,11 @@ impl Cse {
             .by_id(from)
             .and_then(|slot| self.tree.get(slot))
             .is_some_and(|resource| resource.kind == Kind::ApplicationEntity)
+    }
+
+    /// Whether `from` is this CSE or one that is registered here.
+    pub(super) fn is_cse(&self, from: &str) -> bool {
+        from == self.config.cse_id || self.remote_cse(from).is_some()
     }
 
     /// The remoteCSE resource of a registered CSE-ID.

@@ -101,9 +101,10 @@ impl Cse {
                 "too many requests to others are unanswered",
             ));
         }
-        let longest = self.now.plus(self.config.limits.answer_within);
-        let wanted = request.request_expires.map(|time| time.resolve(self.now));
-        let deadline = wanted.map_or(longest, |time| time.min(longest));
+        let limits = &self.config.limits;
+        let longest = self.now.plus(limits.answer_within_max);
+        let wanted = request.request_expires.map(|time| time.resolve(self.now).min(longest));
+        let deadline = wanted.unwrap_or_else(|| self.now.plus(limits.answer_within));
         Ok(self.calls.add(deadline, purpose))
     }
 

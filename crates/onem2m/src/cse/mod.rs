@@ -429,7 +429,7 @@ impl Cse {
                     return self.take_polled_answer(request, &from, slot).map(Some);
                 }
                 let slot = self.settle_target(target)?;
-                self.notify_entity(asker, request, slot)
+                self.notify_entity(asker, request, &from, slot)
             }
         }
     }

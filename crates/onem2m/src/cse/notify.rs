@@ -353,11 +353,16 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
+        from: &str,
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
         match self.resource(slot)?.kind {
             Kind::CseBase => Ok(Some(Done::new(Status::Ok))),
             Kind::ApplicationEntity => {
+                // What a CSE tells was subscribed to; anybody else must be allowed to.
+                if !self.is_cse(from) {
+                    self.demand(from, Right::Notify, slot, None)?;
+                }
                 let id = self.resource(slot)?.id.to_string();
                 let mut onward = request.clone();
                 let route = self.reach(&id, &mut onward)?;

@@ -1,0 +1,307 @@
+//! The way back: what is asked of a device through the service entity.
+//!
+//! A device's AE has the address `device://SYSTEM-ID`, so a NOTIFY to it comes here: its content is
+//! a command, and the device's result is its answer. An instance in the device's container of
+//! commands comes here by a subscription of the gateway's own, and its result is an instance in
+//! the container of results.
+
+use super::{Config, Line, Shared};
+use crate::cse::DEVICE;
+use crate::engine::{Engine, now};
+use core::time::Duration;
+use gatewright_health::code::SystemId;
+use gatewright_health::manager::RequestId;
+use gatewright_health::operation::{Answer, Operation, OperationFailure};
+use gatewright_interwork::command::{Courier, operation, result, result_request_of};
+use gatewright_interwork::device::COMMANDS;
+use gatewright_onem2m::{
+    Call, Kind, Operation as Verb, Request, Response, Status, Timestamp, Unreachable,
+};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// Every operation of an access control rule (m2m:accessControlOperations).
+const ALL: u8 = 63;
+/// Name of the policy that lets operators in.
+const OPERATORS: &str = "operators";
+/// Name of the gateway's subscription to a device's container of commands.
+const SUBSCRIPTION: &str = "gateway";
+/// How long the desk sleeps when nothing waits.
+const NOTHING_WAITS: Duration = Duration::from_hours(1);
+
+/// Requests for devices that are not answered.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    open: HashMap<RequestId, Asked>,
+    courier: Courier,
+    asked: u64,
+}
+
+/// A request for a device.
+#[derive(Debug)]
+struct Asked {
+    call: Call,
+    device: SystemId,
+    /// The command's instance, if the result is to be one.
+    instance: Option<String>,
+}
+
+/// What a NOTIFY for a device's address says.
+#[derive(Debug, PartialEq)]
+enum Told {
+    /// Something that needs no more than a yes.
+    Nothing,
+    /// A command, whose instance has this name if it has one.
+    Command(Value, Option<String>),
+}
+
+impl Desk {
+    /// What has waited for a device.
+    pub(super) fn collect(&mut self, device: SystemId) -> Vec<(RequestId, Operation)> {
+        self.courier.collect(device)
+    }
+}
+
+/// Takes requests for devices until `stop` says otherwise, and those that have waited too long.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    mut calls: mpsc::UnboundedReceiver<Call>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let due = shared.lock().desk.courier.poll_timeout();
+        let due = due.map_or(NOTHING_WAITS, |due| due.saturating_sub(shared.now()));
+        tokio::select! {
+            Some(call) = calls.recv() => shared.take_call(call),
+            () = tokio::time::sleep(due) => {
+                let now = shared.now();
+                let expired = shared.lock().desk.courier.expired(now);
+                for request in expired {
+                    shared.answered(request, &Err(OperationFailure::Away));
+                }
+            }
+            _ = stop.changed() => return,
+        }
+    }
+}
+
+/// Makes the policy that lets operators in, if there are any; its address.
+pub(super) async fn make_policy(engine: &Arc<Engine>, config: &Config) -> Option<String> {
+    if config.operators.is_empty() {
+        return None;
+    }
+    let own = engine.cse_id();
+    let devices = format!("C{}*", config.mapping.entity_prefix);
+    let rules = json!([
+        { "acor": config.operators, "acop": ALL },
+        // With a policy the places are no longer their creators' own.
+        { "acor": [devices], "acop": ALL },
+    ]);
+    let pvs = json!({ "acr": [{ "acor": [own], "acop": ALL }] });
+    let address = format!("{}/{OPERATORS}", config.base);
+    let create = json!({ "m2m:acp": { "rn": OPERATORS, "pv": { "acr": rules }, "pvs": pvs } });
+    let update = json!({ "m2m:acp": { "pv": { "acr": rules } } });
+    let micros = now().as_micros();
+    let request = |verb, to: &str, what| Request::new(verb, to, &*own, format!("{what}-{micros}"));
+    let made = request(Verb::Create, &config.base, "policy")
+        .creating(Kind::AccessControlPolicy, create.to_string());
+    // It may be there from an earlier run, with others in it.
+    let changed = request(Verb::Update, &address, "operators").with_content(update.to_string());
+    engine.ask(made).await;
+    let answer = engine.ask(changed).await;
+    answer.is_some_and(|answer| answer.status.is_success()).then_some(address)
+}
+
+impl Shared {
+    /// The requests that make a device reachable: its AE's address, the gateway's subscription to
+    /// its commands, and the policy on all its places.
+    pub(super) fn ways(&self, device: SystemId, places: &[Request]) -> Vec<Request> {
+        let own = self.engine.cse_id();
+        let micros = now().as_micros();
+        let entity = format!("{}/{}{device}", self.base, self.mapping.entity_prefix);
+        let id = |what: &str| format!("{device}-{micros}-{what}");
+        let url = format!("{DEVICE}//{device}");
+        let mut ways = Vec::new();
+        let reach = json!({ "m2m:ae": { "rr": true, "poa": [url] } }).to_string();
+        ways.push(Request::new(Verb::Update, &*entity, &*own, id("way")).with_content(reach));
+        // Policies are updated alone (TS-0001 §10.2.3.3.3).
+        for (number, (policy, place)) in self.policy.iter().cycle().zip(places).enumerate() {
+            let Some((tag, name)) = place.content.as_deref().and_then(made) else { continue };
+            let to = if tag == "m2m:ae" { entity.clone() } else { format!("{entity}/{name}") };
+            let content = json!({ tag: { "acpi": [policy] } }).to_string();
+            let request = Request::new(Verb::Update, to, &*own, id(&number.to_string()));
+            ways.push(request.with_content(content));
+        }
+        let subscription = json!({
+            "m2m:sub": { "rn": SUBSCRIPTION, "nu": [url], "nct": 1, "enc": { "net": [3] } }
+        });
+        ways.push(
+            Request::new(Verb::Create, format!("{entity}/{COMMANDS}"), &*own, id("commands"))
+                .creating(Kind::Subscription, subscription.to_string()),
+        );
+        ways
+    }
+
+    /// Takes a request for a device.
+    fn take_call(&self, call: Call) {
+        let device = call.urls.iter().find_map(|url| system_id(url));
+        let Some(device) = device else {
+            let unreachable = Unreachable("no such device".to_owned());
+            return self.engine.answer(call.id, Err(unreachable));
+        };
+        let (command, instance) = match told(&call.request) {
+            Told::Nothing => return self.respond(&call, Status::Ok, None),
+            Told::Command(command, instance) => (command, instance),
+        };
+        self.count(|counters| counters.asked += 1);
+        let asked = Asked { call, device, instance };
+        match operation(&self.mapping, &command, Timestamp::new(now())) {
+            Ok(operation) => self.ask(asked, operation),
+            Err(error) => {
+                let status = error.status();
+                let text = json!({ "status": status.number(), "error": error.to_string() });
+                self.give(asked, status, text.to_string());
+            }
+        }
+    }
+
+    /// Asks a device that is here, or has the request wait for it.
+    fn ask(&self, asked: Asked, operation: Operation) {
+        let (device, now) = (asked.device, self.now());
+        // An instance waits in the outbox of the service entity, which survives.
+        let until = asked.call.request.request_expires.filter(|_| asked.instance.is_none());
+        let until = until.map(|until| {
+            let left = until.resolve(Timestamp::new(crate::engine::now())).since_epoch();
+            now.saturating_add(left.saturating_sub(crate::engine::now()))
+        });
+        let mut state = self.lock();
+        state.desk.asked += 1;
+        let request = RequestId(state.desk.asked);
+        state.desk.open.insert(request, asked);
+        let line = state.roster.session(device).and_then(|id| state.lines.get(&id));
+        let failure = if let Some(Line { asks, .. }) = line.cloned() {
+            let sent = asks.try_send((request, operation));
+            sent.err().map(|_| OperationFailure::Busy(super::ASKS_MAX))
+        } else {
+            let waits = state.desk.courier.post(now, device, request, operation, until);
+            state.counters.asked_waited += u64::from(waits.is_ok());
+            waits.err()
+        };
+        drop(state);
+        if let Some(failure) = failure {
+            self.answered(request, &Err(failure));
+        }
+    }
+
+    /// Gives the result to whoever asked.
+    pub(super) fn answered(&self, request: RequestId, outcome: &Result<Answer, OperationFailure>) {
+        let Some(asked) = self.lock().desk.open.remove(&request) else { return };
+        let (status, text) = result(&self.mapping, outcome);
+        let is_away = status == Status::TargetNotReachable;
+        self.count(|counters| counters.asked_answered += u64::from(!is_away));
+        if is_away && asked.instance.is_some() {
+            // The service entity keeps the notification and comes again.
+            let unreachable = Unreachable("the device is away".to_owned());
+            return self.engine.answer(asked.call.id, Err(unreachable));
+        }
+        self.give(asked, status, text);
+    }
+
+    fn give(&self, asked: Asked, status: Status, text: String) {
+        let Asked { call, device, instance } = asked;
+        let Some(name) = instance else {
+            return self.respond(&call, status, Some(text));
+        };
+        let made = result_request_of(&self.mapping, &self.base, device, &name, &text);
+        let (engine, stored) = (Arc::clone(&self.engine), self.engine.ask(made));
+        let response = Response::new(Status::Ok, call.request.id.as_str(), call.request.release);
+        tokio::spawn(async move {
+            // Stored, or there from an earlier try: the command is done.
+            let answer = match stored.await.map(|answer| answer.status) {
+                Some(status) if status.is_success() || status == Status::Conflict => Ok(response),
+                _ => Err(Unreachable("the result could not be stored".to_owned())),
+            };
+            engine.answer(call.id, answer);
+        });
+    }
+
+    fn respond(&self, call: &Call, status: Status, content: Option<String>) {
+        let request = &call.request;
+        let mut response = Response::new(status, request.id.as_str(), request.release);
+        response.content = content.map(Into::into);
+        self.engine.answer(call.id, Ok(response));
+    }
+}
+
+/// What a request for a device's address says.
+fn told(request: &Request) -> Told {
+    let content = request.content.as_deref().unwrap_or_default();
+    let Ok(content) = serde_json::from_str::<Value>(content) else {
+        // Said to be no command, by whoever reads commands.
+        return Told::Command(Value::Null, None);
+    };
+    let Some(notification) = content.get("m2m:sgn") else {
+        return Told::Command(content, None);
+    };
+    let instance = notification.pointer("/nev/rep/m2m:cin");
+    let name = instance.and_then(|instance| instance.get("rn")).and_then(Value::as_str);
+    match (instance.and_then(|instance| instance.get("con")), name) {
+        (Some(Value::String(text)), Some(name)) => {
+            // A command may be written as text, too.
+            let parsed = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+            Told::Command(parsed, Some(name.to_owned()))
+        }
+        (Some(command), Some(name)) => Told::Command(command.clone(), Some(name.to_owned())),
+        // A question whether notifications are wanted, or that the subscription is gone.
+        _ => Told::Nothing,
+    }
+}
+
+/// Tag and name of what a creation makes.
+fn made(content: &str) -> Option<(String, String)> {
+    let content: Value = serde_json::from_str(content).ok()?;
+    let (tag, attributes) = content.as_object()?.iter().next()?;
+    Some((tag.clone(), attributes.get("rn")?.as_str()?.to_owned()))
+}
+
+/// Reads `device://0022090000000001`.
+fn system_id(url: &str) -> Option<SystemId> {
+    let digits = url.strip_prefix(DEVICE)?.trim_start_matches('/');
+    let is_hex = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_hex.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;
+    Some(SystemId(number.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_addressed_by_its_system_id() {
+        let id = SystemId([0, 0x22, 9, 0, 0, 0, 0, 1]);
+        assert_eq!(system_id(&format!("{DEVICE}//{id}")), Some(id));
+        for other in ["device://", "device://002209000000000", "http://0022090000000001", ""] {
+            assert_eq!(system_id(other), None, "{other}");
+        }
+        assert_eq!(system_id("device://+022090000000001"), None);
+    }
+
+    #[test]
+    fn a_command_comes_bare_or_in_an_instance() {
+        let told = |content: Value| {
+            let request = Request::new(Verb::Notify, "x", "CAdmin", "1");
+            told(&request.with_content(content.to_string()))
+        };
+        let command = json!({ "command": "read" });
+        assert_eq!(told(command.clone()), Told::Command(command.clone(), None));
+        for con in [command.clone(), json!(command.to_string())] {
+            let instance = json!({ "m2m:sgn": { "nev": { "rep": { "m2m:cin":
+                { "rn": "one", "con": con } } } } });
+            assert_eq!(told(instance), Told::Command(command.clone(), Some("one".to_owned())));
+        }
+        assert_eq!(told(json!({ "m2m:sgn": { "vrq": true } })), Told::Nothing);
+        assert_eq!(told(json!({ "m2m:sgn": { "sud": true } })), Told::Nothing);
+    }
+}

@@ -14,27 +14,38 @@ use gatewright_translate::transcript::{Cut, run};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways")
+/// Where programs with tests are: the examples, and what tries the machine's corners.
+fn folders() -> [PathBuf; 2] {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    [here.join("../../examples/gateways"), here.join("tests/programs")]
 }
 
-/// Every example that is a gateway.
+/// Every gateway of them.
 fn programs() -> Vec<(String, Arc<Program>)> {
     let mut programs = Vec::new();
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "gate") {
-            continue;
+    for folder in folders() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "gate") {
+                programs.extend(program(&folder, &path));
+            }
         }
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let mut sources = Sources::of(name.clone(), std::fs::read_to_string(&path).unwrap());
-        let compiled = compile(&mut sources, SourceId::default(), |_, import| {
-            Some((import.to_owned(), std::fs::read_to_string(folder().join(import)).ok()?))
-        });
-        programs.extend(compiled.program.map(|program| (name, Arc::new(program))));
     }
     programs.sort_by(|one, other| one.0.cmp(&other.0));
     programs
+}
+
+/// A gateway with its name; `None` for what is only imported.
+fn program(folder: &Path, path: &Path) -> Option<(String, Arc<Program>)> {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut sources = Sources::of(name.clone(), std::fs::read_to_string(path).unwrap());
+    let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+        Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
+    });
+    let found: String =
+        compiled.diagnostics.iter().map(|found| found.render(&sources, false) + "\n").collect();
+    assert_eq!(found, "", "{name}");
+    compiled.program.map(|program| (name, Arc::new(program)))
 }
 
 #[test]
@@ -43,11 +54,12 @@ fn every_test_of_every_example_passes() {
     for (name, program) in programs() {
         for test in &program.tests {
             let outcome = run(&program, test, Cut::Whole);
-            assert_eq!(outcome.failed, None, "{name}: {}", test.name);
+            let failed = outcome.failed.map(|failed| format!("{failed:#?}")).unwrap_or_default();
+            assert_eq!(failed, "", "{name}: {}", test.name);
             tests += 1;
         }
     }
-    assert!(tests >= 5, "only {tests} tests");
+    assert!(tests >= 40, "only {tests} tests");
 }
 
 #[test]

@@ -11,9 +11,11 @@
 
 mod gateway;
 mod layouts;
+mod machine;
 
 pub use gateway::gateway;
 pub use layouts::layouts;
+pub use machine::machine;
 
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
@@ -33,6 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pcapng", pcapng),
     ("gateway", gateway),
     ("layouts", layouts),
+    ("machine", machine),
 ];
 
 /// Options of every header that has some.

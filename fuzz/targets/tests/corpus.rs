@@ -42,3 +42,24 @@ fn each_target_can_be_fuzzed() {
         assert!(files.join(format!("{name}.rs")).exists(), "{name} has no file");
     }
 }
+
+/// Gateway programs survive whatever happens to them: events that nobody chose, thousands of runs.
+#[test]
+fn events_that_nobody_chose_leave_nothing_behind() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for round in 0..ROUNDS {
+        let length = 20 + round * 3;
+        let octets: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_be_bytes()[3]
+        })
+        .take(length)
+        .collect();
+        fuzz_targets::machine(&octets);
+    }
+}
+
+/// Runs with events at random: some seconds of them.
+const ROUNDS: usize = 500;

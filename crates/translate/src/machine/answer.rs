@@ -2,7 +2,7 @@
 
 use super::exchange::Written;
 use super::pump::Source;
-use super::read::{Goal, Purpose};
+use super::read::{Goal, Passing, Purpose};
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, IncomingId};
 use super::{Count, Machine, Work};
@@ -87,22 +87,43 @@ impl Machine {
         self.put(conn, octets, None, Written::Nothing);
     }
 
-    /// Answers a request as soon as it is read to its end; at once if its connection is closed
-    /// behind the answer, or if the answer's stream is the request's own.
+    /// Answers a request as soon as it, and what its handler received behind it, is read to its end;
+    /// at once if its connection is closed behind the answer, or if the answer's stream is the
+    /// request's own.
     pub(crate) fn reply(&mut self, id: IncomingId, reply: Reply) {
-        let Some(incoming) = self.incomings.get_mut(id) else { return };
-        let own = reply.stream.as_ref().is_some_and(|(_, from)| *from == id);
-        if incoming.is_complete() || reply.close || own {
+        let before = match self.incomings.get(id) {
+            Some(incoming) if incoming.is_complete() => self.received_behind(id),
+            Some(_) => Some(id),
+            None => return,
+        };
+        let from = reply.stream.as_ref().map(|stream| stream.1);
+        let Some(before) = before.filter(|before| !reply.close && from != Some(*before)) else {
             return self.reply_now(id, reply);
-        }
-        incoming.reply = Some(reply);
+        };
+        let Some(incoming) = self.incomings.get_mut(before) else { return };
+        incoming.reply = Some((reply, id));
         incoming.goal = Goal::End;
-        self.discard(id);
+        // What is passed on is passed on to its end.
+        if incoming.passing == Passing::Held {
+            self.discard(before);
+        }
+        if let Some(request) = self.incomings.get_mut(id) {
+            request.answered = true;
+        }
+    }
+
+    /// The message behind a request that is not read to its end.
+    fn received_behind(&self, request: IncomingId) -> Option<IncomingId> {
+        let Requester::Conn(conn) = self.incomings.get(request)?.requester? else { return None };
+        let current = self.conns.get(conn)?.current?;
+        let received = self.incomings.get(current)?.purpose == Purpose::Received;
+        received.then_some(current)
     }
 
     fn reply_now(&mut self, id: IncomingId, reply: Reply) {
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         incoming.task = None;
+        incoming.answered = false;
         let requester = incoming.requester.take();
         if !incoming.is_complete() {
             incoming.goal = Goal::End;
@@ -124,8 +145,8 @@ impl Machine {
     /// A request is read to its end: what waited for that goes out.
     pub(crate) fn settle_request(&mut self, id: IncomingId) {
         let reply = self.incomings.get_mut(id).and_then(|incoming| incoming.reply.take());
-        if let Some(reply) = reply {
-            self.reply_now(id, reply);
+        if let Some((reply, request)) = reply {
+            self.reply_now(request, reply);
         }
     }
 

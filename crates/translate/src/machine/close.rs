@@ -86,6 +86,9 @@ impl Machine {
     /// A message will never be read to its end.
     fn source_lost(&mut self, id: IncomingId) {
         let Some(incoming) = self.incomings.remove(id) else { return };
+        if let Some((_, request)) = incoming.reply {
+            self.incomings.remove(request);
+        }
         if let Passing::To(sink) = incoming.passing
             && self.conns.get(sink).is_some_and(|of| of.streams_from(id))
         {

@@ -43,6 +43,7 @@ impl Machine {
             goal: Goal::End,
             passing: Passing::Discarded,
             reply: None,
+            answered: false,
         });
         Some((id, read.is_ok()))
     }
@@ -87,8 +88,7 @@ impl Machine {
         }
         let Some(state) = self.roles.get_mut(role.index()) else { return };
         let most = usize::try_from(about.connections_max).unwrap_or(usize::MAX);
-        let full = state.connections >= about.connections_max
-            || (repeat.is_some() && state.repeats.len() >= most);
+        let full = state.connections >= about.connections_max;
         if full {
             self.count(Count::Full);
             let octets = self.build_answer(&about.full, Some(id), role);
@@ -97,6 +97,12 @@ impl Machine {
         }
         if let (Some(key), Some(duplicates)) = (&repeat, &about.duplicates) {
             let at = self.now.saturating_add(duplicates.keep);
+            // Whoever asked longest ago is the least likely to ask again.
+            while state.repeats.len() >= most.max(1)
+                && let Some((_, oldest)) = state.forget.pop_front()
+            {
+                state.repeats.remove(&oldest);
+            }
             state.repeats.insert(key.clone(), Repeat::Running);
             state.forget.push_back((at, key.clone()));
             if state.forget.len() == 1 {
@@ -170,9 +176,11 @@ impl Machine {
     fn response_datagram(&mut self, role: RoleId, from: SocketAddr, octets: &[u8]) {
         let program = Arc::clone(&self.program);
         let Some(about) = program.role(role) else { return };
-        let Some((id, true)) = self.read_datagram(about.response, octets) else {
+        let Some((id, good)) = self.read_datagram(about.response, octets) else { return };
+        if !good {
+            self.incomings.remove(id);
             return self.count(Count::Malformed);
-        };
+        }
         let flows = match about.mode {
             Mode::Async => self.flows_of(id, role),
             Mode::Sync => vec![from.to_string().into_bytes()],

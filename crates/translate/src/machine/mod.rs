@@ -353,13 +353,15 @@ impl Machine {
     }
 
     /// How many things there are now, by name: connections, handlers that run, sessions, exchanges
-    /// in the air.
-    pub fn gauges(&self) -> [(&'static str, usize); 4] {
+    /// in the air, messages that are read or used, names that are asked for.
+    pub fn gauges(&self) -> [(&'static str, usize); 6] {
         [
             ("connections", self.conns.len()),
             ("handlers", self.tasks.len()),
             ("sessions", self.sessions.len()),
             ("exchanges", self.exchanges.len()),
+            ("messages", self.incomings.len()),
+            ("names", self.queries.len()),
         ]
     }
 

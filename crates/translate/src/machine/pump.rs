@@ -39,6 +39,14 @@ impl Machine {
         done: Written,
     ) {
         let Some(of) = self.conns.get_mut(conn) else { return };
+        if matches!(of.state, State::Closing | State::Lingering) {
+            // What comes behind the end is for nobody.
+            self.pool.give_back(octets);
+            if let Some((_, from)) = stream {
+                self.discard(from);
+            }
+            return;
+        }
         if of.streaming.is_some() {
             of.behind.push_back(Behind { octets, stream: stream.map(Box::new), done });
             return;
@@ -194,8 +202,12 @@ impl Machine {
         }
         of.state = State::Lingering;
         of.moved = self.now;
+        let tasks = core::mem::take(&mut of.tasks);
         self.outputs.push_back(Output::Shutdown { conn });
         self.arm(conn);
+        for task in tasks {
+            self.end_task(task, false);
+        }
         self.leave(conn);
     }
 }

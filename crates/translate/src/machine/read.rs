@@ -61,8 +61,10 @@ pub(crate) struct Incoming {
     pub(crate) task: Option<TaskId>,
     pub(crate) goal: Goal,
     pub(crate) passing: Passing,
-    /// What is answered when it is complete.
-    pub(crate) reply: Option<Reply>,
+    /// What is answered when it is complete, and which request that answers.
+    pub(crate) reply: Option<(Reply, IncomingId)>,
+    /// Whether its own answer waits for a message behind it.
+    pub(crate) answered: bool,
 }
 
 impl Incoming {
@@ -213,6 +215,7 @@ impl Machine {
             goal,
             passing: Passing::Held,
             reply: None,
+            answered: false,
         });
         of.current = Some(incoming);
         Some(incoming)
@@ -337,7 +340,10 @@ impl Machine {
     /// Frees a message that is complete and that no handler uses.
     pub(crate) fn forget_if_unused(&mut self, id: IncomingId) {
         let unused = self.incomings.get(id).is_some_and(|incoming| {
-            incoming.is_complete() && incoming.task.is_none() && incoming.reply.is_none()
+            incoming.is_complete()
+                && incoming.task.is_none()
+                && incoming.reply.is_none()
+                && !incoming.answered
         });
         if unused {
             self.incomings.remove(id);

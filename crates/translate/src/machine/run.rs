@@ -64,6 +64,9 @@ impl Machine {
 
     fn finish(&mut self, id: TaskId, reply: Reply) {
         let Some(task) = self.tasks.get(id) else { return };
+        if let Some(conn) = task.conn.and_then(|conn| self.conns.get_mut(conn)) {
+            conn.tasks.retain(|other| *other != id);
+        }
         if let Some(request) = task.origin.request() {
             self.reply(request, reply);
         }

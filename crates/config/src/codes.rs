@@ -25,7 +25,7 @@ codes! {
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [control], [[program]], [devices] and [cse]."
+    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [[program]], [devices] and [cse]."
 
     WRONG_TYPE 103 "a value of the wrong type"
     "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \

@@ -47,6 +47,8 @@ pub struct Config {
     pub attachments: Vec<Attach>,
     /// `[udp_gateway.NAME]`.
     pub udp_gateways: Vec<UdpGateway>,
+    /// `[tcp_proxy.NAME]`.
+    pub tcp_proxies: Vec<TcpProxy>,
     /// `[control]`.
     pub control: Control,
     /// `[[program]]`.
@@ -249,6 +251,23 @@ pub struct UdpGateway {
     pub merge: Merge,
     /// How the pieces of a merged datagram are found again.
     pub series: Series,
+}
+
+/// A relay of TCP connections over the kernel's sockets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TcpProxy {
+    /// NAME of `[tcp_proxy.NAME]`, unique.
+    pub name: Located<String>,
+    /// Where it listens.
+    pub listen: Located<SocketAddr>,
+    /// The server.
+    pub forward: Located<SocketAddr>,
+    /// Connections at once at the most.
+    pub connections_max: usize,
+    /// How long a connection may carry nothing.
+    pub idle: Duration,
+    /// How long the server may take to accept.
+    pub connect: Duration,
 }
 
 /// How much is put into one datagram.

@@ -3,7 +3,7 @@
 
 use crate::model::{
     Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
-    Merge, Mode, Place, Program, Registrar, Route, Series, Side, UdpGateway,
+    Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -153,6 +153,9 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .collect(),
         routes: root.tables("route").into_iter().filter_map(route).collect(),
         attachments: root.tables("attach").into_iter().filter_map(attach).collect(),
+        tcp_proxies: (root.named("tcp_proxy").into_iter())
+            .filter_map(|(name, table)| tcp_proxy(name, table))
+            .collect(),
         udp_gateways: (root.named("udp_gateway").into_iter())
             .filter_map(|(name, table)| udp_gateway(name, table))
             .collect(),
@@ -284,6 +287,28 @@ fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
         forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
         merge,
         series,
+    })
+}
+
+/// Connections of a TCP proxy at once, unless given.
+const CONNECTIONS: usize = 512;
+
+/// Times of a TCP proxy, unless given: longer than most exchanges pause, and than most paths take.
+const IDLE: Duration = Duration::from_mins(5);
+const CONNECT: Duration = Duration::from_secs(10);
+
+fn tcp_proxy(name: Located<String>, table: View<'_>) -> Option<TcpProxy> {
+    let forward = table.table("forward")?;
+    let to = forward.parsed("address", |text| text.parse::<IpAddr>().ok())?;
+    let port = forward.number("port")?;
+    let seconds = |key| table.number(key).map(Duration::from_secs);
+    Some(TcpProxy {
+        name,
+        listen: table.parsed("listen", |text| text.parse().ok())?,
+        forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
+        connections_max: table.number("connections_max").unwrap_or(CONNECTIONS),
+        idle: seconds("idle_s").unwrap_or(IDLE),
+        connect: seconds("connect_s").unwrap_or(CONNECT),
     })
 }
 

@@ -104,6 +104,10 @@ const MTU_MAX: i64 = 65_535;
 const SPIN_US_MAX: i64 = 1_000_000;
 /// Octets that a merged datagram carries at the least and at the most (RFC 768, RFC 791 §3.1).
 const MERGE: (i64, i64) = (64, 65_507);
+/// Connections of a TCP proxy at the most: each takes two descriptors and 32 KiB.
+const CONNECTIONS_MAX: i64 = 100_000;
+/// The longest time that a TCP proxy waits for anything, in seconds: a week.
+const SECONDS_MAX: i64 = 604_800;
 /// The fastest rate that a limiter counts, in packets a second.
 const RATE_MAX: i64 = 1_000_000_000;
 /// The most packets of a burst.
@@ -142,6 +146,7 @@ pub(crate) static ROOT: Table = Table {
         key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
+        key("tcp_proxy", Shape::Named(&TCP_PROXY, TABLES_MAX), "Relays of TCP connections."),
         key("control", Shape::Table(&CONTROL), "How the running gateway is reached."),
         key("program", Shape::Many(&PROGRAM, TABLES_MAX), "Programs in the gateway language."),
         key("devices", Shape::Table(&DEVICES), "IEEE 11073 devices."),
@@ -263,6 +268,34 @@ static UDP_GATEWAY: Table = Table {
             "series",
             Shape::Choice(SERIES),
             "How pieces are found again: plain not at all, merge adds lengths, split takes apart.",
+        ),
+    ],
+};
+
+static TCP_PROXY: Table = Table {
+    name: "[tcp_proxy.NAME]",
+    doc: "A relay of TCP connections over the kernel's sockets; it needs no link.",
+    keys: &[
+        required(
+            "listen",
+            Shape::Text(Form::Socket),
+            "Where it listens, at an address of the kernel; [::] takes both families.",
+        ),
+        required("forward", Shape::Table(&FORWARD), "The server."),
+        key(
+            "connections_max",
+            Shape::Number(1, CONNECTIONS_MAX),
+            "Connections at once, 512 if not given; further ones are closed.",
+        ),
+        key(
+            "idle_s",
+            Shape::Number(1, SECONDS_MAX),
+            "Seconds that a connection may carry nothing, 300 if not given.",
+        ),
+        key(
+            "connect_s",
+            Shape::Number(1, SECONDS_MAX),
+            "Seconds that the server may take to accept, 10 if not given.",
         ),
     ],
 };

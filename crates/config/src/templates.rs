@@ -43,4 +43,9 @@ pub const TEMPLATES: &[Template] = &[
         purpose: "a relay of UDP datagrams that merges small ones on the way",
         text: include_str!("templates/udp-proxy.toml"),
     },
+    Template {
+        name: "tcp-proxy",
+        purpose: "a relay of TCP connections over the kernel's sockets; needs no privileges",
+        text: include_str!("templates/tcp-proxy.toml"),
+    },
 ];

@@ -7,6 +7,7 @@ use crate::{
     part::Part,
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
+    tcp_proxy::{self, TcpProxy, TcpProxySetup},
     udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
 };
 use gatewright_config::{self as config, Config};
@@ -46,6 +47,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A TCP proxy cannot be started.
+    #[error("tcp_proxy.{name}: {source}")]
+    TcpProxy {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
     /// A file cannot be written.
     #[error("cannot write {file}: {source}")]
     File {
@@ -68,7 +77,8 @@ impl RunError {
         match self {
             Self::Gateway(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) => 78,
-            Self::UdpGateway { .. } | Self::File { .. } => 69,
+            Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::UdpGateway { .. } | Self::TcpProxy { .. } | Self::File { .. } => 69,
         }
     }
 }
@@ -98,6 +108,7 @@ pub struct Configured {
     pub(crate) attached: Vec<Attached>,
     pub(crate) recorders: Vec<(AttachmentId, Recorder)>,
     pub(crate) names: Vec<String>,
+    tcp_proxies: Vec<TcpProxy>,
     parts: Vec<Part>,
     pub(crate) gateway: Gateway,
     /// The description as it is in force.
@@ -120,6 +131,7 @@ impl Configured {
             attached: Vec::new(),
             recorders: Vec::new(),
             names,
+            tcp_proxies: Vec::new(),
             parts: Vec::new(),
             gateway,
             config: config.clone(),
@@ -134,7 +146,27 @@ impl Configured {
         for relay in &config.udp_gateways {
             configured.relay(relay)?;
         }
+        for proxy in &config.tcp_proxies {
+            configured.proxy(proxy)?;
+        }
+        if !configured.tcp_proxies.is_empty() {
+            configured.add_part(tcp_proxy::part(&configured.tcp_proxies));
+        }
         Ok(configured)
+    }
+
+    fn proxy(&mut self, proxy: &config::TcpProxy) -> Result<(), RunError> {
+        let setup = TcpProxySetup {
+            listen: proxy.listen.value,
+            server: proxy.forward.value,
+            connections_max: proxy.connections_max,
+            idle: proxy.idle,
+            connect: proxy.connect,
+        };
+        let started = TcpProxy::start(setup);
+        let name = proxy.name.value.clone();
+        self.tcp_proxies.push(started.map_err(|source| RunError::TcpProxy { name, source })?);
+        Ok(())
     }
 
     /// Takes in a part that others run: it is asked for status and metrics.

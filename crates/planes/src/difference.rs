@@ -43,6 +43,8 @@ pub(crate) fn differences(old: &Config, new: &Config) -> Vec<Change> {
     lists(&old.attachments, &new.attachments, handler, false, &mut changes);
     let relay = |relay: &config::UdpGateway| format!("udp_gateway {}", relay.name.value);
     named(&old.udp_gateways, &new.udp_gateways, relay, &mut changes);
+    let proxy = |proxy: &config::TcpProxy| format!("tcp_proxy {}", proxy.name.value);
+    lists(&old.tcp_proxies, &new.tcp_proxies, proxy, true, &mut changes);
     let program = |program: &config::Program| format!("program {}", program.file.value);
     lists(&old.programs, &new.programs, program, true, &mut changes);
     let whole = [

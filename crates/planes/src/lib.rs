@@ -37,6 +37,7 @@ mod setup;
 mod sojourn;
 mod start;
 mod status;
+mod tcp_proxy;
 mod udp_gateway;
 mod worker;
 
@@ -52,5 +53,6 @@ pub use routes::{RouteOrder, RouteStatus, RouteTarget};
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute};
 pub use sojourn::Sojourn;
 pub use status::{LayerStatus, LinkStatus, Status, WayStatus};
+pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
 pub use worker::Pace;

@@ -28,11 +28,11 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     check_addresses(&config.links, findings);
 }
 
-/// A gateway has a link, devices, a service entity or a program, unless what stands there was refused already.
+/// Without a link a gateway has devices, a service entity, a program or a TCP proxy, unless what
+/// stands there was refused already.
 fn check_present(root: View<'_>, findings: &mut Findings) {
-    if root.key("link").is_none()
-        && ["devices", "cse", "program"].iter().any(|key| root.key(key).is_some())
-    {
+    const OTHERS: [&str; 4] = ["devices", "cse", "program", "tcp_proxy"];
+    if root.key("link").is_none() && OTHERS.iter().any(|key| root.key(key).is_some()) {
         return;
     }
     let span = match root.table("link") {

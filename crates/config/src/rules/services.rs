@@ -2,7 +2,7 @@
 
 use super::{check_link, twice};
 use crate::codes;
-use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, UdpGateway};
+use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway};
 use crate::sections::View;
 use crate::shape::Findings;
 use crate::values::is_host_address;
@@ -16,6 +16,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
         check_forward(gateway, config, findings);
     }
     check_relays_apart(&config.udp_gateways, findings);
+    config.tcp_proxies.iter().for_each(|proxy| check_proxy(proxy, findings));
     for (_, table) in root.named("udp_gateway") {
         check_series(table, config, findings);
     }
@@ -73,6 +74,21 @@ fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings)
     if !(near || routed || later || config.links.is_empty()) {
         let message = format!("no link and no route leads to {address}");
         findings.add(Diagnostic::error(&codes::FORWARD_UNREACHABLE, span, message));
+    }
+}
+
+/// The server of a TCP proxy is a host's address, and not the proxy itself.
+fn check_proxy(proxy: &TcpProxy, findings: &mut Findings) {
+    let (listen, Located { value: forward, span }) = (&proxy.listen, proxy.forward.clone());
+    let address = forward.ip();
+    let here = listen.ip() == address || (listen.ip().is_unspecified() && address.is_loopback());
+    if address.is_unspecified() || address.is_multicast() {
+        let message = format!("{address} is no server");
+        findings.add(Diagnostic::error(&codes::UNUSABLE_ADDRESS, span, message));
+    } else if here && listen.port() == forward.port() {
+        let message = format!("`{}` would relay to itself", proxy.name.value);
+        let finding = Diagnostic::error(&codes::FORWARD_LOOP, span, message);
+        findings.add(finding.also(listen.span, "it listens here"));
     }
 }
 
@@ -150,8 +166,9 @@ fn check_sockets(config: &Config, findings: &mut Findings) {
     }
     // CoAP is UDP and meets nobody here.
     let http = config.cse.as_ref().and_then(|cse| cse.http.clone());
+    let proxies = config.tcp_proxies.iter().map(|proxy| proxy.listen.clone());
     let sockets: Vec<Located<SocketAddr>> =
-        [metrics, devices, http].into_iter().flatten().collect();
+        [metrics, devices, http].into_iter().flatten().chain(proxies).collect();
     for (count, second) in sockets.iter().enumerate() {
         let meets = |first: &&Located<SocketAddr>| {
             let any = first.ip().is_unspecified() || second.ip().is_unspecified();

@@ -7,7 +7,7 @@ use gatewright_diagnostic::{Finding, has_errors};
 use serde::Serialize;
 use std::fmt;
 
-pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, programs, devices, cse}, \
+pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -45,6 +45,7 @@ struct Gateway {
     routes: usize,
     attachments: usize,
     udp_gateways: usize,
+    tcp_proxies: usize,
     programs: usize,
     /// Whether it has a listener for devices.
     devices: bool,
@@ -60,6 +61,7 @@ impl Gateway {
             routes: config.routes.len(),
             attachments: config.attachments.len(),
             udp_gateways: config.udp_gateways.len(),
+            tcp_proxies: config.tcp_proxies.len(),
             programs: config.programs.len(),
             devices: config.devices.is_some(),
             cse: config.cse.is_some(),
@@ -75,6 +77,7 @@ impl fmt::Display for Gateway {
             (self.routes, "route"),
             (self.attachments, "attachment"),
             (self.udp_gateways, "UDP gateway"),
+            (self.tcp_proxies, "TCP relay"),
             (self.programs, "program"),
         ];
         for (count, what) in parts.into_iter().filter(|&(count, _)| count > 0) {

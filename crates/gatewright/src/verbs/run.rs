@@ -70,6 +70,10 @@ impl Run {
                 link.addresses.join(", ")
             ));
         }
+        for relay in &config.tcp_proxies {
+            let (name, to) = (&relay.name.value, relay.forward.value);
+            face.note(&format!("tcp_proxy {name}: relays {} to {to}", relay.listen.value));
+        }
         let gateway = Arc::new(Mutex::new(gateway));
         let server = Server::start(Arc::clone(&gateway), &path).map_err(|error| {
             Failure::new(Exit::Unavailable, format!("control socket {}: {error}", path.display()))

@@ -1,0 +1,169 @@
+//! Relays of TCP connections over the kernel's sockets: `[tcp_proxy.NAME]`.
+//!
+//! Each connection that is accepted gets one of its own to the server; what comes from one end goes
+//! to the other, and so does its end: a side that has said everything may still listen (half-close),
+//! and one that breaks off breaks the other. One thread serves all connections of a proxy, none of
+//! which it waits for.
+
+mod pipe;
+mod serve;
+
+use crate::part::{Part, Told};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use serve::Server;
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// A TCP proxy to be started.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TcpProxySetup {
+    /// Where it listens; `[::]` takes both families.
+    pub listen: SocketAddr,
+    /// The server that each connection is carried to.
+    pub server: SocketAddr,
+    /// Connections at once at the most; further ones are closed at once.
+    pub connections_max: usize,
+    /// How long a connection may carry nothing in either direction.
+    pub idle: Duration,
+    /// How long the server may take to accept.
+    pub connect: Duration,
+}
+
+/// What a TCP proxy has counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TcpProxyCounters {
+    /// Connections that are open now.
+    pub open: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections that ended as they should: both sides had said everything.
+    pub ended: u64,
+    /// Connections closed at once, because as many were open as may be.
+    pub refused: u64,
+    /// Connections whose server could not be reached in time.
+    pub unreachable: u64,
+    /// Connections that one side broke off.
+    pub broken: u64,
+    /// Connections closed because nothing passed for too long.
+    pub idle: u64,
+    /// Octets carried to the server.
+    pub octets_to_server: u64,
+    /// Octets carried to clients.
+    pub octets_to_clients: u64,
+}
+
+/// The counters, written by the proxy's thread.
+#[derive(Debug, Default)]
+struct Counts {
+    open: AtomicU64,
+    accepted: AtomicU64,
+    ended: AtomicU64,
+    refused: AtomicU64,
+    unreachable: AtomicU64,
+    broken: AtomicU64,
+    idle: AtomicU64,
+    octets_to_server: AtomicU64,
+    octets_to_clients: AtomicU64,
+}
+
+/// A TCP proxy that runs, until it is dropped: then all its connections are closed.
+#[derive(Debug)]
+pub struct TcpProxy {
+    setup: TcpProxySetup,
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TcpProxy {
+    /// Listens, and relays on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: that the address is in use, or is none of this host's.
+    pub fn start(setup: TcpProxySetup) -> io::Result<Self> {
+        let listener = TcpListener::bind(setup.listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let counts = Arc::new(Counts::default());
+        let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let stop = Arc::new(stop);
+        let server = Server::new(setup, listener, Arc::clone(&counts), &stop)?;
+        let thread = std::thread::Builder::new().name("tcp-proxy".to_owned());
+        let thread = thread.spawn(move || server.run())?;
+        Ok(Self { setup, address, counts, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> TcpProxyCounters {
+        self.counts.read()
+    }
+}
+
+/// What the proxies of a gateway tell of themselves, all of them together.
+pub(crate) fn part(proxies: &[TcpProxy]) -> Part {
+    let proxies: Vec<_> =
+        (proxies.iter()).map(|proxy| (proxy.setup, Arc::clone(&proxy.counts))).collect();
+    Part::new("tcp_proxy", move || {
+        let words = proxies.iter().map(|(TcpProxySetup { listen, server, .. }, _)| {
+            ("relays", format!("{listen} to {server}"))
+        });
+        let each: Vec<_> = proxies.iter().map(|(_, counts)| counts.read()).collect();
+        let sum = |of: fn(&TcpProxyCounters) -> u64| each.iter().map(of).sum::<u64>();
+        Told {
+            words: words.collect(),
+            gauges: vec![("open_connections", sum(|it| it.open))],
+            counters: vec![
+                ("accepted", sum(|it| it.accepted)),
+                ("ended", sum(|it| it.ended)),
+                ("refused", sum(|it| it.refused)),
+                ("unreachable", sum(|it| it.unreachable)),
+                ("broken", sum(|it| it.broken)),
+                ("idle", sum(|it| it.idle)),
+                ("octets_to_server", sum(|it| it.octets_to_server)),
+                ("octets_to_clients", sum(|it| it.octets_to_clients)),
+            ],
+        }
+    })
+}
+
+impl Counts {
+    fn read(&self) -> TcpProxyCounters {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        TcpProxyCounters {
+            open: get(&self.open),
+            accepted: get(&self.accepted),
+            ended: get(&self.ended),
+            refused: get(&self.refused),
+            unreachable: get(&self.unreachable),
+            broken: get(&self.broken),
+            idle: get(&self.idle),
+            octets_to_server: get(&self.octets_to_server),
+            octets_to_clients: get(&self.octets_to_clients),
+        }
+    }
+}
+
+impl Drop for TcpProxy {
+    fn drop(&mut self) {
+        // The counter is only full if it was told already.
+        let _full = self.stop.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}

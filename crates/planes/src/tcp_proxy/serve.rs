@@ -1,0 +1,342 @@
+//! The thread of a TCP proxy: accepts, connects, and lets octets pass.
+
+use super::{
+    Counts, TcpProxySetup,
+    pipe::{Carried, Pipe},
+};
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        eventfd::EventFd,
+        socket::{
+            AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket,
+            sockopt::Linger,
+        },
+    },
+};
+use std::{
+    io::{self, ErrorKind},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Events taken at once.
+const EVENTS_MAX: usize = 256;
+
+/// Connections accepted at once, so that those that are open are not kept waiting.
+const ACCEPTS_MAX: usize = 64;
+
+/// How often times are looked at while connections are open.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long it takes no connection when the system has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What events are about: the listener, the order to stop, or both ends of a connection.
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+const FIRST: u64 = 2;
+
+/// Why a connection is no more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Ended,
+    Unreachable,
+    Broken,
+    Idle,
+}
+
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    to_server: Pipe,
+    to_client: Pipe,
+    /// The server has accepted.
+    connected: bool,
+    /// When anything last happened.
+    moved_at: Instant,
+}
+
+pub(super) struct Server {
+    setup: TcpProxySetup,
+    listener: TcpListener,
+    counts: Arc<Counts>,
+    epoll: Epoll,
+    connections: Vec<Option<Connection>>,
+    vacant: Vec<usize>,
+    /// Clients that wait to be accepted, of which no other event will tell.
+    waiting: Waiting,
+    /// Connections that have more to carry, of which no other event will tell.
+    again: Vec<usize>,
+}
+
+/// Whether clients wait to be accepted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Waiting {
+    None,
+    Some,
+    /// Until the system has descriptors again.
+    Paused,
+}
+
+impl Server {
+    pub(super) fn new(
+        setup: TcpProxySetup,
+        listener: TcpListener,
+        counts: Arc<Counts>,
+        stop: &EventFd,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+        epoll.add(&listener, EpollEvent::new(edge, LISTENER))?;
+        epoll.add(stop.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+        let (connections, vacant, again) = (Vec::new(), Vec::new(), Vec::new());
+        let waiting = Waiting::Some;
+        Ok(Self { setup, listener, counts, epoll, connections, vacant, waiting, again })
+    }
+
+    pub(super) fn run(mut self) {
+        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
+        let mut looked_at = Instant::now();
+        loop {
+            // A signal is a reason to look again.
+            let count = self.epoll.wait(&mut events, self.patience()).unwrap_or(0);
+            let now = Instant::now();
+            let mut ready = std::mem::take(&mut self.again);
+            for event in events.iter().take(count) {
+                match event.data() {
+                    STOP => return,
+                    LISTENER => self.waiting = Waiting::Some,
+                    token => ready.extend(usize::try_from(token - FIRST).ok()),
+                }
+            }
+            for index in ready.drain(..) {
+                self.step(index, now);
+            }
+            // Behind the others: a place that becomes vacant and taken here has no old event left.
+            if self.waiting != Waiting::None {
+                self.accept(now);
+            }
+            if now.duration_since(looked_at) >= LOOK_EVERY {
+                self.look_at_times(now);
+                looked_at = now;
+            }
+        }
+    }
+
+    fn patience(&self) -> EpollTimeout {
+        let patience = if !self.again.is_empty() || self.waiting == Waiting::Some {
+            Duration::ZERO
+        } else if self.waiting == Waiting::Paused {
+            PAUSE
+        } else if self.vacant.len() == self.connections.len() {
+            return EpollTimeout::NONE;
+        } else {
+            LOOK_EVERY
+        };
+        EpollTimeout::try_from(patience).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    /// Takes connections that wait.
+    fn accept(&mut self, now: Instant) {
+        self.waiting = Waiting::Some;
+        for _ in 0..ACCEPTS_MAX {
+            match self.listener.accept() {
+                Ok((client, _)) => {
+                    count(&self.counts.accepted, 1);
+                    if self.connections.len() - self.vacant.len() >= self.setup.connections_max {
+                        count(&self.counts.refused, 1);
+                        break_off(&client);
+                    } else if let Err(client) = self.open(client, now) {
+                        count(&self.counts.unreachable, 1);
+                        break_off(&client);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.waiting = Waiting::None;
+                    return;
+                }
+                Err(error) if is_of_client(&error) => {}
+                // No descriptor, no memory.
+                Err(_) => {
+                    self.waiting = Waiting::Paused;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Begins to reach the server for a client; gives the client back if that cannot even begin.
+    fn open(&mut self, client: TcpStream, now: Instant) -> Result<(), TcpStream> {
+        let Ok(server) = begin(self.setup.server) else { return Err(client) };
+        let ready = [client.set_nonblocking(true), client.set_nodelay(true)];
+        if ready.iter().any(Result::is_err) {
+            return Err(client);
+        }
+        let index = self.vacant.pop().unwrap_or(self.connections.len());
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
+        let token = u64::try_from(index).unwrap_or(u64::MAX - FIRST) + FIRST;
+        let event = || EpollEvent::new(flags | EpollFlags::EPOLLET, token);
+        let watched = [self.epoll.add(&client, event()), self.epoll.add(&server, event())];
+        if watched.iter().any(Result::is_err) {
+            // One that had no place yet has none now.
+            if index < self.connections.len() {
+                self.vacant.push(index);
+            }
+            return Err(client);
+        }
+        let connection = Connection {
+            client,
+            server,
+            to_server: Pipe::new(),
+            to_client: Pipe::new(),
+            connected: false,
+            moved_at: now,
+        };
+        match self.connections.get_mut(index) {
+            Some(place) => *place = Some(connection),
+            None => self.connections.push(Some(connection)),
+        }
+        count(&self.counts.open, 1);
+        Ok(())
+    }
+
+    /// Does for a connection what can be done without waiting.
+    fn step(&mut self, index: usize, now: Instant) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        match connection.step(now, &self.counts) {
+            Ok(true) => self.again.push(index),
+            Ok(false) => {}
+            Err(end) => self.close(index, end),
+        }
+    }
+
+    fn close(&mut self, index: usize, end: End) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        self.vacant.push(index);
+        let counter = match end {
+            End::Ended => &self.counts.ended,
+            End::Unreachable => &self.counts.unreachable,
+            End::Broken => &self.counts.broken,
+            End::Idle => &self.counts.idle,
+        };
+        count(counter, 1);
+        self.counts.open.fetch_sub(1, Ordering::Relaxed);
+        if end != End::Ended {
+            break_off(&connection.client);
+            break_off(&connection.server);
+        }
+    }
+
+    /// Closes what has been silent for too long.
+    fn look_at_times(&mut self, now: Instant) {
+        for index in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get(index) else { continue };
+            let silent = now.saturating_duration_since(connection.moved_at);
+            if !connection.connected && silent >= self.setup.connect {
+                self.close(index, End::Unreachable);
+            } else if connection.connected && silent >= self.setup.idle {
+                self.close(index, End::Idle);
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let open = self.connections.iter().flatten().count();
+        self.counts.open.fetch_sub(u64::try_from(open).unwrap_or_default(), Ordering::Relaxed);
+        // Nobody is to take half of a document for the whole.
+        for connection in self.connections.iter().flatten() {
+            break_off(&connection.client);
+            break_off(&connection.server);
+        }
+    }
+}
+
+impl Connection {
+    /// Carries in both directions; whether there is more to do at once.
+    fn step(&mut self, now: Instant, counts: &Counts) -> Result<bool, End> {
+        if !self.connected {
+            match self.server.take_error() {
+                Ok(None) if self.server.peer_addr().is_ok() => {
+                    (self.connected, self.moved_at) = (true, now);
+                }
+                Ok(None) => return Ok(false),
+                Ok(Some(_)) | Err(_) => return Err(End::Unreachable),
+            }
+        }
+        let (client, server) = (&self.client, &self.server);
+        let there = pass(&mut self.to_server, client, server, &counts.octets_to_server)?;
+        let back = pass(&mut self.to_client, server, client, &counts.octets_to_clients)?;
+        if there.moved || back.moved {
+            self.moved_at = now;
+        }
+        if self.to_server.is_finished() && self.to_client.is_finished() {
+            return Err(End::Ended);
+        }
+        Ok(there.more || back.more)
+    }
+}
+
+/// Carries in one direction, and passes its end on.
+fn pass(
+    pipe: &mut Pipe,
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    octets: &AtomicU64,
+) -> Result<Carried, End> {
+    let carried = pipe.carry(&mut from, &mut to).map_err(|_| End::Broken)?;
+    count(octets, u64::try_from(carried.octets).unwrap_or_default());
+    if carried.finish {
+        to.shutdown(Shutdown::Write).map_err(|_| End::Broken)?;
+    }
+    Ok(carried)
+}
+
+/// Begins to connect, without waiting.
+fn begin(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(family, SockType::Stream, flags, None)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// When it is closed, the other end learns that it was broken off, not that all has been said.
+fn break_off(stream: &TcpStream) {
+    let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    // One that is closed already knows.
+    let _closed = setsockopt(stream, Linger, &at_once);
+}
+
+/// Whether a connection that was to be accepted failed for a reason of its own (accept(2)).
+fn is_of_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::Interrupted
+            | ErrorKind::PermissionDenied
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}

@@ -1,9 +1,9 @@
-//! The other side: asks a CSE over HTTP, for command lines and tests.
+//! The other side: asks a CSE over any binding, for command lines and tests.
 
-use crate::http::send::Sender;
+use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::{AtomicU64, Ordering};
-use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Unreachable};
+use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Serialisation, Unreachable};
 use serde_json::json;
 
 /// Why a CSE gave no answer.
@@ -29,7 +29,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the CSE at `url` (`http://host:port`); `prefix` begins its request
+    /// A client of the CSE at `url` (`http://host:port`, `coap://host:port`); `prefix` begins its request
     /// identifiers, which are to differ from those of the same originator's other clients.
     pub fn new(
         url: impl Into<String>,
@@ -53,6 +53,13 @@ impl Client {
     pub fn with_tls(mut self, tls: &Tls) -> Result<Self, TlsError> {
         self.sender = Sender::new(Some(tls.client()?));
         Ok(self)
+    }
+
+    /// This client, writing what it sends so, and asking for answers in the same.
+    #[must_use]
+    pub fn writing(mut self, serialisation: Serialisation) -> Self {
+        self.sender = self.sender.writing(serialisation);
+        self
     }
 
     /// A request for `to`, of which the query (`fu=1&ty=4`) may be part.

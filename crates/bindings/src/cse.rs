@@ -1,8 +1,9 @@
 //! A CSE on the network: what it is given, how it is started and stopped.
 
+use crate::coap::Socket;
 use crate::engine::{Engine, now};
-use crate::http::send::Sender;
 use crate::http::server::{Entry, Peers, Server, ServerCounters};
+use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -34,6 +35,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Where it listens for HTTP over TLS, if it has a certificate.
     pub listen_tls: Vec<SocketAddr>,
+    /// Where it listens for CoAP, over UDP in the clear; port 0 takes a free one.
+    pub listen_coap: Vec<SocketAddr>,
     /// Its certificate and whom it trusts.
     pub tls: Option<Tls>,
     /// Its database; without one it remembers nothing.
@@ -55,6 +58,7 @@ impl Config {
             cse,
             listen: Vec::new(),
             listen_tls: Vec::new(),
+            listen_coap: Vec::new(),
             tls: None,
             store: None,
             options: Options::default(),
@@ -93,6 +97,7 @@ pub enum StartError {
 pub struct Running {
     engine: Arc<Engine>,
     addresses: Vec<SocketAddr>,
+    coap: Vec<(Arc<Socket>, SocketAddr)>,
     unreadable_rows: usize,
     counters: Arc<ServerCounters>,
     stop: watch::Sender<bool>,
@@ -124,6 +129,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
             listeners.push((listen(address).await?, entry));
         }
     }
+    let coap = listen_coap(&config.listen_coap, body_octets_max).await?;
     let addresses: Vec<SocketAddr> = listeners.iter().map(|((_, address), _)| *address).collect();
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let mut cse_config = config.cse;
@@ -132,7 +138,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
             Entry::Plain => format!("http://{address}"),
             Entry::Tls(_) => format!("https://{address}"),
         });
-        cse_config.points_of_access = urls.collect();
+        let coap = coap.iter().map(|(_, address)| format!("coap://{address}"));
+        cse_config.points_of_access = urls.chain(coap).collect();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
     let (outgoing, calls) = mpsc::unbounded_channel();
@@ -166,7 +173,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     for ((listener, _), entry) in listeners {
         tasks.push(tokio::spawn(server.clone().run(listener, entry, stopped.clone())));
     }
-    Ok(Running { engine, addresses, unreadable_rows, counters, stop, tasks })
+    for (socket, _) in &coap {
+        let serving = Arc::clone(socket).run(Arc::clone(&engine), stopped.clone());
+        tasks.push(tokio::spawn(serving));
+    }
+    Ok(Running { engine, addresses, coap, unreadable_rows, counters, stop, tasks })
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -174,6 +185,20 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
     let listener = TcpListener::bind(address).await.map_err(refuse)?;
     let bound = listener.local_addr().map_err(refuse)?;
     Ok((listener, bound))
+}
+
+async fn listen_coap(
+    addresses: &[SocketAddr],
+    body_octets_max: usize,
+) -> Result<Vec<(Arc<Socket>, SocketAddr)>, StartError> {
+    let mut sockets = Vec::new();
+    for &address in addresses {
+        let refuse = |source| StartError::Listen { address, source };
+        let socket = Socket::bind(address, body_octets_max).await.map_err(refuse)?;
+        let bound = socket.address().map_err(refuse)?;
+        sockets.push((Arc::new(socket), bound));
+    }
+    Ok(sockets)
 }
 
 /// Runs a CSE until `until` is over.
@@ -194,6 +219,11 @@ impl Running {
         &self.addresses
     }
 
+    /// Where it listens for CoAP, in the order given.
+    pub fn coap_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.coap.iter().map(|(_, address)| *address)
+    }
+
     /// The CSE itself: to ask it without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
@@ -204,7 +234,7 @@ impl Running {
         self.unreadable_rows
     }
 
-    /// Every counter of machine, store and server with its name.
+    /// Every counter of machine, store and sockets with its name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.engine.counters().each().collect();
         if let Some(store) = self.engine.store_counters() {
@@ -225,6 +255,15 @@ impl Running {
             ("http_bodies_refused", &self.counters.bodies_refused),
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
+        }
+        // Of several sockets the sums.
+        for (at, (socket, _)) in self.coap.iter().enumerate() {
+            for (name, count) in socket.counters().each() {
+                match all.iter_mut().find(|(known, _)| at > 0 && *known == name) {
+                    Some((_, sum)) => *sum += count,
+                    None => all.push((name, count)),
+                }
+            }
         }
         all
     }

@@ -16,7 +16,7 @@ mod connection;
 mod deliver;
 
 use crate::engine::{Engine, now};
-use crate::http::send::Sender;
+use crate::outgoing::Sender;
 use ask::Desk;
 use connection::Connection;
 pub(crate) use connection::write;

@@ -1,5 +1,5 @@
-//! Sockets for the CSE: the HTTP binding (TS-0009) as server and as client, and the engine that
-//! ties the machine, the store and the network together.
+//! Sockets for the CSE: the HTTP (TS-0009) and CoAP (TS-0008) bindings, each as server and as
+//! client, and the engine that ties the machine, the store and the network together.
 //!
 //! [`cse::start`] runs a CSE on the tokio runtime it is called on; [`client::Client`] is the
 //! other side, for command lines and tests, and [`listen::Notifications`] is where its
@@ -8,12 +8,15 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+mod answers;
 pub mod client;
+mod coap;
 pub mod cse;
 pub mod devices;
 mod engine;
 pub mod http;
 pub mod listen;
+mod outgoing;
 pub mod services;
 pub mod tls;
 

@@ -1,6 +1,6 @@
 //! Where notifications arrive: a small server for an application that subscribes.
 
-use crate::http::message::{Serialisation, read_request, request_id, write_response};
+use crate::http::message::{accepted, read_request, request_id, write_response};
 use core::convert::Infallible;
 use core::time::Duration;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
@@ -96,7 +96,7 @@ async fn answer(
         Ok(release) => Response::new(Status::Ok, id, release),
         Err(refusal) => Response::refusing(&refusal, id, Release::default()),
     };
-    Ok(write_response(response, Serialisation::accepted(&head.headers)))
+    Ok(write_response(response, accepted(&head.headers)))
 }
 
 /// Takes the notifications of one request, all of them or none.

@@ -89,7 +89,9 @@ impl Services {
     pub fn cse_told(&self) -> Told {
         let Running { cse, registrar, .. } = &self.running;
         let engine = cse.engine();
-        let listens: Vec<String> = cse.addresses().iter().map(ToString::to_string).collect();
+        let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
+        let listens: Vec<String> =
+            cse.addresses().iter().map(ToString::to_string).chain(coap).collect();
         let mut words = vec![("listens_at", listens.join(", "))];
         if let Some(registrar) = registrar {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
@@ -158,6 +160,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     let mut running = cse::Config::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();
+    running.listen_coap = described.coap.iter().map(|coap| coap.value).collect();
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
     running.audit = described.audit;

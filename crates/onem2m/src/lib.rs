@@ -20,9 +20,11 @@
 //! | `schema` | attributes of each resource type |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | [`cse`] | the machine, one file for each kind of request |
+//! | [`coap`] | CoAP: its message layer as a machine of its own, and primitives as its messages |
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod coap;
 pub mod cse;
 pub mod filter;
 pub mod kind;
@@ -41,7 +43,7 @@ pub use cse::{
 pub use filter::Filter;
 pub use kind::Kind;
 pub use limits::{Counters, Limits};
-pub use primitive::{Operation, Release, Request, Response, ResponseType};
+pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
 pub use status::{Refusal, Status};
 pub use time::Timestamp;
 pub use tree::Record;

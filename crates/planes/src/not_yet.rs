@@ -22,8 +22,6 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
             asked.push((link.name.span, format!("the mode of link `{name}`")));
         }
     }
-    let coap = config.cse.iter().filter_map(|cse| Some(cse.coap.as_ref()?.span));
-    asked.extend(coap.map(|span| (span, "[cse] coap".to_owned())));
     asked.sort_by_key(|(span, _)| span.start);
     asked
 }
@@ -43,8 +41,8 @@ mod tests {
     fn what_cannot_be_run_is_told_in_the_order_of_the_text() {
         let text = "[link.lan]\n[link.old]\nmode = \"pcapng\"\nfile = \"x\"\n\
                     [control]\nmetrics = \"127.0.0.1:9464\"\n[[program]]\nfile = \"x.gate\"\n\
-                    [cse]\nbase = \"gw\"\nid = \"/gw\"\ncoap = \"127.0.0.1:5683\"\n";
-        let ends = ["the mode of link `old`", "[cse] coap"];
+                    [link.older]\nmode = \"pcapng\"\nfile = \"y\"\n";
+        let ends = ["the mode of link `old`", "the mode of link `older`"];
         assert_eq!(told(text), ends.map(|what| format!("{what} is not in this version")));
     }
 

@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "a panic is what the fuzzer looks for")]
 
+mod coap_endpoint;
 mod gateway;
 mod layouts;
 mod machine;
 
+pub use coap_endpoint::coap_endpoint;
 pub use gateway::gateway;
 pub use layouts::layouts;
 pub use machine::machine;
@@ -31,6 +33,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("multicast", multicast),
     ("health", health),
     ("onem2m", onem2m),
+    ("coap_endpoint", coap_endpoint),
     ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),

@@ -2,8 +2,8 @@
 
 use super::codes::http_status;
 use core::fmt::Write;
-use gatewright_onem2m::primitive::{Deadline, cbor_from_json, json_from_cbor};
-use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
+use gatewright_onem2m::primitive::{Deadline, cbor_from_json};
+use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Serialisation, Status};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -25,20 +25,11 @@ const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
 const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
 
-/// How content is written.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Serialisation {
-    #[default]
-    Json,
-    Cbor,
-}
-
-impl Serialisation {
-    /// What an Accept header prefers; JSON if it leaves the choice.
-    pub(crate) fn accepted(headers: &HeaderMap) -> Self {
-        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if accept.contains("cbor") && !accept.contains("json") { Self::Cbor } else { Self::Json }
-    }
+/// What an Accept header prefers; JSON if it leaves the choice.
+pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let cbor = accept.contains("cbor") && !accept.contains("json");
+    if cbor { Serialisation::Cbor } else { Serialisation::Json }
 }
 
 /// Reads a request. Beside a refusal stands the request identifier, if there is one.
@@ -85,7 +76,7 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
         request.set(&decode(name)?, &decode(value)?)?;
     }
     if !body.is_empty() {
-        request.content = Some(read_content(serialisation, body)?.into());
+        request.content = Some(serialisation.read(body)?.into());
     }
     Ok(request)
 }
@@ -115,15 +106,6 @@ fn read_content_type(
         }
     };
     Ok((serialisation, kind))
-}
-
-fn read_content(serialisation: Serialisation, body: &[u8]) -> Result<String, Refusal> {
-    match serialisation {
-        Serialisation::Json => core::str::from_utf8(body)
-            .map(str::to_owned)
-            .map_err(|_| Refusal::bad("the content is not UTF-8")),
-        Serialisation::Cbor => json_from_cbor(body),
-    }
 }
 
 /// The oneM2M address of a path: `/~/` begins an SP-relative one, `/_/` an absolute one
@@ -195,7 +177,7 @@ pub(crate) fn write_request(
         (Some(content), Serialisation::Json) => Bytes::copy_from_slice(content.as_bytes()),
         (Some(content), Serialisation::Cbor) => cbor_from_json(content)?.into(),
     };
-    let media = media_type(serialisation);
+    let media = serialisation.media_type();
     let mut builder = hyper::Request::builder()
         .method(method)
         .uri(uri)
@@ -222,13 +204,6 @@ pub(crate) fn write_request(
         builder = builder.header(VENDOR, vendor);
     }
     builder.body(Full::new(body)).map_err(|_| bad("a header"))
-}
-
-const fn media_type(serialisation: Serialisation) -> &'static str {
-    match serialisation {
-        Serialisation::Json => "application/json",
-        Serialisation::Cbor => "application/cbor",
-    }
 }
 
 /// The URL of a request's target; a notification's is the target itself.
@@ -289,7 +264,7 @@ pub(crate) fn write_response(
     let Some(content) = response.content else {
         return message;
     };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(serialisation)));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(serialisation.media_type()));
     let body = match serialisation {
         Serialisation::Json => Bytes::from_owner(Shared(content)),
         // What this CSE wrote is JSON; CBOR can say all of it.
@@ -319,7 +294,7 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
         let media = text(&CONTENT_TYPE).unwrap_or("application/json");
         // A notification target's page is no content of ours.
         if let Ok((serialisation, _)) = read_content_type(media, true) {
-            response.content = Some(read_content(serialisation, body)?.into());
+            response.content = Some(serialisation.read(body)?.into());
         }
     }
     Ok(response)

@@ -1,8 +1,8 @@
 //! The client: requests out, answers in, over connections that are kept.
 
-use super::message::{Serialisation, read_response, write_request};
+use super::message::{read_response, write_request};
 use core::time::Duration;
-use gatewright_onem2m::{Request, Response, Unreachable};
+use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -47,21 +47,18 @@ impl Sender {
         Self::Tls(builder.build(connector))
     }
 
-    fn can_use(&self, url: &str) -> bool {
+    pub(crate) fn can_use(&self, url: &str) -> bool {
         url.starts_with("http://") || (matches!(self, Self::Tls(_)) && url.starts_with("https://"))
     }
 
-    /// Sends a request to the first URL that is HTTP, and waits for the answer.
+    /// Sends a request to `url` and waits for the answer.
     pub(crate) async fn send(
         &self,
-        urls: &[String],
+        url: &str,
         request: &Request,
+        serialisation: Serialisation,
     ) -> Result<Response, Unreachable> {
-        let url = urls
-            .iter()
-            .find(|url| self.can_use(url))
-            .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
-        let message = write_request(url, request, Serialisation::Json)
+        let message = write_request(url, request, serialisation)
             .map_err(|refusal| Unreachable(refusal.to_string()))?;
         let answer = match self {
             Self::Plain(client) => client.request(message).await,

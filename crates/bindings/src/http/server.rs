@@ -1,6 +1,6 @@
 //! The server: connections in, requests to the engine, answers out.
 
-use super::message::{Serialisation, read_request, request_id, write_response};
+use super::message::{accepted, read_request, request_id, write_response};
 use crate::engine::Engine;
 use crate::tls::Identity;
 use core::convert::Infallible;
@@ -190,7 +190,7 @@ impl Server {
         identity: Option<&Identity>,
     ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
         let (head, body) = message.into_parts();
-        let serialisation = Serialisation::accepted(&head.headers);
+        let serialisation = accepted(&head.headers);
         let refuse = |refusal: &Refusal| {
             Response::refusing(refusal, request_id(&head.headers), Release::default())
         };

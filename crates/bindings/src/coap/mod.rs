@@ -1,0 +1,183 @@
+//! The CoAP binding (TS-0008) on UDP sockets: the endpoint of `onem2m::coap` behind one lock, the
+//! loop that feeds it, and the sender.
+
+mod send;
+
+pub(crate) use send::Sender;
+
+use crate::answers::{Answers, refuse};
+use core::hash::{BuildHasher, Hasher};
+use core::time::Duration;
+use gatewright_onem2m::Serialisation;
+use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write_response};
+use gatewright_onem2m::coap::{
+    AskId, Counters, Endpoint, Failure, Input, Limits, Message, Output, RequestId,
+};
+use std::collections::HashMap;
+use std::hash::RandomState;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::UdpSocket;
+use tokio::sync::{Notify, oneshot, watch};
+
+/// Octets of the largest datagram.
+const DATAGRAM_MAX: usize = 65_535;
+/// Pause after the system gave an error instead of a datagram, so as not to spin.
+const RECEIVE_PAUSE: Duration = Duration::from_millis(50);
+/// How long the loop sleeps when nothing is due.
+const NOTHING_DUE: Duration = Duration::from_hours(1);
+
+/// A UDP socket that speaks CoAP, both ways.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    udp: UdpSocket,
+    inner: Mutex<Inner>,
+    started: Instant,
+    /// Tells the loop that there is something to send, or due earlier than it sleeps for.
+    stirred: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    endpoint: Endpoint,
+    waiting: HashMap<RequestId, oneshot::Sender<Result<Message, Failure>>>,
+    requested: u64,
+}
+
+/// What came out of one step beside datagrams.
+struct Asked {
+    id: AskId,
+    message: Message,
+}
+
+impl Socket {
+    /// Binds a socket whose bodies have at most so many octets.
+    pub(crate) async fn bind(address: SocketAddr, body_octets_max: usize) -> io::Result<Self> {
+        let udp = UdpSocket::bind(address).await?;
+        let mut limits = Limits::default();
+        limits.body_octets = body_octets_max;
+        // The standard library seeds its maps from the system; nothing else is drawn here.
+        let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
+        let endpoint = Endpoint::new(limits, option::is_known, secret);
+        let inner = Inner { endpoint, waiting: HashMap::new(), requested: 0 };
+        let (inner, started) = (Mutex::new(inner), Instant::now());
+        Ok(Self { udp, inner, started, stirred: Notify::new() })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.lock().endpoint.counters().clone()
+    }
+
+    /// Serves until `stop` says so, or for ever if nobody can say so any more.
+    pub(crate) async fn run<A: Answers>(
+        self: Arc<Self>,
+        answers: Arc<A>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        loop {
+            let asked = self.flush().await;
+            for Asked { id, message } in asked {
+                tokio::spawn(Arc::clone(&self).serve(Arc::clone(&answers), id, message));
+            }
+            let sleep = self.due();
+            tokio::select! {
+                received = self.udp.recv_from(&mut buffer) => match received {
+                    Ok((length, from)) => {
+                        let octets = buffer.get(..length).unwrap_or_default();
+                        self.handle(Input::Datagram { from, octets });
+                    }
+                    Err(_) => tokio::time::sleep(RECEIVE_PAUSE).await,
+                },
+                () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
+                () = self.stirred.notified() => {}
+                _ = stop.changed() => return,
+            }
+        }
+    }
+
+    async fn serve<A: Answers>(self: Arc<Self>, answers: Arc<A>, id: AskId, message: Message) {
+        let serialisation = Serialisation::accepted(&message);
+        let response = match read_request(&message) {
+            Ok(request) => answers.answer(request).await,
+            Err(refusal) => refuse(&refusal, request_id(&message)),
+        };
+        self.handle(Input::Respond { id, message: write_response(&response, serialisation) });
+        self.stirred.notify_one();
+    }
+
+    /// Asks a peer. Whoever drops the future does not wait for the answer any more.
+    pub(crate) async fn ask(&self, to: SocketAddr, message: Message) -> Result<Message, Failure> {
+        let (sender, answer) = oneshot::channel();
+        let id = {
+            let mut inner = self.lock();
+            inner.requested += 1;
+            let id = RequestId(inner.requested);
+            inner.waiting.insert(id, sender);
+            inner.endpoint.handle(self.started.elapsed(), Input::Request { id, to, message });
+            id
+        };
+        let _waiting = Waiting { socket: self, id };
+        self.stirred.notify_one();
+        answer.await.unwrap_or(Err(Failure::Unanswered))
+    }
+
+    fn handle(&self, input: Input<'_>) {
+        self.lock().endpoint.handle(self.started.elapsed(), input);
+    }
+
+    /// Sends what is to be sent and wakes those whose answers came; the requests to be served.
+    async fn flush(&self) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        loop {
+            let output = self.lock().endpoint.poll_output();
+            match output {
+                None => return asked,
+                // What the system does not take is lost like what the network loses.
+                Some(Output::Send { to, octets }) => {
+                    let _ = self.udp.send_to(&octets, to).await;
+                }
+                Some(Output::Asked { id, message, .. }) => asked.push(Asked { id, message }),
+                Some(Output::Answered { id, answer }) => {
+                    if let Some(waiting) = self.lock().waiting.remove(&id) {
+                        let _ = waiting.send(answer);
+                    }
+                }
+                Some(Output::Unobserved(_)) => {}
+            }
+        }
+    }
+
+    fn due(&self) -> Duration {
+        let due = self.lock().endpoint.poll_timeout();
+        due.map_or(NOTHING_DUE, |due| due.saturating_sub(self.started.elapsed()))
+    }
+
+    /// A panic under the lock would be a bug of the machine; the others are still served.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who waits for an answer.
+struct Waiting<'a> {
+    socket: &'a Socket,
+    id: RequestId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.socket.lock();
+        if inner.waiting.remove(&self.id).is_some() {
+            let now = self.socket.started.elapsed();
+            inner.endpoint.handle(now, Input::Cancel(self.id));
+            self.socket.stirred.notify_one();
+        }
+    }
+}

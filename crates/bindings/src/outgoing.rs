@@ -1,0 +1,51 @@
+//! Requests out, by whichever binding a URL names.
+
+use crate::coap;
+use crate::http::send;
+use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
+use tokio_rustls::rustls::ClientConfig;
+
+/// Sends requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    http: send::Sender,
+    coap: coap::Sender,
+    serialisation: Serialisation,
+}
+
+impl Sender {
+    /// A sender that can use TLS if it is given who it is and whom to trust.
+    pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
+        Self {
+            http: send::Sender::new(tls),
+            coap: coap::Sender::default(),
+            serialisation: Serialisation::default(),
+        }
+    }
+
+    /// This sender, writing what it sends so.
+    pub(crate) const fn writing(mut self, serialisation: Serialisation) -> Self {
+        self.serialisation = serialisation;
+        self
+    }
+
+    fn can_use(&self, url: &str) -> bool {
+        self.http.can_use(url) || coap::Sender::can_use(url)
+    }
+
+    /// Sends a request to the first URL that can be used, and waits for the answer.
+    pub(crate) async fn send(
+        &self,
+        urls: &[String],
+        request: &Request,
+    ) -> Result<Response, Unreachable> {
+        let url = urls
+            .iter()
+            .find(|url| self.can_use(url))
+            .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
+        if coap::Sender::can_use(url) {
+            return self.coap.send(url, request, self.serialisation).await;
+        }
+        self.http.send(url, request, self.serialisation).await
+    }
+}

@@ -1,0 +1,464 @@
+//! Requests and responses of oneM2M as CoAP messages (TS-0008 §6).
+
+use super::Message;
+use crate::primitive::{Deadline, Operation, Release, Request, Response, Serialisation};
+use crate::status::{Refusal, Status};
+use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
+use std::sync::Arc;
+
+/// Options that TS-0008 adds (table 6.2.2.4-1).
+pub mod option {
+    use gatewright_wire::coap::OptionNumber;
+
+    /// Result notification targets (`rtu`), joined by `&`.
+    pub const RTURI: OptionNumber = OptionNumber(263);
+    /// Resource type of a creation (`ty`), a number.
+    pub const TY: OptionNumber = OptionNumber(267);
+    /// Release version indicator (`rvi`).
+    pub const RVI: OptionNumber = OptionNumber(271);
+    /// Originator (`fr`).
+    pub const FR: OptionNumber = OptionNumber(279);
+    /// Request identifier (`rqi`).
+    pub const RQI: OptionNumber = OptionNumber(283);
+    /// Request expiration timestamp (`rqet`).
+    pub const RQET: OptionNumber = OptionNumber(291);
+    /// Result expiration timestamp (`rset`).
+    pub const RSET: OptionNumber = OptionNumber(295);
+    /// Operation execution time (`oet`).
+    pub const OET: OptionNumber = OptionNumber(299);
+    /// Event category (`ec`), a number.
+    pub const EC: OptionNumber = OptionNumber(303);
+    /// Response status code (`rsc`), a number.
+    pub const RSC: OptionNumber = OptionNumber(307);
+    /// Group request identifier (`gid`).
+    pub const GID: OptionNumber = OptionNumber(311);
+    /// Content offset (`cnot`), a number.
+    pub const CTO: OptionNumber = OptionNumber(319);
+    /// Content status (`cnst`), a number.
+    pub const CTS: OptionNumber = OptionNumber(323);
+    /// Vendor information (`vsi`).
+    pub const VSI: OptionNumber = OptionNumber(331);
+
+    /// The first and the last number that TS-0008 uses.
+    const RANGE: core::ops::RangeInclusive<u16> = 259..=351;
+
+    /// Whether an option is one of oneM2M: those that are not acted upon are carried for others.
+    pub fn is_known(number: OptionNumber) -> bool {
+        number == OptionNumber::CONTENT_FORMAT || RANGE.contains(&number.0)
+    }
+}
+
+/// Reads a request.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn read_request(message: &Message) -> Result<Request, Refusal> {
+    let operation = match message.code {
+        Code::GET => Operation::Retrieve,
+        Code::PUT => Operation::Update,
+        Code::DELETE => Operation::Delete,
+        Code::POST if message.value(option::TY).is_some() => Operation::Create,
+        Code::POST => Operation::Notify,
+        _ => {
+            return Err(Refusal::new(
+                Status::OperationNotAllowed,
+                "methods are GET, POST, PUT and DELETE",
+            ));
+        }
+    };
+    let text = |number| text_of(message, number);
+    let to = read_target(message)?;
+    let from = text(option::FR)?.unwrap_or_default();
+    let mut request = Request::new(operation, to, from, request_id(message));
+    let release = text(option::RVI)?.ok_or_else(|| Refusal::bad("oneM2M-RVI is missing"))?;
+    request.release = Release::parse(release)?;
+    if let Some(kind) = message.value(option::TY) {
+        let kind = message.uint(option::TY).filter(|_| kind.len() <= 2);
+        let kind = kind.ok_or_else(|| Refusal::bad("oneM2M-TY is no resource type"))?;
+        request.set_kind(&kind.to_string())?;
+    }
+    if let Some(category) = message.uint(option::EC) {
+        request.set("ec", &category.to_string())?;
+    }
+    for (number, name) in [
+        (option::RQET, "rqet"),
+        (option::RSET, "rset"),
+        (option::OET, "oet"),
+        (option::RTURI, "rtu"),
+        (option::GID, "gid"),
+        (option::VSI, "vsi"),
+    ] {
+        if let Some(value) = text(number)? {
+            request.set(name, value)?;
+        }
+    }
+    for query in message.values(OptionNumber::URI_QUERY) {
+        let query =
+            core::str::from_utf8(query).map_err(|_| Refusal::bad("Uri-Query is not UTF-8"))?;
+        let (name, value) = query.split_once('=').unwrap_or((query, ""));
+        request.set(name, value)?;
+    }
+    if !message.payload.is_empty() {
+        let serialisation = Serialisation::of_format(message)?;
+        request.content = Some(serialisation.read(&message.payload)?.into());
+    }
+    Ok(request)
+}
+
+/// The identifier of a request that may be wrong in every other respect.
+pub fn request_id(message: &Message) -> &str {
+    message.text(option::RQI).unwrap_or_default()
+}
+
+fn text_of(message: &Message, number: OptionNumber) -> Result<Option<&str>, Refusal> {
+    let text = message.value(number).map(core::str::from_utf8).transpose();
+    text.map_err(|_| Refusal::bad(format!("option {} is not UTF-8", number.0)))
+}
+
+/// The address in the path: a first segment `~` makes it SP-relative, `_` absolute
+/// (TS-0008 §6.2.2.3).
+fn read_target(message: &Message) -> Result<String, Refusal> {
+    let mut to = String::new();
+    for (at, segment) in message.values(OptionNumber::URI_PATH).enumerate() {
+        let segment =
+            core::str::from_utf8(segment).map_err(|_| Refusal::bad("Uri-Path is not UTF-8"))?;
+        match (at, segment) {
+            (0, "~") => {}
+            (0, "_") => to.push('/'),
+            (0, segment) => to.push_str(segment),
+            (_, segment) => {
+                to.push('/');
+                to.push_str(segment);
+            }
+        }
+    }
+    Ok(to)
+}
+
+fn write_target(message: &mut Message, address: &str) {
+    let rest = if let Some(absolute) = address.strip_prefix("//") {
+        message.put(OptionNumber::URI_PATH, "_");
+        absolute
+    } else if let Some(relative) = address.strip_prefix('/') {
+        message.put(OptionNumber::URI_PATH, "~");
+        relative
+    } else {
+        address
+    };
+    for segment in rest.split('/').filter(|segment| !segment.is_empty()) {
+        message.put(OptionNumber::URI_PATH, segment);
+    }
+}
+
+impl Serialisation {
+    /// That of a message's body; JSON if it does not say.
+    fn of_format(message: &Message) -> Result<Self, Refusal> {
+        let Some(format) = message.value(OptionNumber::CONTENT_FORMAT) else {
+            return Ok(Self::Json);
+        };
+        let number = message.uint(OptionNumber::CONTENT_FORMAT).filter(|_| format.len() <= 2);
+        number.and_then(Self::from_format).ok_or_else(|| {
+            Refusal::new(
+                Status::UnsupportedMediaType,
+                "content is application/json or application/cbor",
+            )
+        })
+    }
+
+    /// What a request wants its answer in: what it accepts, else what it is itself written in.
+    pub fn accepted(message: &Message) -> Self {
+        let wanted = message.uint(OptionNumber::ACCEPT).and_then(Self::from_format);
+        wanted.or_else(|| Self::of_format(message).ok()).unwrap_or_default()
+    }
+
+    fn from_format(number: u64) -> Option<Self> {
+        match ContentFormat(u16::try_from(number).ok()?) {
+            ContentFormat::JSON => Some(Self::Json),
+            ContentFormat::CBOR => Some(Self::Cbor),
+            _ => None,
+        }
+    }
+
+    const fn format(self) -> u64 {
+        match self {
+            Self::Json => ContentFormat::JSON.0 as u64,
+            Self::Cbor => ContentFormat::CBOR.0 as u64,
+        }
+    }
+}
+
+/// Writes a request to be sent to the entity that is reached at `url` (`coap://host:port/path`);
+/// a notification to a URL has that for its target.
+///
+/// # Errors
+///
+/// 5000 if the content is no JSON.
+pub fn write_request(
+    url: &str,
+    request: &Request,
+    serialisation: Serialisation,
+) -> Result<Message, Refusal> {
+    let mut message = Message::new(match request.operation {
+        Operation::Create | Operation::Notify => Code::POST,
+        Operation::Retrieve => Code::GET,
+        Operation::Update => Code::PUT,
+        Operation::Delete => Code::DELETE,
+    });
+    let direct = request.to.contains("://");
+    let (host, path, query) = split_url(if direct { &request.to } else { url });
+    if host.parse::<core::net::IpAddr>().is_err() {
+        message.put(OptionNumber::URI_HOST, host);
+    }
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        message.put(OptionNumber::URI_PATH, segment);
+    }
+    if !direct {
+        write_target(&mut message, &request.to);
+    }
+    if let Some(content) = &request.content {
+        message.put_uint(OptionNumber::CONTENT_FORMAT, serialisation.format());
+        message.payload = serialisation.write(content)?;
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        message.put(OptionNumber::URI_QUERY, pair);
+    }
+    for (name, value) in request.query() {
+        message.put(OptionNumber::URI_QUERY, format!("{name}={value}"));
+    }
+    message.put_uint(OptionNumber::ACCEPT, serialisation.format());
+    write_parameters(&mut message, request);
+    Ok(message)
+}
+
+fn write_parameters(message: &mut Message, request: &Request) {
+    if !request.notify.is_empty() {
+        message.put(option::RTURI, request.notify.join("&"));
+    }
+    if let Some(kind) = request.kind {
+        message.put_uint(option::TY, kind.number().into());
+    }
+    message.put(option::RVI, request.release.text());
+    if !request.from.is_empty() {
+        message.put(option::FR, request.from.as_str());
+    }
+    message.put(option::RQI, request.id.as_str());
+    let deadline = |deadline: Deadline| match deadline {
+        Deadline::At(time) => time.to_string(),
+        Deadline::After(span) => span.as_millis().to_string(),
+    };
+    if let Some(expires) = request.request_expires {
+        message.put(option::RQET, deadline(expires));
+    }
+    if let Some(expires) = request.result_expires {
+        message.put(option::RSET, deadline(expires));
+    }
+    if let Some(category) = request.event_category {
+        message.put_uint(option::EC, category.into());
+    }
+    if let Some(group) = &request.group_request {
+        message.put(option::GID, group.as_str());
+    }
+    if let Some(vendor) = &request.vendor {
+        message.put(option::VSI, vendor.as_str());
+    }
+}
+
+/// Host, path and query of a URL, each as it stands there.
+fn split_url(url: &str) -> (&str, &str, &str) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let host = match bracketed {
+        Some((host, _)) => host,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    (host, path, query)
+}
+
+/// The response code that goes with a response status code (TS-0008 §6.3).
+pub const fn code_of(status: Status) -> Code {
+    match status {
+        Status::Ok => Code::CONTENT,
+        Status::Created | Status::AcceptedSynchronously | Status::AcceptedAsynchronously => {
+            Code::CREATED
+        }
+        Status::Deleted => Code::DELETED,
+        Status::Updated => Code::CHANGED,
+        Status::Accepted => Code::VALID,
+        Status::NotFound | Status::TargetNotReachable | Status::RemoteEntityNotReachable => {
+            Code::NOT_FOUND
+        }
+        Status::OperationNotAllowed => Code::METHOD_NOT_ALLOWED,
+        Status::RequestTimeout => Code::GATEWAY_TIMEOUT,
+        Status::UnsupportedMediaType => Code::UNSUPPORTED_CONTENT_FORMAT,
+        Status::NotAcceptable | Status::ContentsUnacceptable => Code::NOT_ACCEPTABLE,
+        Status::InternalServerError | Status::SubscriptionVerificationInitiationFailed => {
+            Code::INTERNAL_SERVER_ERROR
+        }
+        Status::ReleaseVersionNotSupported | Status::NotImplemented => Code::NOT_IMPLEMENTED,
+        Status::Conflict
+        | Status::SubscriptionCreatorHasNoPrivilege
+        | Status::OriginatorHasNoPrivilege
+        | Status::SecurityAssociationRequired
+        | Status::InvalidChildResourceType
+        | Status::OriginatorHasAlreadyRegistered
+        | Status::AppRuleValidationFailed
+        | Status::OperationDeniedByRemoteEntity
+        | Status::ServiceSubscriptionNotEstablished
+        | Status::ReceiverHasNoPrivilege
+        | Status::TargetNotSubscribable
+        | Status::SubscriptionHostHasNoPrivilege => Code::FORBIDDEN,
+        _ => Code::BAD_REQUEST,
+    }
+}
+
+/// Writes a response.
+pub fn write_response(response: &Response, serialisation: Serialisation) -> Message {
+    let mut message = Message::new(code_of(response.status));
+    let location = response.location.as_deref().unwrap_or_default();
+    for segment in location.split('/').filter(|segment| !segment.is_empty()) {
+        message.put(OptionNumber::LOCATION_PATH, segment);
+    }
+    if let Some(content) = &response.content {
+        message.put_uint(OptionNumber::CONTENT_FORMAT, serialisation.format());
+        // What this CSE wrote is JSON; CBOR can say all of it.
+        message.payload = serialisation.write(content).unwrap_or_default();
+    }
+    message.put(option::RVI, response.release.text());
+    message.put(option::RQI, response.id.as_bytes());
+    message.put_uint(option::RSC, response.status.number().into());
+    if let Some(cut_at) = response.cut_at {
+        message.put_uint(option::CTO, u64::try_from(cut_at).unwrap_or(u64::MAX));
+        // 1: partial content (m2m:contentStatus).
+        message.put_uint(option::CTS, 1);
+    }
+    message
+}
+
+/// Reads a response.
+///
+/// # Errors
+///
+/// If it is not one of oneM2M, nor a plain success.
+pub fn read_response(message: &Message) -> Result<Response, Refusal> {
+    let number = message.uint(option::RSC).and_then(|number| u16::try_from(number).ok());
+    let status = match number.and_then(Status::from_number) {
+        Some(status) => status,
+        None if message.code.class() == 2 => Status::Ok,
+        None => {
+            let words = format!("CoAP response {} without oneM2M-RSC", message.code);
+            return Err(Refusal::bad(words));
+        }
+    };
+    let release =
+        message.text(option::RVI).and_then(|text| Release::parse(text).ok()).unwrap_or_default();
+    let mut response = Response::new(status, request_id(message), release);
+    let location: Vec<&str> = message
+        .values(OptionNumber::LOCATION_PATH)
+        .filter_map(|segment| core::str::from_utf8(segment).ok())
+        .collect();
+    if !location.is_empty() {
+        response.location = Some(Arc::from(location.join("/")));
+    }
+    response.cut_at = message.uint(option::CTO).and_then(|offset| usize::try_from(offset).ok());
+    if !message.payload.is_empty()
+        && let Ok(serialisation) = Serialisation::of_format(message)
+    {
+        response.content = Some(serialisation.read(&message.payload)?.into());
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Kind;
+
+    /// What the client writes the server reads as the same, in each form of address and content.
+    #[test]
+    fn a_request_survives_the_wire() {
+        for to in ["cse-in/a b", "/id-in/cse-in/é", "//example.com/id-in/cse-in", "id4711"] {
+            let mut request = Request::new(Operation::Create, to, "/id-mn/Ca", "r1")
+                .creating(Kind::Container, r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+            for (name, value) in [
+                ("rcn", "2"),
+                ("rqet", "20991231T235959,000000"),
+                ("vsi", "v"),
+                ("lbl", "x+y"),
+                ("atr", "con,a&b=c%20"),
+                ("ec", "3"),
+                ("gid", "g"),
+                ("rtu", "coap://a&mqtt://b"),
+            ] {
+                request.set(name, value).unwrap();
+            }
+            for serialisation in [Serialisation::Json, Serialisation::Cbor] {
+                let message = write_request("coap://host:80/", &request, serialisation).unwrap();
+                assert_eq!(read_request(&message).unwrap(), request);
+                assert_eq!(Serialisation::accepted(&message), serialisation);
+                assert_eq!(message.text(OptionNumber::URI_HOST), Some("host"));
+            }
+        }
+    }
+
+    #[test]
+    fn each_wrong_option_has_its_code() {
+        let mut good = Message::new(Code::POST);
+        good.put(OptionNumber::URI_PATH, "cse-in");
+        good.put(option::FR, "Ca");
+        good.put(option::RQI, "1");
+        let with = |number, value: &[u8]| {
+            let mut message = good.clone();
+            message.put(option::RVI, "4");
+            message.put(number, value);
+            message.payload = b"{}".to_vec();
+            message
+        };
+        let told = read_request(&with(option::VSI, b"v")).unwrap();
+        assert_eq!(told.operation, Operation::Notify);
+        let cases = [
+            (good.clone(), Status::BadRequest),
+            (with(option::TY, &[0xff, 0xff]), Status::NotImplemented),
+            (with(option::TY, &[0, 0, 4]), Status::BadRequest),
+            (with(option::RQET, b"soon"), Status::BadRequest),
+            (with(option::GID, &[0xff]), Status::BadRequest),
+            (with(OptionNumber::CONTENT_FORMAT, &[41]), Status::UnsupportedMediaType),
+            (with(OptionNumber::URI_QUERY, b"rcn=99"), Status::BadRequest),
+            (Message { code: Code(5), ..good.clone() }, Status::OperationNotAllowed),
+        ];
+        for (message, status) in cases {
+            assert_eq!(read_request(&message).unwrap_err().status, status, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn a_response_survives_the_wire() {
+        let mut response = Response::new(Status::Created, "r1", Release::R3);
+        response.content = Some(r#"{"m2m:cin":{"con":"96.50"}}"#.into());
+        response.location = Some("cse-in/c/i1".into());
+        response.cut_at = Some(17);
+        for serialisation in [Serialisation::Json, Serialisation::Cbor] {
+            let message = write_response(&response, serialisation);
+            assert_eq!(message.code, Code::CREATED);
+            assert_eq!(read_response(&message).unwrap(), response);
+        }
+        for &status in Status::ALL {
+            let class = code_of(status).class();
+            assert_eq!(class == 2, status.is_success(), "{status:?}");
+        }
+    }
+
+    #[test]
+    fn urls_come_apart() {
+        let cases = [
+            ("coap://host:5683/a/b?x=1&y", ("host", "a/b", "x=1&y")),
+            ("coap://[2001:db8::1]:5683", ("2001:db8::1", "", "")),
+            ("coap://192.0.2.1", ("192.0.2.1", "", "")),
+        ];
+        for (url, parts) in cases {
+            assert_eq!(split_url(url), parts);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Peers' requests: checked, put together, answered at once or separately, and told of changes.
+
+use super::blocks::{Key, Upload};
+use super::endpoint::{Endpoint, Purpose, Timer};
+use super::{ANSWER_WITHIN, AskId, BLOCK_SIZE, Head, Message, Output, empty};
+use core::hash::Hasher;
+use core::time::Duration;
+use gatewright_wire::coap::{
+    Block, Code, Message as Datagram, MessageType, OBSERVE_DEREGISTER, OBSERVE_REGISTER,
+    OptionNumber,
+};
+use std::net::SocketAddr;
+
+/// A request of a peer that is not answered.
+#[derive(Debug)]
+pub(super) struct Asked {
+    from: SocketAddr,
+    token: Vec<u8>,
+    message_id: u16,
+    confirmable: bool,
+    /// When it will be acknowledged without an answer.
+    acknowledge_at: Option<Duration>,
+    acknowledged: bool,
+    /// The last block of its body, if that came in blocks.
+    block1: Option<Block>,
+    /// Which block of the answer it wants.
+    block2: Option<Block>,
+    observes: bool,
+    key: Key,
+}
+
+/// A peer that is told of changes.
+#[derive(Debug)]
+pub(super) struct Observer {
+    from: SocketAddr,
+    token: Vec<u8>,
+    key: Key,
+    size: usize,
+    /// Counts the notifications; the low 24 bits go out.
+    sequence: u32,
+    /// Whether the last one is not acknowledged.
+    flying: bool,
+    /// What is to be told next.
+    next: Option<Message>,
+}
+
+/// What a request is answered with without asking anybody.
+struct Refusal {
+    code: Code,
+    block1: Option<Block>,
+}
+
+impl Refusal {
+    const fn new(code: Code) -> Self {
+        Self { code, block1: None }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn take_request(&mut self, from: SocketAddr, datagram: &Datagram<'_>) {
+        if !self.is_new(from, datagram) {
+            return;
+        }
+        let mut message = Message::read(datagram);
+        let observe = message.uint(OptionNumber::OBSERVE);
+        let asked = Asked {
+            from,
+            token: datagram.token().to_vec(),
+            message_id: datagram.message_id(),
+            confirmable: datagram.message_type() == MessageType::CONFIRMABLE,
+            acknowledge_at: None,
+            acknowledged: false,
+            block1: message.block(OptionNumber::BLOCK1),
+            block2: message.block(OptionNumber::BLOCK2),
+            observes: observe == Some(OBSERVE_REGISTER.into()) && message.code == Code::GET,
+            key: (from, self.cache_key(&message)),
+        };
+        if observe == Some(OBSERVE_DEREGISTER.into()) {
+            self.forget_observer(from, &asked.token);
+        }
+        if let Err(refusal) = self.check(&asked, &mut message) {
+            return self.refuse(&asked, &refusal);
+        }
+        if let Some(block) = asked.block2.filter(|block| block.number() > 0) {
+            let age = self.limits.blocks_age;
+            if let Some(whole) = self.downloads.take(&asked.key, self.now, age) {
+                return self.answer(&asked, &whole);
+            }
+            // Whoever asks for the rest of what nobody remembers begins anew, unless asking
+            // again changes nothing.
+            if message.code != Code::GET {
+                let refusal =
+                    Refusal { code: Code::REQUEST_ENTITY_INCOMPLETE, block1: Some(block) };
+                return self.refuse(&asked, &refusal);
+            }
+        }
+        self.hand_on(asked, message);
+    }
+
+    /// Sees whether a request can be handed on, and puts its body together.
+    fn check(&mut self, asked: &Asked, message: &mut Message) -> Result<(), Refusal> {
+        for (number, _) in &message.options {
+            match *number {
+                OptionNumber::PROXY_URI | OptionNumber::PROXY_SCHEME => {
+                    return Err(Refusal::new(Code::PROXYING_NOT_SUPPORTED));
+                }
+                OptionNumber::URI_HOST
+                | OptionNumber::URI_PORT
+                | OptionNumber::URI_PATH
+                | OptionNumber::URI_QUERY
+                | OptionNumber::ACCEPT
+                | OptionNumber::BLOCK1
+                | OptionNumber::BLOCK2 => {}
+                number if number.is_critical() && !(self.understands)(number) => {
+                    self.counters.bad_options += 1;
+                    return Err(Refusal::new(Code::BAD_OPTION));
+                }
+                _ => {}
+            }
+        }
+        let has = |number| message.value(number).is_some();
+        let garbled = (has(OptionNumber::BLOCK1) && asked.block1.is_none())
+            || (has(OptionNumber::BLOCK2) && asked.block2.is_none());
+        if garbled {
+            return Err(Refusal::new(Code::BAD_REQUEST));
+        }
+        let by_peer = self.asked_by.get(&asked.from).copied().unwrap_or_default();
+        if self.asked.len() >= self.limits.asked || by_peer >= self.limits.asked_per_peer {
+            self.counters.asked_full += 1;
+            return Err(Refusal::new(Code::SERVICE_UNAVAILABLE));
+        }
+        let Some(block) = asked.block1 else {
+            return Ok(());
+        };
+        let bounds = (self.now, &self.limits, &mut self.counters);
+        match self.uploads.take(asked.key, block, &message.payload, bounds) {
+            Upload::Whole(body) => {
+                message.payload = body;
+                Ok(())
+            }
+            Upload::Continue => Err(Refusal { code: Code::CONTINUE, block1: Some(block) }),
+            Upload::Refused(code) => Err(Refusal { code, block1: Some(block) }),
+        }
+    }
+
+    fn hand_on(&mut self, mut asked: Asked, mut message: Message) {
+        self.asks += 1;
+        let id = AskId(self.asks);
+        if asked.confirmable {
+            let due = self.now.saturating_add(ANSWER_WITHIN);
+            asked.acknowledge_at = Some(due);
+            self.set_timer(due, Timer::Acknowledge(id));
+        }
+        message.options.retain(|(number, _)| {
+            !matches!(
+                *number,
+                OptionNumber::BLOCK1
+                    | OptionNumber::BLOCK2
+                    | OptionNumber::SIZE1
+                    | OptionNumber::SIZE2
+                    | OptionNumber::OBSERVE
+            )
+        });
+        self.counters.asked += 1;
+        *self.asked_by.entry(asked.from).or_default() += 1;
+        let (from, observes) = (asked.from, asked.observes);
+        self.asked.insert(id, asked);
+        self.say(Output::Asked { id, from, message, observes });
+    }
+
+    /// Says that the request has come and the answer takes longer (RFC 7252 §5.2.2).
+    pub(super) fn acknowledge_first(&mut self, id: AskId) {
+        let Some(asked) = self.asked.get_mut(&id) else {
+            return;
+        };
+        asked.acknowledge_at = None;
+        asked.acknowledged = true;
+        let (from, message_id) = (asked.from, asked.message_id);
+        self.reply(from, message_id, empty(MessageType::ACKNOWLEDGEMENT, message_id));
+    }
+
+    pub(super) fn respond(&mut self, id: AskId, mut message: Message) {
+        let Some(asked) = self.asked.remove(&id) else {
+            return;
+        };
+        if let Some(due) = asked.acknowledge_at {
+            self.clear_timer(due, Timer::Acknowledge(id));
+        }
+        if let Some(count) = self.asked_by.get_mut(&asked.from) {
+            *count -= 1;
+            if *count == 0 {
+                self.asked_by.remove(&asked.from);
+            }
+        }
+        let grants = message.value(OptionNumber::OBSERVE).is_some();
+        message.options.retain(|(number, _)| *number != OptionNumber::OBSERVE);
+        if grants && asked.observes && message.code.class() == 2 {
+            if self.observe(id, &asked) {
+                message.put_uint(OptionNumber::OBSERVE, 1);
+            } else {
+                self.say(Output::Unobserved(id));
+            }
+        }
+        self.answer(&asked, &message);
+    }
+
+    fn refuse(&mut self, asked: &Asked, refusal: &Refusal) {
+        let mut more = Vec::new();
+        if let Some(block) = refusal.block1 {
+            more.push((OptionNumber::BLOCK1, block.value()));
+        }
+        self.send_answer(asked, (&Message::new(refusal.code), &more, &[]));
+    }
+
+    /// Answers with the block that is wanted, and keeps the whole if there is more of it.
+    fn answer(&mut self, asked: &Asked, message: &Message) {
+        let mut more = Vec::new();
+        if let Some(block) = asked.block1 {
+            more.push((OptionNumber::BLOCK1, block.value()));
+        }
+        let size = asked.block2.map_or(BLOCK_SIZE, Block::size);
+        let number = asked.block2.map_or(0, Block::number);
+        if message.payload.len() <= size && number == 0 {
+            return self.send_answer(asked, (message, &more, &message.payload));
+        }
+        let Some((block, part)) = cut(&message.payload, number, size) else {
+            return self.refuse(asked, &Refusal::new(Code::BAD_REQUEST));
+        };
+        let message = self.tagged(message);
+        more.push((OptionNumber::BLOCK2, block.value()));
+        if number == 0 {
+            let whole = u32::try_from(message.payload.len()).unwrap_or(u32::MAX);
+            more.push((OptionNumber::SIZE2, whole));
+        }
+        self.send_answer(asked, (&message, &more, part));
+        if block.more() {
+            let bounds = (self.now, &self.limits, &mut self.counters);
+            self.downloads.keep(asked.key, message, bounds);
+        }
+    }
+
+    /// The message with an ETag of its body: by it a peer sees that its blocks are of one piece
+    /// (RFC 7959 §2.4).
+    fn tagged(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        if message.value(OptionNumber::ETAG).is_none() {
+            let mut hasher = self.keyed_hasher();
+            hasher.write(&message.payload);
+            message.put(OptionNumber::ETAG, hasher.finish().to_be_bytes());
+        }
+        message
+    }
+
+    fn send_answer(&mut self, asked: &Asked, content: (&Message, &[(OptionNumber, u32)], &[u8])) {
+        let (message, more, payload) = content;
+        let (to, token) = (asked.from, asked.token.as_slice());
+        if asked.acknowledged {
+            // Not written: its options fit no datagram, and the peer will give up by itself.
+            let _ = self.launch(to, Purpose::Response, token, content);
+            return;
+        }
+        let (message_type, id) = if asked.confirmable {
+            (MessageType::ACKNOWLEDGEMENT, asked.message_id)
+        } else {
+            (MessageType::NON_CONFIRMABLE, self.next_id(to))
+        };
+        if let Some(octets) = message.write(Head { message_type, id, token }, more, payload) {
+            self.reply(to, asked.message_id, octets);
+        }
+    }
+
+    /// What tells requests of one peer for different things apart (RFC 7252 §5.6, RFC 7959 §2.4).
+    fn cache_key(&self, message: &Message) -> u64 {
+        let mut hasher = self.keyed_hasher();
+        hasher.write_u8(message.code.0);
+        for (number, value) in &message.options {
+            let apart = matches!(
+                *number,
+                OptionNumber::BLOCK1 | OptionNumber::BLOCK2 | OptionNumber::OBSERVE
+            );
+            if !apart && !number.is_no_cache_key() {
+                hasher.write_u16(number.0);
+                hasher.write_usize(value.len());
+                hasher.write(value);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// Takes note of an observer; whether there was room.
+    fn observe(&mut self, id: AskId, asked: &Asked) -> bool {
+        self.forget_observer(asked.from, &asked.token);
+        if self.observers.len() >= self.limits.observers {
+            self.counters.observers_full += 1;
+            return false;
+        }
+        let observer = Observer {
+            from: asked.from,
+            token: asked.token.clone(),
+            key: asked.key,
+            size: asked.block2.map_or(BLOCK_SIZE, Block::size),
+            sequence: 1,
+            flying: false,
+            next: None,
+        };
+        self.observers.insert(id, observer);
+        true
+    }
+
+    fn forget_observer(&mut self, from: SocketAddr, token: &[u8]) {
+        let same = |(_, it): &(&AskId, &Observer)| it.from == from && it.token == token;
+        if let Some((&id, _)) = self.observers.iter().find(same) {
+            self.unobserve(id);
+        }
+    }
+
+    pub(super) fn unobserve(&mut self, id: AskId) {
+        if self.observers.remove(&id).is_some() {
+            self.say(Output::Unobserved(id));
+        }
+    }
+
+    pub(super) fn notify(&mut self, id: AskId, message: Message) {
+        let Some(observer) = self.observers.get_mut(&id) else {
+            return;
+        };
+        if observer.flying {
+            observer.next = Some(message);
+            return;
+        }
+        observer.flying = true;
+        observer.sequence += 1;
+        // 24 bits (RFC 7641 §3.4).
+        let sequence = observer.sequence & 0x00ff_ffff;
+        let (to, token, key, size) =
+            (observer.from, observer.token.clone(), observer.key, observer.size);
+        let last = message.code.class() != 2;
+        let mut more = Vec::new();
+        if !last {
+            more.push((OptionNumber::OBSERVE, sequence));
+        }
+        let mut message = message;
+        message.options.retain(|(number, _)| *number != OptionNumber::OBSERVE);
+        let mut part = message.payload.clone();
+        if part.len() > size
+            && let Some((block, first)) = cut(&message.payload, 0, size)
+        {
+            part = first.to_vec();
+            message = self.tagged(&message);
+            more.push((OptionNumber::BLOCK2, block.value()));
+            let bounds = (self.now, &self.limits, &mut self.counters);
+            self.downloads.keep(key, message.clone(), bounds);
+        }
+        self.counters.notifications += 1;
+        if last {
+            self.observers.remove(&id);
+        }
+        let sent = self.launch(to, Purpose::Notification(id), &token, (&message, &more, &part));
+        if sent.is_err() {
+            self.unobserve(id);
+        }
+    }
+
+    /// The observer has the last notification; if there is news, it is told at once.
+    pub(super) fn notification_arrived(&mut self, id: AskId) {
+        let Some(observer) = self.observers.get_mut(&id) else {
+            return;
+        };
+        observer.flying = false;
+        if let Some(message) = observer.next.take() {
+            self.notify(id, message);
+        }
+    }
+}
+
+/// Block `number` of a body cut into blocks of `size`; `None` behind its end.
+fn cut(body: &[u8], number: u32, size: usize) -> Option<(Block, &[u8])> {
+    let offset = usize::try_from(number).ok()?.checked_mul(size)?;
+    let end = offset.saturating_add(size).min(body.len());
+    let part = body.get(offset..end).filter(|part| !part.is_empty())?;
+    Some((Block::new(number, end < body.len(), size)?, part))
+}

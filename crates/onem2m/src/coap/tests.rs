@@ -1,0 +1,412 @@
+//! Two endpoints and a network that loses, repeats and reorders; and single messages by hand.
+
+use super::*;
+use gatewright_wire::coap::ContentFormat;
+use proptest::prelude::*;
+
+const CLIENT: &str = "192.0.2.1:5683";
+const SERVER: &str = "192.0.2.2:5683";
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn endpoint(secret: u64) -> Endpoint {
+    Endpoint::new(Limits::default(), primitive::option::is_known, [secret, 7])
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// What came out, datagrams apart.
+fn drain(endpoint: &mut Endpoint) -> (Vec<Vec<u8>>, Vec<Output>) {
+    let (mut sent, mut rest) = (Vec::new(), Vec::new());
+    while let Some(output) = endpoint.poll_output() {
+        match output {
+            Output::Send { octets, .. } => sent.push(octets),
+            other => rest.push(other),
+        }
+    }
+    (sent, rest)
+}
+
+fn give(endpoint: &mut Endpoint, now: Duration, from: &str, octets: &[u8]) {
+    endpoint.handle(now, Input::Datagram { from: address(from), octets });
+}
+
+fn request(code: Code, path: &str, payload: Vec<u8>) -> Message {
+    let mut message = Message { payload, ..Message::new(code) };
+    message.put(OptionNumber::URI_PATH, path);
+    message
+}
+
+/// RFC 7252, figure 16, and its request again: the second copy is answered as the first, and the
+/// application hears of it once.
+#[test]
+fn a_duplicate_is_answered_and_not_handed_on() {
+    let mut server = endpoint(1);
+    let octets = b"\x40\x01\x7d\x34\xbbtemperature";
+    give(&mut server, seconds(1), CLIENT, octets);
+    let (sent, asked) = drain(&mut server);
+    assert!(sent.is_empty());
+    let [Output::Asked { id, message, .. }] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(message.value(OptionNumber::URI_PATH), Some(b"temperature".as_slice()));
+    let answer = Message { payload: b"22.3 C".to_vec(), ..Message::new(Code::CONTENT) };
+    server.handle(seconds(1), Input::Respond { id: *id, message: answer });
+    let (first, _) = drain(&mut server);
+    // Figure 16's response has no token.
+    assert_eq!(first, [b"\x60\x45\x7d\x34\xff22.3 C".to_vec()]);
+    give(&mut server, seconds(3), CLIENT, octets);
+    assert_eq!(drain(&mut server), (first, Vec::new()));
+    assert_eq!(server.counters().duplicates, 1);
+    // From another peer, or after EXCHANGE_LIFETIME, the same identifier is another message.
+    give(&mut server, seconds(4), "192.0.2.3:5683", octets);
+    assert_eq!(drain(&mut server).1.len(), 1);
+    give(&mut server, seconds(1) + EXCHANGE_LIFETIME, CLIENT, octets);
+    assert_eq!(drain(&mut server).1.len(), 1);
+}
+
+/// RFC 7252, figures 20 and 5: an answer that takes long is announced, and goes as a message of
+/// its own that the client acknowledges, each copy of it.
+#[test]
+fn a_slow_answer_is_separate() {
+    let (mut client, mut server) = (endpoint(1), endpoint(2));
+    let message = request(Code::GET, "temperature", Vec::new());
+    client.handle(seconds(0), Input::Request { id: RequestId(1), to: address(SERVER), message });
+    let (sent, _) = drain(&mut client);
+    give(&mut server, seconds(0), CLIENT, &sent[0]);
+    let (_, asked) = drain(&mut server);
+    let Output::Asked { id, .. } = asked[0] else { panic!("{asked:?}") };
+    assert_eq!(server.poll_timeout(), Some(ANSWER_WITHIN));
+    server.handle(ANSWER_WITHIN, Input::Tick);
+    let (acknowledgement, _) = drain(&mut server);
+    assert_eq!(acknowledgement, [empty(MessageType::ACKNOWLEDGEMENT, id_of(&sent[0]))]);
+    give(&mut client, seconds(1), SERVER, &acknowledgement[0]);
+    // Acknowledged: not sent again.
+    client.handle(seconds(20), Input::Tick);
+    assert_eq!(drain(&mut client), (Vec::new(), Vec::new()));
+    server.handle(seconds(20), Input::Respond { id, message: Message::new(Code::CONTENT) });
+    let (separate, _) = drain(&mut server);
+    for copy in 0..2 {
+        give(&mut client, seconds(21), SERVER, &separate[0]);
+        let (sent, answered) = drain(&mut client);
+        assert_eq!(sent, [empty(MessageType::ACKNOWLEDGEMENT, id_of(&separate[0]))]);
+        assert_eq!(answered.len(), usize::from(copy == 0));
+    }
+    assert_eq!(client.poll_timeout(), None);
+}
+
+fn id_of(octets: &[u8]) -> u16 {
+    Datagram::parse(octets).unwrap().message_id()
+}
+
+/// RFC 7252 §4.2 and §4.8: five transmissions, each wait twice the last, then the end; at most 93
+/// seconds (MAX_TRANSMIT_WAIT) after the first.
+#[test]
+fn nobody_there_is_noticed() {
+    for secret in 0..20 {
+        let mut client = endpoint(secret);
+        let message = request(Code::GET, "x", Vec::new());
+        client
+            .handle(seconds(0), Input::Request { id: RequestId(1), to: address(SERVER), message });
+        let mut times = vec![Duration::ZERO];
+        let failure = loop {
+            let (sent, rest) = drain(&mut client);
+            if let Some(Output::Answered { answer, .. }) = rest.first() {
+                break answer.clone();
+            }
+            assert_eq!(sent.len(), 1);
+            let due = client.poll_timeout().unwrap();
+            times.push(due);
+            client.handle(due, Input::Tick);
+        };
+        assert_eq!(failure, Err(Failure::Unacknowledged));
+        assert_eq!(times.len(), 6);
+        let first = times[1];
+        assert!((seconds(2)..=seconds(3)).contains(&first), "{first:?}");
+        for (step, pair) in times.windows(2).enumerate() {
+            assert_eq!(pair[1], pair[0] + first * (1 << step));
+        }
+        assert!(times[5] <= seconds(93));
+    }
+}
+
+/// What it is, the datagram, and what is sent back.
+type Wrong = (&'static str, &'static [u8], Option<Vec<u8>>);
+
+/// RFC 7252 §4.2, §4.3, §5.4.1, §5.10.2: what is wrong gets its answer, what is noise gets none.
+#[test]
+fn wrong_messages() {
+    let reset = |id: &[u8]| Some([b"\x70\x00", id].concat());
+    let answer = |code: Code, id: &[u8]| Some([&[0x60, code.0], id].concat());
+    let cases: [Wrong; 9] = [
+        ("ping", b"\x40\x00\x01\x02", reset(b"\x01\x02")),
+        ("empty, not confirmable", b"\x50\x00\x01\x02", None),
+        ("reserved class", b"\x40\x20\x01\x02", reset(b"\x01\x02")),
+        ("malformed option", b"\x40\x01\x01\x02\xf0", reset(b"\x01\x02")),
+        ("malformed, not confirmable", b"\x50\x01\x01\x02\xf0", None),
+        ("version 2", b"\x80\x01\x01\x02", None),
+        ("If-Match", b"\x40\x01\x01\x02\x10", answer(Code::BAD_OPTION, b"\x01\x02")),
+        (
+            "Proxy-Scheme",
+            b"\x40\x01\x01\x02\xd1\x1ax",
+            answer(Code::PROXYING_NOT_SUPPORTED, b"\x01\x02"),
+        ),
+        ("response to nothing", b"\x41\x45\x01\x02\x09", reset(b"\x01\x02")),
+    ];
+    for (name, octets, expected) in cases {
+        let mut server = endpoint(1);
+        give(&mut server, seconds(1), CLIENT, octets);
+        let (sent, rest) = drain(&mut server);
+        assert_eq!(sent, expected.into_iter().collect::<Vec<_>>(), "{name}");
+        assert!(rest.is_empty(), "{name}");
+    }
+}
+
+/// RFC 7959 §2.9.2: a block without those before it.
+#[test]
+fn a_missing_block_is_said() {
+    let mut server = endpoint(1);
+    let mut message = request(Code::PUT, "x", vec![0; 16]);
+    message.put_uint(OptionNumber::BLOCK1, Block::new(1, false, 16).unwrap().value().into());
+    let head = Head { message_type: MessageType::CONFIRMABLE, id: 1, token: &[] };
+    give(&mut server, seconds(1), CLIENT, &message.write(head, &[], &message.payload).unwrap());
+    let (sent, rest) = drain(&mut server);
+    assert!(rest.is_empty());
+    let answer = Datagram::parse(&sent[0]).unwrap();
+    assert_eq!(answer.code(), Code::REQUEST_ENTITY_INCOMPLETE);
+}
+
+#[test]
+fn bodies_beyond_the_limit_are_refused() {
+    let limits = Limits { body_octets: 3_000, ..Limits::default() };
+    let mut world = World::new(0, 0);
+    world.server.limits = limits;
+    let message = request(Code::PUT, "x", vec![1; 4_000]);
+    let answers = world.run(vec![message], |_| Message::new(Code::CHANGED));
+    assert_eq!(answers[0].as_ref().unwrap().code, Code::REQUEST_ENTITY_TOO_LARGE);
+    assert!(world.asked.is_empty());
+    world.client.limits.body_octets = 3_000;
+    let message = request(Code::GET, "x", Vec::new());
+    let answers = world
+        .run(vec![message], |_| Message { payload: vec![1; 4_000], ..Message::new(Code::CONTENT) });
+    assert_eq!(answers[0], Err(Failure::TooLarge(3_000)));
+}
+
+/// RFC 7641: registration, notifications in order, the newest when the peer is slow, the end.
+#[test]
+fn an_observer_is_told_the_newest() {
+    let (mut server, token) = (endpoint(2), [9, 9]);
+    let register = |value: u32, id: u16| {
+        let mut message = request(Code::GET, "x", Vec::new());
+        message.put_uint(OptionNumber::OBSERVE, value.into());
+        let head = Head { message_type: MessageType::CONFIRMABLE, id, token: &token };
+        message.write(head, &[], &[]).unwrap()
+    };
+    give(&mut server, seconds(0), CLIENT, &register(0, 1));
+    let (_, asked) = drain(&mut server);
+    let Output::Asked { id, observes: true, .. } = asked[0] else { panic!("{asked:?}") };
+    let state = |text: &str| {
+        let mut message = Message { payload: text.into(), ..Message::new(Code::CONTENT) };
+        message.put(OptionNumber::OBSERVE, []);
+        message
+    };
+    server.handle(seconds(0), Input::Respond { id, message: state("0") });
+    let mut told = Vec::new();
+    let mut read = |server: &mut Endpoint| {
+        let (sent, rest) = drain(server);
+        assert!(rest.is_empty(), "{rest:?}");
+        let mut ids = Vec::new();
+        for octets in sent {
+            let message = Datagram::parse(&octets).unwrap();
+            assert_eq!(message.token(), token);
+            let text = String::from_utf8(message.payload().to_vec()).unwrap();
+            told.push((message.uint(OptionNumber::OBSERVE).unwrap(), text));
+            ids.push(message.message_id());
+        }
+        ids
+    };
+    read(&mut server);
+    for text in ["1", "2", "3"] {
+        server.handle(seconds(1), Input::Notify { id, message: state(text) });
+    }
+    let flying = read(&mut server);
+    give(&mut server, seconds(2), CLIENT, &empty(MessageType::ACKNOWLEDGEMENT, flying[0]));
+    let flying = read(&mut server);
+    give(&mut server, seconds(2), CLIENT, &empty(MessageType::ACKNOWLEDGEMENT, flying[0]));
+    assert_eq!(told, [(1, "0".into()), (2, "1".into()), (3, "3".into())]);
+    // Reset: it does not want to hear of it any more.
+    server.handle(seconds(3), Input::Notify { id, message: state("4") });
+    let (sent, _) = drain(&mut server);
+    give(&mut server, seconds(3), CLIENT, &empty(MessageType::RESET, id_of(&sent[0])));
+    assert_eq!(drain(&mut server).1, [Output::Unobserved(id)]);
+    server.handle(seconds(4), Input::Notify { id, message: state("5") });
+    assert_eq!(drain(&mut server), (Vec::new(), Vec::new()));
+    // Deregistered by a request.
+    give(&mut server, seconds(5), CLIENT, &register(0, 2));
+    let (_, asked) = drain(&mut server);
+    let Output::Asked { id, .. } = asked[0] else { panic!("{asked:?}") };
+    server.handle(seconds(5), Input::Respond { id, message: state("6") });
+    drain(&mut server);
+    give(&mut server, seconds(6), CLIENT, &register(1, 3));
+    assert_eq!(drain(&mut server).1[0], Output::Unobserved(id));
+}
+
+/// Both ends and the network between them, with the losses of a seed.
+struct World {
+    client: Endpoint,
+    server: Endpoint,
+    now: Duration,
+    seed: u64,
+    /// Of 16 datagrams, how many are lost.
+    losses: u64,
+    /// When it arrives, whether at the server, and what.
+    network: Vec<(Duration, bool, Vec<u8>)>,
+    asked: Vec<Message>,
+}
+
+impl World {
+    fn new(seed: u64, losses: u64) -> Self {
+        let (client, server) = (endpoint(seed), endpoint(!seed));
+        let (network, asked) = (Vec::new(), Vec::new());
+        Self { client, server, now: Duration::ZERO, seed, losses, network, asked }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.seed >> 33
+    }
+
+    /// Puts a datagram into the network: lost, or late, or twice.
+    fn carry(&mut self, to_server: bool, octets: &[u8]) {
+        let copies = if self.draw().is_multiple_of(8) && self.losses > 0 { 2 } else { 1 };
+        for _ in 0..copies {
+            let late = Duration::from_millis(self.draw() % 400);
+            if self.draw() % 16 >= self.losses {
+                self.network.push((self.now + late, to_server, octets.to_vec()));
+            }
+        }
+    }
+
+    /// Has all requests asked at once and says what became of each.
+    fn run(
+        &mut self,
+        requests: Vec<Message>,
+        serve: impl Fn(&Message) -> Message,
+    ) -> Vec<Result<Message, Failure>> {
+        let mut answers = vec![None; requests.len()];
+        for (number, message) in (0..).zip(requests) {
+            let to = address(SERVER);
+            self.client.handle(self.now, Input::Request { id: RequestId(number), to, message });
+        }
+        for _ in 0..100_000 {
+            while let Some(output) = self.client.poll_output() {
+                match output {
+                    Output::Send { octets, .. } => self.carry(true, &octets),
+                    Output::Answered { id, answer } => {
+                        let place = &mut answers[usize::try_from(id.0).unwrap()];
+                        assert!(place.replace(answer).is_none(), "answered twice");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            while let Some(output) = self.server.poll_output() {
+                match output {
+                    Output::Send { octets, .. } => self.carry(false, &octets),
+                    Output::Asked { id, message, .. } => {
+                        let answer = serve(&message);
+                        self.asked.push(message);
+                        self.server.handle(self.now, Input::Respond { id, message: answer });
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            if answers.iter().all(Option::is_some) {
+                break;
+            }
+            self.step();
+        }
+        answers.into_iter().map(|answer| answer.expect("answered or given up")).collect()
+    }
+
+    fn step(&mut self) {
+        let next = self.network.iter().map(|(at, ..)| *at).min();
+        let timers = [next, self.client.poll_timeout(), self.server.poll_timeout()];
+        self.now = timers.into_iter().flatten().min().expect("something is due").max(self.now);
+        if let Some(at) = self.network.iter().position(|(at, ..)| *at <= self.now) {
+            let (_, to_server, octets) = self.network.swap_remove(at);
+            let (end, from) =
+                if to_server { (&mut self.server, CLIENT) } else { (&mut self.client, SERVER) };
+            give(end, self.now, from, &octets);
+        } else {
+            self.client.handle(self.now, Input::Tick);
+            self.server.handle(self.now, Input::Tick);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever is lost, repeated or overtaken: a request is handed on at most once, an answer is
+    /// that of its request, whole, and no request is left without an end.
+    #[test]
+    fn requests_are_served_at_most_once_and_answers_are_their_own(
+        seed in any::<u64>(),
+        losses in 0_u64..8,
+        sizes in proptest::collection::vec((0_usize..5_000, 0_usize..5_000), 1..6),
+    ) {
+        let mut world = World::new(seed, losses);
+        let body = |name: usize, length: usize| -> Vec<u8> {
+            (0..length).map(|at| u8::try_from((at * 31 + name) % 251).unwrap()).collect()
+        };
+        let requests: Vec<Message> = sizes
+            .iter()
+            .enumerate()
+            .map(|(name, (up, _))| request(Code::POST, &name.to_string(), body(name, *up)))
+            .collect();
+        let answers = world.run(requests.clone(), |asked| {
+            let name: usize = asked.text(OptionNumber::URI_PATH).unwrap().parse().unwrap();
+            let mut answer = Message { payload: body(name + 7, sizes[name].1), ..Message::new(Code::CHANGED) };
+            answer.put_uint(OptionNumber::CONTENT_FORMAT, ContentFormat::CBOR.0.into());
+            answer
+        });
+        for (number, request) in requests.iter().enumerate() {
+            let times = world.asked.iter().filter(|asked| *asked == request).count();
+            prop_assert!(times <= 1, "{number} was asked {times} times");
+            if let Ok(answer) = &answers[number] {
+                prop_assert_eq!(times, 1);
+                prop_assert_eq!(answer.code, Code::CHANGED);
+                prop_assert!(answer.payload == body(number + 7, sizes[number].1));
+            } else {
+                prop_assert!(losses > 0, "{:?}", &answers[number]);
+            }
+        }
+        let known: Vec<&Message> = requests.iter().collect();
+        prop_assert!(world.asked.iter().all(|asked| known.contains(&asked)));
+    }
+
+    /// Octets of any kind are survived, and nothing is left over for ever.
+    #[test]
+    fn noise_is_survived(
+        datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..40),
+    ) {
+        let mut server = endpoint(3);
+        for (number, octets) in (0..).zip(&datagrams) {
+            give(&mut server, seconds(number), CLIENT, octets);
+            let (_, rest) = drain(&mut server);
+            for output in rest {
+                if let Output::Asked { id, .. } = output {
+                    server.handle(seconds(number), Input::Respond { id, message: Message::new(Code::CONTENT) });
+                }
+            }
+        }
+        for _ in 0..1_000 {
+            let Some(due) = server.poll_timeout() else { break };
+            server.handle(due, Input::Tick);
+            drain(&mut server);
+        }
+        prop_assert_eq!(server.poll_timeout(), None);
+    }
+}

@@ -296,18 +296,38 @@ impl StreamWriter {
     }
 
     fn lines(&mut self, octets: &[u8], out: &mut Vec<u8>) {
-        for octet in octets {
-            self.begun.tail = [self.begun.tail[1], *octet];
-            if self.begun.known {
-                out.push(*octet);
-            } else {
-                self.begun.head.push(*octet);
-                self.head(out);
+        let mut rest = octets;
+        while let Some((first, behind)) = rest.split_first() {
+            // At a line's beginning, and where its end may be: octet by octet.
+            if !self.begun.known || self.begun.tail[1] == b'\r' {
+                self.octet(*first, out);
+                rest = behind;
+                continue;
             }
-            if self.begun.tail == *b"\r\n" {
-                self.flush(out);
-                self.begun.known = false;
-            }
+            // Within a line nothing is changed up to its CRLF.
+            let length = find(rest, b"\r\n").map_or(rest.len(), |at| at + 1);
+            let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            out.extend_from_slice(line);
+            self.begun.tail = match line {
+                [.., before, last] => [*before, *last],
+                [last] => [self.begun.tail[1], *last],
+                [] => self.begun.tail,
+            };
+            rest = behind;
+        }
+    }
+
+    fn octet(&mut self, octet: u8, out: &mut Vec<u8>) {
+        self.begun.tail = [self.begun.tail[1], octet];
+        if self.begun.known {
+            out.push(octet);
+        } else {
+            self.begun.head.push(octet);
+            self.head(out);
+        }
+        if self.begun.tail == *b"\r\n" {
+            self.flush(out);
+            self.begun.known = false;
         }
     }
 

@@ -175,8 +175,14 @@ pub(crate) fn fits(length: usize, max: u32) -> bool {
 
 /// Where a sequence of octets first occurs.
 pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {
-    if wanted.is_empty() {
-        return Some(0);
+    let Some(first) = wanted.first() else { return Some(0) };
+    let mut from = 0;
+    loop {
+        let behind = octets.get(from..)?;
+        let at = from + memchr::memchr(*first, behind)?;
+        if octets.get(at..)?.starts_with(wanted) {
+            return Some(at);
+        }
+        from = at + 1;
     }
-    octets.windows(wanted.len()).position(|window| window == wanted)
 }

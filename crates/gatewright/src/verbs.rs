@@ -22,6 +22,7 @@ mod run;
 mod schema;
 mod status;
 mod top;
+mod trace;
 mod version;
 
 use crate::exit::Exit;
@@ -93,6 +94,7 @@ verbs! {
     Link = "link" in link,
     Route = "route" in route,
     Capture = "capture" in capture,
+    Trace = "trace" in trace,
     Attach = "attach" in attach,
     Detach = "detach" in detach,
     Device = "device" in device,

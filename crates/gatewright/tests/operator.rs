@@ -18,10 +18,11 @@ use std::process::{Command, Stdio};
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("capture_streams_what_passes", capture_streams_what_passes),
+        ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
     let trials = tests.map(|(name, test)| {
@@ -225,6 +226,57 @@ fn capture_streams_what_passes() {
         assert_eq!(said.code, Some(code), "{arguments:?}");
         assert!(said.err.contains(told) || said.out.contains(told), "{arguments:?}: {}", said.err);
     }
+}
+
+fn trace_follows_one_packet() {
+    let world = Running::start("trace");
+    world.ask(&["attach", "count", "--at", "ether:ipv4", "--link", "lan"]).text();
+    let ping = world.north.command("ping").args(["-n", "-q", "-i0.02", "-w60", SOUTH]);
+    let ping = ping.stdout(Stdio::null()).spawn().unwrap();
+    let arguments = ["trace", "--link", "lan", "--protocol", "icmp", "--destination", SOUTH];
+    let told = world.ask(&[&arguments[..], &["--json"]].concat()).json();
+    let steps = told["steps"].as_array().unwrap();
+    let way = steps.iter().map(|step| {
+        let of = |name: &str| step[name].as_str().unwrap().to_owned();
+        [of("at"), of("side"), of("to"), of("fate")].join(" ")
+    });
+    let expected = [
+        "frame receive ethernet passed",
+        "ether:ipv4 receive ipv4 passed",
+        "ether:ipv4 transmit ethernet passed",
+        "frame transmit device wan sent",
+    ];
+    assert_eq!(way.collect::<Vec<_>>(), expected, "{told}");
+    assert_eq!(steps[1]["handlers"], serde_json::json!([1]));
+    let changed = steps[1]["changed"].to_string();
+    assert!(changed.contains("time to live 64 → 63"), "{changed}");
+    assert!(told["took_ns"].as_u64().unwrap() > 0, "{told}");
+    let text = world.ask(&arguments).text();
+    assert!(text.contains("14 octets put in front") && text.contains("past handlers 1"), "{text}");
+    drop(ping);
+    // A packet whose hops are spent is answered, one of nobody's is dropped with its reason.
+    let file = world.folder.join("frames.pcapng");
+    let file = file.to_str().unwrap();
+    let capture = ["capture", "--link", "lan", "--side", "receive", "--destination", SOUTH];
+    let child = world.command(&[&capture[..], &["--count=1", "--output", file]].concat()).spawn();
+    let mut child = child.unwrap();
+    let captured = || {
+        let _lost = world.ping(&["-c1", "-W1", "-t1", SOUTH]);
+        child.try_wait().unwrap().is_some()
+    };
+    assert!(wait_until(WITHIN, captured));
+    let told = world.ask(&["trace", "--link", "lan", "--from", file]).text();
+    assert!(told.contains("error:ipv4:HopLimit receive") && told.contains("icmpv4"), "{told}");
+    let id = world.ask(&["attach", "drop", "--at", "ether:ipv4", "--destination", SOUTH]).text();
+    let told = world.ask(&["trace", "--link", "lan", "--from", file, "--json"]).json();
+    let taken = format!("taken by handler {}", id.trim());
+    assert_eq!(told["steps"][1]["fate"], taken, "{told}");
+    let none = world.ask(&["trace", "--source", "192.0.2.77", "--seconds", "0.1"]);
+    assert_eq!(none.code, Some(1));
+    assert!(none.err.contains("has come in 0.1 s"), "{}", none.err);
+    assert_eq!(world.ask(&["trace", "--from", file]).code, Some(2), "a frame comes by a link");
+    let beyond = world.ask(&["trace", "--link", "lan", "--from", file, "--number", "2"]);
+    assert_eq!(beyond.code, Some(78), "{}", beyond.err);
 }
 
 fn route_lists_adds_and_removes() {

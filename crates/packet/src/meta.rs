@@ -83,6 +83,7 @@ pub struct Meta {
     pub ether_type: u16,
     /// What one layer tells the next about this packet: the MTU or the pointer of an ICMP error.
     pub parameter: u32,
-    /// Free for handlers; the house reads it nowhere.
+    /// Free for handlers; the house reads it nowhere, and writes it only of the one packet that is
+    /// traced.
     pub mark: u32,
 }

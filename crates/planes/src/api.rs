@@ -9,6 +9,7 @@
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"sojourn"}` | `{"buckets":[[ns,packets],…]}`: how long packets stayed, at the most |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
+//! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
@@ -18,8 +19,10 @@
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
 use crate::{
-    CaptureRequest, Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status,
-    UdpGatewayCounters, capture::Live,
+    CaptureRequest, Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status, TraceRequest,
+    UdpGatewayCounters,
+    capture::{Live, network},
+    trace,
 };
 use gatewright_config::{self as config, Attach, Config, Located};
 use gatewright_diagnostic::{Severity, SourceId, Span};
@@ -55,6 +58,8 @@ pub enum Request {
     Sojourn,
     /// Send what passes somewhere.
     Capture(CaptureRequest),
+    /// Follow one packet.
+    Trace(TraceRequest),
     /// Attach a handler.
     Attach(Box<AttachRequest>),
     /// Detach a handler.
@@ -286,6 +291,11 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
                     Err(error) => Err(error),
                 }
             }
+            Ok(Request::Trace(request)) => {
+                let traced = trace::trace(gateway, &request);
+                traced
+                    .and_then(|told| serde_json::to_value(told).map_err(|error| error.to_string()))
+            }
             Ok(request) => answer(request, gateway),
             Err(error) => Err(error.to_string()),
         };
@@ -303,7 +313,9 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
     let value = match request {
         Request::Status => serde_json::to_value(status(&gateway)?),
         Request::Metrics => serde_json::to_value(metrics(&gateway)?),
-        Request::Capture(_) => return Err("a capture is a stream of its own".to_owned()),
+        Request::Capture(_) | Request::Trace(_) => {
+            return Err("nobody waits for this under the lock".to_owned());
+        }
         Request::Sojourn => {
             let buckets: Vec<_> = gateway.gateway().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
@@ -398,12 +410,7 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
 fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
     let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
     let link = |name: &str| gateway.known_link(name).map(|_| plain(name));
-    let prefix = |text: &Option<String>| match text {
-        None => Ok(None),
-        Some(text) => {
-            config::Prefix::parse(text).map(Some).ok_or(format!("{text} is no ADDRESS/LENGTH"))
-        }
-    };
+    let prefix = |text: &Option<String>| text.as_deref().map(network).transpose();
     let needed = |value: Option<u32>, name: &str| value.ok_or(format!("{name} is missing"));
     let handler = match request.handler.as_str() {
         "count" => config::Handler::Count,
@@ -470,7 +477,9 @@ pub(crate) fn begin(
     request: &Request,
 ) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    // A packet that is to be traced may take its time to come.
+    let patience = if let Request::Trace(_) = request { None } else { Some(ANSWER_WITHIN) };
+    stream.set_read_timeout(patience)?;
     writeln!(stream, "{}", serde_json::to_string(request)?)?;
     let mut line = String::new();
     let mut stream = BufReader::new(stream);

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::Shutdown,
+    net::{IpAddr, Shutdown},
     os::unix::net::UnixStream,
     path::Path,
     sync::{
@@ -29,6 +29,16 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+/// The network that a text names, or the one address.
+pub(crate) fn network(text: &str) -> Result<Prefix, String> {
+    let host = text.parse::<IpAddr>().ok().and_then(|ip| {
+        let bits = if ip.is_ipv4() { 32 } else { 128 };
+        Prefix::parse(&format!("{ip}/{bits}"))
+    });
+    host.or_else(|| Prefix::parse(text))
+        .ok_or_else(|| format!("{text} is neither ADDRESS nor ADDRESS/LENGTH"))
+}
 
 /// Which packets are meant, as the command line has it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -53,13 +63,9 @@ impl Which {
     ///
     /// What is wrong with it, in words for the operator.
     pub(crate) fn matching(&self) -> Result<Match, String> {
-        let network = |text: &Option<String>| match text {
-            None => Ok(None),
-            Some(text) => match (Prefix::parse(text), text.parse::<std::net::IpAddr>()) {
-                (Some(network), _) => Ok(Some((network.address(), network.length()))),
-                (None, Ok(ip)) => Ok(Some((ip, u8::MAX))),
-                (None, Err(_)) => Err(format!("{text} is neither ADDRESS nor ADDRESS/LENGTH")),
-            },
+        let network = |text: &Option<String>| -> Result<_, String> {
+            let network = text.as_deref().map(network).transpose()?;
+            Ok(network.map(|network| (network.address(), network.length())))
         };
         let protocol = self.protocol.as_deref().map(ip_protocol).transpose();
         Ok(Match {

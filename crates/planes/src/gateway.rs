@@ -8,12 +8,13 @@ use crate::{
     sojourn::Sojourn,
     start::{self, Started},
     status::{LayerStatus, LinkStatus, Status},
-    worker::{Command, Pace, Waker},
+    worker::{Command, Pace, TraceOrder, Waker},
 };
 use gatewright_link::{LinkInfo, OpenError};
-use gatewright_packet::PoolError;
+use gatewright_packet::{LinkIndex, PoolError};
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Wake, WiringError,
+    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Trace, Wake,
+    WiringError, builtin::Match,
 };
 use std::{
     fmt, io,
@@ -254,6 +255,34 @@ impl Gateway {
             known.clone_from(&info);
         }
         Ok(Reopened { info, pause: started.elapsed() })
+    }
+
+    /// Follows one packet; the channel is hung up if another is followed.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Ended`] if the worker has ended.
+    pub(crate) fn trace(
+        &self,
+        link: Option<LinkIndex>,
+        which: Match,
+        frame: Option<Vec<u8>>,
+    ) -> Result<Receiver<Trace>, GatewayError> {
+        let (back, traced) = channel();
+        let epoch = Instant::now();
+        let trace = Trace::new(link, which, move || epoch.elapsed());
+        let frame = link.zip(frame);
+        self.command(Command::Trace(TraceOrder { trace, frame, back }))?;
+        Ok(traced)
+    }
+
+    /// Ends the trace that runs.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Ended`] if the worker has ended.
+    pub(crate) fn end_trace(&self) -> Result<(), GatewayError> {
+        self.command(Command::EndTrace)
     }
 
     fn exchange(

@@ -38,6 +38,7 @@ mod sojourn;
 mod start;
 mod status;
 mod tcp_proxy;
+mod trace;
 mod udp_gateway;
 mod worker;
 
@@ -54,5 +55,6 @@ pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute};
 pub use sojourn::Sojourn;
 pub use status::{LayerStatus, LinkStatus, Status, WayStatus};
 pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
+pub use trace::{StepAnswer, TraceAnswer, TraceRequest};
 pub use udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
 pub use worker::Pace;

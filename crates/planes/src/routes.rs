@@ -2,6 +2,7 @@
 
 use crate::{
     Configured,
+    capture::network,
     control::{Control, Origin},
     setup::{RouteTo, StaticRoute},
 };
@@ -73,9 +74,8 @@ impl RouteTarget {
         if text == "default" {
             return Ok(Self::Default);
         }
-        let whole = text.parse::<IpAddr>().ok().map(|ip| format!("{ip}/{}", bits_of(ip)));
-        let network = Network::parse(whole.as_deref().unwrap_or(text))
-            .ok_or(format!("{text} is no network: ADDRESS/LENGTH or default"))?;
+        let network = network(text)
+            .map_err(|_| format!("{text} is no network: ADDRESS/LENGTH or default"))?;
         if network.network() != network {
             let meant = network.network();
             return Err(format!("{text} has bits behind its prefix: {meant} is the network"));
@@ -94,10 +94,6 @@ impl RouteTarget {
             },
         }
     }
-}
-
-const fn bits_of(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 32 } else { 128 }
 }
 
 impl Configured {

@@ -151,6 +151,7 @@ fn work(order: Order) {
         waker,
         sojourn,
         up,
+        tracing: None,
     };
     worker.run();
 }

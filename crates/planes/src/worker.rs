@@ -10,7 +10,7 @@ use crate::{
 };
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Event, Exit, Graph, LinkNeighbours, Swap, Wake};
+use gatewright_stack::{Event, Exit, Graph, LinkNeighbours, Swap, Trace, Wake};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -47,6 +47,19 @@ pub(crate) enum Command {
     Pace(Pace),
     /// Close a link and open it as another device.
     Reopen(Reopen, Sender<Result<LinkInfo, Box<NotReopened>>>),
+    /// Follow one packet.
+    Trace(TraceOrder),
+    /// Follow none any more.
+    EndTrace,
+}
+
+/// One packet is to be followed.
+pub(crate) struct TraceOrder {
+    pub(crate) trace: Trace,
+    /// A frame to be received by a link now, instead of the next that comes.
+    pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
+    /// Where the trace goes when it is over. It is hung up if another runs.
+    pub(crate) back: Sender<Trace>,
 }
 
 /// Wakes a sleeping worker.
@@ -98,6 +111,8 @@ pub(crate) struct Worker {
     pub(crate) sojourn: Arc<Sojourn>,
     /// What was last told of each link.
     pub(crate) up: Vec<bool>,
+    /// Who waits for the trace that runs.
+    pub(crate) tracing: Option<Sender<Trace>>,
 }
 
 /// How often links are asked whether they are there; a link that has gone is taken back then.
@@ -121,6 +136,9 @@ impl Worker {
             if self.waker.called.swap(false, Ordering::AcqRel) || now >= timers_at {
                 busy |= self.timers(now);
                 timers_at = now + TIMERS_EVERY;
+            }
+            if self.tracing.is_some() {
+                self.end_trace(now, false);
             }
             if now >= links_at {
                 self.look_at_links();
@@ -208,6 +226,8 @@ impl Worker {
                     let _unwanted = back.send(reopen::reopen(&self.opener, place, &order));
                 }
             }
+            Ok(Command::Trace(order)) => self.trace(order, now),
+            Ok(Command::EndTrace) => self.end_trace(now, true),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
         true
@@ -221,6 +241,31 @@ impl Worker {
             // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
             Some((mac, fresh)) => drop(cache.kept_elsewhere(told.address, mac, fresh, now)),
             None => cache.gone_elsewhere(told.address),
+        }
+    }
+
+    /// Begins a trace, with a frame of its own if there is one.
+    fn trace(&mut self, order: TraceOrder, now: Duration) {
+        if !self.graph.trace(order.trace) {
+            return;
+        }
+        self.tracing = Some(order.back);
+        let Some((link, octets)) = order.frame else { return };
+        let Some(mut packet) = self.graph.frames().packet_of(&octets) else { return };
+        packet.meta_mut().ingress = link;
+        packet.set_received_ns(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        let mut batch = Batch::default();
+        // An empty batch has room.
+        let _fits = batch.push(packet);
+        let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+        self.graph.receive(link, &mut batch, now, &mut exit);
+    }
+
+    /// Sends a trace back that is over, or is to be.
+    #[cold]
+    fn end_trace(&mut self, now: Duration, is_over: bool) {
+        if let Some(trace) = self.graph.take_trace(now, is_over) {
+            let _unwanted = self.tracing.take().map(|back| back.send(trace));
         }
     }
 

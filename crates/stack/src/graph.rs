@@ -4,7 +4,8 @@ use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, Handler, Layer, NodeIndex,
     Out, Paths, Place, Reason, Side, Target, View, Wiring,
     layer::{NO_KEY, UNCLAIMED},
-    wiring::{EdgeIndex, Post},
+    trace::{Fate, Step, Trace},
+    wiring::{Edge, EdgeIndex, Post},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
 use std::{fmt, rc::Rc, time::Duration};
@@ -72,6 +73,7 @@ struct Floor {
     others: Batch,
     /// Frames that handlers send past the graph.
     sent: Vec<(LinkIndex, Packet)>,
+    trace: Option<Trace>,
 }
 
 impl fmt::Debug for Graph {
@@ -126,6 +128,7 @@ impl Graph {
             seen: Batch::default(),
             others: Batch::default(),
             sent: Vec::new(),
+            trace: None,
         };
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
@@ -164,6 +167,20 @@ impl Graph {
         Swap { wiring: old, handlers }
     }
 
+    /// Follows one packet; `false` if another is followed.
+    pub fn trace(&mut self, trace: Trace) -> bool {
+        let free = self.floor.trace.is_none();
+        if free {
+            self.floor.trace = Some(trace);
+        }
+        free
+    }
+
+    /// The trace that is over at `now`, or is to be, if there is one.
+    pub fn take_trace(&mut self, now: Duration, is_over: bool) -> Option<Trace> {
+        self.floor.trace.take_if(|trace| is_over || trace.is_over(now))
+    }
+
     /// What layers learnt from the network since the last call.
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.floor.events.drain(..)
@@ -178,6 +195,9 @@ impl Graph {
         exit: &mut impl Exit,
     ) {
         self.refresh(now);
+        if let Some(trace) = &mut self.floor.trace {
+            trace.choose(link, batch, now);
+        }
         match self.wiring.entry(link) {
             Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
             None => self.floor.drops.add(UNCLAIMED, batch.len() as u64),
@@ -262,6 +282,12 @@ impl Graph {
     }
 }
 
+/// What the packets on an edge can move.
+struct Counted {
+    taken: Vec<(AttachmentId, u64)>,
+    dropped: Vec<(&'static str, u64)>,
+}
+
 impl Floor {
     /// Returns an emptied queue for its memory, behind which packets may have come already.
     fn give_back(&mut self, edge: EdgeIndex, mut empty: Vec<Packet>) {
@@ -281,8 +307,119 @@ impl Floor {
         exit: &mut impl Exit,
     ) {
         let Some(edge) = wiring.edges.get(edge.index()) else { return };
-        let Binding { at, side, to, .. } = edge.binding;
         edge.packets.add(batch.len() as u64);
+        if self.trace.is_some() && batch.iter().any(Trace::is_traced) {
+            self.pass_traced(wiring, edge, batch, now, exit);
+        } else {
+            self.pass(wiring, edge, batch, now, exit);
+        }
+    }
+
+    /// Takes a batch over an edge in three parts: a packet that is traced has one of its own.
+    #[cold]
+    fn pass_traced(
+        &mut self,
+        wiring: &Wiring,
+        edge: &Edge,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        let packets: Vec<Packet> = batch.drain().collect();
+        for packet in packets {
+            if !Trace::is_traced(&packet) {
+                // All of them came in one batch, so they fit.
+                let _fits = batch.push(packet);
+                continue;
+            }
+            if !batch.is_empty() {
+                self.pass_apart(wiring, edge, batch, now, exit);
+            }
+            let counted = self.counted(edge);
+            let step = self.step(edge, &packet);
+            let _fits = batch.push(packet);
+            let begun = self.trace.as_mut().map(|trace| trace.begin(step)).unwrap_or_default();
+            self.pass_apart(wiring, edge, batch, now, exit);
+            let fate = self.fate(edge, &counted);
+            if let Some(step) = self.trace.as_mut().and_then(|trace| trace.end(begun)) {
+                step.fate = fate;
+            }
+        }
+        if !batch.is_empty() {
+            self.pass_apart(wiring, edge, batch, now, exit);
+        }
+    }
+
+    /// Where a traced packet has come.
+    fn step(&self, edge: &Edge, packet: &Packet) -> Step {
+        let Binding { at, side, to, .. } = edge.binding;
+        let node = if let Target::Layer(node) = to { self.nodes.get(node.index()) } else { None };
+        Step {
+            at,
+            side,
+            layer: node.map(|node| node.layer.name()),
+            ingress: packet.meta().ingress,
+            egress: packet.meta().egress,
+            octets: packet.octets().to_vec(),
+            handlers: edge.posts.iter().map(|post| post.id).collect(),
+            took: Duration::ZERO,
+            fate: Fate::Kept,
+        }
+    }
+
+    /// What a packet on this edge can move: what handlers took, what was dropped.
+    fn counted(&self, edge: &Edge) -> Counted {
+        let taken = self.attached.iter().map(|attached| (attached.id, attached.taken.get()));
+        let node = if let Target::Layer(node) = edge.binding.to { Some(node) } else { None };
+        let node = node.and_then(|node| self.nodes.get(node.index()));
+        let of_layer = node.into_iter().flat_map(|node| node.drops.iter());
+        Counted { taken: taken.collect(), dropped: of_layer.chain(self.drops.iter()).collect() }
+    }
+
+    /// What became of the one packet that passed since `before` was counted.
+    fn fate(&self, edge: &Edge, before: &Counted) -> Fate {
+        let Counted { taken, dropped } = self.counted(edge);
+        let new = taken.into_iter().find(|taken| !before.taken.contains(taken));
+        if let Some((id, _)) = new {
+            return Fate::Taken(id);
+        }
+        if let Target::Device(_) = edge.binding.to {
+            return Fate::Sent;
+        }
+        if self.queues.iter().flatten().any(Trace::is_traced) {
+            return Fate::Passed;
+        }
+        let new = dropped
+            .into_iter()
+            .find(|(reason, count)| *count > 0 && !before.dropped.contains(&(*reason, *count)));
+        new.map_or(Fate::Kept, |(reason, _)| Fate::Dropped(reason))
+    }
+
+    /// As [`Self::pass`], for the few: that one is a part of each visit, and large.
+    #[inline(never)]
+    fn pass_apart(
+        &mut self,
+        wiring: &Wiring,
+        edge: &Edge,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        self.pass(wiring, edge, batch, now, exit);
+    }
+
+    /// Takes a batch past an edge's handlers, to its target.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as if it stood in `visit`, its only frequent caller")]
+    fn pass(
+        &mut self,
+        wiring: &Wiring,
+        edge: &Edge,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        let Binding { at, side, to, .. } = edge.binding;
         for post in &edge.posts {
             self.hand(*post, side, batch, now);
             self.send_past(exit);

@@ -1,0 +1,109 @@
+//! `gatewright trace`: one packet through a running gateway.
+
+use super::status::{list, number, word};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+    socket,
+};
+use anyhow::Result;
+use gatewright_link::{Framing, pcapng::Reader};
+use gatewright_planes::{TraceRequest, api::Request};
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs::File;
+use std::io::BufReader;
+
+pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, changed, fate}], took_ns}, octets in \
+     hexadecimal digits; no steps if no packet came";
+
+/// Follows one packet through a running gateway: where it came, how long each place took, what was
+/// changed, what became of it.
+///
+/// The packet is the next that --link receives and that matches, or one of a capture file that the
+/// link is made to receive. Others pass as always. Ends with 1 if no packet came in time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trace {
+    #[command(flatten)]
+    which: socket::Which,
+    #[command(flatten)]
+    packets: super::Packets,
+    /// How long to wait for the packet.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    seconds: f64,
+    /// Take the packet from this capture file (Ethernet), as if --link received it.
+    #[arg(long, value_name = "FILE", requires = "link")]
+    from: Option<String>,
+    /// Which packet of the file, counted from 1.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "from")]
+    number: u64,
+}
+
+impl Trace {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let frame = self.from.as_deref().map(|file| frame(file, self.number)).transpose()?;
+        let which = self.packets.into_which();
+        let request = TraceRequest { which, frame, seconds: Some(self.seconds) };
+        let told = self.which.ask(&Request::Trace(request))?;
+        if list(&told, "steps").is_empty() {
+            face.answer(&told, String::new)?;
+            face.note(&format!("no packet that is meant has come in {} s", self.seconds));
+            return Ok(Exit::Negative);
+        }
+        face.answer(&told, || text(&told))?;
+        Ok(Exit::Success)
+    }
+}
+
+/// A frame of a capture file in hexadecimal digits.
+fn frame(file: &str, number: u64) -> Result<String, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::new(Exit::Configuration, format!("{file}: {error}"))
+    };
+    let open = File::open(file).map_err(|error| Failure::file(file, &error))?;
+    let mut reader = Reader::new(BufReader::new(open));
+    let mut seen = 0;
+    let mut digits = String::new();
+    let interface = loop {
+        let Some(record) = reader.next_record().map_err(|error| wrong(&error))? else {
+            return Err(wrong(&format!("it has {seen} packets, not {number}")));
+        };
+        seen += 1;
+        if seen == number {
+            for octet in record.octets {
+                // Writing to a string cannot fail.
+                let _ = write!(digits, "{octet:02x}");
+            }
+            break record.interface;
+        }
+    };
+    let framing = reader.interface(interface).and_then(|interface| interface.framing);
+    match framing {
+        Some(Framing::Ethernet) => Ok(digits),
+        _ => Err(wrong(&"its packets do not begin with an Ethernet header")),
+    }
+}
+
+/// A line for each place, and below it what was changed there.
+// Writing to a string cannot fail.
+fn text(told: &Value) -> String {
+    let mut out = String::new();
+    let steps = list(told, "steps");
+    let len = steps.first().map_or(0, |step| number(step, "len"));
+    let _ = writeln!(out, "{:<36} {:<16}{:>8}  octets, fate", "WHERE", "TO", "ns");
+    for step in steps {
+        let place = format!("{} {}", word(step, "at"), word(step, "side"));
+        let (to, took) = (word(step, "to"), number(step, "took_ns"));
+        let (octets, fate) = (number(step, "len"), word(step, "fate"));
+        let _ = writeln!(out, "{place:<36} {to:<16}{took:>8}  {octets}, {fate}");
+        let handlers: Vec<_> = list(step, "handlers").iter().map(Value::to_string).collect();
+        if !handlers.is_empty() {
+            let _ = writeln!(out, "    past handlers {}", handlers.join(", "));
+        }
+        for change in list(step, "changed").iter().filter_map(Value::as_str) {
+            let _ = writeln!(out, "    {change}");
+        }
+    }
+    let _ = writeln!(out, "{len} octets, {} ns", number(told, "took_ns"));
+    out
+}

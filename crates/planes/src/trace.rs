@@ -1,0 +1,182 @@
+//! A traced packet, told in words: where it came, how long each place took, what was changed.
+
+mod changes;
+
+use crate::{Configured, GatewayError, capture::Which};
+use changes::changes;
+use gatewright_stack::{Fate, Step, Trace};
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt::Write,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+/// A packet that is to be traced, as the command line has it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceRequest {
+    /// Which packet: the next that matches.
+    pub which: Which,
+    /// A frame in hexadecimal digits that the link is to receive, instead of the next that comes.
+    pub frame: Option<String>,
+    /// How long a packet is waited for.
+    pub seconds: Option<f64>,
+}
+
+/// What was seen of a packet.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceAnswer {
+    /// Its places in order; none if no packet came in time.
+    pub steps: Vec<StepAnswer>,
+    /// How long it was on its way, in nanoseconds: the sum of the steps.
+    pub took_ns: u64,
+}
+
+/// A packet at one place.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct StepAnswer {
+    /// The position.
+    pub at: String,
+    /// `receive` or `transmit`.
+    pub side: String,
+    /// What stands there: a layer's name, `device NAME`, or `nobody`.
+    pub to: String,
+    /// The ids of handlers that stand there.
+    pub handlers: Vec<u32>,
+    /// How long layer and handlers took, in nanoseconds.
+    pub took_ns: u64,
+    /// Its octets as it came.
+    pub len: usize,
+    /// The same in hexadecimal digits.
+    pub octets: String,
+    /// What this place changed.
+    pub changed: Vec<String>,
+    /// What became of it: `passed`, `sent`, `kept`, `dropped: REASON` or `taken by handler ID`.
+    pub fate: String,
+}
+
+/// How long a packet is waited for unless the request says.
+const SECONDS: f64 = 10.0;
+
+/// The longest that a packet is waited for: what a client waits for its answer, less what the trace
+/// itself may take.
+const SECONDS_MAX: f64 = 3600.0;
+
+/// How long the worker may take to give a trace back.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Another trace holds the place.
+const BUSY: &str = "another packet is being traced";
+
+/// Traces one packet. The gateway is free for others while it is waited for.
+pub(crate) fn trace(
+    gateway: &Mutex<Configured>,
+    request: &TraceRequest,
+) -> Result<TraceAnswer, String> {
+    let lock = || gateway.lock().unwrap_or_else(PoisonError::into_inner);
+    let seconds = request.seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
+    let patience = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| format!("{seconds} seconds cannot be waited for"))?;
+    let (traced, names) = begin(&lock(), request)?;
+    let ended = |error: GatewayError| error.to_string();
+    let trace = match traced.recv_timeout(patience) {
+        Ok(trace) => trace,
+        Err(RecvTimeoutError::Disconnected) => return Err(BUSY.to_owned()),
+        Err(RecvTimeoutError::Timeout) => {
+            lock().gateway().end_trace().map_err(ended)?;
+            traced.recv_timeout(BACK_WITHIN).map_err(|_| ended(GatewayError::Ended))?
+        }
+    };
+    Ok(told(&trace, &names))
+}
+
+fn begin(
+    gateway: &Configured,
+    request: &TraceRequest,
+) -> Result<(Receiver<Trace>, Vec<String>), String> {
+    let which = request.which.matching()?;
+    let link = request.which.link.as_deref().map(|name| gateway.known_link(name)).transpose()?;
+    let frame = request.frame.as_deref().map(octets).transpose()?;
+    if frame.is_some() && link.is_none() {
+        return Err("by which link is the frame to come?".to_owned());
+    }
+    let traced = gateway.gateway().trace(link, which, frame).map_err(|error| error.to_string())?;
+    Ok((traced, gateway.link_names().to_vec()))
+}
+
+/// Octets of a frame at the most: what a chunk of the slab holds anyway.
+const FRAME_MAX: usize = 65_535;
+
+/// The octets that hexadecimal digits are.
+fn octets(digits: &str) -> Result<Vec<u8>, String> {
+    let nibbles: Option<Vec<u8>> = (digits.chars())
+        .map(|digit| digit.to_digit(16).and_then(|nibble| u8::try_from(nibble).ok()))
+        .collect();
+    let nibbles = nibbles.filter(|nibbles| nibbles.len() % 2 == 0);
+    let (pairs, _) = nibbles.as_deref().map(<[u8]>::as_chunks).unwrap_or_default();
+    let octets: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    if octets.is_empty() || octets.len() > FRAME_MAX {
+        return Err("a frame is 1 to 65535 octets in hexadecimal digits".to_owned());
+    }
+    Ok(octets)
+}
+
+fn told(trace: &Trace, names: &[String]) -> TraceAnswer {
+    let steps = trace.steps();
+    let after = steps.iter().skip(1).map(Some).chain([None]);
+    let steps: Vec<_> =
+        steps.iter().zip(after).map(|(step, next)| answer(step, next, names)).collect();
+    TraceAnswer { took_ns: steps.iter().map(|step| step.took_ns).sum(), steps }
+}
+
+fn answer(step: &Step, next: Option<&Step>, names: &[String]) -> StepAnswer {
+    let device = || {
+        let name = names.get(step.egress.index());
+        format!("device {}", name.map_or("?", String::as_str))
+    };
+    let to = match (step.layer, step.fate) {
+        (Some(layer), _) => layer.to_owned(),
+        (None, Fate::Sent) => device(),
+        (None, _) => "nobody".to_owned(),
+    };
+    let changed = next.filter(|_| matches!(step.fate, Fate::Passed | Fate::Kept));
+    let mut octets = String::with_capacity(step.octets.len() * 2);
+    for octet in &step.octets {
+        // Writing to a string cannot fail.
+        let _ = write!(octets, "{octet:02x}");
+    }
+    StepAnswer {
+        at: step.at.to_string(),
+        side: step.side.to_string(),
+        to,
+        handlers: step.handlers.iter().map(|id| id.0).collect(),
+        took_ns: u64::try_from(step.took.as_nanos()).unwrap_or(u64::MAX),
+        len: step.octets.len(),
+        octets,
+        changed: changed.map_or_else(Vec::new, |next| changes(step, next)),
+        fate: match step.fate {
+            Fate::Passed => "passed".to_owned(),
+            Fate::Sent => "sent".to_owned(),
+            Fate::Kept => "kept".to_owned(),
+            Fate::Dropped(reason) => format!("dropped: {reason}"),
+            Fate::Taken(id) => format!("taken by handler {}", id.0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::octets;
+
+    #[test]
+    fn a_frame_is_read_from_pairs_of_digits() {
+        assert_eq!(octets("00ffA5"), Ok(vec![0, 255, 0xa5]));
+        for wrong in ["", "0", "0g", "00 11", "+1"] {
+            assert!(octets(wrong).is_err(), "{wrong}");
+        }
+    }
+}

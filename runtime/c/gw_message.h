@@ -258,6 +258,8 @@ struct gw_stream_reader {
     uint64_t left;  /* octets that are missing */
     uint32_t extra; /* octets of extensions and trailers so far */
     struct gw_text terminator, stuffing;
+    uint8_t before; /* the last octet of a line */
+    bool torn;      /* the line before ended with a lone LF */
 };
 
 /* How far a message is read. */

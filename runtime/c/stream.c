@@ -62,7 +62,9 @@ static void read_counted(struct gw_stream_reader *s, struct look *look, struct g
 static bool read_line_begin(struct gw_stream_reader *s, struct look *look)
 {
     struct gw_text rest = look->rest;
-    if (begins(rest, s->terminator)) {
+    /* Behind a lone LF no line is the last one: who smuggles a message behind it would end this one
+       for the next server only. */
+    if (!s->torn && begins(rest, s->terminator)) {
         struct gw_text end = behind(rest, s->terminator.length);
         if (begins(end, CRLF)) {
             look->rest = behind(end, CRLF.length);
@@ -71,7 +73,7 @@ static bool read_line_begin(struct gw_stream_reader *s, struct look *look)
         }
         if (begins(CRLF, end))
             return false;
-    } else if (begins(s->terminator, rest)) {
+    } else if (!s->torn && begins(s->terminator, rest)) {
         return false;
     }
     if (begins(rest, s->stuffing))
@@ -88,17 +90,17 @@ static void read_lines(struct gw_stream_reader *s, struct look *look, struct gw_
         if (s->state == GW_AT_START && !read_line_begin(s, look))
             return;
         struct gw_text rest = look->rest;
-        size_t end = line_end(rest);
-        if (end < rest.length) {
-            if (!pass(into, look, end + CRLF.length))
-                return;
-            s->state = GW_AT_START;
-            continue;
+        const uint8_t *newline = rest.length ? memchr(rest.at, '\n', rest.length) : NULL;
+        size_t length = newline ? (size_t)(newline - rest.at) + 1 : rest.length;
+        if (!pass(into, look, length))
+            return;
+        if (!newline) {
+            s->before = length ? rest.at[length - 1] : s->before;
+            return;
         }
-        /* Half of a line's end waits for the other half. */
-        bool half = rest.length && rest.at[rest.length - 1] == '\r';
-        pass(into, look, rest.length - (half ? 1 : 0));
-        return;
+        s->torn = (length > 1 ? rest.at[length - 2] : s->before) != '\r';
+        s->before = '\n';
+        s->state = GW_AT_START;
     }
 }
 
@@ -323,7 +325,7 @@ static bool write_lines(struct gw_stream_writer *s, struct gw_text text, struct 
         }
         s->tail[0] = length > 1 ? text.at[length - 2] : s->tail[1];
         s->tail[1] = text.at[length - 1];
-        if (s->tail[0] == '\r' && s->tail[1] == '\n') {
+        if (s->tail[1] == '\n') {
             sound = sound && flush(s, out);
             s->known = false;
         }

@@ -43,12 +43,14 @@ pub enum StreamError {
 pub(crate) struct StreamReader {
     framing: StreamFraming,
     state: State,
+    /// The last octet that was read of a line.
+    before: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// At the beginning of a line.
-    Start,
+    /// At the beginning of a line; a torn one follows a line that ended with a lone LF.
+    Start { torn: bool },
     /// Within a line.
     Within,
     /// Before a chunk's size, with so many octets of extensions and trailers so far.
@@ -73,9 +75,9 @@ impl StreamReader {
         let state = match framing {
             StreamFraming::Chunked => State::Size { extra: 0 },
             StreamFraming::Counted(_) => State::Counted { left: length, extra: 0 },
-            _ => State::Start,
+            _ => State::Start { torn: false },
         };
-        Self { framing, state }
+        Self { framing, state, before: 0 }
     }
 
     /// Takes what it can of `input` and passes the stream's octets on. `last`: no more will come.
@@ -123,15 +125,17 @@ impl StreamReader {
     ) -> Looked {
         let mut rest = input;
         loop {
-            if matches!(self.state, State::Start) {
-                if let Some(behind) = rest.strip_prefix(terminator) {
+            if let State::Start { torn } = self.state {
+                // Behind a lone LF no line is the last one: who smuggles a message behind it would
+                // end this one for the next server only.
+                if !torn && let Some(behind) = rest.strip_prefix(terminator) {
                     if let Some(behind) = behind.strip_prefix(b"\r\n") {
                         return Looked { used: input.len() - behind.len(), done: true };
                     }
                     if b"\r\n".starts_with(behind) {
                         break;
                     }
-                } else if terminator.starts_with(rest) {
+                } else if !torn && terminator.starts_with(rest) {
                     break;
                 }
                 match rest.strip_prefix(stuffing) {
@@ -141,16 +145,18 @@ impl StreamReader {
                 }
                 self.state = State::Within;
             }
-            let end = find(rest, b"\r\n").map(|at| at + 2);
-            // Half of a line's end waits for the other half.
-            let whole = rest.len() - usize::from(rest.ends_with(b"\r"));
-            let (line, behind) = rest.split_at_checked(end.unwrap_or(whole)).unwrap_or((rest, &[]));
+            let end = memchr::memchr(b'\n', rest).map(|at| at + 1);
+            let length = end.unwrap_or(rest.len());
+            let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
             out.extend_from_slice(line);
             rest = behind;
             if end.is_none() {
+                self.before = line.last().copied().unwrap_or(self.before);
                 break;
             }
-            self.state = State::Start;
+            let before = line.iter().rev().nth(1).copied().unwrap_or(self.before);
+            self.before = b'\n';
+            self.state = State::Start { torn: before != b'\r' };
         }
         Looked { used: input.len() - rest.len(), done: false }
     }
@@ -202,7 +208,7 @@ impl StreamReader {
                     done = line.is_empty();
                     self.state = State::Trailer { extra: extra + line.len() };
                 }
-                State::Start | State::Within => break,
+                State::Start { .. } | State::Within => break,
             }
         }
         Ok(Looked { used: input.len() - rest.len(), done })
@@ -298,36 +304,27 @@ impl StreamWriter {
     fn lines(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         let mut rest = octets;
         while let Some((first, behind)) = rest.split_first() {
-            // At a line's beginning, and where its end may be: octet by octet.
-            if !self.begun.known || self.begun.tail[1] == b'\r' {
-                self.octet(*first, out);
-                rest = behind;
-                continue;
-            }
-            // Within a line nothing is changed up to its CRLF.
-            let length = find(rest, b"\r\n").map_or(rest.len(), |at| at + 1);
-            let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
-            out.extend_from_slice(line);
-            self.begun.tail = match line {
+            let (piece, behind) = if self.begun.known {
+                let end = memchr::memchr(b'\n', rest);
+                let length = end.map_or(rest.len(), |at| at + 1);
+                let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+                out.extend_from_slice(line);
+                (line, behind)
+            } else {
+                self.begun.head.push(*first);
+                self.head(out);
+                (core::slice::from_ref(first), behind)
+            };
+            rest = behind;
+            self.begun.tail = match piece {
                 [.., before, last] => [*before, *last],
                 [last] => [self.begun.tail[1], *last],
                 [] => self.begun.tail,
             };
-            rest = behind;
-        }
-    }
-
-    fn octet(&mut self, octet: u8, out: &mut Vec<u8>) {
-        self.begun.tail = [self.begun.tail[1], octet];
-        if self.begun.known {
-            out.push(octet);
-        } else {
-            self.begun.head.push(octet);
-            self.head(out);
-        }
-        if self.begun.tail == *b"\r\n" {
-            self.flush(out);
-            self.begun.known = false;
+            if self.begun.tail[1] == b'\n' {
+                self.flush(out);
+                self.begun.known = false;
+            }
         }
     }
 

@@ -413,3 +413,35 @@ proptest! {
         }
     }
 }
+
+/// What begins like the last line, or hides one from some servers (RFC 5321 §4.1.1.4: "CRLF . CRLF"),
+/// and what is read of it.
+#[test]
+fn only_a_dot_between_line_ends_ends_a_mail() {
+    let program = examples();
+    let cases: [(&[u8], &[u8]); 6] = [
+        (b"a\n.\nQUIT\r\n.\r\n", b"a\n\nQUIT\r\n"),
+        (b"a\n.\r\nQUIT\r\n.\r\n", b"a\n\r\nQUIT\r\n"),
+        (b"a\r\n.\nQUIT\r\n.\r\n", b"a\r\n\nQUIT\r\n"),
+        (b"a\r.\r\nQUIT\r\n.\r\n", b"a\r.\r\nQUIT\r\n"),
+        (b"\n\r\n.\r\n", b"\n\r\n"),
+        (b".\r\n", b""),
+    ];
+    for (wire, content) in cases {
+        for cut in 0..=wire.len() {
+            let (_, stream, used) = read(&program, "smtp.mail", wire, &[cut]).unwrap();
+            assert_eq!((stream.as_slice(), used), (content, wire.len()), "cut at {cut}");
+        }
+        // No server that gets it on takes a part of it for the end.
+        let message = id(&program, "smtp.mail");
+        let mut view = View::of(program.message(message).unwrap());
+        view.set(SlotId::new(0), Value::Octets(content.to_vec()));
+        let mut sent = Vec::new();
+        emit(&program, message, &view, &mut sent).unwrap();
+        let body = &sent[..sent.len() - 3];
+        let ends: [&[u8]; 3] = [b"\n.\n", b"\n.\r\n", b"\r\n.\n"];
+        for end in ends {
+            assert!(!body.windows(end.len()).any(|of| of == end), "{}", body.escape_ascii());
+        }
+    }
+}

@@ -523,7 +523,8 @@ pub struct Select {
 pub enum StreamFraming {
     /// Lines up to a line that is the terminator. On the way in one `stuffing` is taken off each
     /// line that begins with it; on the way out one is put before each, and an unfinished last
-    /// line is finished (RFC 5321 §4.5.2).
+    /// line is finished (RFC 5321 §4.5.2). A line ends with LF, and stays as it is; the terminator
+    /// stands behind CRLF and before CRLF only, so that no message can be smuggled in behind it.
     Lines {
         /// The last line, without CRLF.
         terminator: LiteralId,

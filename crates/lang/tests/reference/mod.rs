@@ -368,16 +368,16 @@ impl Parser<'_> {
             StreamFraming::Lines { terminator, stuffing } => {
                 let terminator = self.program.literal(terminator).to_vec();
                 let stuffing = self.program.literal(stuffing).to_vec();
-                let mut whole = Vec::new();
+                let last = [&terminator[..], b"\r\n"].concat();
+                let (mut whole, mut torn) = (Vec::new(), false);
                 loop {
-                    let length = find(self.rest(), b"\r\n")?;
+                    let length = find(self.rest(), b"\n")? + 1;
                     let line = self.take(length)?;
-                    self.take(2)?;
-                    if line == terminator {
+                    if line == last && !torn {
                         return Some(whole);
                     }
                     whole.extend_from_slice(line.strip_prefix(&stuffing[..]).unwrap_or(&line));
-                    whole.extend_from_slice(b"\r\n");
+                    torn = !whole.ends_with(b"\r\n");
                 }
             }
             StreamFraming::Chunked => {

@@ -48,15 +48,25 @@ impl Interface {
             return LinkState::Gone;
         }
         let flags = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFFLAGS);
-        let needed = libc::IFF_UP.cast_unsigned() | libc::IFF_RUNNING.cast_unsigned();
-        match flags {
-            // The flags are the first 16 bits.
-            Ok([one, two, ..]) => {
-                let flags = u32::from(u16::from_ne_bytes([one, two]));
-                if flags & needed == needed { LinkState::Up } else { LinkState::Down }
-            }
-            Err(_) => LinkState::Gone,
+        // The flags are the first 16 bits.
+        let Ok([one, two, ..]) = flags else { return LinkState::Gone };
+        let flags = u32::from(u16::from_ne_bytes([one, two]));
+        let has = |flag: libc::c_int| flags & flag.cast_unsigned() != 0;
+        if has(libc::IFF_UP) && (has(libc::IFF_RUNNING) || self.has_carrier()) {
+            LinkState::Up
+        } else {
+            LinkState::Down
         }
+    }
+
+    /// Whether the driver sees a carrier now: the flag that says so comes up to a second later.
+    /// This waits for whoever configures interfaces, so it is not asked while the flag is there.
+    fn has_carrier(&self) -> bool {
+        const GET_LINK: u32 = 0x0a;
+        let mut value = [GET_LINK, 0];
+        let answer = socket::ethtool(self.socket.as_fd(), &self.name, &mut value);
+        let [_, carrier] = value;
+        answer.is_ok() && carrier != 0
     }
 
     /// Sets its MTU.

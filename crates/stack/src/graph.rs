@@ -231,7 +231,7 @@ impl Graph {
 
     /// Whether the layers have not yet seen the host, or the groups as they are.
     fn has_news(&self) -> bool {
-        self.floor.told != Some(self.floor.groups.generation())
+        self.floor.told != Some(self.floor.groups.generation()) || self.floor.host.has_changed()
     }
 
     /// Lets each layer do what is due.

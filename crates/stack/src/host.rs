@@ -627,6 +627,11 @@ impl View {
         self.v6.changes()
     }
 
+    /// Whether something has changed that [`Self::refresh`] would take over.
+    pub fn has_changed(&self) -> bool {
+        self.shared.generation.load(Ordering::Acquire) != self.seen
+    }
+
     /// The interfaces.
     pub fn interfaces(&self) -> &[Interface] {
         &self.snapshot.interfaces

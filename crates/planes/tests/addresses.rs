@@ -6,15 +6,21 @@ use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{Gateway, LinkSetup, Setup};
 use gatewright_stack::AddressState;
-use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use gatewright_testbed::{Command, Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+    process::Stdio,
     time::Duration,
 };
 
 /// The host's address.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 1);
+
+/// Its address of IPv6.
+const HOST6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x20, 0, 0, 0, 0, 0, 1);
 
 /// The one address that the server has to give.
 const LEASED: &str = "10.20.0.50";
@@ -33,6 +39,8 @@ fn world() -> Result<World, Failed> {
     let (middle, host) = (Namespace::new()?, Namespace::new()?);
     let wire = Veth::pair(&middle, "g0", &host, "h0")?;
     wire.b.add_address(&format!("{HOST}/24"))?;
+    host.sysctl("net.ipv6.conf.h0.dad_transmits", "0")?;
+    wire.b.add_address(&format!("{HOST6}/64"))?;
     wire.up()?;
     Ok(World { host, middle, _wire: wire })
 }
@@ -54,6 +62,27 @@ fn a_lease_is_given_by_dnsmasq() -> Result<(), Failed> {
     let options = ["-k", "--port=0", "--interface=h0", "--bind-interfaces", "--no-ping"];
     let files = ["--conf-file=/dev/null", "--leasefile-ro", "--pid-file=", "--user=root"];
     let server = world.host.command("dnsmasq").args(options).args(files).arg(range);
+    leased(&world, server)
+}
+
+/// The address that the one server has, given by another one that is not ours.
+fn a_lease_is_given_by_udhcpd() -> Result<(), Failed> {
+    let world = world()?;
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (file, leases) = (folder.join("udhcpd.conf"), folder.join("udhcpd.leases"));
+    let description = format!(
+        "start {LEASED}\nend {LEASED}\ninterface h0\nlease_file {}\npidfile /dev/null\n\
+         option subnet 255.255.255.0\noption router {HOST}\noption lease 120\n",
+        leases.display()
+    );
+    fs::write(&file, description)?;
+    fs::write(&leases, "")?;
+    let server = world.host.command("busybox").args(["udhcpd", "-f"]).arg(&file);
+    leased(&world, server.stderr(Stdio::null()).stdout(Stdio::null()))
+}
+
+/// A gateway that asks for an address gets it from the server, and answers to it.
+fn leased(world: &World, server: Command) -> Result<(), Failed> {
     let _server = server.spawn()?;
     let gateway = world.gateway(|link| link.dhcp = true)?;
     let ping = || {
@@ -68,14 +97,23 @@ fn a_lease_is_given_by_dnsmasq() -> Result<(), Failed> {
 
 /// RFC 5227 §2.1: the kernel answers our probes of its address.
 fn an_address_that_a_kernel_has_is_given_up() -> Result<(), Failed> {
+    is_given_up(HOST.into(), 24)
+}
+
+/// RFC 4862 §5.4: the same of IPv6, by neighbour advertisements.
+fn an_ipv6_address_that_a_kernel_has_is_given_up() -> Result<(), Failed> {
+    is_given_up(HOST6.into(), 64)
+}
+
+fn is_given_up(taken: IpAddr, bits: u8) -> Result<(), Failed> {
     let world = world()?;
     let gateway = world.gateway(|link| {
-        link.address(HOST, 24);
+        link.address(taken, bits);
     })?;
     let state = || {
         gateway.change_host(|host| {
             let addresses = &host.interfaces()[0].addresses;
-            addresses.iter().find(|address| address.ip == IpAddr::V4(HOST)).map(|found| found.state)
+            addresses.iter().find(|address| address.ip == taken).map(|found| found.state)
         })
     };
     if !wait_until(PATIENCE, || state() == Some(AddressState::Duplicate)) {
@@ -151,8 +189,14 @@ type Check = fn() -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let checks: [(&str, &str, Check); 4] = [
+    let checks: [(&str, &str, Check); 6] = [
         ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
+        ("a_lease_is_given_by_udhcpd", "busybox", a_lease_is_given_by_udhcpd),
+        (
+            "an_ipv6_address_that_a_kernel_has_is_given_up",
+            "ping",
+            an_ipv6_address_that_a_kernel_has_is_given_up,
+        ),
         (
             "an_address_that_a_kernel_has_is_given_up",
             "ping",

@@ -7,13 +7,13 @@
 )]
 
 use gatewright_link::Backend;
-use gatewright_planes::{Gateway, LinkStatus, Setup};
+use gatewright_planes::{Gateway, LinkStatus, Series, Setup, UdpGateway, UdpGatewaySetup};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -93,10 +93,17 @@ impl Drop for World {
     }
 }
 
+/// Payloads from nothing to the most that `ping` sends, around what fits each of the links, and what
+/// fits one fragment or another.
+const PING_SIZES: [&str; 14] = [
+    "0", "1", "56", "1352", "1353", "1372", "1373", "1472", "1473", "2749", "4000", "20000",
+    "65499", "65507",
+];
+
 fn pings_of_every_size(backend: Backend) -> Result<(), Failed> {
     let world = World::new(backend);
     for target in [SOUTH, "10.10.1.1", SOUTH6, "fd00:1::1"] {
-        for size in ["0", "1", "56", "1372", "1472", "4000", "20000"] {
+        for size in PING_SIZES {
             if !world.ping(&["-c2", "-i0.01", "-W2", "-s", size, target]) {
                 return Err(format!("{size} octets to {target}: {}", world.said()).into());
             }
@@ -113,6 +120,19 @@ fn traceroute_sees_the_gateway(backend: Backend) -> Result<(), Failed> {
             trace.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
         if hops != [gateway, target] {
             return Err(format!("hops {hops:?}\n{trace}\n{}", world.said()).into());
+        }
+    }
+    Ok(())
+}
+
+fn tracepath_finds_the_path_and_its_mtu(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    for (target, gateway) in [(SOUTH, "10.10.1.1"), (SOUTH6, "fd00:1::1")] {
+        let trace = world.north.command("tracepath").args(["-n", target]).run()?;
+        let seen = |hop: &str| trace.lines().any(|line| line.contains(hop));
+        let whole = trace.contains("pmtu 1400") && trace.contains("reached");
+        if !(whole && seen(gateway) && seen(target)) {
+            return Err(format!("{trace}\n{}", world.said()).into());
         }
     }
     Ok(())
@@ -254,17 +274,54 @@ fn a_link_goes_and_comes_back(backend: Backend) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A name client and a name server that are not ours, with the UDP gateway between them.
+fn dig_asks_dnsmasq_through_the_udp_gateway(backend: Backend) -> Result<(), Failed> {
+    const PORT: u16 = 5353;
+    let world = World::new(backend);
+    let quiet = ["-k", "--no-resolv", "--no-hosts", "--bind-interfaces", "--interface=s0"];
+    let files = ["--conf-file=/dev/null", "--pid-file=", "--user=root"];
+    let names = ["--address=/gateway.example/192.0.2.77", "--txt-record=long.example,0123456789"];
+    let server = world.south.command("dnsmasq").args(quiet).args(files).args(names);
+    let _server = server.spawn()?;
+    if !world.south.wait_listening(Transport::Udp, 53, Duration::from_secs(10))? {
+        return Err("dnsmasq does not listen".into());
+    }
+    for (any, server, own) in [("0.0.0.0", SOUTH, "10.10.1.1"), ("::", SOUTH6, "fd00:1::1")] {
+        let listen = SocketAddr::new(any.parse()?, PORT);
+        let server = SocketAddr::new(server.parse()?, 53);
+        let setup = UdpGatewaySetup { listen, server, series: Series::Plain };
+        let relay = UdpGateway::start(world.gateway.as_ref().unwrap().sockets(), setup)?;
+        for (name, kind, answer) in [
+            ("gateway.example", "A", "192.0.2.77"),
+            ("long.example", "TXT", "\"0123456789\""),
+            ("gateway.example", "A", "192.0.2.77"),
+        ] {
+            let (at, port) = (format!("@{own}"), PORT.to_string());
+            let ask = world.north.command("dig").args([at.as_str(), "-p", &port]);
+            let said = ask.args(["+short", "+notcp", "+timeout=5", name, kind]).run()?;
+            if said.trim() != answer {
+                return Err(format!("{own}: {name} is {said:?}: {}", world.said()).into());
+            }
+        }
+        drop(relay);
+    }
+    Ok(())
+}
+
 type Check = fn(Backend) -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let missing =
-        Needs::new().namespaces().program("ping").program("traceroute").program("iperf3").missing();
-    let checks: [(&str, Check); 6] = [
+    let tools = Needs::new().namespaces().program("ping").program("traceroute");
+    let tools = tools.program("tracepath").program("iperf3").program("dnsmasq").program("dig");
+    let missing = tools.missing();
+    let checks: [(&str, Check); 8] = [
         ("pings_of_every_size", pings_of_every_size),
         ("traceroute_sees_the_gateway", traceroute_sees_the_gateway),
+        ("tracepath_finds_the_path_and_its_mtu", tracepath_finds_the_path_and_its_mtu),
         ("path_mtu_is_told", path_mtu_is_told),
         ("tcp_and_udp_pass_with_right_checksums", tcp_and_udp_pass_with_right_checksums),
+        ("dig_asks_dnsmasq_through_the_udp_gateway", dig_asks_dnsmasq_through_the_udp_gateway),
         ("a_link_goes_and_comes_back", a_link_goes_and_comes_back),
         ("swaps_lose_and_repeat_nothing", swaps_lose_and_repeat_nothing),
     ];

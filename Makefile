@@ -1,10 +1,11 @@
 # A thin door: every target is one line of `cargo xtask`, where the work and its help live.
 # `cargo xtask help` tells the arguments.
-.PHONY: demo test setup lint bench fuzz
+.PHONY: demo test setup lint bench soak fuzz
 
 demo:  ; cargo xtask demo
 test:  ; cargo xtask test
 setup: ; cargo xtask setup
 lint:  ; cargo xtask lint
 bench: ; cargo xtask bench
+soak:  ; cargo xtask soak
 fuzz:  ; cargo xtask fuzz

@@ -1,4 +1,4 @@
-//! The verbs that judge the code: `test`, `lint`, `fuzz`.
+//! The verbs that judge the code: `test`, `lint`, `soak`, `fuzz`.
 
 use crate::{root, setup, step::Step, summary::Summary};
 use std::time::Instant;
@@ -52,6 +52,28 @@ fn dependencies(summary: &mut Summary) -> bool {
     }
     summary.skip("dependencies", "cargo-deny is not installed (cargo install cargo-deny)");
     true
+}
+
+/// Kills of a soak that is not told how many.
+const KILLS: u32 = 200;
+
+/// Reads `[KILLS]`.
+///
+/// # Errors
+///
+/// Says which argument is wrong.
+pub fn kills(arguments: &[String]) -> Result<u32, String> {
+    match arguments {
+        [] => Ok(KILLS),
+        [kills] => kills.parse().map_err(|_| format!("`{kills}` is not a number of kills")),
+        _ => Err("`soak` takes one argument".to_owned()),
+    }
+}
+
+/// Kills the gateway and the CSE above it so often, by turns, while devices report.
+pub fn soak(kills: u32) -> bool {
+    let test = ["test", "--release", "--package", "gatewright", "--test", "kill"];
+    Step::cargo("soak", &test).environment("GATEWRIGHT_KILLS", &kills.to_string()).run()
 }
 
 /// What `fuzz` is to do.
@@ -127,6 +149,14 @@ fn targets() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn soak_reads_its_arguments() {
+        let parse =
+            |text: &str| kills(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!((parse(""), parse("7")), (Ok(KILLS), Ok(7)));
+        assert!(parse("many").is_err() && parse("1 2").is_err());
+    }
 
     #[test]
     fn fuzz_reads_its_arguments() {

@@ -20,6 +20,8 @@ Verbs:
                            skipped; at most 25 minutes from a fresh clone on two cores
   lint                     format, lints, and cargo-deny's bans, licences and sources
   demo [ARGUMENTS]         set up, build, and run `gatewright demo ARGUMENTS`
+  soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
+                           times (200): nothing lost, nothing twice
   bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
   fuzz [NAME…] [--seconds N]
                            fuzz each decoder and machine, or those named, N seconds each (60)
@@ -39,6 +41,10 @@ fn main() -> ExitCode {
             setup::setup();
             demo(&rest)
         }
+        "soak" => match checks::kills(&rest) {
+            Ok(kills) => checks::soak(kills),
+            Err(problem) => return usage(&problem),
+        },
         "bench" => bench(&rest),
         "fuzz" => match checks::FuzzPlan::parse(&rest) {
             Ok(plan) => checks::fuzz(&plan),

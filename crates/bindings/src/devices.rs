@@ -6,10 +6,10 @@
 //! name of its own. A confirmed report is answered when all its instances are stored, and rejected
 //! if one could not be: the device keeps it then.
 //!
-//! Within an association nothing is stored twice: a creation that is tried again has the same
-//! name, and *conflict* counts as stored. A device that lost the connection after its report was
-//! stored and before it was answered reports it again in its next association, where it has
-//! another name.
+//! Nothing is stored twice: a creation that is tried again has the same name, and *conflict* counts
+//! as stored. A device that lost the connection after its report was stored and before it was
+//! answered reports it again in its next association; it is known by the time that the device puts
+//! on it. Only what bears no time has another name then.
 
 mod ask;
 mod connection;

@@ -200,14 +200,15 @@ fn set(names: &[String]) -> BTreeSet<&String> {
     set
 }
 
-/// The report numbers of one container's readings grow: `SYSTEM-EPOCH-NUMBER-HANDLE`.
+/// One container's readings come in the order of their reports: `SYSTEM-EPOCH-NUMBER-HANDLE`, where
+/// the epoch is the device's time or, if it tells none, its association's.
 fn in_order(names: &[String]) {
     let mut last = std::collections::BTreeMap::new();
     for name in names {
         let parts: Vec<&str> = name.split('-').collect();
-        let number: u64 = parts[2].parse().unwrap();
-        let before = last.insert((parts[0], parts[1], parts[3]), number);
-        assert!(before.is_none_or(|before| before < number), "{name} came after {before:?}");
+        let report: (u64, u64) = (parts[1].parse().unwrap(), parts[2].parse().unwrap());
+        let before = last.insert((parts[0], parts[3]), report);
+        assert!(before.is_none_or(|before| before < report), "{name} came after {before:?}");
     }
 }
 

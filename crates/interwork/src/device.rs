@@ -24,8 +24,8 @@ pub struct Device {
     address: String,
     /// AE-ID stem.
     originator: String,
-    /// What the names of its readings begin with.
-    name_head: String,
+    /// What the names of its readings begin with, and the epoch behind it.
+    name_head: [String; 2],
     /// The measuring objects, by handle.
     places: Vec<Place>,
 }
@@ -112,7 +112,7 @@ impl Device {
             epoch,
             kind: known.map_or("device", |known| known.name),
             originator,
-            name_head: format!("{system_id}-{epoch}-"),
+            name_head: [format!("{system_id}-"), format!("{epoch}-")],
             address,
             places,
         }
@@ -143,8 +143,9 @@ impl Device {
         &self.originator
     }
 
-    pub(crate) fn name_head(&self) -> &str {
-        &self.name_head
+    pub(crate) fn name_head(&self) -> (&str, &str) {
+        let [system, epoch] = &self.name_head;
+        (system, epoch)
     }
 
     /// The measuring objects, by handle.

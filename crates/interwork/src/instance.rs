@@ -10,19 +10,21 @@ use gatewright_health::convert::{Observation, Value};
 use gatewright_health::time::{AbsoluteTime, RELATIVE_TICKS_PER_SECOND};
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
-/// The name of a reading, the same whenever it is made of the same report: system-id,
-/// association epoch, report number, handle, and which of the handle's values it is.
+/// The name of a reading, the same whenever it is made of the same report: system-id, epoch,
+/// report number, handle, and which of the handle's values it is.
 ///
 /// A CSE refuses a second instance of a name with *conflict*, which counts as success: exactly
-/// once, by name. The report number is the unwrapped one of
-/// [`Record`](gatewright_health::manager::Record).
+/// once, by name. A report that bears the device's own time is the same report whenever the device
+/// sends it, in whichever association: its epoch is that time, its number a digest of what was
+/// measured ([`Known`]). Any other report is known by its association's epoch and its unwrapped
+/// number in it, that of [`Record`](gatewright_health::manager::Record).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ReadingName {
     /// The device.
     pub system_id: SystemId,
-    /// Its association.
+    /// The device's own time of its report, or its association.
     pub epoch: u64,
-    /// Its report.
+    /// The digest of its report, or its number in the association.
     pub report: u64,
     /// The object.
     pub handle: Handle,
@@ -51,10 +53,34 @@ pub struct Arrival {
     pub received: Timestamp,
 }
 
+/// By what a report is known again that a device sends once more, in another association, because
+/// the answer to it was lost.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Known {
+    /// The device's own time.
+    pub time: u64,
+    /// A digest of what was measured.
+    pub digest: u64,
+}
+
+impl Known {
+    /// A report whose first time, by the device's clock, is `time`; `measured` are its octets
+    /// without the numbers that change.
+    pub fn new(time: u64, measured: &[u8]) -> Self {
+        // FNV-1a, 64 bits (draft-eastlake-fnv §5): it only has to tell reports of one device and
+        // one moment apart.
+        const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01B3;
+        let step = |hash: u64, octet: &u8| (hash ^ u64::from(*octet)).wrapping_mul(PRIME);
+        Self { time, digest: measured.iter().fold(BASIS, step) }
+    }
+}
+
 /// Makes instances of one report's observations; its memory is used again for the next report.
 #[derive(Debug, Default)]
 pub struct Instances {
     arrival: Arrival,
+    known: Option<Known>,
     /// The time of arrival, written.
     received: String,
     /// How often each handle was met in this report.
@@ -87,11 +113,18 @@ impl Instances {
     /// Ready for the first report.
     pub const fn new() -> Self {
         let arrival = Arrival { report: 0, received: Timestamp::from_micros(0) };
-        Self { arrival, received: String::new(), met: Vec::new(), text: String::new() }
+        Self { arrival, known: None, received: String::new(), met: Vec::new(), text: String::new() }
     }
 
-    /// A new report: its observations' names count from the start.
+    /// A new report, known by its own identity: its observations' names count from the start.
+    pub fn start_known(&mut self, arrival: Arrival, known: Known) {
+        self.start(arrival);
+        self.known = Some(known);
+    }
+
+    /// A new report, known by its number: its observations' names count from the start.
     pub fn start(&mut self, arrival: Arrival) {
+        self.known = None;
         self.met.clear();
         let micros = arrival.received.micros();
         if self.received.is_empty() || micros / SECOND != self.arrival.received.micros() / SECOND {
@@ -161,8 +194,12 @@ impl Instances {
         } else {
             self.met.push((handle, 0));
         }
-        let (system_id, epoch) = (device.system_id(), device.epoch());
-        ReadingName { system_id, epoch, report: self.arrival.report, handle, nth }
+        let system_id = device.system_id();
+        let (epoch, report) = match self.known {
+            Some(known) => (known.time, known.digest),
+            None => (device.epoch(), self.arrival.report),
+        };
+        ReadingName { system_id, epoch, report, handle, nth }
     }
 
     /// The content of a creation behind its name: media type and the members that the mapping
@@ -202,7 +239,14 @@ pub(crate) fn primitive_head(address: &str, originator: &str) -> String {
 
 /// Writes the name of a reading as it is shown, the device's part from its memory.
 fn push_name(text: &mut String, device: &Device, name: ReadingName) {
-    text.push_str(device.name_head());
+    let (system, epoch) = device.name_head();
+    text.push_str(system);
+    if name.epoch == device.epoch() {
+        text.push_str(epoch);
+    } else {
+        push_number(text, name.epoch);
+        text.push('-');
+    }
     push_number(text, name.report);
     text.push('-');
     push_number(text, name.handle.0.into());

@@ -25,7 +25,7 @@ pub mod session;
 mod template;
 
 pub use device::Device;
-pub use instance::{Arrival, Instances, ReadingName};
+pub use instance::{Arrival, Instances, Known, ReadingName};
 pub use mapping::Mapping;
 pub use session::Session;
 

@@ -5,15 +5,16 @@
 //! caller is told.
 
 use crate::device::Device;
-use crate::instance::{Arrival, Instance, Instances};
+use crate::instance::{Arrival, Instance, Instances, Known};
 use crate::mapping::Mapping;
 use gatewright_health::code::{Handle, action};
 use gatewright_health::configuration::Configuration;
-use gatewright_health::convert::{Tally, observe};
-use gatewright_health::manager::Record;
+use gatewright_health::convert::{Observation, Tally, Timestamps, observe};
+use gatewright_health::manager::{Record, RecordId};
 use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
 use gatewright_health::store::{SegmentMap, observe_segment, segments};
+use gatewright_health::time::AbsoluteTime;
 use gatewright_onem2m::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +30,16 @@ pub struct Session {
     /// What the entries of a segment consist of, by store and segment.
     maps: BTreeMap<(Handle, u16), SegmentMap>,
     instances: Instances,
+    /// The last report that bore a time.
+    last: Option<Last>,
+}
+
+/// A report that bore a time, and by what it is known.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    record: RecordId,
+    time: u64,
+    known: Option<Known>,
 }
 
 /// Why a record gives no readings.
@@ -53,7 +64,7 @@ impl Session {
     /// A device whose configuration has become known; see [`Device::new`].
     pub const fn new(device: Device, configuration: Arc<Configuration>) -> Self {
         let instances = Instances::new();
-        Self { device, configuration, maps: BTreeMap::new(), instances }
+        Self { device, configuration, maps: BTreeMap::new(), instances, last: None }
     }
 
     /// The device as resources.
@@ -85,7 +96,9 @@ impl Session {
 
     /// Makes an instance of each observation of a record and hands it to `sink`.
     ///
-    /// The same record gives the same names, whenever it is read.
+    /// The same record gives the same names, whenever it is read; and so does another record of the
+    /// same report, sent once more in another association, if the device says when it measured and
+    /// its clock runs.
     ///
     /// # Errors
     ///
@@ -97,22 +110,64 @@ impl Session {
         received: Timestamp,
         mut sink: impl FnMut(Instance<'_>),
     ) -> Result<Tally, Unread> {
-        let Self { device, configuration, maps, instances } = self;
+        let mut time = None;
+        self.observe(record, |observation| time = time.or_else(|| clock(&observation.time)))?;
+        let known = time.and_then(|time| self.known(record, time));
+        let mut instances = core::mem::take(&mut self.instances);
+        let arrival = Arrival { report: record.number, received };
+        match known {
+            Some(known) => instances.start_known(arrival, known),
+            None => instances.start(arrival),
+        }
+        let tally = self.observe(record, |observation| {
+            instances.make(mapping, &self.device, observation).map(&mut sink);
+        });
+        self.instances = instances;
+        tally
+    }
+
+    /// Hands each observation of a record to `sink`.
+    fn observe(
+        &self,
+        record: &Record,
+        mut sink: impl FnMut(&Observation<'_>),
+    ) -> Result<Tally, Unread> {
         let (handle, _, report) = record.report().ok_or(Unread::NoMeasurements)?;
-        instances.start(Arrival { report: record.number, received });
         match report {
-            Report::Scan(scan) => Ok(observe(configuration, handle, &scan, |observation| {
-                instances.make(mapping, device, observation).map(&mut sink);
-            })),
+            Report::Scan(scan) => Ok(observe(&self.configuration, handle, &scan, sink)),
             Report::Segment(data) => {
                 let segment = data.instance;
                 let missing = Unread::NotDescribed { store: handle, segment };
-                let map = maps.get(&(handle, segment)).ok_or(missing)?;
-                Ok(observe_segment(configuration, map, &data, |_, observation| {
-                    instances.make(mapping, device, observation).map(&mut sink);
-                }))
+                let map = self.maps.get(&(handle, segment)).ok_or(missing)?;
+                let tally = observe_segment(&self.configuration, map, &data, |_, observation| {
+                    sink(observation);
+                });
+                Ok(tally)
             }
             _ => Err(Unread::NoMeasurements),
         }
     }
+
+    /// By what a report is known whose first time is `time`. A device whose clock stands still says
+    /// the same time of different reports: those after the first are known by their numbers.
+    fn known(&mut self, record: &Record, time: u64) -> Option<Known> {
+        if let Some(last) = self.last
+            && last.record == record.id
+        {
+            return last.known;
+        }
+        let stands = self.last.is_some_and(|last| last.time == time);
+        let known = record.measured().filter(|_| !stands);
+        let known = known.map(|measured| Known::new(time, measured));
+        self.last = Some(Last { record: record.id, time, known });
+        known
+    }
+}
+
+/// The device's own time as a number, if it says one: hundredths of a second since 1970 by its
+/// calendar, or 1/65536 s since 1900 by its base time.
+fn clock(time: &Timestamps) -> Option<u64> {
+    let calendar = time.absolute.and_then(AbsoluteTime::to_unix);
+    let base = time.base_offset.filter(|base| base.seconds > 0);
+    calendar.or_else(|| base.map(|it| u64::from(it.seconds) << 16 | u64::from(it.fraction)))
 }

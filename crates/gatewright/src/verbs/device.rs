@@ -14,7 +14,7 @@ use gatewright_health::simulate::{Faults, Plan};
 use gatewright_health::specialisation::{self, Specialisation};
 use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, \
      associations, measured, answered, values, repeated, forgotten, passed}; ask: \
@@ -139,7 +139,10 @@ impl Simulate {
         let system_id = SystemId([0x02, b'G', high, low, a, b, c, d]);
         let seed = u64::from(self.seed) << 32 | u64::from(number);
         let known = self.faults.iter().filter_map(|name| Faults::named(name));
+        // Its clock is right: a device never measures twice at the same time.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Plan {
+            clock: u64::try_from(now.as_millis() / 10).unwrap_or(u64::MAX),
             period: Duration::from_secs_f64(1.0 / self.rate),
             faults: known.fold(Faults::NONE, |all, fault| all | fault),
             ..Plan::new(kind, system_id, seed)

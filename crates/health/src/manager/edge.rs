@@ -127,7 +127,25 @@ impl Record {
         };
         event.report().ok().map(|report| (event.handle, event.time, report))
     }
+
+    /// The octets of what was measured alone: without the numbers that are others when the same is
+    /// reported again, in another association (invoke-id, event time, data-req-id,
+    /// scan-report-no).
+    pub fn measured(&self) -> Option<&[u8]> {
+        let Ok(Apdu::Prst(data)) = Apdu::decode(&self.apdu) else { return None };
+        let (Message::EventReport(event) | Message::ConfirmedEventReport(event)) = data.message
+        else {
+            return None;
+        };
+        match event.report().ok()? {
+            Report::Scan(_) => event.info.get(SCAN_NUMBERS..),
+            _ => Some(event.info),
+        }
+    }
 }
+
+/// Octets of data-req-id and scan-report-no, with which every scan report begins.
+const SCAN_NUMBERS: usize = 4;
 
 /// How an association ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,0 +1,202 @@
+//! kill -9 of the gateway and of the CSE above, by turns, while devices report: what was answered
+//! to the devices is what is stored at the gateway and above, each once and by the same name.
+//!
+//! Both are `gatewright run`. `GATEWRIGHT_KILLS` says how often one is killed (10).
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_bindings::agents::{self, Run};
+use gatewright_bindings::client::Client;
+use gatewright_health::code::SystemId;
+use gatewright_health::simulate::Plan;
+use gatewright_health::specialisation::{
+    BLOOD_PRESSURE, GLUCOSE, SCALE, SPOT_OXIMETER, Specialisation, THERMOMETER,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+use tokio::runtime::Runtime;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Devices that say when they measured: what they report again is known by that.
+const KINDS: [&Specialisation; 5] =
+    [&THERMOMETER, &SCALE, &BLOOD_PRESSURE, &GLUCOSE, &SPOT_OXIMETER];
+/// How often each measures.
+const PERIOD: Duration = Duration::from_millis(40);
+/// Between two kills, at the most.
+const PAUSE_MAX: Duration = Duration::from_millis(700);
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// `gatewright run` of one description, again and again.
+struct Process {
+    file: PathBuf,
+    url: String,
+    child: Option<Child>,
+}
+
+impl Process {
+    fn new(place: &Path, name: &str, http: u16, text: &str) -> Self {
+        let file = place.join(format!("{name}.toml"));
+        fs::write(&file, text).unwrap();
+        Self { file, url: format!("http://127.0.0.1:{http}"), child: None }
+    }
+
+    fn start(&mut self) {
+        let child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+            .args(["run", "--socket"])
+            .args([&self.file.with_extension("sock"), &self.file])
+            .current_dir(self.file.parent().unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// The content of an answer, asked for until there is one.
+    fn get(&self, runtime: &Runtime, to: &str) -> Value {
+        let id = Instant::now();
+        let client = Client::new(self.url.as_str(), "CAdmin", format!("{to}-{id:?}-"));
+        loop {
+            let answer = runtime.block_on(client.get(to));
+            match answer {
+                Ok(answer) if answer.status.is_success() => {
+                    let content = answer.content.unwrap_or_default();
+                    return serde_json::from_str(&content).unwrap();
+                }
+                other => assert!(id.elapsed() < PATIENCE, "{to}: {other:?}"),
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The addresses of resources below `base`, the last part of each.
+    fn found(&self, runtime: &Runtime, base: &str, kind: u8) -> Vec<String> {
+        let found = self.get(runtime, &format!("{base}?fu=1&ty={kind}"));
+        let list = found["m2m:uril"].as_array().unwrap();
+        list.iter().map(|uri| uri.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The names of all instances; no two containers are asked about at once, as answers have
+    /// their bounds.
+    fn names(&self, runtime: &Runtime, base: &str) -> Vec<String> {
+        let containers = self.found(runtime, base, 3);
+        let instances = containers.iter().flat_map(|place| self.found(runtime, place, 4));
+        instances.map(|uri| uri.rsplit('/').next().unwrap().to_owned()).collect()
+    }
+
+    /// Letters that wait for the CSE above.
+    fn waiting(&self) -> u64 {
+        let output = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+            .args(["status", "--json", "--socket"])
+            .arg(self.file.with_extension("sock"))
+            .output()
+            .unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let parts = status["parts"].as_array().unwrap();
+        let cse = parts.iter().find(|part| part["name"] == "cse").unwrap();
+        let gauges = cse["gauges"].as_array().unwrap();
+        let letters = gauges.iter().find(|gauge| gauge[0] == "letters_waiting").unwrap();
+        letters[1].as_u64().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn set(names: &[String], whose: &str) -> BTreeSet<String> {
+    let set: BTreeSet<_> = names.iter().cloned().collect();
+    assert_eq!(set.len(), names.len(), "each once {whose}");
+    set
+}
+
+#[test]
+fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
+    let kills = std::env::var("GATEWRIGHT_KILLS").ok().and_then(|text| text.parse().ok());
+    let kills: u32 = kills.unwrap_or(10);
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kill");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let [devices, here, there] = [free_port(), free_port(), free_port()];
+    let mut upper = Process::new(
+        &place,
+        "in",
+        there,
+        &format!(
+            "[cse]\ntype = \"infrastructure\"\nbase = \"cse-in\"\nid = \"/in\"\nadmin = \"CAdmin\"\n\
+             http = \"127.0.0.1:{there}\"\nstore = \"in.db\"\nadmit = [\"/mn\"]\n"
+        ),
+    );
+    let mut gateway = Process::new(
+        &place,
+        "mn",
+        here,
+        &format!(
+            "[devices]\nlisten = \"127.0.0.1:{devices}\"\n[cse]\nbase = \"cse-mn\"\nid = \"/mn\"\n\
+             admin = \"CAdmin\"\nhttp = \"127.0.0.1:{here}\"\nstore = \"mn.db\"\n[cse.registrar]\n\
+             url = \"http://127.0.0.1:{there}\"\nid = \"/in\"\nbase = \"cse-in\"\n"
+        ),
+    );
+    upper.start();
+    gateway.start();
+    let runtime = Runtime::new().unwrap();
+    gateway.get(&runtime, "cse-mn");
+    let measuring = PAUSE_MAX * (kills + 2);
+    let to = ([127, 0, 0, 1], devices).into();
+    let runs: Vec<_> = (1..)
+        .zip(KINDS)
+        .map(|(number, kind)| {
+            let system_id = SystemId([2, b'K', b'I', b'L', b'L', 0, 0, number]);
+            let plan = Plan { period: PERIOD, ..Plan::new(kind, system_id, number.into()) };
+            runtime.spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
+        })
+        .collect();
+    for kill in 0..kills {
+        // A different point each time: in associations, in commits, in between.
+        thread::sleep(PAUSE_MAX / 3 + PAUSE_MAX * (kill * 7 % 11) / 22);
+        let victim = if kill % 2 == 0 { &mut gateway } else { &mut upper };
+        victim.kill();
+        thread::sleep(Duration::from_millis(u64::from(kill % 5) * 40));
+        victim.start();
+    }
+    let mut values = 0;
+    for run in runs {
+        let outcome = runtime.block_on(run).unwrap();
+        assert!(outcome.is_answered(), "{outcome:?}");
+        values += outcome.counters.acknowledged_values;
+    }
+    let begun = Instant::now();
+    while gateway.waiting() > 0 {
+        assert!(begun.elapsed() < PATIENCE * 2, "{} letters wait", gateway.waiting());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let here = set(&gateway.names(&runtime, "cse-mn"), "at the gateway");
+    let there = set(&upper.names(&runtime, "cse-in"), "above");
+    assert_eq!(there, here);
+    assert_eq!(there.len() as u64, values, "as many as were answered");
+    assert!(values > u64::from(kills) * 20, "{values} values under {kills} kills");
+}

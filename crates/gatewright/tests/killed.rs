@@ -11,7 +11,10 @@ use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// How long a gateway has to start, and a packet to arrive.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -42,7 +45,7 @@ fn description(mode: &str) -> String {
 }
 
 /// The gateway of the description in `folder`, once it answers.
-fn start(middle: &Namespace, folder: &PathBuf) -> Process {
+fn start(middle: &Namespace, folder: &Path) -> Process {
     let gatewright = env!("CARGO_BIN_EXE_gatewright");
     let (file, socket) = (folder.join("gateway.toml"), folder.join("s"));
     let run = middle.command(gatewright).arg("run").arg(file).arg("--socket").arg(&socket);

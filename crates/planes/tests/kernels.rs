@@ -13,6 +13,7 @@ use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
+    io::ErrorKind,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -308,6 +309,34 @@ fn dig_asks_dnsmasq_through_the_udp_gateway(backend: Backend) -> Result<(), Fail
     Ok(())
 }
 
+/// A kernel that has nobody at a port says so to the socket of ours that has it for a peer.
+fn a_refused_datagram_is_told_to_its_socket(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    let gateway = world.gateway.as_ref().unwrap();
+    for (any, peer) in [("0.0.0.0:0", SOUTH), ("[::]:0", SOUTH6)] {
+        let peer = SocketAddr::new(peer.parse()?, 9);
+        let (one, other) = (any.parse()?, any.parse()?);
+        let (asked, apart) = (gateway.sockets().bind(one)?, gateway.sockets().bind(other)?);
+        for socket in [&asked, &apart] {
+            socket.set_read_timeout(Some(Duration::from_secs(10)));
+        }
+        asked.connect(peer);
+        asked.send(b"anybody?")?;
+        let refused = asked.recv(&mut [0; 16]).map_err(|error| error.kind());
+        if refused != Err(ErrorKind::ConnectionRefused) {
+            return Err(format!("{peer}: {refused:?}: {}", world.said()).into());
+        }
+        // One without a peer is not told, and reads on.
+        apart.set_read_timeout(Some(Duration::from_millis(300)));
+        apart.send_to(b"anybody?", peer)?;
+        let nothing = apart.recv(&mut [0; 16]).map_err(|error| error.kind());
+        if nothing != Err(ErrorKind::WouldBlock) {
+            return Err(format!("{peer}: {nothing:?}").into());
+        }
+    }
+    Ok(())
+}
+
 type Check = fn(Backend) -> Result<(), Failed>;
 
 fn main() {
@@ -315,13 +344,14 @@ fn main() {
     let tools = Needs::new().namespaces().program("ping").program("traceroute");
     let tools = tools.program("tracepath").program("iperf3").program("dnsmasq").program("dig");
     let missing = tools.missing();
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("pings_of_every_size", pings_of_every_size),
         ("traceroute_sees_the_gateway", traceroute_sees_the_gateway),
         ("tracepath_finds_the_path_and_its_mtu", tracepath_finds_the_path_and_its_mtu),
         ("path_mtu_is_told", path_mtu_is_told),
         ("tcp_and_udp_pass_with_right_checksums", tcp_and_udp_pass_with_right_checksums),
         ("dig_asks_dnsmasq_through_the_udp_gateway", dig_asks_dnsmasq_through_the_udp_gateway),
+        ("a_refused_datagram_is_told_to_its_socket", a_refused_datagram_is_told_to_its_socket),
         ("a_link_goes_and_comes_back", a_link_goes_and_comes_back),
         ("swaps_lose_and_repeat_nothing", swaps_lose_and_repeat_nothing),
     ];

@@ -54,7 +54,7 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 /// Receives `ip:icmp`: answers echo requests of any size, learns path MTUs, tells
 /// [`Event::Redirect`] and [`Event::Router`]. Receives `error:ipv4:CAUSE`: packets, header in
 /// front, whose source is to be told; the MTU or the octet at fault is their `parameter`. Pushes
-/// messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`, `unhandled`,
+/// *destination unreachable* to `dispatch:3`, and messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`, `unhandled`,
 /// `untrusted`, `no-error-about`, `rate-limited`.
 #[derive(Debug)]
 pub struct Icmpv4Layer {
@@ -76,12 +76,18 @@ impl Layer for Icmpv4Layer {
         let at = out.at();
         for mut packet in batch.drain() {
             let handled = match at {
-                At::Error(_, error) => self.report(error, &mut packet, out).map(|()| true),
+                At::Error(_, error) => self.report(error, &mut packet, out).map(|()| Heard::Answer),
                 _ => hear(&mut packet, out),
             };
             match handled {
-                Ok(true) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
-                Ok(false) => {}
+                Ok(Heard::Answer) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
+                Ok(Heard::ForOthers) => {
+                    let at = At::Dispatch(Icmpv4Type::DESTINATION_UNREACHABLE.0);
+                    if let Err(packet) = out.push(at, packet) {
+                        out.drop(UNHANDLED, packet);
+                    }
+                }
+                Ok(Heard::Done) => {}
                 Err(reason) => out.drop(reason, packet),
             }
         }
@@ -180,8 +186,19 @@ fn may_be_reported(packet: &Packet, host: &View) -> Result<(Ipv4Addr, Ipv4Addr),
     if refused { Err(NO_ERROR_ABOUT) } else { Ok((source, destination)) }
 }
 
-/// Takes a message for us; whether it has become an answer.
-fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<bool, Reason> {
+/// What has become of a message for us.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Heard {
+    /// The answer to it.
+    Answer,
+    /// It is about a packet of a layer above.
+    ForOthers,
+    /// Nothing more.
+    Done,
+}
+
+/// Takes a message for us.
+fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
     packet.restore_network();
     let octets = packet.octets();
     let (header, _) = Ipv4::split(octets).map_err(|_| TRUNCATED)?;
@@ -207,7 +224,7 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<bool, Reason> {
             answer_echo(packet.octets_mut());
             packet.prepend(&fields.emit()).map_err(|_| NO_HEADROOM)?;
             forget_the_way(packet);
-            Ok(true)
+            Ok(Heard::Answer)
         }
         Icmpv4Type::DESTINATION_UNREACHABLE
             if fixed.code() == unreachable::FRAGMENTATION_NEEDED =>
@@ -215,16 +232,21 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<bool, Reason> {
             let (destination, mtu) = path_mtu(message, out.host()).ok_or(UNTRUSTED)?;
             let now = out.now();
             out.paths().learn(destination.into(), mtu, now);
-            Ok(false)
+            Ok(Heard::Done)
+        }
+        Icmpv4Type::DESTINATION_UNREACHABLE => {
+            packet.mark_network();
+            packet.strip(header_len);
+            Ok(Heard::ForOthers)
         }
         Icmpv4Type::REDIRECT => {
             let event = redirect(message, source, ingress, out.host()).ok_or(UNTRUSTED)?;
             out.report(event);
-            Ok(false)
+            Ok(Heard::Done)
         }
         Icmpv4Type::ROUTER_ADVERTISEMENT => {
             routers(message, ingress, out).ok_or(UNTRUSTED)?;
-            Ok(false)
+            Ok(Heard::Done)
         }
         _ => Err(UNHANDLED),
     }

@@ -76,7 +76,11 @@ impl Icmpv6Layer {
                 learn_path(&packet, out);
                 out.drop(ERRORS, packet);
             }
-            kind if kind.is_error() => out.drop(ERRORS, packet),
+            kind if kind.is_error() => {
+                if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
+                    out.drop(ERRORS, packet);
+                }
+            }
             kind => {
                 if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
                     out.drop(UNKNOWN, packet);

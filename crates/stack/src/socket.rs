@@ -42,11 +42,12 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// A received datagram on its way to the application.
+/// A received datagram on its way to the application, or word that one of its own did not arrive.
 #[derive(Debug)]
 pub(crate) struct Delivery {
+    /// Who sent it, or who was not reached.
     pub(crate) from: SocketAddr,
-    pub(crate) parcel: Parcel,
+    pub(crate) content: Result<Parcel, io::ErrorKind>,
 }
 
 /// A datagram on its way to the UDP layer.
@@ -418,8 +419,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if none came in time; `ConnectionRefused` and the like if an earlier datagram
-    /// was answered by an ICMP error; `NotConnected` if the stack has ended.
+    /// `WouldBlock` if none came in time; `ConnectionRefused`, `HostUnreachable` or
+    /// `NetworkUnreachable` if the peer of [`Self::connect`] was not reached, as an ICMP error says; `NotConnected` if the stack has ended.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
             let delivery = self.next()?;
@@ -427,7 +428,12 @@ impl UdpSocket {
             if lock(&self.peer).is_some_and(|peer| peer != delivery.from) {
                 continue;
             }
-            let packet = delivery.parcel.into_packet();
+            let packet = match delivery.content {
+                Ok(parcel) => parcel.into_packet(),
+                // Who talks to many is not told, as it could not be told about whom.
+                Err(_) if lock(&self.peer).is_none() => continue,
+                Err(why) => return Err(why.into()),
+            };
             let octets = packet.octets();
             let len = octets.len().min(buffer.len());
             if let (Some(to), Some(octets)) = (buffer.get_mut(..len), octets.get(..len)) {

@@ -7,7 +7,7 @@ use crate::{
     icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
-use gatewright_wire::{EtherType, IpProtocol, Port, icmpv6::Icmpv6Type};
+use gatewright_wire::{EtherType, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type};
 use std::{fmt, sync::Arc};
 
 /// A link of the suite.
@@ -216,6 +216,12 @@ impl Builder {
             self.up(network, At::IpProtocol(IpProtocol::UDP), None, udp);
             self.down(layer, At::Local(family), None, network);
             self.up(layer, At::Error(family, IcmpError::PortUnreachable), None, icmp);
+            let unreachable = if family == EtherType::IPV4 {
+                Icmpv4Type::DESTINATION_UNREACHABLE.0
+            } else {
+                Icmpv6Type::DESTINATION_UNREACHABLE.0
+            };
+            self.up(icmp, At::Dispatch(unreachable), None, layer);
         }
         (udp, sockets)
     }

@@ -3,6 +3,7 @@
 use crate::{
     At, Datagram, IcmpError, Layer, Out, Reason, SendError, SocketIndex,
     application::Running,
+    refused::Refused,
     socket::{Command, Delivery, Departure, SocketEnd, SocketsEnd, unspecified},
 };
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, NextHop, Packet, Pool};
@@ -31,6 +32,8 @@ const NO_NETWORK: Reason = Reason("no-network-header");
 const NO_SOCKET: Reason = Reason("no-socket");
 /// The application does not read.
 const SOCKET_FULL: Reason = Reason("socket-full");
+/// An ICMP error about something else than a datagram.
+const NOT_UDP: Reason = Reason("not-udp");
 /// No packet was free for a datagram to send.
 const NO_PACKET: Reason = Reason("no-packet");
 /// No address to send from.
@@ -131,8 +134,9 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
 ///
 /// Expects payloads from [`UdpLayer`]. Applications on the worker are called at the end of each
 /// batch that brought them something; those on other threads are handed all of it at once. Asks for
-/// *port unreachable* where nobody listens. Counts `no-socket`, `socket-full`, `no-packet`,
-/// `no-source`.
+/// *port unreachable* where nobody listens. Takes *destination unreachable* by `dispatch:TYPE` and
+/// tells it to the socket whose datagram it is about. Counts `no-socket`, `socket-full`,
+/// `no-packet`, `no-source`, `not-udp`.
 #[derive(Debug)]
 pub struct UdpSockets {
     end: SocketsEnd,
@@ -308,6 +312,27 @@ impl UdpSockets {
         }
     }
 
+    /// Tells the socket whose datagram did not arrive; applications on the worker look at answers
+    /// only.
+    fn refuse(&mut self, packet: Packet, out: &mut Out<'_>) {
+        let Some(Refused { local, peer, why }) = Refused::of(&packet) else {
+            return out.drop(NOT_UDP, packet);
+        };
+        let ours = out.host().interfaces().iter().any(|interface| interface.has(local.ip()));
+        let doors = self.doors_of(local.port());
+        let mut doors = self.doors.get(doors).unwrap_or_default().iter();
+        let found = doors.find(|door| ours && door.takes(local.ip(), false));
+        let Some(&Door { to, .. }) = found else { return out.drop(NO_SOCKET, packet) };
+        let Listener::Thread(index) = to else { return };
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if !self.touched.contains(&index) {
+            self.touched.push(index);
+        }
+        if socket.deliver(Delivery { from: peer, content: Err(why) }).is_err() {
+            out.count(SOCKET_FULL);
+        }
+    }
+
     /// Lets a datagram in; whether there was room.
     fn enter(&mut self, door: Door, datagram: Datagram) -> bool {
         match door.to {
@@ -317,7 +342,7 @@ impl UdpSockets {
                 if !self.touched.contains(&index) {
                     self.touched.push(index);
                 }
-                socket.deliver(Delivery { from, parcel: packet.into_parcel() }).is_ok()
+                socket.deliver(Delivery { from, content: Ok(packet.into_parcel()) }).is_ok()
             }
             Listener::Application(index, socket) => {
                 let running = self.applications.get_mut(index);
@@ -354,8 +379,13 @@ impl Layer for UdpSockets {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.obey(out);
+        let is_error = matches!(out.at(), At::Dispatch(_));
         for packet in batch.drain() {
-            self.deliver(packet, out);
+            if is_error {
+                self.refuse(packet, out);
+            } else {
+                self.deliver(packet, out);
+            }
         }
         self.hand_over(out);
     }

@@ -1,0 +1,86 @@
+//! What an ICMP error says to the application whose datagram it is about (RFC 1122 §4.1.3.3).
+
+use crate::udp::Ends;
+use gatewright_packet::Packet;
+use gatewright_wire::{
+    IpProtocol,
+    icmpv4::{self, Icmpv4},
+    icmpv6::{self, Icmpv6},
+    ipv4::Ipv4,
+    ipv6::Ipv6,
+    udp::Udp,
+};
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr},
+};
+
+/// A datagram of ours that did not arrive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Refused {
+    /// Where it was sent from.
+    pub(crate) local: SocketAddr,
+    /// Where it was sent to.
+    pub(crate) peer: SocketAddr,
+    /// Why, as the application is told.
+    pub(crate) why: ErrorKind,
+}
+
+impl Refused {
+    /// Reads a *destination unreachable* of either family, whose network header is marked; none if
+    /// it is not about a datagram of UDP, or is cut so short that it does not say which.
+    pub(crate) fn of(packet: &Packet) -> Option<Self> {
+        let octets = packet.octets();
+        let (why, (from, to, datagram)) = match Ends::of(packet)?.to {
+            IpAddr::V4(_) => {
+                let (icmp, original) = Icmpv4::split(octets).ok()?;
+                (why4(icmp.code()), original4(original)?)
+            }
+            IpAddr::V6(_) => {
+                let (icmp, rest) = Icmpv6::split(octets).ok()?;
+                (why6(icmp.code()), original6(rest.get(UNUSED_LEN..)?)?)
+            }
+        };
+        let (udp, _) = Udp::split(datagram).ok()?;
+        Some(Self {
+            local: SocketAddr::new(from, udp.source_port()),
+            peer: SocketAddr::new(to, udp.destination_port()),
+            why,
+        })
+    }
+}
+
+/// Octets between the head of the message and the packet that it is about (RFC 4443 §3.1).
+const UNUSED_LEN: usize = 4;
+
+const fn why4(code: u8) -> ErrorKind {
+    use icmpv4::unreachable::{NETWORK, PORT, PROTOCOL};
+    match code {
+        PORT | PROTOCOL => ErrorKind::ConnectionRefused,
+        NETWORK => ErrorKind::NetworkUnreachable,
+        _ => ErrorKind::HostUnreachable,
+    }
+}
+
+const fn why6(code: u8) -> ErrorKind {
+    use icmpv6::unreachable::{NO_ROUTE, PORT};
+    match code {
+        PORT => ErrorKind::ConnectionRefused,
+        NO_ROUTE => ErrorKind::NetworkUnreachable,
+        _ => ErrorKind::HostUnreachable,
+    }
+}
+
+fn original4(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    let (ip, _) = Ipv4::split(octets).ok()?;
+    let is_ours = ip.protocol() == IpProtocol::UDP && ip.fragment_offset() == 0;
+    let datagram = octets.get(ip.header_len()..).filter(|_| is_ours)?;
+    Some((ip.source_address().into(), ip.destination_address().into(), datagram))
+}
+
+/// Datagrams of ours have no extension headers.
+fn original6(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    let (ip, datagram) = Ipv6::split(octets).ok()?;
+    let is_ours = ip.next_header() == IpProtocol::UDP;
+    is_ours.then_some((ip.source_address().into(), ip.destination_address().into(), datagram))
+}

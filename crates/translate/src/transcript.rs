@@ -139,6 +139,46 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
     Outcome { failed, handlers, cases, time: stage.now }
 }
 
+/// Plays the first `steps` of a test, then resets the connection of a role's peer, then those of
+/// all others, and lets time pass. Says what is left then: nothing, or the machine forgot something.
+pub fn reset(
+    program: &Arc<Program>,
+    test: &TestCase,
+    steps: usize,
+    role: RoleId,
+) -> Vec<(&'static str, usize)> {
+    let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return Vec::new() };
+    for role in 0..stage.peers.len() {
+        stage.connect(RoleId::new(role));
+    }
+    stage.settle();
+    for (index, step) in test.steps.iter().enumerate().take(steps) {
+        // Whether the step is fulfilled is not the question here.
+        let _ = stage.step(index, step);
+        stage.settle();
+    }
+    stage.breaks(role);
+    for role in 0..stage.peers.len() {
+        stage.breaks(RoleId::new(role));
+    }
+    stage.machine.drain(stage.now);
+    stage.settle();
+    for _ in 0..LAST_CONNECTIONS_MAX {
+        let pass = StepAction::Pass(LONG);
+        let _ = stage.step(usize::MAX, &Step { action: pass, span: test.span });
+        for role in 0..stage.peers.len() {
+            stage.breaks(RoleId::new(role));
+        }
+    }
+    stage.machine.gauges().into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// Longer than any wait of a program that is tested so.
+const LONG: Duration = Duration::from_hours(1);
+
+/// How often handlers that still run may connect again before they give up.
+const LAST_CONNECTIONS_MAX: usize = 4;
+
 /// What stands for the other side of a role.
 #[derive(Debug)]
 struct Peer {
@@ -248,6 +288,17 @@ impl Stage {
             }
             StepAction::Sees { role, expect } => self.sees(step.span, *role, expect),
         }
+    }
+
+    /// A peer's connection is reset.
+    fn breaks(&mut self, role: RoleId) {
+        let Some(peer) = self.peers.get_mut(role.index()) else { return };
+        peer.outbox.clear();
+        if let Some(conn) = peer.conn.take() {
+            peer.closed = true;
+            self.machine.broken(self.now, conn);
+        }
+        self.settle();
     }
 
     fn pieces(&self, step: usize, role: RoleId, octets: &[u8]) -> Vec<Vec<u8>> {

@@ -9,8 +9,8 @@
 
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
-use gatewright_lang::ir::{Program, StepAction};
-use gatewright_translate::transcript::{Cut, run};
+use gatewright_lang::ir::{Program, RoleId, StepAction};
+use gatewright_translate::transcript::{Cut, reset, run};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,6 +73,20 @@ fn every_split_of_what_peers_send_gives_the_same() {
                 for octets in 1..octets.len() {
                     let outcome = run(&program, test, Cut::At { step, octets });
                     assert_eq!(outcome.failed, None, "{name}: {}, {step} at {octets}", test.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reset_in_any_state_leaves_nothing_behind() {
+    for (name, program) in programs() {
+        for test in &program.tests {
+            for steps in 0..=test.steps.len() {
+                for role in 0..program.roles.len() {
+                    let left = reset(&program, test, steps, RoleId::new(role));
+                    assert_eq!(left, [], "{name}: {}, role {role} at {steps}", test.name);
                 }
             }
         }

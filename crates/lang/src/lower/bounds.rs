@@ -4,13 +4,18 @@ use super::gateway::Env;
 use super::layout::held;
 use crate::codes;
 use crate::ir::{
-    Action, Bounds, BoundsLine, Build, Cast, Emit, Handler, HandlerKind, MessageId, Operand,
-    Operation, Program, RegisterType, Role, Side, SlotType, Source, Terminator, Transport,
+    Action, Bounds, BoundsLine, Build, Cast, ColumnType, Emit, Handler, HandlerKind, Message,
+    MessageId, Operand, Operation, ParseOp, ParseStep, Program, RegisterType, Role, Side, SlotId,
+    SlotType, Source, StreamFraming, Terminator, Transport,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// Two pages a connection while octets are pending (paper 001 §2.2).
-const CONNECTION_BUFFER_OCTETS: u64 = 8_192;
+/// Two pages in each direction of a connection, while octets are pending (paper 001 §2.2).
+const BUFFER_OCTETS: u64 = 8_192;
+
+/// The longest part of a chunked stream that is looked at as a whole: a size of 16 digits with 8,192
+/// octets of extensions and its line's end.
+const CHUNK_WINDOW_OCTETS: u64 = 8_210;
 
 /// What one value costs beside its octets: where it is, how long it is, whether it is there.
 const VALUE_OCTETS: u64 = 16;
@@ -29,17 +34,17 @@ pub(super) fn bounds(program: &Program) -> Bounds {
     let mut lines = Vec::new();
     let mut line = |what: String, octets: u64| lines.push(BoundsLine { what, octets });
     for role in &program.roles {
-        let octets = match role.transport {
-            Transport::Tcp => CONNECTION_BUFFER_OCTETS,
-            Transport::Udp => program
-                .messages
-                .iter()
-                .filter(|message| message.datagram)
-                .map(|message| u64::from(message.window_max))
-                .max()
-                .unwrap_or_default(),
-        };
-        line(format!("buffer of `{}`", role.name), octets);
+        match role.transport {
+            Transport::Tcp => {
+                line(format!("to be read from `{}`", role.name), unread(program));
+                line(format!("to be sent to `{}`", role.name), unsent(program, role));
+            }
+            Transport::Udp => {
+                let datagrams = program.messages.iter().filter(|message| message.datagram);
+                let longest = datagrams.map(|message| u64::from(message.window_max)).max();
+                line(format!("a datagram of `{}`", role.name), longest.unwrap_or_default());
+            }
+        }
     }
     let handlers = program.handlers.iter();
     let requests = handlers.clone().filter(|of| !matches!(of.kind, HandlerKind::Opening { .. }));
@@ -59,6 +64,99 @@ pub(super) fn bounds(program: &Program) -> Bounds {
     let keyed = program.session.as_ref().map_or(0, |session| u64::from(session.sessions_max));
     let session_octets = lines.iter().map(|line| line.octets).sum();
     Bounds { lines, session_octets, sessions_max: connections.max(keyed) }
+}
+
+/// What waits to be read: two pages, or the longest stretch that some parser must see at once.
+fn unread(program: &Program) -> u64 {
+    let chunked = |step: &ParseStep| match &step.op {
+        ParseOp::Stream { select, .. } => {
+            select.iter().any(|select| select.framing == StreamFraming::Chunked)
+        }
+        _ => false,
+    };
+    let window = |message: &Message| {
+        let stream = message.parser.iter().any(chunked);
+        u64::from(message.window_max).max(if stream { CHUNK_WINDOW_OCTETS } else { 0 })
+    };
+    let streams = program.messages.iter().filter(|message| !message.datagram);
+    streams.map(window).max().unwrap_or_default().max(BUFFER_OCTETS)
+}
+
+/// What waits to be sent: two pages, and behind them a message, or two pages of a stream.
+fn unsent(program: &Program, role: &Role) -> u64 {
+    let module = |id: MessageId| {
+        program.message(id).and_then(|of| of.name.split('.').next()).unwrap_or_default()
+    };
+    let own = module(role.response);
+    let messages = (0..program.messages.len()).map(MessageId::new).filter(|id| module(*id) == own);
+    let written =
+        |id: MessageId| program.message(id).map(|of| written(program, of, &of.emit, None));
+    let longest = messages.filter_map(written).max().unwrap_or_default();
+    BUFFER_OCTETS.saturating_add(longest.max(BUFFER_OCTETS))
+}
+
+/// The most octets that a serializer's parts write; a stream's are not among them.
+fn written(program: &Program, message: &Message, parts: &[Emit], list: Option<SlotId>) -> u64 {
+    let all = |parts: &[Emit]| written(program, message, parts, list);
+    let one = |part: &Emit| match part {
+        Emit::Literal(id) => u64::try_from(program.literal(*id).len()).unwrap_or(u64::MAX),
+        Emit::Octets { from, check } => {
+            u64::from(check.max).min(source_octets(program, message, from, list))
+        }
+        Emit::Digits { max, .. } => u64::from(*max),
+        Emit::Word { octets, .. } => u64::from(*octets),
+        Emit::Varint { octets_max, .. } => u64::from(*octets_max),
+        Emit::Extension { cases, .. } => {
+            cases.iter().map(|case| u64::from(case.octets)).max().unwrap_or_default()
+        }
+        Emit::Counted { octets, max, body, .. } => {
+            let length = if *octets == 0 { 4 } else { u64::from(*octets) };
+            all(body).min(u64::from(*max)).saturating_add(length)
+        }
+        Emit::Checked { by, body } => all(body).saturating_add(u64::from(by.octets())),
+        Emit::Let { .. } | Emit::Stream { .. } => 0,
+        Emit::IfPresent { then, otherwise, .. } => all(then).max(all(otherwise)),
+        Emit::When { then, .. } => all(then),
+        Emit::ForEach { list, body } => match message.slot(*list).map(|slot| &slot.ty) {
+            Some(SlotType::List { max, .. }) => {
+                written(program, message, body, Some(*list)).saturating_mul(u64::from(*max))
+            }
+            _ => 0,
+        },
+    };
+    parts.iter().map(one).fold(0, u64::saturating_add)
+}
+
+/// The most octets that a source gives, as far as its slot says.
+fn source_octets(
+    program: &Program,
+    message: &Message,
+    source: &Source,
+    list: Option<SlotId>,
+) -> u64 {
+    match source {
+        Source::Slot(slot) => match message.slot(*slot).map(|slot| &slot.ty) {
+            Some(SlotType::Octets { max }) => u64::from(*max),
+            _ => u64::MAX,
+        },
+        Source::Element(column) => {
+            match list.and_then(|list| message.slot(list)).map(|of| &of.ty) {
+                Some(SlotType::List { columns, .. }) => {
+                    let column = usize::try_from(*column).ok().and_then(|at| columns.get(at));
+                    match column.map(|(_, ty)| ty) {
+                        Some(ColumnType::Octets { max }) => u64::from(*max),
+                        _ => u64::MAX,
+                    }
+                }
+                _ => u64::MAX,
+            }
+        }
+        Source::Literal(id) => u64::try_from(program.literal(*id).len()).unwrap_or(u64::MAX),
+        // A number has at most 20 digits, or eight octets.
+        Source::Decimal(_) => 20,
+        Source::Uint(_) => 8,
+        _ => u64::MAX,
+    }
 }
 
 fn largest<'p>(

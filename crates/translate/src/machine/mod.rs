@@ -69,7 +69,7 @@ use core::time::Duration;
 use counters::{Count, Counters};
 use exchange::{Exchange, Repeat};
 use gatewright_lang::ir::{
-    Case, Cast, HandlerKind, ParseOp, Program, Role, RoleId, Side, Transport,
+    Case, Cast, HandlerKind, ParseOp, Program, Role, RoleId, Side, StreamFraming, Transport,
 };
 use read::Incoming;
 use request::Every;
@@ -433,9 +433,14 @@ fn endpoints(program: &Program, config: &Config) -> Result<Vec<Endpoint>, Config
 /// The longest stretch that some parser must see at once, and no less than two pages.
 fn window(program: &Program) -> usize {
     let one = |message: &gatewright_lang::ir::Message| {
-        let stream = message.parser.iter().any(|step| matches!(step.op, ParseOp::Stream { .. }));
+        let chunked = message.parser.iter().any(|step| match &step.op {
+            ParseOp::Stream { select, .. } => {
+                select.iter().any(|select| select.framing == StreamFraming::Chunked)
+            }
+            _ => false,
+        });
         let window = usize::try_from(message.window_max).unwrap_or(usize::MAX);
-        if stream { window.max(CHUNK_WINDOW_OCTETS) } else { window }
+        if chunked { window.max(CHUNK_WINDOW_OCTETS) } else { window }
     };
     let streams = program.messages.iter().filter(|message| !message.datagram);
     streams.map(one).max().unwrap_or_default().max(BUFFER_OCTETS)

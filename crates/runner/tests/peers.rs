@@ -1,0 +1,248 @@
+//! The example gateways against peers that are not ours: postfix's smtp-source and smtp-sink,
+//! swaks, curl. Each test has a namespace of its own; what a machine lacks is skipped by name.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may fail loudly, and uses its part of what the tests share"
+)]
+
+mod common;
+
+use common::{Client, LIMIT, program};
+use gatewright_runner::{Options, Runner};
+use gatewright_testbed::{Namespace, Needs, Process, wait_until};
+use libtest_mimic::{Arguments, Trial};
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+const SINK: u16 = 2525;
+const RELAY: u16 = 2526;
+const WEB: u16 = 8080;
+
+fn main() {
+    let sink = || Needs::new().namespaces().program("smtp-sink");
+    let trials = [
+        trial("every_message_arrives", &sink().program("smtp-source"), every_message_arrives),
+        trial("what_arrives_is_what_was_sent", &sink(), what_arrives_is_what_was_sent),
+        trial("refusals_are_passed_on", &sink(), refusals_are_passed_on),
+        trial("a_sink_that_drops_is_told", &sink(), a_sink_that_drops_is_told),
+        trial("mail_passes_the_tunnel", &sink().program("smtp-source"), mail_passes_the_tunnel),
+        trial("a_post_becomes_a_mail", &sink().program("curl"), a_post_becomes_a_mail),
+        trial("a_refused_mail_is_refused_over_http", &sink().program("swaks"), tunnel_refuses),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
+    let missing = needs.clone().missing().is_some();
+    let run = move || {
+        test();
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(missing)
+}
+
+/// A namespace with a sink in it, which keeps each mail as a file in `folder` if it is asked to.
+struct World {
+    net: Namespace,
+    folder: PathBuf,
+    _sink: Process,
+}
+
+impl World {
+    fn new(name: &str, options: &[&str]) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        // The sink gives its rights up, and writes all the same.
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let net = Namespace::new().unwrap();
+        let printed = fs::File::create(folder.join("counts")).unwrap();
+        let sink =
+            net.command("smtp-sink").args(["-c", "-u", "nobody", "-m", "4000"]).args(options);
+        let sink = sink.args([&format!("127.0.0.1:{SINK}"), "256"]).stdout(printed);
+        let sink = sink.stderr(Stdio::null()).spawn().unwrap();
+        let world = Self { net, folder, _sink: sink };
+        assert!(wait_until(LIMIT, || {
+            world.net.run(|| TcpStream::connect(("127.0.0.1", SINK)).is_ok()).unwrap()
+        }));
+        world
+    }
+
+    /// Runs an example in here.
+    fn run(&self, name: &str, loops: usize, at: &[(&str, u16)]) -> Runner {
+        let addresses =
+            at.iter().map(|(role, port)| ((*role).to_owned(), format!("127.0.0.1:{port}")));
+        let options = Options { loops, addresses: addresses.collect(), ..Options::default() };
+        let program = program(name);
+        self.net.run(|| Runner::start(&program, options)).unwrap().unwrap()
+    }
+
+    fn relay(&self) -> Runner {
+        self.run("smtp_relay.gate", 2, &[("inside", RELAY), ("next", SINK)])
+    }
+
+    fn tunnel(&self) -> [Runner; 2] {
+        [
+            self.run("smtp_to_http.gate", 1, &[("mail", RELAY), ("web", WEB)]),
+            self.run("http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]),
+        ]
+    }
+
+    fn client(&self) -> Client {
+        let to = SocketAddr::from(([127, 0, 0, 1], RELAY));
+        self.net.run(|| Client::connect(to)).unwrap()
+    }
+
+    /// Runs a program to its end and returns what it wrote, on both streams.
+    fn program(&self, name: &str, arguments: &[&str]) -> (bool, String) {
+        let output = self.net.command(name).args(arguments).stdin(Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn source(&self, arguments: &[&str]) {
+        let letter = ["-f", "a@example.com", "-t", "b@example.com"];
+        let to = format!("127.0.0.1:{RELAY}");
+        let (passed, said) =
+            self.program("smtp-source", &[arguments, &letter[..], &[to.as_str()]].concat());
+        assert!(passed, "{said}");
+    }
+
+    /// Messages that the sink has counted.
+    fn counted(&self) -> u64 {
+        let printed = fs::read_to_string(self.folder.join("counts")).unwrap();
+        let (whole, _) = printed.rsplit_once('\r').unwrap_or_default();
+        whole.rsplit_once("mesg=").map_or(0, |(_, count)| count.trim().parse().unwrap())
+    }
+
+    /// The mails that the sink has kept.
+    fn kept(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.folder).unwrap().map(|entry| entry.unwrap().path());
+        let mails = files.filter(|file| file.file_name().is_some_and(|name| name != "counts"));
+        mails.map(|file| String::from_utf8(fs::read(file).unwrap()).unwrap()).collect()
+    }
+
+    fn keeping(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}"));
+        Self::new(name, &["-d", &format!("{}/%H%M%S.", folder.display())])
+    }
+}
+
+fn every_message_arrives() {
+    let world = World::new("arrive", &[]);
+    let relay = world.relay();
+    world.source(&["-s", "1", "-m", "20", "-l", "10240"]);
+    world.source(&["-s", "10", "-m", "200", "-l", "10240"]);
+    world.source(&["-d", "-s", "10", "-m", "200", "-l", "10240"]);
+    world.source(&["-s", "4", "-m", "8", "-l", "1000000"]);
+    assert!(wait_until(LIMIT, || world.counted() == 428), "{}", world.counted());
+    let handled = relay.report().handlers["inside.data"];
+    assert_eq!((handled.started, handled.finished, handled.failed), (428, 428, 0));
+}
+
+/// Dots, empty lines, octets above 127 and a line that ends in the middle of a buffer.
+fn what_arrives_is_what_was_sent() {
+    let world = World::keeping("same");
+    let _relay = world.relay();
+    let long = "x".repeat(998);
+    let lines = ["..", "...two", "", "caf\u{e9}", &long, "last"];
+    let body = lines.join("\r\n");
+    for times in [1, 50] {
+        let body = vec![body.clone(); times].join("\r\n");
+        assert!(world.client().mail(&body).starts_with("250"));
+    }
+    assert!(wait_until(LIMIT, || world.kept().len() == 2));
+    // The sink takes the dots off again and ends lines as files do.
+    let wanted = lines.map(|line| line.strip_prefix('.').unwrap_or(line)).join("\n");
+    for mail in world.kept() {
+        assert!(mail.contains("X-Mail-Args: <a@x>") && mail.contains("X-Rcpt-Args: <b@y>"));
+        let found = mail.matches(&wanted).count();
+        assert!([1, 50].contains(&found), "{found} times in {mail:.3000}");
+    }
+}
+
+/// smtp-sink's fault flags: hard and soft refusals of each command reach the sender as they are.
+fn refusals_are_passed_on() {
+    for (flag, code) in [("-f", "500"), ("-r", "450")] {
+        for refused in ["MAIL", "RCPT", "DATA", "."] {
+            let world = World::new("refuse", &[flag, refused]);
+            let _relay = world.relay();
+            let mut client = world.client();
+            let said = client.mail("hello");
+            let refusal = said.split_whitespace().next().unwrap();
+            // The sink has texts and codes of its own for each command.
+            assert_eq!(&refusal[..1], &code[..1], "{flag} {refused}: {said}");
+            assert_eq!(world.counted(), u64::from(refused == "."), "{flag} {refused}");
+            assert!(client.say("QUIT").starts_with("221"), "{flag} {refused}");
+        }
+    }
+}
+
+/// The sink says 421 and hangs up (`-Q`), or just hangs up (`-q`).
+fn a_sink_that_drops_is_told() {
+    for (flag, codes) in [("-Q", ["421", "451"]), ("-q", ["451", "451"])] {
+        for refused in ["MAIL", "RCPT", "DATA", "."] {
+            let world = World::new("drop", &[flag, refused]);
+            let _relay = world.relay();
+            let mut client = world.client();
+            let said = client.mail("hello");
+            assert!(codes.contains(&&said[..3]), "{flag} {refused}: {said}");
+            assert!(client.say("QUIT").starts_with("221"), "{flag} {refused}");
+        }
+    }
+}
+
+fn mail_passes_the_tunnel() {
+    let world = World::new("tunnel", &[]);
+    let _gateways = world.tunnel();
+    world.source(&["-s", "1", "-m", "10", "-l", "10240"]);
+    world.source(&["-s", "10", "-m", "100", "-l", "10240"]);
+    world.source(&["-d", "-s", "5", "-m", "50", "-l", "10240"]);
+    world.source(&["-s", "2", "-m", "4", "-l", "3000000"]);
+    assert!(wait_until(LIMIT, || world.counted() == 164), "{}", world.counted());
+}
+
+/// curl posts, with a length and in chunks; the sink keeps what it got.
+fn a_post_becomes_a_mail() {
+    let world = World::keeping("post");
+    let _gateway = world.run("http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]);
+    let url = format!("http://127.0.0.1:{WEB}/mail");
+    let post = |more: &[&str]| {
+        let always =
+            ["-sS", "-H", "X-Rcpt-To: <b@y>", "--data-binary", "Subject: x\r\n\r\n.hello\r\n"];
+        let status = ["-w", " %{http_code}", &url];
+        world.program("curl", &[&always[..], more, &status[..]].concat()).1
+    };
+    let chunked = ["-H", "Transfer-Encoding: chunked", "-H", "X-Mail-From: <a@x>"];
+    assert_eq!(post(&["-H", "X-Mail-From: <a@x>"]), " 200");
+    assert_eq!(post(&chunked), " 200");
+    assert_eq!(post(&[]), " 400");
+    assert!(wait_until(LIMIT, || world.kept().len() == 2), "{:?}", world.kept());
+    for mail in world.kept() {
+        assert!(mail.contains("X-Mail-Args: <a@x>") && mail.contains("\n\n.hello\n"), "{mail}");
+    }
+    // What is no POST, and what is no HTTP.
+    let (_, said) = world.program("curl", &["-sS", "-w", " %{http_code}", &url]);
+    assert_eq!(said, " 405");
+}
+
+/// A mail that the far server refuses is refused to its sender, with the right kind of code.
+fn tunnel_refuses() {
+    for (flag, code) in [("-f", "554"), ("-r", "451")] {
+        let world = World::new("tunnel-refuse", &[flag, "RCPT"]);
+        let _gateways = world.tunnel();
+        let server = format!("127.0.0.1:{RELAY}");
+        let (passed, said) = world.program(
+            "swaks",
+            &["--server", &server, "--from", "a@example.com", "--to", "b@example.com"],
+        );
+        assert!(!passed && said.contains(&format!("<** {code} ")), "{said}");
+    }
+}

@@ -6,6 +6,10 @@ use gatewright_planes::{Gateway, Series, Setup, UdpGateway, UdpGatewaySetup};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// How long it takes to notice that it is to end: seldom enough not to be in the worker's way, with
+/// which this shares a processor.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
 /// What was seen inside of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -33,7 +37,7 @@ pub(crate) fn gateway(
     });
     let relay = relay.transpose()?;
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(LOOK);
     }
     let status = gateway.status().map_err(|error| error.to_string())?;
     if let Some(link) = status.links.iter().find(|link| link.mode != wanted.to_string()) {

@@ -1,7 +1,7 @@
 //! Who is the gateway, and how each is set to work.
 
 use super::live::Payload;
-use super::ours::{self, Seen};
+use super::ours::{self, LOOK, Seen};
 use super::relays::Relay;
 use super::testpmd::Testpmd;
 use super::world::{LOCAL, Load, REMOTE, Rate, To, World};
@@ -9,7 +9,6 @@ use gatewright_link::{Backend, Mode};
 use gatewright_planes::{MergeLimit, Series};
 use gatewright_stack::Form;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// How our links exchange frames, and what they then call it.
 pub(crate) type Links = (Backend, Mode);
@@ -111,7 +110,7 @@ impl System {
             Self::Router(links) => ours::gateway(links, None, None, stop).map(Some),
             Self::Direct | Self::Kernel | Self::Testpmd => {
                 while !stop.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::sleep(LOOK);
                 }
                 Ok(None)
             }

@@ -69,7 +69,7 @@ struct Order {
 /// Opens a gateway.
 pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     refuse_mixed(setup)?;
-    let mut host = Host::new(setup.routes_max)?;
+    let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
     let waker = Arc::new(Waker::new().map_err(|errno| GatewayError::System {
         action: "make an eventfd",
@@ -107,6 +107,13 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
         control.add_static(*route, Origin::Configured)?;
     }
     Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker, news })
+}
+
+/// Two numbers for the tables, neither of which tells the layers' randomness, which begins with
+/// `seed` itself.
+const fn seeds(seed: u64) -> [u64; 2] {
+    // Odd constants of SplitMix64 (Steele, Lea, Flood 2014): each number of 64 bits becomes another.
+    [seed.wrapping_mul(0xbf58_476d_1ce4_e5b9), seed.wrapping_mul(0x94d0_49bb_1331_11eb)]
 }
 
 /// Refuses links that are shared with the kernel beside others.

@@ -5,16 +5,17 @@
 //! What a layer learns from the network that the host should know, it reports as an [`Event`]; the
 //! control side decides what becomes of it.
 
+mod records;
+
 use gatewright_packet::LinkIndex;
-use gatewright_tables::{HopIndex, Prefix, Routes, RoutesFull, RoutesWriter};
+use gatewright_tables::{
+    Capacities, HopIndex, MapWriter, Prefix, RegionError, RoutesFull, Tables, TablesWriter,
+    records::{Neighbour, NeighbourKey, Published},
+};
 use gatewright_wire::MacAddress;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
     time::Duration,
 };
 
@@ -256,29 +257,24 @@ pub struct Lease {
 }
 
 /// Next hops of a host at the most, counted by kind, link and gateway.
-const HOPS_MAX: usize = 65_536;
+const HOPS_MAX: u32 = 65_536;
 
-#[derive(Debug, Default)]
-struct Snapshot {
-    interfaces: Vec<Interface>,
-    hops: Vec<Route>,
-}
+/// Interfaces of a host at the most: links and VLANs on them.
+const INTERFACES_MAX: u32 = 256;
 
-#[derive(Debug, Default)]
-struct Shared {
-    generation: AtomicU64,
-    snapshot: Mutex<Arc<Snapshot>>,
-}
+/// Addresses of a host at the most.
+const ADDRESSES_MAX: u32 = 4096;
+
+/// Neighbours that can be read in the table at the most; each link's cache has its own bound.
+const NEIGHBOURS_MAX: u32 = 65_536;
 
 /// The control side of a host: changes its interfaces and routes.
 #[derive(Debug)]
 pub struct Host {
     interfaces: Vec<Interface>,
-    v4: RoutesWriter<Ipv4Addr>,
-    v6: RoutesWriter<Ipv6Addr>,
+    tables: TablesWriter,
     hops: Vec<Route>,
     hop_of: HashMap<Route, HopIndex>,
-    shared: Arc<Shared>,
     /// Changes are not told one by one: [`Host::change`] tells them together.
     quiet: bool,
 }
@@ -293,31 +289,78 @@ pub enum HostError {
     /// The table of next hops is full.
     #[error("a host has at most {HOPS_MAX} next hops")]
     Hops,
+    /// The table of interfaces is full.
+    #[error("a host has at most {INTERFACES_MAX} interfaces")]
+    Interfaces,
+    /// The table of addresses is full.
+    #[error("a host has at most {ADDRESSES_MAX} addresses")]
+    Addresses,
     /// The memory for the tables could not be had.
     #[error("no memory for a table of {0} routes of each family")]
     Memory(u32),
 }
 
 impl Host {
-    /// A host without interfaces, with room for `routes_max` routes of each family.
+    /// A host without interfaces, with room for `routes_max` routes of each family. Its tables are in
+    /// this process's own memory; `random` keeps outsiders from choosing neighbours that collide
+    /// there.
     ///
     /// # Errors
     ///
     /// [`HostError::Memory`] if the tables cannot be mapped.
-    pub fn new(routes_max: u32) -> Result<Self, HostError> {
-        let v4 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
-        let v6 = RoutesWriter::in_memory(routes_max).map_err(|_| HostError::Memory(routes_max))?;
+    pub fn with_random(routes_max: u32, random: [u64; 2]) -> Result<Self, HostError> {
+        let capacities = Capacities {
+            interfaces: INTERFACES_MAX,
+            addresses: ADDRESSES_MAX,
+            hops: HOPS_MAX,
+            neighbours: NEIGHBOURS_MAX,
+            routes4: routes_max,
+            routes6: routes_max,
+            ..Capacities::default()
+        };
+        let tables = TablesWriter::in_memory(&capacities, random);
+        let tables = tables.map_err(|_: RegionError| HostError::Memory(routes_max))?;
         let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
-        Ok(Self { interfaces, v4, v6, hops, hop_of, shared: Arc::default(), quiet: false })
+        Ok(Self { interfaces, tables, hops, hop_of, quiet: false })
+    }
+
+    /// As [`Self::with_random`], for a world without outsiders: a test, a simulation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::with_random`].
+    pub fn new(routes_max: u32) -> Result<Self, HostError> {
+        Self::with_random(routes_max, [0; 2])
     }
 
     /// A reader of this host, for one worker.
     pub fn view(&self) -> View {
-        let (v4, v6) = (self.v4.reader(), self.v6.reader());
-        let mut view =
-            View { shared: self.shared.clone(), seen: 0, snapshot: Arc::default(), v4, v6 };
+        let tables = self.tables.readers();
+        let mut view = View {
+            tables,
+            seen: 0,
+            generation: 0,
+            interfaces: Vec::new(),
+            spare: Vec::new(),
+            hops: Vec::new(),
+        };
         view.refresh();
         view
+    }
+
+    /// Its tables, to read.
+    pub fn tables(&self) -> Tables {
+        self.tables.readers()
+    }
+
+    /// The table of attachments and that of permanent neighbours are the control side's to write.
+    pub const fn tables_mut(&mut self) -> &mut TablesWriter {
+        &mut self.tables
+    }
+
+    /// The writer of the neighbours that are learnt, for the worker that learns them; there is one.
+    pub const fn take_neighbours(&mut self) -> Option<MapWriter<NeighbourKey, Neighbour>> {
+        self.tables.neighbours.take()
     }
 
     /// Its interfaces.
@@ -333,6 +376,9 @@ impl Host {
     pub fn add_interface(&mut self, mut interface: Interface) -> Result<(), HostError> {
         let addresses = std::mem::take(&mut interface.addresses);
         let link = interface.link;
+        if u32::from(link.0) >= INTERFACES_MAX {
+            return Err(HostError::Interfaces);
+        }
         self.interfaces.push(interface);
         for address in addresses {
             self.add_address(link, address)?;
@@ -366,6 +412,10 @@ impl Host {
     ///
     /// [`HostError`] if a table is full.
     pub fn add_address(&mut self, link: LinkIndex, address: Address) -> Result<(), HostError> {
+        let count: usize = self.interfaces.iter().map(|own| own.addresses.len()).sum();
+        if u32::try_from(count).is_ok_and(|count| count >= ADDRESSES_MAX) {
+            return Err(HostError::Addresses);
+        }
         let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) else {
             return Ok(());
         };
@@ -494,7 +544,7 @@ impl Host {
     /// [`HostError`] if a table is full.
     pub fn add_route(&mut self, to: Prefix<Ipv4Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
-        self.v4.insert(to, hop)?;
+        self.tables.routes4.insert(to, hop)?;
         Ok(())
     }
 
@@ -505,38 +555,38 @@ impl Host {
     /// [`HostError`] if a table is full.
     pub fn add_route6(&mut self, to: Prefix<Ipv6Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
-        self.v6.insert(to, hop)?;
+        self.tables.routes6.insert(to, hop)?;
         Ok(())
     }
 
     /// Removes the IPv4 route to exactly `to`.
     pub fn remove_route(&mut self, to: Prefix<Ipv4Addr>) {
-        self.v4.remove(to);
+        self.tables.routes4.remove(to);
     }
 
     /// Removes the IPv6 route to exactly `to`.
     pub fn remove_route6(&mut self, to: Prefix<Ipv6Addr>) {
-        self.v6.remove(to);
+        self.tables.routes6.remove(to);
     }
 
     /// The IPv4 routes.
     pub fn routes(&self) -> impl Iterator<Item = (Prefix<Ipv4Addr>, Route)> + '_ {
-        self.v4.iter().map(|(to, hop)| (to, self.route_of(hop)))
+        self.tables.routes4.iter().map(|(to, hop)| (to, self.route_of(hop)))
     }
 
     /// The IPv6 routes.
     pub fn routes6(&self) -> impl Iterator<Item = (Prefix<Ipv6Addr>, Route)> + '_ {
-        self.v6.iter().map(|(to, hop)| (to, self.route_of(hop)))
+        self.tables.routes6.iter().map(|(to, hop)| (to, self.route_of(hop)))
     }
 
     /// The IPv4 route to exactly `to`.
     pub fn route_to(&self, to: Prefix<Ipv4Addr>) -> Option<Route> {
-        self.v4.get(to).map(|hop| self.route_of(hop))
+        self.tables.routes4.get(to).map(|hop| self.route_of(hop))
     }
 
     /// The IPv6 route to exactly `to`.
     pub fn route6_to(&self, to: Prefix<Ipv6Addr>) -> Option<Route> {
-        self.v6.get(to).map(|hop| self.route_of(hop))
+        self.tables.routes6.get(to).map(|hop| self.route_of(hop))
     }
 
     fn route_of(&self, HopIndex(hop): HopIndex) -> Route {
@@ -549,14 +599,12 @@ impl Host {
         if let Some(&hop) = self.hop_of.get(&route) {
             return Ok(hop);
         }
-        if self.hops.len() >= HOPS_MAX {
-            return Err(HostError::Hops);
-        }
-        let hop = HopIndex(u32::try_from(self.hops.len()).unwrap_or(u32::MAX));
+        let index = u32::try_from(self.hops.len()).unwrap_or(HOPS_MAX);
+        // Written before the first route that names it.
+        self.tables.hops.set(index, &records::next_hop(route)).map_err(|_| HostError::Hops)?;
         self.hops.push(route);
-        self.hop_of.insert(route, hop);
-        self.publish();
-        Ok(hop)
+        self.hop_of.insert(route, HopIndex(index));
+        Ok(HopIndex(index))
     }
 
     /// Lets workers see what has changed.
@@ -564,10 +612,10 @@ impl Host {
         if self.quiet {
             return;
         }
-        let interfaces = self.interfaces.clone();
-        let snapshot = Arc::new(Snapshot { interfaces, hops: self.hops.clone() });
-        *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
-        self.shared.generation.fetch_add(1, Ordering::Release);
+        // The tables have room for all that `add_interface` and `add_address` let in.
+        let _there = self.tables.published.set(0, &Published { is_under_way: true });
+        records::write(&self.interfaces, &mut self.tables);
+        let _there = self.tables.published.set(0, &Published { is_under_way: false });
     }
 }
 
@@ -591,40 +639,54 @@ fn scope_is_link(ip: Ipv6Addr) -> bool {
 /// A worker's side of a host: read-only, and never waiting.
 #[derive(Debug)]
 pub struct View {
-    shared: Arc<Shared>,
-    seen: u64,
-    snapshot: Arc<Snapshot>,
-    v4: Routes<Ipv4Addr>,
-    v6: Routes<Ipv6Addr>,
+    tables: Tables,
+    /// What [`Published`] had changed to when the interfaces here were read.
+    seen: u32,
+    generation: u64,
+    interfaces: Vec<Interface>,
+    /// Where interfaces are read into, until it is clear that they are of one moment.
+    spare: Vec<Interface>,
+    /// Next hops read so far: they are only ever added.
+    hops: Vec<Route>,
 }
 
 impl View {
     /// Takes over what has changed; whether anything had. Called between two batches.
     pub fn refresh(&mut self) -> bool {
-        let generation = self.shared.generation.load(Ordering::Acquire);
-        if generation == self.seen {
+        let changes = self.tables.published.changes();
+        if changes == self.seen {
             return false;
         }
-        // Never waits: if the control side is publishing right now, the next batch will see it.
-        let Ok(snapshot) = self.shared.snapshot.try_lock() else { return false };
-        self.snapshot = snapshot.clone();
-        self.seen = generation;
+        // Never waits: what is being written right now, the next batch will see.
+        let is_whole = |read: Result<Option<Published>, _>| {
+            matches!(read, Ok(Some(Published { is_under_way: false })))
+        };
+        if !is_whole(self.tables.published.get(0))
+            || !records::read(&self.tables, &mut self.spare)
+            || self.tables.published.changes() != changes
+        {
+            return false;
+        }
+        std::mem::swap(&mut self.interfaces, &mut self.spare);
+        records::read_hops(&self.tables, &mut self.hops);
+        self.seen = changes;
+        self.generation += 1;
         true
     }
 
     /// A number that moves when interfaces or next hops do.
-    pub(crate) fn generation(&self) -> u64 {
-        self.seen
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// A number that moves when IPv4 routes do.
     pub(crate) fn changes4(&self) -> u32 {
-        self.v4.changes()
+        self.tables.routes4.changes()
     }
 
     /// A number that moves when IPv6 routes do.
     pub(crate) fn changes6(&self) -> u32 {
-        self.v6.changes()
+        self.tables.routes6.changes()
     }
 
     /// Whether something has changed that [`Self::refresh`] would take over.
@@ -634,7 +696,7 @@ impl View {
 
     /// The interfaces.
     pub fn interfaces(&self) -> &[Interface] {
-        &self.snapshot.interfaces
+        &self.interfaces
     }
 
     /// The interface of `link`.
@@ -654,12 +716,12 @@ impl View {
     /// here: they are bound to a link.
     #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
-        *self.hop(self.v4.lookup(destination))
+        self.hop(self.tables.routes4.lookup(destination).ok())
     }
 
     /// Where a packet for `destination` goes, as [`Self::route4`].
     pub fn route6(&self, destination: Ipv6Addr) -> Route {
-        *self.hop(self.v6.lookup(destination))
+        self.hop(self.tables.routes6.lookup(destination).ok())
     }
 
     /// The address to send from to `destination`: one of the link that leads there, with the longest
@@ -717,8 +779,15 @@ impl View {
     }
 
     #[inline]
-    fn hop<E>(&self, found: Result<HopIndex, E>) -> &Route {
-        let index = found.ok().and_then(|HopIndex(index)| usize::try_from(index).ok());
-        index.and_then(|index| self.snapshot.hops.get(index)).unwrap_or(&Route::None)
+    fn hop(&self, found: Option<HopIndex>) -> Route {
+        let Some(HopIndex(place)) = found else { return Route::None };
+        let known = usize::try_from(place).ok().and_then(|place| self.hops.get(place));
+        known.copied().unwrap_or_else(|| self.new_hop(place))
+    }
+
+    /// A next hop that has come since the last look.
+    #[cold]
+    fn new_hop(&self, place: u32) -> Route {
+        records::route(self.tables.hops.get(place).ok().flatten())
     }
 }

@@ -9,14 +9,20 @@ use crate::routes::HopIndex;
 use std::fmt;
 use std::net::IpAddr;
 
-/// A short name of at most 15 octets, as the kernel's names of interfaces.
-#[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
+/// A short name of at most 35 octets: names of interfaces have 15, those of a description 32.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Name([u8; NAME_OCTETS]);
 
-const NAME_OCTETS: usize = 16;
+impl Default for Name {
+    fn default() -> Self {
+        Self([0; NAME_OCTETS])
+    }
+}
+
+const NAME_OCTETS: usize = 36;
 
 impl Name {
-    /// The name, or nothing if it is longer than 15 octets or has a zero in it.
+    /// The name, or nothing if it is longer than 35 octets or has a zero in it.
     pub fn new(text: &str) -> Option<Self> {
         let mut octets = [0; NAME_OCTETS];
         let [place @ .., _end] = &mut octets;
@@ -111,6 +117,13 @@ pub struct Interface {
     pub device: u32,
     /// What it is and how it stands: an or of the constants of [`Interface`].
     pub flags: u32,
+    /// The longest time between two router advertisements in milliseconds, 0 for none at all
+    /// (RFC 4861 §6.2.1, as the next two).
+    pub advertise_every_ms: u32,
+    /// How long hosts may use this router, in seconds.
+    pub advertise_lifetime_s: u32,
+    /// The hop limit that hosts should start with.
+    pub advertise_hop_limit: u8,
 }
 
 impl Interface {
@@ -126,19 +139,31 @@ impl Interface {
     pub const POINT_TO_POINT: u32 = 1 << 4;
     /// Packets that arrive here may leave by another link.
     pub const FORWARDING: u32 = 1 << 5;
+    /// Frames to other stations are passed up, too.
+    pub const PROMISCUOUS: u32 = 1 << 6;
+    /// IPv6 addresses are made of what routers advertise.
+    pub const AUTOCONFIGURE: u32 = 1 << 7;
+    /// A DHCP server is asked for an IPv4 address.
+    pub const DHCP: u32 = 1 << 8;
+    /// The kernel is the host there.
+    pub const SHARED: u32 = 1 << 9;
+    /// Router advertisements tell the link's MTU.
+    pub const ADVERTISE_MTU: u32 = 1 << 10;
 }
 
 impl Record for Interface {
-    const NAME: &'static str = "interface/1";
-    type Words = [u32; 10];
+    const NAME: &'static str = "interface/2";
+    type Words = [u32; 18];
 
-    fn to_words(&self) -> [u32; 10] {
+    fn to_words(&self) -> [u32; 18] {
         let packer = self.address.pack(Packer::default().octets(&self.name.0));
-        packer.word(self.mtu).word(self.device).word(self.flags).finish()
+        let packer = packer.word(self.mtu).word(self.device).word(self.flags);
+        let packer = packer.word(self.advertise_every_ms).word(self.advertise_lifetime_s);
+        packer.word(self.advertise_hop_limit.into()).finish()
     }
 
     #[inline]
-    fn from_words(words: [u32; 10]) -> Option<Self> {
+    fn from_words(words: [u32; 18]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self {
             name: Name::from_octets(words.octets()?)?,
@@ -146,6 +171,9 @@ impl Record for Interface {
             mtu: words.word()?,
             device: words.word()?,
             flags: words.word()?,
+            advertise_every_ms: words.word()?,
+            advertise_lifetime_s: words.word()?,
+            advertise_hop_limit: words.small()?,
         })
     }
 }
@@ -212,6 +240,8 @@ pub enum HopKind {
     Unreachable,
     /// Drop and say that it is forbidden.
     Prohibited,
+    /// Everyone on the link, this host included: never forwarded.
+    Broadcast,
 }
 
 /// Where packets of a route go; its place in the table is the route's [`HopIndex`].
@@ -240,7 +270,7 @@ impl NextHop {
 }
 
 impl Record for NextHop {
-    const NAME: &'static str = "next-hop/1";
+    const NAME: &'static str = "next-hop/2";
     type Words = [u32; 8];
 
     #[inline]
@@ -252,6 +282,7 @@ impl Record for NextHop {
             HopKind::Blackhole => 3,
             HopKind::Unreachable => 4,
             HopKind::Prohibited => 5,
+            HopKind::Broadcast => 6,
         };
         let packer = Packer::default().word(kind).word(self.link.into());
         packer.word(self.mtu).address(self.gateway).finish()
@@ -267,6 +298,7 @@ impl Record for NextHop {
             3 => HopKind::Blackhole,
             4 => HopKind::Unreachable,
             5 => HopKind::Prohibited,
+            6 => HopKind::Broadcast,
             _ => return None,
         };
         Some(Self { kind, link: words.small()?, mtu: words.word()?, gateway: words.address()? })
@@ -365,6 +397,32 @@ impl Record for Neighbour {
     }
 }
 
+/// Whether the writer is between two records that belong together.
+///
+/// The table of the one record is written before the first of them and after the last: a reader takes
+/// [`Table::changes`](crate::Table::changes) of it, reads them, and has them from one moment if it is
+/// not under way and has not moved.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Published {
+    /// Whether some are written and others not yet.
+    pub is_under_way: bool,
+}
+
+impl Record for Published {
+    const NAME: &'static str = "published/1";
+    type Words = [u32; 1];
+
+    #[inline]
+    fn to_words(&self) -> [u32; 1] {
+        [self.is_under_way.into()]
+    }
+
+    #[inline]
+    fn from_words([under_way]: [u32; 1]) -> Option<Self> {
+        Some(Self { is_under_way: under_way != 0 })
+    }
+}
+
 /// A handler at a point of the graph, as the user asked for it.
 ///
 /// What the numbers of a point mean is the graph's affair; here they are carried.
@@ -388,17 +446,17 @@ pub struct Attachment {
 const ALL_LINKS: u32 = u32::MAX;
 
 impl Record for Attachment {
-    const NAME: &'static str = "attachment/1";
-    type Words = [u32; 12];
+    const NAME: &'static str = "attachment/2";
+    type Words = [u32; 22];
 
-    fn to_words(&self) -> [u32; 12] {
+    fn to_words(&self) -> [u32; 22] {
         let on = self.link.map_or(ALL_LINKS, u32::from);
         let packer = Packer::default().octets(&self.handler.0).octets(&self.layer.0).word(on);
         packer.word(self.position).word(self.side.into()).word(self.place.into()).finish()
     }
 
     #[inline]
-    fn from_words(words: [u32; 12]) -> Option<Self> {
+    fn from_words(words: [u32; 22]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         Some(Self {
             handler: Name::from_octets(words.octets()?)?,

@@ -1,7 +1,7 @@
 //! The tables that every gateway has, in one region.
 
 use crate::map::{Map, MapWriter};
-use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop};
+use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
 use crate::region::{Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
 use crate::routes::{Routes, RoutesWriter};
 use crate::table::{Table, TableWriter};
@@ -19,6 +19,8 @@ pub struct Capacities {
     pub hops: u32,
     /// Neighbours, over all links; must outlast a scan of a network.
     pub neighbours: u32,
+    /// Neighbours that are set, not learnt.
+    pub permanent: u32,
     /// Handlers attached.
     pub attachments: u32,
     /// IPv4 routes.
@@ -35,6 +37,7 @@ impl Default for Capacities {
             addresses: 1024,
             hops: 4096,
             neighbours: 8192,
+            permanent: 1024,
             attachments: 256,
             routes4: 65_536,
             routes6: 65_536,
@@ -45,10 +48,12 @@ impl Default for Capacities {
 /// Where each table is.
 struct Places {
     layout: Layout,
+    published: TableAt<Published>,
     interfaces: TableAt<Interface>,
     addresses: TableAt<Address>,
     hops: TableAt<NextHop>,
     neighbours: MapAt<NeighbourKey, Neighbour>,
+    permanent: MapAt<NeighbourKey, Neighbour>,
     attachments: TableAt<Attachment>,
     routes4: RoutesAt<Ipv4Addr>,
     routes6: RoutesAt<Ipv6Addr>,
@@ -58,10 +63,12 @@ impl Places {
     fn new(capacities: &Capacities) -> Result<Self, RegionError> {
         let mut layout = Layout::new();
         Ok(Self {
+            published: layout.table("published", 1)?,
             interfaces: layout.table("interfaces", capacities.interfaces)?,
             addresses: layout.table("addresses", capacities.addresses)?,
             hops: layout.table("hops", capacities.hops)?,
             neighbours: layout.map("neighbours", capacities.neighbours)?,
+            permanent: layout.map("permanent", capacities.permanent)?,
             attachments: layout.table("attachments", capacities.attachments)?,
             routes4: layout.routes("routes4", capacities.routes4)?,
             routes6: layout.routes("routes6", capacities.routes6)?,
@@ -73,14 +80,18 @@ impl Places {
 /// The gateway's tables, to read, from any thread or process.
 #[derive(Clone, Debug)]
 pub struct Tables {
+    /// At place 0 whether interfaces and addresses are being written.
+    pub published: Table<Published>,
     /// The links, by index.
     pub interfaces: Table<Interface>,
     /// Our own addresses.
     pub addresses: Table<Address>,
     /// The next hops, by [`HopIndex`](crate::HopIndex).
     pub hops: Table<NextHop>,
-    /// The neighbours on all links.
+    /// The neighbours on all links, as the data plane knows them.
     pub neighbours: Map<NeighbourKey, Neighbour>,
+    /// The neighbours that are set, which the data plane neither asks for nor forgets.
+    pub permanent: Map<NeighbourKey, Neighbour>,
     /// The handlers that are to be attached.
     pub attachments: Table<Attachment>,
     /// The IPv4 routes.
@@ -102,10 +113,12 @@ impl Tables {
 
     fn new(region: &Region, places: &Places) -> Self {
         Self {
+            published: region.table(&places.published),
             interfaces: region.table(&places.interfaces),
             addresses: region.table(&places.addresses),
             hops: region.table(&places.hops),
             neighbours: region.map(&places.neighbours),
+            permanent: region.map(&places.permanent),
             attachments: region.table(&places.attachments),
             routes4: region.routes(&places.routes4),
             routes6: region.routes(&places.routes6),
@@ -113,17 +126,22 @@ impl Tables {
     }
 }
 
-/// The gateway's tables, to write: there is one of these.
+/// The gateway's tables, to write: there is one of these. The control plane has it, but for the
+/// neighbours, whose writer is whoever learns them.
 #[derive(Debug)]
 pub struct TablesWriter {
+    /// At place 0 whether interfaces and addresses are being written.
+    pub published: TableWriter<Published>,
     /// The links, by index.
     pub interfaces: TableWriter<Interface>,
     /// Our own addresses.
     pub addresses: TableWriter<Address>,
     /// The next hops, by [`HopIndex`](crate::HopIndex).
     pub hops: TableWriter<NextHop>,
-    /// The neighbours on all links.
-    pub neighbours: MapWriter<NeighbourKey, Neighbour>,
+    /// The neighbours on all links, as the data plane knows them; nothing once it has taken this.
+    pub neighbours: Option<MapWriter<NeighbourKey, Neighbour>>,
+    /// The neighbours that are set, which the data plane neither asks for nor forgets.
+    pub permanent: MapWriter<NeighbourKey, Neighbour>,
     /// The handlers that are to be attached.
     pub attachments: TableWriter<Attachment>,
     /// The IPv4 routes.
@@ -171,10 +189,12 @@ impl TablesWriter {
     fn new(mut owner: RegionOwner, places: &Places) -> Result<Self, RegionError> {
         Ok(Self {
             readers: Tables::new(&owner.region(), places),
+            published: owner.table(&places.published)?,
             interfaces: owner.table(&places.interfaces)?,
             addresses: owner.table(&places.addresses)?,
             hops: owner.table(&places.hops)?,
-            neighbours: owner.map(&places.neighbours)?,
+            neighbours: Some(owner.map(&places.neighbours)?),
+            permanent: owner.map(&places.permanent)?,
             attachments: owner.table(&places.attachments)?,
             routes4: owner.routes(&places.routes4)?,
             routes6: owner.routes(&places.routes6)?,

@@ -60,11 +60,14 @@ fn every_kind_of_record_comes_back() {
     let v4: IpAddr = "192.0.2.1".parse().unwrap();
     let v6: IpAddr = "2001:db8::1:2:3".parse().unwrap();
     there_and_back(Interface {
-        name: Name::new("fifteen-octets-").unwrap(),
+        name: Name::new("thirty-five-octets-are-the-longest-").unwrap(),
         address: LinkAddress::ethernet([2, 0, 0, 0, 0, 1]),
         mtu: 1500,
         device: 7,
         flags: Interface::UP | Interface::EXCLUSIVE,
+        advertise_every_ms: 600_000,
+        advertise_lifetime_s: 1800,
+        advertise_hop_limit: 64,
     });
     for address in [v4, v6] {
         there_and_back(Address { link: 3, address, prefix_len: 24, flags: Address::TENTATIVE });
@@ -87,7 +90,7 @@ fn every_kind_of_record_comes_back() {
 
 #[test]
 fn names_are_refused_that_would_not_come_back() {
-    assert_eq!(Name::new("sixteen-octets--"), None);
+    assert_eq!(Name::new("thirty-six-octets-are-one-too-many--"), None);
     assert_eq!(Name::new("a\0b"), None);
     assert_eq!(Name::new("").unwrap().as_str(), "");
     assert_eq!(LinkAddress::new(&[0; 9]), None);
@@ -236,7 +239,7 @@ fn a_region_behind_a_descriptor_is_attached_and_has_one_writer() {
     let found = readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).unwrap();
     assert_eq!(readers.hops.get(found.0), Ok(Some(hop)));
     let key = NeighbourKey { link: 0, address: Ipv4Addr::LOCALHOST.into() };
-    writer.neighbours.set(&key, &Neighbour::default()).unwrap();
+    writer.neighbours.as_mut().unwrap().set(&key, &Neighbour::default()).unwrap();
     assert_eq!(readers.neighbours.get(&key), Ok(Some(Neighbour::default())));
 
     let second = TablesWriter::adopt(writer.descriptor().unwrap(), &capacities);
@@ -245,7 +248,7 @@ fn a_region_behind_a_descriptor_is_attached_and_has_one_writer() {
     // A copy of the descriptor, as the data plane holds one, does not hold the lock.
     drop(writer);
     let second = TablesWriter::adopt(&descriptor, &capacities).unwrap();
-    assert_eq!(second.neighbours.get(&key), Some(Neighbour::default()));
+    assert_eq!(second.neighbours.as_ref().unwrap().get(&key), Some(Neighbour::default()));
     assert_eq!(second.hops.get(place), Some(hop));
     assert!(readers.routes4.lookup(Ipv4Addr::new(10, 9, 8, 7)).is_ok());
 }

@@ -691,7 +691,7 @@ impl View {
 
     /// Whether something has changed that [`Self::refresh`] would take over.
     pub fn has_changed(&self) -> bool {
-        self.shared.generation.load(Ordering::Acquire) != self.seen
+        self.tables.published.changes() != self.seen
     }
 
     /// The interfaces.

@@ -29,6 +29,8 @@ pub(super) struct Body<'c, 'a> {
     edges: Vec<Option<Edge>>,
     /// Definitions that are being stood in for.
     pub(super) inlining: Vec<&'a str>,
+    /// Whether the connection ends behind what is returned here.
+    pub(super) closing: bool,
 }
 
 /// What a body is for.
@@ -80,6 +82,7 @@ impl<'c, 'a> Body<'c, 'a> {
             },
             edges: Vec::new(),
             inlining: Vec::new(),
+            closing: false,
         }
     }
 

@@ -40,8 +40,11 @@ impl<'a> Body<'_, 'a> {
             }
             StatementKind::ForEach { name, list, body } => self.for_each(name, list, body, span),
             StatementKind::Gather { name, send, max, body } => self.gather(name, send, *max, body),
-            StatementKind::Return(value) => {
+            StatementKind::Return { value, close } => {
+                let before = self.closing;
+                self.closing |= *close;
                 self.return_statement(value.as_ref(), span);
+                self.closing = before;
                 Some(())
             }
             StatementKind::Provisional(value) => self.provisional(value, span),
@@ -265,13 +268,13 @@ impl<'a> Body<'_, 'a> {
                 let message = "this handler owes an answer";
                 self.context.error(&codes::WRONG_RETURN, span, message);
             }
-            self.leave(Terminator::Return { message: None, close: false }, span);
+            self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
         };
         if !self.purpose.answers {
             let message = "nobody waits for an answer here";
             self.context.error(&codes::WRONG_RETURN, span, message);
-            self.leave(Terminator::Return { message: None, close: false }, span);
+            self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
         }
         self.return_value(value);
@@ -293,7 +296,9 @@ impl<'a> Body<'_, 'a> {
             _ => {
                 let message = self.answer(value);
                 let terminator = match message {
-                    Some(message) => Terminator::Return { message: Some(message), close: false },
+                    Some(message) => {
+                        Terminator::Return { message: Some(message), close: self.closing }
+                    }
                     None => Terminator::Fail,
                 };
                 self.leave(terminator, value.span);

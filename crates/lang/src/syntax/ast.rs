@@ -577,7 +577,7 @@ pub(crate) enum StatementKind {
     If { condition: Condition, then: Vec<Statement>, otherwise: Option<Vec<Statement>> },
     ForEach { name: Name, list: Expression, body: Vec<Statement> },
     Gather { name: Name, send: Send, max: Option<Number>, body: Vec<Statement> },
-    Return(Option<Expression>),
+    Return { value: Option<Expression>, close: bool },
     Provisional(Expression),
     Close(Option<Name>),
     Fail,

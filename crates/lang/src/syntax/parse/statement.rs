@@ -60,7 +60,13 @@ impl Parser<'_> {
             "for" => return self.for_each(),
             "return" => {
                 let bare = self.is_mark('}') || self.is_mark(';') || self.peek().first;
-                StatementKind::Return(if bare { None } else { Some(self.expression()?) })
+                let value = if bare { None } else { Some(self.expression()?) };
+                let close = self.is_mark(',') && self.word_at(1) == "close";
+                if close {
+                    self.bump();
+                    self.bump();
+                }
+                StatementKind::Return { value, close }
             }
             "provisional" => StatementKind::Provisional(self.expression()?),
             "close" => {

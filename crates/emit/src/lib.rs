@@ -13,7 +13,7 @@ mod code;
 mod names;
 mod walk;
 
-pub use c::{RUNTIME as C_RUNTIME, c};
+pub use c::{RIM as C_RIM, RUNTIME as C_RUNTIME, c};
 pub use code::{Place, Places};
 
 /// One file of source text.

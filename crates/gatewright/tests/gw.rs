@@ -193,10 +193,34 @@ fn graph_and_listing_show_a_compiled_program() {
     }
 }
 
+/// A program is written as C into a folder of its own, and into no folder of others.
+#[test]
+fn build_writes_a_folder_of_its_own() {
+    let folder = std::env::temp_dir().join(format!("gatewright-build-{}", std::process::id()));
+    let path = folder.to_string_lossy().into_owned();
+    let (relay, coap) = (example("smtp_relay.gate"), example("coap_to_modbus.gate"));
+    for program in [&relay, &coap, &relay] {
+        let answer = json(&gw(&["build", "--json", "-o", &path, program]));
+        let files = answer["files"].as_array().unwrap();
+        for name in ["messages.h", "messages.c", "gateway.c", "Makefile", "main.c"] {
+            assert!(files.contains(&Value::from(name)), "{name}");
+            assert!(folder.join(name).is_file(), "{name}");
+        }
+    }
+    let makefile = folder.join("Makefile");
+    std::fs::write(&makefile, "all:\n").unwrap();
+    let refused = gw(&["build", "-o", &path, &relay]);
+    assert!(refused.code == 1 && refused.err.contains("another folder"), "{}", refused.err);
+    assert_eq!(std::fs::read_to_string(makefile).unwrap(), "all:\n");
+    std::fs::remove_dir_all(folder).unwrap();
+    let broken = with_input(&["build", "-"], BROKEN);
+    assert!(broken.code == 78 && broken.err.contains("--> -:1:"), "{}", broken.err);
+}
+
 /// The parts have help and a page each, as verbs have.
 #[test]
 fn the_manual_has_a_page_for_each_part() {
-    for part in ["check", "fmt", "graph", "listing"] {
+    for part in ["build", "check", "fmt", "graph", "listing"] {
         let help = gw(&[part, "--help"]);
         let page = Command::new(env!("CARGO_BIN_EXE_gatewright"))
             .args(["man", &format!("gw-{part}")])

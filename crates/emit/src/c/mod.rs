@@ -5,6 +5,7 @@ mod print;
 mod text;
 
 use crate::code::{Places, Record};
+use crate::names::Names;
 use crate::{SourceFile, Unwritable, walk};
 use gatewright_lang::ir::{ColumnType, Message, ParseOp, Program, Slot, SlotType};
 use print::Printer;
@@ -36,8 +37,17 @@ pub const RUNTIME: [(&str, &str); 21] = [
     ("values.c", include_str!("../../../../runtime/c/values.c")),
 ];
 
+/// What makes a runtime with sockets of it: an event loop over epoll, names, and `main`.
+pub const RIM: [(&str, &str); 5] = [
+    ("sockets.h", include_str!("../../../../runtime/c/sockets.h")),
+    ("sockets.c", include_str!("../../../../runtime/c/sockets.c")),
+    ("resolver.c", include_str!("../../../../runtime/c/resolver.c")),
+    ("loop.c", include_str!("../../../../runtime/c/loop.c")),
+    ("main.c", include_str!("../../../../runtime/c/main.c")),
+];
+
 /// The program as C11: `messages.h` with a structure for each view, `messages.c` with what reads
-/// and writes them, `gateway.c` with its roles and handlers. They need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
+/// and writes them, `gateway.c` with its roles and handlers, and a `Makefile`. They need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
 ///
 /// # Errors
 ///
@@ -51,7 +61,29 @@ pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwri
         SourceFile { name: "messages.h".to_owned(), text: header(program, &pairs) },
         SourceFile { name: "messages.c".to_owned(), text: source(program, &pairs, places) },
         SourceFile { name: "gateway.c".to_owned(), text: gateway },
+        SourceFile { name: "Makefile".to_owned(), text: makefile(program) },
     ])
+}
+
+/// Builds the program beside its runtime.
+fn makefile(program: &Program) -> String {
+    let name = Names::default().give(&program.name);
+    format!(
+        "# Gateway {name}; written by gatewright. `make` builds it, `./{name} -h` tells its use.\n\
+         CFLAGS ?= -O2 -g\n\
+         CFLAGS += -std=c11 -Wall -Wextra -pthread\n\
+         MAKEFLAGS += --jobs=$(shell nproc)\n\
+         objects = $(patsubst %.c,%.o,$(wildcard *.c))\n\
+         \n\
+         {name}: $(objects)\n\
+         \t$(CC) $(CFLAGS) -o $@ $(objects)\n\
+         \n\
+         $(objects): $(wildcard *.h)\n\
+         \n\
+         .PHONY: clean\n\
+         clean:\n\
+         \trm -f {name} $(objects)\n"
+    )
 }
 
 fn header(program: &Program, records: &[(&Message, &Record)]) -> String {

@@ -1,5 +1,10 @@
 //! Generated programs compiled by C compilers, and what runs them.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test may fail loudly, and each test takes of this what it needs"
+)]
 
 use gatewright_diagnostic::{Sources, Span};
 use gatewright_emit::{C_RUNTIME, Place, c};
@@ -46,10 +51,7 @@ pub const TARGETS: [Target; 4] = [
 impl Target {
     /// Whether what it needs is there.
     pub fn is_installed(&self) -> bool {
-        let paths = env::var_os("PATH").unwrap_or_default();
-        let there =
-            |tool: &str| env::split_paths(&paths).any(|directory| directory.join(tool).is_file());
-        there(self.compiler) && self.emulator.first().is_none_or(|emulator| there(emulator))
+        is_there(self.compiler) && self.emulator.first().is_none_or(|emulator| is_there(emulator))
     }
 
     fn compiler(&self, directory: &Path) -> Command {
@@ -108,13 +110,20 @@ fn is_source(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|of| of == "c")
 }
 
+/// Whether a program is in the search path.
+pub fn is_there(tool: &str) -> bool {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&paths).any(|directory| directory.join(tool).is_file())
+}
+
 /// Where a span stands: what `#line` tells.
 pub fn place(sources: &Sources, span: Span) -> Place {
     let source = sources.get(span.source);
     Place { file: source.name().to_owned(), line: source.position(span.start).line + 1 }
 }
 
-fn succeed(command: &mut Command) -> Result<(), Failed> {
+/// Runs a program; what it said is told if it fails.
+pub fn succeed(command: &mut Command) -> Result<(), Failed> {
     let output = command.output()?;
     if output.status.success() {
         return Ok(());

@@ -1,5 +1,7 @@
-//! `gatewright gw`: programs in the gateway language, checked, tested, laid out, shown and run.
+//! `gatewright gw`: programs in the gateway language, checked, tested, laid out, shown, run and
+//! written as C.
 
+mod build;
 mod check;
 mod fmt;
 mod run;
@@ -20,11 +22,12 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
      text is null but for standard input; graph and listing: {file, text, findings}, text is null \
      if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
-     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`; run, when it \
+     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
+     file is refused; run, when it \
      ends: [{file, program, loops, connections, counters: {name: number}, handlers: {name: \
      {started, finished, failed, p50_us, p99_us}}}], connections are those that were cut off";
 
-/// Checks, tests, lays out, shows and runs programs in the gateway language.
+/// Checks, tests, lays out, shows, runs and builds programs in the gateway language.
 ///
 /// The language is told in docs/language.md.
 #[derive(Debug, clap::Args)]
@@ -36,6 +39,7 @@ pub(crate) struct Gw {
 /// What is to be done with a program.
 #[derive(Debug, clap::Subcommand)]
 enum Part {
+    Build(build::Build),
     Check(check::Check),
     Fmt(fmt::Fmt),
     Run(run::Run),
@@ -60,6 +64,7 @@ enum Part {
 impl Gw {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         match self.part {
+            Part::Build(build) => build.run(face),
             Part::Check(check) => check.run(face),
             Part::Fmt(fmt) => fmt.run(face),
             Part::Run(run) => run.run(face),

@@ -1,0 +1,122 @@
+//! `gatewright gw build`: a program as source text of another language, with its runtime.
+
+use super::compile;
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
+use gatewright_emit::{C_RIM, C_RUNTIME, Place, c};
+use gatewright_lang::ir::Program;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Writes a program as C11, with the runtime it needs and a Makefile.
+///
+/// `make -C DIR` then builds a gateway that needs nothing of gatewright, and `DIR/NAME -h` tells
+/// how it is started. The folder is made if it is not there; files that an earlier build wrote are
+/// written anew, and no others: where other files are in the way, nothing is written.
+#[derive(Debug, clap::Args)]
+pub(super) struct Build {
+    /// The language.
+    #[arg(long, value_enum, default_value_t = Target::C)]
+    target: Target,
+    /// The folder; the gateway's name if it is not given.
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The program; `-` is standard input.
+    file: String,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Target {
+    /// C11 for Linux.
+    C,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    file: String,
+    folder: Option<PathBuf>,
+    files: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+/// What the first line of a Makefile of ours says.
+const MARK: &str = "written by gatewright";
+
+impl Build {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let (sources, compiled) = compile(&self.file)?;
+        face.findings(&compiled.diagnostics, &sources);
+        let findings = Face::data(&compiled.diagnostics, &sources);
+        let Some(program) = &compiled.program else {
+            if !has_errors(&compiled.diagnostics) {
+                let message =
+                    format!("{}: has no gateway of its own, it is only to be imported", self.file);
+                return Err(Failure::new(Exit::Configuration, message).into());
+            }
+            let answer = Answer { file: self.file, folder: None, files: Vec::new(), findings };
+            face.answer(&answer, String::new)?;
+            return Ok(Exit::Configuration);
+        };
+        let folder = self.out.unwrap_or_else(|| PathBuf::from(&program.name));
+        let files = match self.target {
+            Target::C => texts(program, &sources)?,
+        };
+        write(&folder, &files)?;
+        let files = files.into_iter().map(|(name, _)| name).collect();
+        let answer = Answer { file: self.file, folder: Some(folder), files, findings };
+        face.answer(&answer, || {
+            let folder = answer.folder.as_deref().unwrap_or(Path::new(".")).display();
+            format!("{} files in {folder}; `make -C {folder}` builds it\n", answer.files.len())
+        })?;
+        Ok(Exit::Success)
+    }
+}
+
+/// The generated files and those of the runtime.
+fn texts(program: &Program, sources: &Sources) -> Result<Vec<(String, String)>, Failure> {
+    let place = |span: Span| {
+        let source = sources.get(span.source);
+        let line = source.position(span.start).line + 1;
+        Some(Place { file: source.name().to_owned(), line })
+    };
+    let generated =
+        c(program, &place).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+    let generated = generated.into_iter().map(|file| (file.name, file.text));
+    let runtime = C_RUNTIME.into_iter().chain(C_RIM);
+    let runtime = runtime.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    Ok(generated.chain(runtime).collect())
+}
+
+/// Writes files into a folder that is new, empty, or ours.
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let shown = folder.display().to_string();
+    let failed = |error: &std::io::Error| Failure::file(&shown, error);
+    let makefile = fs::read_to_string(folder.join("Makefile")).unwrap_or_default();
+    let ours = makefile.lines().next().is_some_and(|line| line.contains(MARK));
+    let empty = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(failed(&error)),
+    };
+    if !ours && !empty {
+        let message =
+            format!("{shown}: has files that no build of ours wrote; name another folder");
+        return Err(Failure::new(Exit::Negative, message));
+    }
+    fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        // What is the same stays, so that it need not be compiled again.
+        if fs::read_to_string(&path).is_ok_and(|before| before == *text) {
+            continue;
+        }
+        fs::write(&path, text)
+            .map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+    }
+    Ok(())
+}

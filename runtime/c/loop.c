@@ -1,0 +1,380 @@
+/* The event loop: epoll, edge-triggered; each socket is registered once. */
+#define _GNU_SOURCE
+#include "sockets.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum {
+    EVENTS = 256,     /* at one wake-up */
+    SCRATCH = 65536,  /* the longest read; a datagram, too */
+    ACCEPTS = 64,     /* of one listener at one wake-up */
+    DATAGRAMS = 64    /* of one socket at one wake-up */
+};
+
+/* What an event is about, above all ids of connections. */
+#define ABOUT_ROLE (UINT64_MAX - 65536)
+#define ABOUT_SIGNAL (UINT64_MAX - 1)
+#define ABOUT_NAMES (UINT64_MAX - 2)
+
+/* The socket of a connection. */
+struct peer {
+    gw_id id;
+    int fd;
+    bool connecting, readable, writable;
+    bool ending; /* its end, or what is wrong with it, is still to be read */
+};
+
+struct loop {
+    struct gw_machine *machine;
+    int epoll, signals, *roles;
+    struct peer *peers; /* by the index of their id */
+    uint32_t room;
+    struct gw_resolver *resolver;
+    bool over;
+    uint8_t scratch[SCRATCH];
+};
+
+static bool watch(struct loop *loop, int fd, uint64_t about, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u64 = about};
+    return !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static struct peer *peer_of(struct loop *loop, gw_id id)
+{
+    uint32_t index = (uint32_t)id;
+    return index < loop->room && loop->peers[index].id == id ? &loop->peers[index] : NULL;
+}
+
+static struct peer *peer_add(struct loop *loop, gw_id id, int fd)
+{
+    uint32_t index = (uint32_t)id;
+    if (index >= loop->room) {
+        uint32_t room = loop->room ? loop->room : 64;
+        while (room <= index)
+            room *= 2;
+        struct peer *peers = realloc(loop->peers, room * sizeof *peers);
+        if (!peers)
+            return NULL;
+        memset(peers + loop->room, 0, (room - loop->room) * sizeof *peers);
+        loop->peers = peers;
+        loop->room = room;
+    }
+    loop->peers[index] = (struct peer){.id = id, .fd = fd};
+    if (!watch(loop, fd, id, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET))
+        return NULL;
+    return &loop->peers[index];
+}
+
+/* Reads as long as there is something and room for it. */
+static void read_from(struct loop *loop, gw_id id)
+{
+    struct peer *peer;
+    size_t room;
+    while ((peer = peer_of(loop, id)) && peer->readable && (room = gw_room(loop->machine, id))) {
+        size_t asked = room < SCRATCH ? room : SCRATCH;
+        ssize_t got = read(peer->fd, loop->scratch, asked);
+        if (got > 0) {
+            /* Fewer than there was room for were all there were. */
+            peer->readable = peer->ending || (size_t)got == asked;
+            struct gw_text text = {loop->scratch, (size_t)got};
+            gw_received(loop->machine, gw_now(), id, text);
+        } else if (got == 0) {
+            peer->readable = false;
+            gw_ended(loop->machine, gw_now(), id);
+        } else if (errno == EAGAIN) {
+            peer->readable = false;
+        } else if (errno != EINTR) {
+            peer->readable = false;
+            gw_broken(loop->machine, gw_now(), id);
+        }
+    }
+}
+
+/* Writes as long as there is something and the system takes it. */
+static void write_to(struct loop *loop, gw_id id)
+{
+    struct peer *peer;
+    struct gw_text text;
+    while ((peer = peer_of(loop, id)) && peer->writable &&
+           (text = gw_unsent(loop->machine, id)).length) {
+        ssize_t gone = send(peer->fd, text.at, text.length, MSG_NOSIGNAL);
+        if (gone > 0) {
+            gw_sent(loop->machine, gw_now(), id, (size_t)gone);
+        } else if (gone < 0 && errno == EAGAIN) {
+            peer->writable = false;
+        } else if (gone == 0 || errno != EINTR) {
+            peer->writable = false;
+            gw_broken(loop->machine, gw_now(), id);
+        }
+    }
+}
+
+static void do_connect(struct loop *loop, const struct gw_output *output)
+{
+    int fd = gw_connect(&output->address);
+    struct peer *peer = fd < 0 ? NULL : peer_add(loop, output->id, fd);
+    if (peer) {
+        peer->connecting = true;
+        return;
+    }
+    if (fd >= 0)
+        gw_close(fd, false);
+    gw_connect_failed(loop->machine, gw_now(), output->id);
+}
+
+static void do_close(struct loop *loop, const struct gw_output *output)
+{
+    struct peer *peer = peer_of(loop, output->id);
+    if (peer) {
+        peer->id = 0;
+        gw_close(peer->fd, output->reset);
+    }
+}
+
+static void do_datagram(struct loop *loop, struct gw_output *output)
+{
+    struct sockaddr_storage to;
+    socklen_t length = gw_socket_address(&output->address, &to);
+    struct gw_text text = gw_octets_text(&output->octets);
+    /* A datagram that the system does not take is lost, as any may be. */
+    if (sendto(loop->roles[output->role], text.at, text.length, MSG_NOSIGNAL,
+               (struct sockaddr *)&to, length) < 0 && errno != EAGAIN)
+        gw_log("a datagram was not sent: %s", strerror(errno));
+    gw_octets_free(&output->octets);
+}
+
+static void perform(struct loop *loop, struct gw_output *output)
+{
+    struct peer *peer;
+    switch (output->kind) {
+    case GW_CONNECT:
+        do_connect(loop, output);
+        break;
+    case GW_WRITE:
+        write_to(loop, output->id);
+        break;
+    case GW_READ:
+        read_from(loop, output->id);
+        break;
+    case GW_SHUTDOWN:
+        if ((peer = peer_of(loop, output->id)))
+            shutdown(peer->fd, SHUT_WR);
+        break;
+    case GW_CLOSE:
+        do_close(loop, output);
+        break;
+    case GW_DATAGRAM:
+        do_datagram(loop, output);
+        break;
+    case GW_RESOLVE:
+        if (!gw_resolver_ask(loop->resolver, output->id, output->name, output->address.port))
+            gw_resolved(loop->machine, gw_now(), output->id, NULL);
+        break;
+    }
+}
+
+static void perform_all(struct loop *loop)
+{
+    struct gw_output output;
+    while (gw_poll(loop->machine, &output))
+        perform(loop, &output);
+}
+
+static void accept_some(struct loop *loop, unsigned role)
+{
+    for (int accepted = 0; accepted < ACCEPTS; accepted++) {
+        int fd = accept4(loop->roles[role], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        gw_id id = gw_accepted(loop->machine, gw_now(), role);
+        struct peer *peer = id ? peer_add(loop, id, fd) : NULL;
+        if (!peer) {
+            gw_close(fd, true);
+            gw_broken(loop->machine, gw_now(), id);
+            continue;
+        }
+        peer->readable = peer->writable = true;
+        perform_all(loop);
+        read_from(loop, id);
+    }
+}
+
+static void receive_some(struct loop *loop, unsigned role)
+{
+    for (int received = 0; received < DATAGRAMS; received++) {
+        struct sockaddr_storage from = {0};
+        socklen_t length = sizeof from;
+        ssize_t got = recvfrom(loop->roles[role], loop->scratch, SCRATCH, 0,
+                               (struct sockaddr *)&from, &length);
+        if (got < 0)
+            return;
+        struct gw_text text = {loop->scratch, (size_t)got};
+        gw_datagram(loop->machine, gw_now(), role, gw_address_of(&from), text);
+    }
+}
+
+static void connected(struct loop *loop, struct peer *peer)
+{
+    int wrong = 0;
+    socklen_t length = sizeof wrong;
+    gw_id id = peer->id;
+    peer->connecting = false;
+    getsockopt(peer->fd, SOL_SOCKET, SO_ERROR, &wrong, &length);
+    if (!wrong) {
+        peer->readable = peer->writable = true;
+        gw_connected(loop->machine, gw_now(), id);
+        /* What the server said first may have come along with the connection. */
+        read_from(loop, id);
+        return;
+    }
+    /* The machine says no more of a connection that never was. */
+    peer->id = 0;
+    gw_close(peer->fd, false);
+    gw_connect_failed(loop->machine, gw_now(), id);
+}
+
+static void names(struct loop *loop)
+{
+    gw_id query;
+    struct gw_address address;
+    bool found;
+    while (gw_resolver_answer(loop->resolver, &query, &address, &found))
+        gw_resolved(loop->machine, gw_now(), query, found ? &address : NULL);
+}
+
+static void show_counters(const struct gw_machine *machine)
+{
+    for (unsigned what = 0; what < GW_COUNTS; what++)
+        if (gw_counted(machine, what))
+            gw_log("%s %llu", gw_count_name(what), (unsigned long long)gw_counted(machine, what));
+    gw_log("memory %zu of %zu octets", gw_pool_lent(), gw_pool_held());
+}
+
+static void signalled(struct loop *loop)
+{
+    struct signalfd_siginfo signal;
+    while (read(loop->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
+        show_counters(loop->machine);
+        loop->over = loop->over || signal.ssi_signo != SIGUSR1;
+    }
+}
+
+static void handle(struct loop *loop, const struct epoll_event *event)
+{
+    uint64_t about = event->data.u64;
+    if (about == ABOUT_SIGNAL) {
+        signalled(loop);
+    } else if (about == ABOUT_NAMES) {
+        names(loop);
+    } else if (about >= ABOUT_ROLE) {
+        unsigned role = (unsigned)(about - ABOUT_ROLE);
+        if (gw_program.roles[role].udp)
+            receive_some(loop, role);
+        else
+            accept_some(loop, role);
+    } else {
+        struct peer *peer = peer_of(loop, about);
+        if (peer && peer->connecting) {
+            connected(loop, peer);
+        } else if (peer) {
+            peer->ending = peer->ending || event->events & ~(uint32_t)(EPOLLIN | EPOLLOUT);
+            peer->readable = peer->readable || event->events & ~(uint32_t)EPOLLOUT;
+            peer->writable = peer->writable || event->events & EPOLLOUT;
+            read_from(loop, about);
+            write_to(loop, about);
+        }
+    }
+}
+
+/* Milliseconds until something is due, rounded up; -1 for never. */
+static int wait_time(const struct gw_machine *machine)
+{
+    gw_time at, now = gw_now();
+    if (!gw_poll_timeout(machine, &at))
+        return -1;
+    gw_time wait = at > now ? (at - now + 999) / 1000 : 0;
+    return wait > 3600000 ? 3600000 : (int)wait;
+}
+
+static bool open_role(struct loop *loop, unsigned role, bool share)
+{
+    const struct gw_role *about = &gw_program.roles[role];
+    const struct gw_target *target = gw_machine_target(loop->machine, role);
+    loop->roles[role] = -1;
+    if (about->client && !about->udp)
+        return true;
+    if (!about->client && target->name[0]) {
+        gw_log("%s listens on an address, not on the name %s", about->name, target->name);
+        return false;
+    }
+    int fd = about->client ? gw_bind_any(&target->address)
+             : about->udp  ? gw_bind(&target->address, share, about->multicast)
+                           : gw_listen(&target->address, share);
+    loop->roles[role] = fd;
+    if (fd >= 0 && watch(loop, fd, ABOUT_ROLE + role, EPOLLIN))
+        return true;
+    gw_log("%s at port %u: %s", about->name, target->address.port, strerror(errno));
+    return false;
+}
+
+static bool open_all(struct loop *loop, bool share)
+{
+    sigset_t signals;
+    int names = -1;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+    loop->signals = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    loop->resolver = gw_resolver_new(&names);
+    loop->roles = calloc(gw_program.roles_count, sizeof *loop->roles);
+    if (loop->epoll < 0 || loop->signals < 0 || !loop->resolver || !loop->roles ||
+        !watch(loop, loop->signals, ABOUT_SIGNAL, EPOLLIN) ||
+        !watch(loop, names, ABOUT_NAMES, EPOLLIN)) {
+        gw_log("no event loop: %s", strerror(errno));
+        return false;
+    }
+    for (unsigned role = 0; role < gw_program.roles_count; role++)
+        if (!open_role(loop, role, share))
+            return false;
+    return true;
+}
+
+int gw_serve(struct gw_machine *machine, bool share)
+{
+    static struct loop loop;
+    static struct epoll_event events[EVENTS];
+    loop.machine = machine;
+    if (!open_all(&loop, share))
+        return 1;
+    gw_log("ready");
+    while (!loop.over) {
+        int count = epoll_wait(loop.epoll, events, EVENTS, wait_time(machine));
+        for (int at = 0; at < count; at++)
+            handle(&loop, &events[at]);
+        gw_time due;
+        if (gw_poll_timeout(machine, &due) && due <= gw_now())
+            gw_handle_timeout(machine, gw_now());
+        perform_all(&loop);
+    }
+    gw_machine_free(machine);
+    for (uint32_t index = 0; index < loop.room; index++)
+        if (loop.peers[index].id)
+            gw_close(loop.peers[index].fd, true);
+    free(loop.peers);
+    free(loop.roles);
+    return 0;
+}

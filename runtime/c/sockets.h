@@ -1,0 +1,35 @@
+/* Sockets and the clock around the machine; only the rim includes it. */
+#ifndef GW_SOCKETS_H
+#define GW_SOCKETS_H
+
+#include "gw_machine.h"
+
+#include <sys/socket.h>
+
+/* A socket's address, and back. */
+socklen_t gw_socket_address(const struct gw_address *address, struct sockaddr_storage *storage);
+struct gw_address gw_address_of(const struct sockaddr_storage *storage);
+
+/* Non-blocking sockets; -1 and `errno` if there is none. */
+int gw_listen(const struct gw_address *address, bool share);
+int gw_connect(const struct gw_address *address);
+int gw_bind(const struct gw_address *address, bool share, bool multicast);
+/* A socket of any port, of the family of an address. */
+int gw_bind_any(const struct gw_address *address);
+void gw_close(int fd, bool reset);
+
+/* Names, asked for in a thread of their own. */
+struct gw_resolver;
+struct gw_resolver *gw_resolver_new(int *answers); /* `answers` is readable when there is one */
+bool gw_resolver_ask(struct gw_resolver *resolver, gw_id query, const char *name, uint16_t port);
+bool gw_resolver_answer(struct gw_resolver *resolver, gw_id *query, struct gw_address *address,
+                        bool *found);
+
+/* One line on standard error, with the gateway's name. */
+void gw_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Serves the program until a signal ends it; the exit status. */
+int gw_serve(struct gw_machine *machine, bool share);
+gw_time gw_now(void);
+
+#endif

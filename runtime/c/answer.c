@@ -71,6 +71,7 @@ static void reply_now(struct gw_machine *m, struct gw_incoming *incoming, struct
     gw_id id = incoming->id, to = incoming->answer_to;
     enum requester requester = incoming->requester;
     incoming->task = 0;
+    incoming->answered = false;
     incoming->requester = NO_ONE;
     incoming->reader.goal = GW_TO_END;
     if (requester == BY_CONN) {
@@ -86,22 +87,41 @@ static void reply_now(struct gw_machine *m, struct gw_incoming *incoming, struct
     forget_if_unused(m, id);
 }
 
+/* The message behind a request that is not read to its end. */
+static gw_id received_behind(struct gw_machine *m, const struct gw_incoming *request)
+{
+    const struct conn *conn =
+        request->requester == BY_CONN ? conn_of(m, request->answer_to) : NULL;
+    const struct gw_incoming *current = conn ? incoming_of(m, conn->current) : NULL;
+    return current && current->purpose == RECEIVED ? current->id : 0;
+}
+
+/*
+ * Answers a request as soon as it, and what its handler received behind it, is read to its end; at
+ * once if its connection is closed behind the answer, or if the answer's stream is the request's.
+ */
 void reply(struct gw_machine *m, gw_id id, struct letter *letter, bool close)
 {
-    struct gw_incoming *incoming = incoming_of(m, id);
-    if (!incoming) {
+    struct gw_incoming *request = incoming_of(m, id);
+    if (!request) {
         letter_free(letter);
         return;
     }
-    bool own = letter->streams && letter->from == id;
-    if (!incoming->conn || close || own) {
-        reply_now(m, incoming, letter, close);
+    gw_id before = request->conn ? id : received_behind(m, request);
+    bool own = letter->streams && letter->from == before;
+    if (!before || close || own) {
+        reply_now(m, request, letter, close);
         return;
     }
+    struct gw_incoming *incoming = incoming_of(m, before);
     letter_free(incoming->reply);
     incoming->reply = letter;
+    incoming->reply_to = id;
     incoming->reader.goal = GW_TO_END;
-    discard(m, id);
+    request->answered = true;
+    /* What is passed on is passed on to its end. */
+    if (incoming->passing == HELD)
+        discard(m, before);
 }
 
 void settle_request(struct gw_machine *m, gw_id id)
@@ -109,8 +129,12 @@ void settle_request(struct gw_machine *m, gw_id id)
     struct gw_incoming *incoming = incoming_of(m, id);
     if (incoming && incoming->reply) {
         struct letter *letter = incoming->reply;
+        struct gw_incoming *request = incoming_of(m, incoming->reply_to);
         incoming->reply = NULL;
-        reply_now(m, incoming, letter, false);
+        if (request)
+            reply_now(m, request, letter, false);
+        else
+            letter_free(letter);
     }
 }
 

@@ -218,7 +218,10 @@ static void source_lost(struct gw_machine *m, gw_id id)
     const struct conn *sink = incoming->passing == PASSED ? conn_of(m, incoming->sink) : NULL;
     enum purpose purpose = incoming->purpose;
     gw_id task = incoming->task, to = incoming->sink;
+    struct gw_incoming *request = incoming->reply ? incoming_of(m, incoming->reply_to) : NULL;
     slab_take(&m->incomings, id);
+    if (request && request != incoming)
+        incoming_free(m, request);
     if (sink && streams_from(sink, id))
         conn_lose(m, to);
     if (purpose == REQUEST || purpose == HANDLED)
@@ -382,5 +385,8 @@ void check_closing(struct gw_machine *m, gw_id id)
     conn->moved = m->now;
     output_add(m, &(struct gw_output){.kind = GW_SHUTDOWN, .id = id});
     conn_arm(m, conn);
+    gw_id task;
+    while ((conn = conn_of(m, id)) && (task = ids_first(&conn->tasks)))
+        task_end(m, task);
     leave(m, id);
 }

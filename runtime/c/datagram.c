@@ -51,11 +51,26 @@ static struct repeat *repeat_of(struct gw_machine *m, unsigned role, struct gw_t
     return slab_get(&m->repeats, map_get(&m->roles[role].repeats, key));
 }
 
+static void forget_oldest(struct gw_machine *m, struct role_state *state)
+{
+    struct repeat *repeat = slab_take(&m->repeats, ids_first(&state->forget));
+    if (!repeat)
+        return;
+    map_remove(&state->repeats, gw_octets_text(&repeat->key));
+    gw_octets_free(&repeat->key);
+    gw_octets_free(&repeat->octets);
+    give(repeat, sizeof *repeat);
+}
+
 /* Remembers a request that may come again. */
 static void remember(struct gw_machine *m, struct gw_incoming *incoming)
 {
     struct role_state *state = &m->roles[incoming->role];
-    gw_time until = m->now + m->program->roles[incoming->role].duplicates_keep;
+    const struct gw_role *about = &m->program->roles[incoming->role];
+    gw_time until = m->now + about->duplicates_keep;
+    /* Whoever asked longest ago is the least likely to ask again. */
+    while (state->forget.count && state->repeats.count >= about->connections_max)
+        forget_oldest(m, state);
     struct repeat *repeat = take_zeroed(sizeof *repeat);
     gw_id id = repeat ? slab_add(&m->repeats, repeat) : 0;
     if (!id) {
@@ -81,13 +96,7 @@ void forget_repeats(struct gw_machine *m, unsigned role)
             timer_set(m, &state->forgetting, repeat->until, TIMER_REPEATS, role);
             return;
         }
-        slab_take(&m->repeats, ids_first(&state->forget));
-        if (repeat) {
-            map_remove(&state->repeats, gw_octets_text(&repeat->key));
-            gw_octets_free(&repeat->key);
-            gw_octets_free(&repeat->octets);
-            give(repeat, sizeof *repeat);
-        }
+        forget_oldest(m, state);
     }
 }
 
@@ -110,8 +119,7 @@ static void request_from(struct gw_machine *m, struct gw_incoming *incoming,
             return;
         }
     }
-    bool kept_full = incoming->repeats && state->repeats.count >= about->connections_max;
-    if (state->connections >= about->connections_max || kept_full) {
+    if (state->connections >= about->connections_max) {
         count(m, GW_COUNT_FULL);
         answer_by_datagram(m, about->full, incoming, from);
         incoming_free(m, incoming);

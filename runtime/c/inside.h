@@ -149,7 +149,8 @@ struct gw_incoming {
     enum passing passing;
     gw_id sink;
     struct letter *reply; /* what is answered when it is complete */
-    bool fragment;
+    gw_id reply_to;       /* and which request that answers */
+    bool answered;        /* its own answer waits for a message behind it */
 };
 
 enum origin { BY_REQUEST, BY_OPENING, BY_CLOCK };

@@ -55,6 +55,13 @@ void put(struct gw_machine *m, gw_id id, struct letter *letter)
         letter_free(letter);
         return;
     }
+    if (conn->state == CLOSING || conn->state == LINGERING) {
+        /* What comes behind the end is for nobody. */
+        if (letter->streams)
+            discard(m, letter->from);
+        letter_free(letter);
+        return;
+    }
     if (conn->streaming) {
         letter->next = NULL;
         *(conn->behind ? &conn->behind_last->next : &conn->behind) = letter;

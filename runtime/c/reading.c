@@ -31,7 +31,7 @@ void incoming_free(struct gw_machine *m, struct gw_incoming *incoming)
 void forget_if_unused(struct gw_machine *m, gw_id id)
 {
     struct gw_incoming *incoming = incoming_of(m, id);
-    if (incoming && !incoming->conn && !incoming->task && !incoming->reply)
+    if (incoming && !incoming->conn && !incoming->task && !incoming->reply && !incoming->answered)
         incoming_free(m, incoming);
 }
 

@@ -92,14 +92,12 @@ static void read_lines(struct gw_stream_reader *s, struct look *look, struct gw_
         struct gw_text rest = look->rest;
         const uint8_t *newline = rest.length ? memchr(rest.at, '\n', rest.length) : NULL;
         size_t length = newline ? (size_t)(newline - rest.at) + 1 : rest.length;
-        if (!pass(into, look, length))
+        uint8_t before = length > 1 ? rest.at[length - 2] : s->before;
+        if (length)
+            s->before = rest.at[length - 1];
+        if (!pass(into, look, length) || !newline)
             return;
-        if (!newline) {
-            s->before = length ? rest.at[length - 1] : s->before;
-            return;
-        }
-        s->torn = (length > 1 ? rest.at[length - 2] : s->before) != '\r';
-        s->before = '\n';
+        s->torn = before != '\r';
         s->state = GW_AT_START;
     }
 }

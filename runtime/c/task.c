@@ -45,7 +45,10 @@ static void finish(struct gw_machine *m, struct running *task, bool answers, boo
 {
     gw_id id = task->id, request = task->request;
     struct letter *letter = task->letter;
+    struct conn *conn = conn_of(m, task->conn);
     task->letter = NULL;
+    if (conn && task->origin == BY_REQUEST)
+        ids_remove(&conn->tasks, id);
     if (task->origin == BY_REQUEST) {
         if (!letter && !answers)
             letter = letter_new();

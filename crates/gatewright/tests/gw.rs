@@ -208,11 +208,11 @@ fn build_writes_a_folder_of_its_own() {
         }
     }
     let makefile = folder.join("Makefile");
-    std::fs::write(&makefile, "all:\n").unwrap();
+    fs::write(&makefile, "all:\n").unwrap();
     let refused = gw(&["build", "-o", &path, &relay]);
     assert!(refused.code == 1 && refused.err.contains("another folder"), "{}", refused.err);
-    assert_eq!(std::fs::read_to_string(makefile).unwrap(), "all:\n");
-    std::fs::remove_dir_all(folder).unwrap();
+    assert_eq!(fs::read_to_string(makefile).unwrap(), "all:\n");
+    fs::remove_dir_all(folder).unwrap();
     let broken = with_input(&["build", "-"], BROKEN);
     assert!(broken.code == 78 && broken.err.contains("--> -:1:"), "{}", broken.err);
 }

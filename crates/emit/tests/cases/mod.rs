@@ -26,7 +26,7 @@ pub struct Case {
 
 /// Message, and octets of it: RFC 5321 appendix D.1, RFC 9112 §7.1, RFC 7252 appendix A, Modbus
 /// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 and §3.3; then what the examples lack.
-const CORPUS: [(&str, &[u8]); 26] = [
+const CORPUS: [(&str, &[u8]); 27] = [
     ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
     ("smtp.command", b"DATA\r\n"),
     ("smtp.command", b"data\n"),
@@ -34,6 +34,7 @@ const CORPUS: [(&str, &[u8]); 26] = [
     ("smtp.reply", b"354 Start mail input; end with <CRLF>.<CRLF>\r\n"),
     ("smtp.mail", b"Blah blah blah...\r\n..foo\r\nb.ar\r\na\rb\nc\r\n\r\n.\r\n"),
     ("smtp.mail", b".\r\n"),
+    ("smtp.mail", b"a\n.\r\nb\n..c\r\n.\n\r\r\n\n.\r\n\r\n.\r\n"),
     (
         "http.request",
         b"POST /mail HTTP/1.1\r\nHost: tunnel\r\nTransfer-Encoding: Chunked\r\n\
@@ -324,7 +325,7 @@ fn octets(max: u32, random: &mut Random) -> Vec<u8> {
 }
 
 fn body(random: &mut Random) -> Vec<u8> {
-    (0..random.below(12)).map(|_| b".a\r\n.b"[random.below(6)]).collect()
+    (0..random.below(12)).map(|_| b".a\r\n.\n\n"[random.below(7)]).collect()
 }
 
 fn reason_name(reason: Reason) -> &'static str {

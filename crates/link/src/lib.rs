@@ -262,6 +262,21 @@ pub(crate) fn complete(packet: &mut Packet, framing: Framing, counters: &mut Lin
     }
 }
 
+/// Octets of an Ethernet frame at the least, without its check sequence (IEEE 802.3 §3.2.8,
+/// RFC 894: "If necessary, the data field should be padded (with octets of zero)").
+const FRAME_LEN_MIN: usize = 60;
+
+/// Pads a frame to the least length. Drivers of hardware do so themselves, virtual ones do not, and
+/// what a short frame carries behind its end is nobody's business.
+pub(crate) fn pad(packet: &mut Packet) {
+    const ZEROS: [u8; FRAME_LEN_MIN] = [0; FRAME_LEN_MIN];
+    let missing = FRAME_LEN_MIN.saturating_sub(packet.len());
+    if let Some(zeros @ [_, ..]) = ZEROS.get(..missing) {
+        // A chunk has room for more than the least.
+        let _room = packet.append(zeros);
+    }
+}
+
 /// The clock of frames' stamps: whole nanoseconds.
 pub(crate) fn nanos(now: Duration) -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -12,7 +12,7 @@ use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
 use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
-use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos};
+use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -336,6 +336,7 @@ impl Sender {
         });
         for packet in batch.iter_mut() {
             complete(packet, Framing::Ethernet, counters);
+            pad(packet);
         }
         let mut done = 0;
         while done < batch.len() {

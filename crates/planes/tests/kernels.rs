@@ -7,8 +7,10 @@
 )]
 
 use gatewright_link::Backend;
+use gatewright_packet::LinkIndex;
 use gatewright_planes::{Gateway, LinkStatus, Series, Setup, UdpGateway, UdpGatewaySetup};
-use gatewright_stack::{At, Attachment, Place, builtin::Count};
+use gatewright_stack::{At, Attachment, Interface, Place, Route, builtin::Count};
+use gatewright_tables::Prefix;
 use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -337,6 +339,37 @@ fn a_refused_datagram_is_told_to_its_socket(backend: Backend) -> Result<(), Fail
     Ok(())
 }
 
+/// A kernel that sends by us what it could send by another router on its own link believes what we
+/// tell it of that router.
+fn a_better_first_hop_is_told(backend: Backend) -> Result<(), Failed> {
+    let world = World::new(backend);
+    let gateway = world.gateway.as_ref().unwrap();
+    let link = LinkIndex(0);
+    let own = gateway.change_host(|host| -> Result<_, Failed> {
+        let via = |router: &str| Ok::<_, Failed>(Route::Via { link, gateway: router.parse()? });
+        host.add_route(Prefix::new("10.10.3.0".parse()?, 24)?, via("10.10.1.3")?)?;
+        host.add_route6(Prefix::new("fd00:3::".parse()?, 64)?, via("fe80::3")?)?;
+        Ok(host.interfaces().first().and_then(Interface::link_local))
+    })?;
+    let own = own.ok_or("the link has no link-local address")?.to_string();
+    let route = ["-6", "route", "add", "fd00:3::/64", "via", &own, "dev", "n0"];
+    world.north.ip(&route)?;
+    // Linux takes a router's word for one that it knows already.
+    let station = ["lladdr", "02:00:00:00:00:03", "dev", "n0"];
+    world.north.ip(&[&["neigh", "add", "10.10.1.3"][..], &station].concat())?;
+    for (destination, router) in [("10.10.3.5", "via 10.10.1.3"), ("fd00:3::5", "via fe80::3")] {
+        let told = || {
+            world.ping(&["-c1", "-W0.2", destination]);
+            world.north.ip(&["route", "get", destination]).is_ok_and(|way| way.contains(router))
+        };
+        if !wait_until(Duration::from_secs(20), told) {
+            let way = world.north.ip(&["route", "get", destination])?;
+            return Err(format!("{way}: {}", world.said()).into());
+        }
+    }
+    Ok(())
+}
+
 type Check = fn(Backend) -> Result<(), Failed>;
 
 fn main() {
@@ -344,7 +377,7 @@ fn main() {
     let tools = Needs::new().namespaces().program("ping").program("traceroute");
     let tools = tools.program("tracepath").program("iperf3").program("dnsmasq").program("dig");
     let missing = tools.missing();
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("pings_of_every_size", pings_of_every_size),
         ("traceroute_sees_the_gateway", traceroute_sees_the_gateway),
         ("tracepath_finds_the_path_and_its_mtu", tracepath_finds_the_path_and_its_mtu),
@@ -352,6 +385,7 @@ fn main() {
         ("tcp_and_udp_pass_with_right_checksums", tcp_and_udp_pass_with_right_checksums),
         ("dig_asks_dnsmasq_through_the_udp_gateway", dig_asks_dnsmasq_through_the_udp_gateway),
         ("a_refused_datagram_is_told_to_its_socket", a_refused_datagram_is_told_to_its_socket),
+        ("a_better_first_hop_is_told", a_better_first_hop_is_told),
         ("a_link_goes_and_comes_back", a_link_goes_and_comes_back),
         ("swaps_lose_and_repeat_nothing", swaps_lose_and_repeat_nothing),
     ];

@@ -263,7 +263,11 @@ impl ArpLink {
                     let source = source_for(out.host().interface(self.link), address);
                     self.ask(source, address, to, out);
                 }
-                NeighbourOutput::Send(packet) => self.push(packet, out),
+                NeighbourOutput::Send(packet) => {
+                    if let Err(packet) = out.push_released(self.link, packet) {
+                        out.drop(UNCLAIMED, packet);
+                    }
+                }
                 NeighbourOutput::Unreachable(packet) => {
                     out.push_or_drop(
                         At::Error(EtherType::IPV4, IcmpError::HostUnreachable),

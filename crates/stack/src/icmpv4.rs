@@ -43,6 +43,14 @@ const RATE_LIMITED: Reason = Reason("rate-limited");
 const ERRORS_PER_SECOND: u32 = 1000;
 const ERRORS_AT_ONCE: u32 = 50;
 
+/// Redirects a second, and at once: a host that does not listen is told all the same, as often as it
+/// sends.
+pub(crate) const REDIRECTS_PER_SECOND: u32 = 10;
+pub(crate) const REDIRECTS_AT_ONCE: u32 = 10;
+
+/// Code of a redirect for one host (RFC 792).
+const REDIRECT_HOST: u8 = 1;
+
 /// Octets of the original datagram in an error, so that the whole fits 576 (RFC 1812 §4.3.2.3).
 const ORIGINAL_LEN_MAX: usize = 576 - Ipv4::LEN - Icmpv4::LEN;
 
@@ -59,11 +67,15 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 #[derive(Debug)]
 pub struct Icmpv4Layer {
     errors: Bucket,
+    redirects: Bucket,
 }
 
 impl Default for Icmpv4Layer {
     fn default() -> Self {
-        Self { errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE) }
+        Self {
+            errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE),
+            redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
+        }
     }
 }
 
@@ -114,7 +126,14 @@ impl Icmpv4Layer {
             return Err(RATE_LIMITED);
         }
         let to_us = out.host().route4(destination) == Route::Local;
-        let message = error_fields(error, packet.meta().parameter);
+        if error == IcmpError::Redirect && !self.redirects.take(out.now()) {
+            return Err(RATE_LIMITED);
+        }
+        let parameter = match (error, packet.meta().next_hop) {
+            (IcmpError::Redirect, NextHop::Neighbour(IpAddr::V4(gateway))) => gateway.to_bits(),
+            _ => packet.meta().parameter,
+        };
+        let message = error_fields(error, parameter);
         packet.truncate(ORIGINAL_LEN_MAX);
         packet.prepend(&message.emit()).map_err(|_| NO_HEADROOM)?;
         sign(packet.octets_mut());
@@ -162,6 +181,8 @@ fn error_fields(error: IcmpError, parameter: u32) -> Icmpv4Fields {
         IcmpError::BadHeader | IcmpError::BadOption => {
             (Icmpv4Type::PARAMETER_PROBLEM, 0, [d, 0, 0, 0])
         }
+        // RFC 1812 §4.3.3.2: routers redirect hosts, never networks.
+        IcmpError::Redirect => (Icmpv4Type::REDIRECT, REDIRECT_HOST, [a, b, c, d]),
     };
     Icmpv4Fields { kind, code, checksum: 0, rest_of_header }
 }

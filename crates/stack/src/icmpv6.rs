@@ -159,7 +159,10 @@ fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
         IcmpError::ProtocolUnreachable => {
             (Icmpv6Type::PARAMETER_PROBLEM, parameter::UNRECOGNIZED_NEXT_HEADER, value)
         }
-        IcmpError::BadHeader => (Icmpv6Type::PARAMETER_PROBLEM, parameter::ERRONEOUS_FIELD, value),
+        // Neighbour discovery makes redirects; nobody asks for one here.
+        IcmpError::Redirect | IcmpError::BadHeader => {
+            (Icmpv6Type::PARAMETER_PROBLEM, parameter::ERRONEOUS_FIELD, value)
+        }
         IcmpError::BadOption => {
             (Icmpv6Type::PARAMETER_PROBLEM, parameter::UNRECOGNIZED_OPTION, value)
         }

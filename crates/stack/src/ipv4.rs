@@ -11,6 +11,7 @@ use crate::{
     destination::{Destinations, Ingress},
     random::Random,
     reassembly::{Reassembly, Whole},
+    redirect,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{EtherType, ipv4::Ipv4Mut};
@@ -346,6 +347,10 @@ fn forward(
             refuse(refusal, packet, out);
             return;
         }
+    }
+    // RFC 1812 §5.2.7.2: one that names its own routers is not told of others.
+    if let (NextHop::Neighbour(next_hop), false) = (next_hop, header.has_options()) {
+        redirect::ask(EtherType::IPV4, &packet, header.source.into(), link, next_hop, out);
     }
     let mtu = mtu_of(link, out);
     let whole = header.dont_fragment && exceeds(header.total_length, mtu);

@@ -7,6 +7,7 @@ use crate::{
     At, IcmpError, Layer, Out, Reason, Route,
     destination::{Destinations, Ingress},
     reassembly::{Reassembly, Whole},
+    redirect,
 };
 use chain::{Chain, Step};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
@@ -270,6 +271,7 @@ fn forward(
     if octets(&packet) > mtu {
         return ask_for_error(packet, IcmpError::TooBig, mtu, out);
     }
+    redirect::ask(EtherType::IPV6, &packet, source.into(), link, next_hop.into(), out);
     if let Some(header) = packet.octets_mut().first_chunk_mut() {
         Ipv6Mut::of(header).set_hop_limit(hops - 1);
     }

@@ -181,6 +181,21 @@ impl Out<'_> {
         }
     }
 
+    /// Pushes a packet that has waited for its neighbour down to `link`.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packet back if no such way leads from this layer.
+    pub(crate) fn push_released(&mut self, link: LinkIndex, packet: Packet) -> Result<(), Packet> {
+        match self.edge(released_key(link)) {
+            Some(edge) => {
+                self.enqueue(edge, packet);
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
     /// Drops the packet and counts it under `reason`.
     pub fn drop(&mut self, reason: Reason, packet: Packet) {
         drop(packet);
@@ -247,6 +262,12 @@ pub(crate) const QUEUE_MAX: usize = 4096;
 /// The number for lookup of the way down to a link.
 pub(crate) const fn down_key(link: LinkIndex) -> u64 {
     (10 << 32) | link.0 as u64
+}
+
+/// The number of the way by which packets that have waited for their neighbour leave to `link`:
+/// handlers of their own way have seen them before they waited.
+pub(crate) const fn released_key(link: LinkIndex) -> u64 {
+    (13 << 32) | link.0 as u64
 }
 
 /// The number that no position has.

@@ -42,6 +42,7 @@ mod paths;
 mod position;
 mod random;
 mod reassembly;
+mod redirect;
 mod refused;
 mod socket;
 mod station;

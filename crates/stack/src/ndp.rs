@@ -5,9 +5,10 @@ mod dad;
 mod message;
 mod router;
 
+use crate::icmpv4::{REDIRECTS_AT_ONCE, REDIRECTS_PER_SECOND};
 use crate::{
-    At, Event, IcmpError, Layer, LinkNeighbours, NeighbourOutput, Out, Reason, SharedNeighbours,
-    UNCLAIMED, neighbour::Advertised, random::Random,
+    At, Bucket, Event, IcmpError, Layer, LinkNeighbours, NeighbourOutput, Out, Reason,
+    SharedNeighbours, UNCLAIMED, neighbour::Advertised, random::Random,
 };
 use dad::{Dad, Probe};
 use gatewright_packet::{Batch, LinkIndex, NextHop, Packet};
@@ -15,6 +16,7 @@ use gatewright_tables::Prefix;
 use gatewright_wire::{
     EtherType, MacAddress,
     icmpv6::Icmpv6Type,
+    ipv6::Ipv6,
     ndp::{
         NdpOption, NdpOptions, NeighborAdvertisement, NeighborSolicitation, Redirect,
         RouterAdvertisement, RouterSolicitation,
@@ -33,6 +35,10 @@ const INVALID: Reason = Reason("invalid-message");
 const NOT_OURS: Reason = Reason("not-ours");
 /// An advertisement or redirect that this link is not configured to believe.
 const NOT_ASKED: Reason = Reason("not-configured");
+/// More redirects than the rate allows (RFC 4861 §8.2).
+const RATE_LIMITED: Reason = Reason("rate-limited");
+/// The better first hop is a router whose link-local address is not known.
+const NOT_TOLD: Reason = Reason("no-link-local");
 /// An address is used by another station too.
 const CONFLICT: Reason = Reason("conflict");
 
@@ -43,10 +49,13 @@ const CONFLICT: Reason = Reason("conflict");
 /// not. Checks each address for duplicates, asks for routers where the link configures itself,
 /// and advertises this host as a router where the link says so. Tells [`Event::Unique`],
 /// [`Event::Duplicate`], [`Event::Router`], [`Event::Prefix`] and [`Event::Redirect`]. Drops
-/// `invalid-message`, `not-ours`, `not-configured`, `conflict`, and what the neighbour cache drops.
+/// `invalid-message`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and
+/// what the neighbour cache drops. Receives `error:ipv6:Redirect`, packets whose sender is to be told
+/// of a better first hop.
 #[derive(Debug)]
 pub struct NdpLayer {
     links: Vec<NdpLink>,
+    redirects: Bucket,
     random: Random,
 }
 
@@ -70,7 +79,11 @@ impl NdpLayer {
             solicitor: Solicitor::default(),
             advertiser: Advertiser::default(),
         };
-        Self { links: neighbours.iter().map(link).collect(), random: Random::new(random) }
+        Self {
+            links: neighbours.iter().map(link).collect(),
+            redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
+            random: Random::new(random),
+        }
     }
 }
 
@@ -80,12 +93,21 @@ impl Layer for NdpLayer {
     }
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        let redirects = matches!(out.at(), At::Error(..));
         for packet in batch.drain() {
             let ingress = packet.meta().ingress;
             let Some(link) = self.links.iter_mut().find(|link| link.link == ingress) else {
                 out.drop(UNCLAIMED, packet);
                 continue;
             };
+            if redirects {
+                if !self.redirects.take(out.now()) {
+                    out.drop(RATE_LIMITED, packet);
+                } else if let Err(reason) = link.redirect(&packet, out) {
+                    out.drop(reason, packet);
+                }
+                continue;
+            }
             match link.hear(&packet, &mut self.random, out) {
                 Ok(()) => {}
                 Err(reason) => out.drop(reason, packet),
@@ -175,7 +197,7 @@ impl NdpLink {
                     message::solicit(self.link, target, to, out);
                 }
                 Some(NeighbourOutput::Send(packet)) => {
-                    if let Err(packet) = out.push_down(self.link, packet) {
+                    if let Err(packet) = out.push_released(self.link, packet) {
                         out.drop(UNCLAIMED, packet);
                     }
                 }
@@ -194,6 +216,26 @@ impl NdpLink {
                 Some(NeighbourOutput::Solicit { .. }) => {}
             }
         }
+    }
+
+    /// Tells the sender of a packet, which goes back over this link, of the better first hop that is
+    /// its next hop (RFC 4861 §8.2).
+    fn redirect(&mut self, packet: &Packet, out: &mut Out<'_>) -> Result<(), Reason> {
+        let (ip, _) = Ipv6::split(packet.octets()).map_err(|_| INVALID)?;
+        let (to, destination) = (ip.source_address(), ip.destination_address());
+        let NextHop::Neighbour(IpAddr::V6(target)) = packet.meta().next_hop else {
+            return Err(INVALID);
+        };
+        // "the redirection target is a router: the Target Address MUST be the router's link-local
+        // address", by which alone hosts know routers.
+        if (target != destination && !target.is_unicast_link_local()) || destination.is_multicast()
+        {
+            return Err(NOT_TOLD);
+        }
+        let station = self.neighbours.lock().resolve(target.into(), out.now());
+        let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
+        message::redirect(&interface, (target, station), (to, destination), packet.octets(), out);
+        Ok(())
     }
 
     /// Takes one message.

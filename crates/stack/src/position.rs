@@ -48,11 +48,14 @@ pub enum IcmpError {
     BadHeader,
     /// An IPv6 option that must be understood and is not; its octet is `parameter`.
     BadOption,
+    /// Forwarded back over the link that it came by: its sender can reach the next hop, which is the
+    /// packet's `next_hop`, without us.
+    Redirect,
 }
 
 impl IcmpError {
     /// Every cause.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NetworkUnreachable,
         Self::HostUnreachable,
         Self::ProtocolUnreachable,
@@ -63,6 +66,7 @@ impl IcmpError {
         Self::Reassembly,
         Self::BadHeader,
         Self::BadOption,
+        Self::Redirect,
     ];
 }
 

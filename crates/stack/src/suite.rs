@@ -156,6 +156,7 @@ impl Builder {
             self.up(bottom, At::EtherType(family), of_link, ipv4);
             self.down(bottom, At::Unresolved(family), None, arp);
             self.down(arp, At::EtherType(EtherType::ARP), Some(link), bottom);
+            self.down(arp, At::Unresolved(family), Some(link), bottom);
             self.down(ipv4, At::EtherType(family), Some(link), bottom);
         }
         let igmp = self.add(IgmpLayer::new(random.draw()), None);
@@ -181,7 +182,7 @@ impl Builder {
             let of_link = self.plan.link_of(bottom);
             self.up(bottom, At::EtherType(family), of_link, ipv6);
             self.down(bottom, At::Unresolved(family), None, ndp);
-            self.down(ndp, At::EtherType(family), Some(link), bottom);
+            self.down(ndp, At::Unresolved(family), Some(link), bottom);
             self.down(ipv6, At::EtherType(family), Some(link), bottom);
         }
         for kind in NDP_TYPES {
@@ -195,10 +196,12 @@ impl Builder {
         self.down(mld, At::Local(family), None, ipv6);
         self.up(ipv6, At::IpProtocol(IpProtocol::ICMPV6), None, icmpv6);
         self.down(icmpv6, At::Local(family), None, ipv6);
-        for at in error_positions(family) {
+        let redirect = At::Error(family, IcmpError::Redirect);
+        for at in error_positions(family).filter(|at| *at != redirect) {
             self.up(ipv6, at, None, icmpv6);
             self.up(ndp, at, None, icmpv6);
         }
+        self.up(ipv6, redirect, None, ndp);
         (ipv6, icmpv6)
     }
 

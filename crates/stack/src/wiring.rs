@@ -1,6 +1,9 @@
 //! Which edge leads where: made beside the running graph and swapped in between two batches.
 
-use crate::{At, Attachment, AttachmentId, Counter, Place, Side, layer::down_key};
+use crate::{
+    At, Attachment, AttachmentId, Counter, Place, Side,
+    layer::{down_key, released_key},
+};
 use gatewright_packet::LinkIndex;
 use std::sync::Arc;
 
@@ -54,6 +57,9 @@ impl Binding {
     /// The number by which [`crate::Out`] finds the edge.
     fn key(&self) -> u64 {
         match (self.side, self.link) {
+            (Side::Transmit, Some(link)) if matches!(self.at, At::Unresolved(_)) => {
+                released_key(link)
+            }
             (Side::Transmit, Some(link)) => down_key(link),
             _ => self.at.key(),
         }

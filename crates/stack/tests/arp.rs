@@ -7,7 +7,9 @@ use common::{
     A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, ether, from_a, hex,
     interface, ipv4,
 };
-use gatewright_stack::{Address, AddressState, Event, NEIGHBOURS_MAX, SuiteLink, WAITING_MAX};
+use gatewright_stack::{
+    Address, AddressState, At, Event, NEIGHBOURS_MAX, Side, SuiteLink, WAITING_MAX,
+};
 use gatewright_wire::{EtherType, IpProtocol, MacAddress, arp::ArpFields};
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -48,6 +50,28 @@ fn only_requests_for_us_are_answered() {
     // RFC 5227 §2.1.1: a probe for our address is answered, to the station that probes.
     let probe = ArpFields::request(A.0, Ipv4Addr::UNSPECIFIED, LAN_IP);
     assert_eq!(gateway.receive(LAN, &[arp(ALL, probe)]), [(LAN, arp(A.0, probe.reply(LAN_MAC)))]);
+}
+
+/// A handler on a way sees what the way is named for: ARP messages on ARP's, and a packet once,
+/// whether it has waited or not.
+#[test]
+fn packets_that_have_waited_leave_by_a_way_of_their_own() {
+    let mut gateway = Gateway::cold();
+    let packets = |gateway: &Gateway, at: At| -> u64 {
+        let down = |way: &gatewright_stack::Binding| {
+            (way.at, way.side, way.link) == (at, Side::Transmit, Some(WAN))
+        };
+        gateway.plan.ways().filter(|(way, _)| down(way)).map(|(_, packets)| packets).sum()
+    };
+    let [arps, ips] = [EtherType::ARP, EtherType::IPV4].map(At::EtherType);
+    let before = packets(&gateway, arps);
+    let packet = from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"1", |_| {}));
+    gateway.receive(LAN, &[packet.clone(), packet.clone()]);
+    let request = ArpFields::request(WAN_MAC, WAN_IP, B.1);
+    assert_eq!(gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]).len(), 2);
+    assert_eq!(gateway.receive(LAN, &[packet]).len(), 1);
+    let waited = packets(&gateway, At::Unresolved(EtherType::IPV4));
+    assert_eq!((packets(&gateway, arps) - before, packets(&gateway, ips), waited), (1, 3, 2));
 }
 
 #[test]

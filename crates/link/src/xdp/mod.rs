@@ -15,7 +15,7 @@ use crate::btf;
 use crate::division::{self, Division};
 use crate::interface::Interface;
 use crate::packet_socket::join_promiscuous;
-use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
+use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -269,6 +269,7 @@ impl Link for Xdp {
                 continue;
             }
             complete(&mut packet, self.info.framing, &mut self.counters);
+            pad(&mut packet);
             let octets = packet.len() as u64;
             match socket.push(packet) {
                 Ok(()) => {

@@ -43,7 +43,8 @@ pub(super) fn pass(
         return None;
     }
     let way = known.find_or_ask(view.destination_address(), out.host())?;
-    if total_length > way.mtu {
+    // Back where it came from: its sender may have to be told.
+    if total_length > way.mtu || way.link == packet.meta().ingress {
         return None;
     }
     packet.truncate(total_length.into());

@@ -38,7 +38,8 @@ pub(super) fn pass(
         return None;
     }
     let way = known.find_or_ask(view.destination_address(), out.host())?;
-    if len > way.mtu.into() {
+    // Back where it came from: its sender may have to be told.
+    if len > way.mtu.into() || way.link == packet.meta().ingress {
         return None;
     }
     packet.mark_network();

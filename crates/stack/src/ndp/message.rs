@@ -8,7 +8,8 @@ use gatewright_wire::{
     ipv6::Ipv6,
     ndp::{
         NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, PrefixInformation,
-        PrefixInformationFields, RouterAdvertisementFields, RouterSolicitationFields,
+        PrefixInformationFields, RedirectFields, RouterAdvertisementFields,
+        RouterSolicitationFields,
     },
 };
 use std::net::{IpAddr, Ipv6Addr};
@@ -137,6 +138,31 @@ pub(super) fn advertise(
     let options = [NdpOption::TargetLinkLayerAddress(&interface.mac.0)];
     let Some(packet) = compose(&head.emit(), options, out) else { return };
     send_with_hops(packet, target, to, Some(interface.link), HOPS, out);
+}
+
+/// Tells the host `to` that `destination` is better reached by `target`, whose station is told if it is
+/// known, as its packet `about` has shown (RFC 4861 §8.2).
+pub(super) fn redirect(
+    interface: &Interface,
+    (target, station): (Ipv6Addr, Option<MacAddress>),
+    (to, destination): (Ipv6Addr, Ipv6Addr),
+    about: &[u8],
+    out: &mut Out<'_>,
+) {
+    let Some(source) = interface.link_local() else { return out.count(NO_SOURCE) };
+    let head = RedirectFields {
+        kind: Icmpv6Type::REDIRECT,
+        code: 0,
+        checksum: 0,
+        target_address: target,
+        destination_address: destination,
+    };
+    // Options have multiples of eight octets, and there is no padding in a packet.
+    let whole = about.get(..about.len() & !7).unwrap_or_default();
+    let station = station.as_ref().map(|mac| NdpOption::TargetLinkLayerAddress(&mac.0));
+    let options = station.into_iter().chain([NdpOption::RedirectedHeader(whole)]);
+    let Some(packet) = compose(&head.emit(), options, out) else { return };
+    send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
 }
 
 /// Asks routers to advertise themselves (RFC 4861 §6.3.7).

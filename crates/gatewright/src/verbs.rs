@@ -16,6 +16,7 @@ mod header;
 mod init;
 mod link;
 mod man;
+mod neigh;
 mod reload;
 mod route;
 mod run;
@@ -93,6 +94,7 @@ verbs! {
     Reload = "reload" in reload,
     Link = "link" in link,
     Route = "route" in route,
+    Neigh = "neigh" in neigh,
     Capture = "capture" in capture,
     Trace = "trace" in trace,
     Attach = "attach" in attach,

@@ -18,10 +18,11 @@ use std::process::{Command, Stdio};
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("capture_streams_what_passes", capture_streams_what_passes),
+        ("neigh_lists_sets_and_forgets", neigh_lists_sets_and_forgets),
         ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
@@ -225,6 +226,43 @@ fn capture_streams_what_passes() {
         let said = world.ask(&arguments);
         assert_eq!(said.code, Some(code), "{arguments:?}");
         assert!(said.err.contains(told) || said.out.contains(told), "{arguments:?}: {}", said.err);
+    }
+}
+
+fn neigh_lists_sets_and_forgets() {
+    let world = Running::start("neigh");
+    let of = |address: &str| {
+        let listed = world.ask(&["neigh", "--json"]).json();
+        let listed = listed["neighbours"].as_array().unwrap().clone();
+        listed.into_iter().find(|one| one["address"] == address)
+    };
+    let learnt = of(SOUTH).unwrap();
+    assert_eq!(learnt["link"], "wan");
+    let mac = learnt["mac"].as_str().unwrap().to_owned();
+    let south = world.south.ip(&["link", "show", "s0"]).unwrap();
+    assert!(south.contains(&mac), "{mac} is not in {south}");
+    // Set to an address that nobody has: packets are lost, and come again when it is gone.
+    let set = world.ask(&["neigh", "add", SOUTH, "02:00:00:00:00:77"]).text();
+    assert!(set.contains("at 02:00:00:00:00:77 on wan, permanent"), "{set}");
+    assert_eq!(of(SOUTH).unwrap()["state"], "permanent");
+    assert!(!world.ping(&["-c1", "-W1", SOUTH]));
+    assert!(world.ask(&["neigh", "flush"]).text().contains("10.10.1.2"));
+    assert_eq!(of(SOUTH).unwrap()["state"], "permanent", "it is not learnt");
+    assert_eq!(world.ask(&["neigh", "del", SOUTH]).code, Some(0));
+    assert_eq!(of(SOUTH), None);
+    assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));
+    assert_eq!(of(SOUTH).unwrap()["mac"], mac.as_str());
+    let refused: [(&[&str], &str); 5] = [
+        (&["del", "10.10.2.99"], "is no neighbour that is known"),
+        (&["add", "10.99.0.1", "02:00:00:00:00:77"], "on which link"),
+        (&["add", "fe80::1", "02:00:00:00:00:77"], "on which link"),
+        (&["add", SOUTH, "01:00:5e:00:00:01"], "is a group's address"),
+        (&["add", SOUTH, "02:00:00"], "02:00:00: "),
+    ];
+    for (arguments, told) in refused {
+        let said = world.ask(&[&["neigh"], arguments].concat());
+        assert_eq!(said.code, Some(1), "{arguments:?}");
+        assert!(said.err.contains(told), "{arguments:?}: {}", said.err);
     }
 }
 

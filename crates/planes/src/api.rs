@@ -15,6 +15,10 @@
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
 //! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](crate::RouteStatus)`]}` |
+//! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](crate::NeighbourStatus)`]}` |
+//! | `{"do":"add-neighbour","address":"192.0.2.9","mac":"02:…"}` | `{"neighbours":[…]}`, the one |
+//! | `{"do":"remove-neighbour","address":"192.0.2.9"}` | the same, the one that is gone |
+//! | `{"do":"flush-neighbours","link":"lan"}` | the same, those that were known |
 //! | `{"do":"add-route","to":"default","via":"192.0.2.9"}` | `{"routes":[…]}`, the one |
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
@@ -73,6 +77,29 @@ pub enum Request {
     Reload {
         /// Its text.
         text: String,
+    },
+    /// The neighbours that are known.
+    Neighbours,
+    /// Set a neighbour.
+    AddNeighbour {
+        /// Its address.
+        address: IpAddr,
+        /// Its link-layer address.
+        mac: String,
+        /// The link; found by the address if not given.
+        link: Option<String>,
+    },
+    /// Forget a neighbour.
+    RemoveNeighbour {
+        /// Its address.
+        address: IpAddr,
+        /// The link; found by the address if not given.
+        link: Option<String>,
+    },
+    /// Forget all neighbours that were learnt.
+    FlushNeighbours {
+        /// Only of this link.
+        link: Option<String>,
     },
     /// The routes in force.
     Routes,
@@ -335,6 +362,18 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
         Request::Reload { text } => {
             let changes = gateway.reload(&read(&text)?).map_err(|error| error.to_string())?;
             Ok(json!({ "changes": changes }))
+        }
+        Request::Neighbours => Ok(json!({ "neighbours": gateway.neighbours()? })),
+        Request::AddNeighbour { address, mac, link } => {
+            let added = gateway.add_neighbour(address, &mac, link.as_deref())?;
+            Ok(json!({ "neighbours": [added] }))
+        }
+        Request::RemoveNeighbour { address, link } => {
+            let gone = gateway.remove_neighbour(address, link.as_deref())?;
+            Ok(json!({ "neighbours": [gone] }))
+        }
+        Request::FlushNeighbours { link } => {
+            Ok(json!({ "neighbours": gateway.flush_neighbours(link.as_deref())? }))
         }
         Request::Routes => Ok(json!({ "routes": gateway.routes() })),
         Request::AddRoute { to, via, link } => {

@@ -12,7 +12,10 @@ use gatewright_stack::{
     Address, AddressState, Attachment, AttachmentId, Binding, Counter, Drops, Event, Handler, Host,
     HostError, Interface, Lease, Plan, Route, Swap, Target,
 };
-use gatewright_tables::Prefix;
+use gatewright_tables::{
+    Prefix,
+    records::{self, Name},
+};
 use std::{
     net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
@@ -132,7 +135,26 @@ impl Control {
     /// Takes what was prepared for what is; the swap is the worker's.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> Swap {
         (self.attached, self.next_id) = (prepared.attached, prepared.next_id);
+        self.write_attachments();
         prepared.swap
+    }
+
+    /// Writes into the table which handler stands where.
+    fn write_attachments(&mut self) {
+        let table = &mut self.host.tables_mut().attachments;
+        let before: Vec<u32> = table.iter().map(|(place, _)| place).collect();
+        let records = self.attached.iter().map(|(id, at, _)| attachment_record(*id, at));
+        let mut used = 0;
+        for (place, record) in (0..).zip(records) {
+            used = place + 1;
+            if table.get(place) != Some(record) {
+                // What does not fit is counted there; it stands nevertheless.
+                let _full = table.set(place, &record);
+            }
+        }
+        for place in before.into_iter().filter(|place| *place >= used) {
+            table.remove(place);
+        }
     }
 
     /// The handlers with where they stand and what they took.
@@ -396,6 +418,18 @@ impl Control {
     fn learnt(&self, to: RouteTo) -> Option<Route> {
         let learnt = self.learnt.iter().rev().map(|(learnt, _)| *learnt);
         learnt.filter(|learnt| learnt.to() == to).find_map(Learnt::route)
+    }
+}
+
+/// A handler as the tables have it: its id, and its position in words.
+fn attachment_record(id: AttachmentId, of: &Attachment) -> records::Attachment {
+    records::Attachment {
+        handler: Name::new(&id.0.to_string()).unwrap_or_default(),
+        layer: Name::new(&of.at.to_string()).unwrap_or_default(),
+        link: of.link.map(|link| link.0),
+        position: id.0,
+        side: of.side as u16,
+        place: of.place as u16,
     }
 }
 

@@ -172,7 +172,7 @@ impl Gateway {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn command(&self, command: Command) -> Result<(), GatewayError> {
+    pub(crate) fn command(&self, command: Command) -> Result<(), GatewayError> {
         self.commands.send(command).map_err(|_| GatewayError::Ended)?;
         Wake::wake(self.waker.as_ref());
         Ok(())

@@ -4,6 +4,7 @@ use crate::{
     control::{Control, Origin},
     gateway::GatewayError,
     kernel::{self, News, follow},
+    neighbours::Neighbourhood,
     setup::{DeviceSetup, LinkSetup, Setup},
     sojourn::Sojourn,
     worker::{Command, Pace, Waker, Worker},
@@ -13,6 +14,10 @@ use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Graph, Host, Interface, LinkNeighbours, Plan, Sockets,
     Suite, SuiteLink, View, Wake, assemble,
+};
+use gatewright_tables::{
+    Map, MapWriter,
+    records::{Neighbour, NeighbourKey},
 };
 use gatewright_wire::MacAddress;
 use std::{
@@ -58,6 +63,8 @@ struct Opened {
 struct Order {
     setup: Setup,
     view: View,
+    learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
+    permanent: Map<NeighbourKey, Neighbour>,
     division: Option<Arc<Division>>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
@@ -82,6 +89,8 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     let order = Order {
         setup: setup.clone(),
         view: host.view(),
+        learnt: host.take_neighbours(),
+        permanent: host.tables().permanent,
         division: division.clone(),
         commands: orders,
         events,
@@ -129,7 +138,18 @@ fn refuse_mixed(setup: &Setup) -> Result<(), GatewayError> {
 
 /// The worker's thread: opens everything, says so, and runs.
 fn work(order: Order) {
-    let Order { setup, view, division, commands, events, waker, sojourn, opened } = order;
+    let Order {
+        setup,
+        view,
+        learnt,
+        permanent,
+        division,
+        commands,
+        events,
+        waker,
+        sojourn,
+        opened,
+    } = order;
     let (Parts { links, opener, graph, neighbours }, told) =
         match build(&setup, view, division, &waker) {
             Ok(built) => built,
@@ -150,7 +170,7 @@ fn work(order: Order) {
         links,
         opener,
         graph,
-        neighbours,
+        neighbours: Neighbourhood::new(neighbours, learnt, permanent),
         epoch,
         pace,
         commands,

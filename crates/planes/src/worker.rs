@@ -5,12 +5,13 @@
 
 use crate::{
     kernel::Told,
+    neighbours::{Forget, Neighbourhood},
     reopen::{self, NotReopened, Reopen},
     sojourn::Sojourn,
 };
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Event, Exit, Graph, LinkNeighbours, Swap, Trace, Wake};
+use gatewright_stack::{Event, Exit, Graph, Swap, Trace, Wake};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Pace(Pace),
     /// Close a link and open it as another device.
     Reopen(Reopen, Sender<Result<LinkInfo, Box<NotReopened>>>),
+    /// Forget neighbours, take those that were set, and write down those that are known.
+    LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Follow one packet.
     Trace(TraceOrder),
     /// Follow none any more.
@@ -101,8 +104,8 @@ pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
     pub(crate) opener: Opener,
     pub(crate) graph: Graph,
-    /// The neighbour caches that its layers share.
-    pub(crate) neighbours: Vec<LinkNeighbours>,
+    /// The neighbours that its layers share.
+    pub(crate) neighbours: Neighbourhood,
     pub(crate) epoch: Instant,
     pub(crate) pace: Pace,
     pub(crate) commands: Receiver<Command>,
@@ -142,6 +145,7 @@ impl Worker {
             }
             if now >= links_at {
                 self.look_at_links();
+                self.neighbours.look(now);
                 links_at = now + LINKS_EVERY;
             }
             if busy {
@@ -213,7 +217,7 @@ impl Worker {
             }
             Ok(Command::Neighbours(told)) => {
                 for told in told {
-                    self.learn(&told, now);
+                    self.neighbours.learn(&told, now);
                 }
             }
             Ok(Command::Links(back)) => {
@@ -226,22 +230,18 @@ impl Worker {
                     let _unwanted = back.send(reopen::reopen(&self.opener, place, &order));
                 }
             }
+            Ok(Command::LookAtNeighbours(forget, done)) => {
+                if let Some(forget) = forget {
+                    self.neighbours.forget(forget, now);
+                }
+                self.neighbours.look(now);
+                let _unwanted = done.send(());
+            }
             Ok(Command::Trace(order)) => self.trace(order, now),
             Ok(Command::EndTrace) => self.end_trace(now, true),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
         true
-    }
-
-    /// Takes what the kernel says of a neighbour.
-    fn learn(&self, told: &Told, now: Duration) {
-        let Some(of) = self.neighbours.iter().find(|known| known.link == told.link) else { return };
-        let mut cache = if told.address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
-        match told.station {
-            // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
-            Some((mac, fresh)) => drop(cache.kept_elsewhere(told.address, mac, fresh, now)),
-            None => cache.gone_elsewhere(told.address),
-        }
     }
 
     /// Begins a trace, with a frame of its own if there is one.

@@ -1,0 +1,89 @@
+//! `gatewright neigh`: the neighbours of a running gateway.
+
+use super::status::{list, word};
+use crate::{exit::Exit, face::Face, socket::Which};
+use anyhow::Result;
+use gatewright_planes::api::Request;
+use serde_json::Value;
+use std::net::IpAddr;
+
+pub(super) const JSON: &str = "{neighbours: [{link, address, mac, state}]}: those listed, added, removed or flushed; state \
+     is incomplete, reachable, stale, delay, probe or permanent";
+
+/// Lists, sets and forgets the neighbours of a running gateway.
+///
+/// Without a part it lists what ARP and neighbour discovery know. A neighbour that is set is neither
+/// asked for nor forgotten; it ends with the gateway.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Neigh {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Lists the neighbours that are known.
+    List {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Sets a neighbour.
+    Add {
+        /// Its address.
+        address: IpAddr,
+        /// Its link-layer address.
+        #[arg(value_name = "MAC")]
+        mac: String,
+        /// The link; found by the address if not given.
+        #[arg(long, value_name = "NAME")]
+        link: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Forgets a neighbour; it is asked for again when a packet is for it.
+    Del {
+        /// Its address.
+        address: IpAddr,
+        /// The link; found by the address if not given.
+        #[arg(long, value_name = "NAME")]
+        link: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Forgets all neighbours that were learnt, and tells them.
+    Flush {
+        /// Only those of this link.
+        #[arg(long, value_name = "NAME")]
+        link: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+impl Neigh {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let (which, request) = match self.part {
+            None => (self.which, Request::Neighbours),
+            Some(Part::List { which }) => (which, Request::Neighbours),
+            Some(Part::Add { address, mac, link, which }) => {
+                (which, Request::AddNeighbour { address, mac, link })
+            }
+            Some(Part::Del { address, link, which }) => {
+                (which, Request::RemoveNeighbour { address, link })
+            }
+            Some(Part::Flush { link, which }) => (which, Request::FlushNeighbours { link }),
+        };
+        let answer = which.ask(&request)?;
+        face.answer(&answer, || list(&answer, "neighbours").iter().map(line).collect())?;
+        Ok(Exit::Success)
+    }
+}
+
+/// A neighbour in one line: `192.0.2.9 at 02:00:00:00:00:09 on lan, reachable`.
+fn line(neighbour: &Value) -> String {
+    let (address, link) = (word(neighbour, "address"), word(neighbour, "link"));
+    let (mac, state) = (word(neighbour, "mac"), word(neighbour, "state"));
+    format!("{address:<28} at {mac:<17} on {link}, {state}\n")
+}

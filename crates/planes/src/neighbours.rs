@@ -1,0 +1,331 @@
+//! The neighbours of a gateway: learnt by the worker, set by the control side, told in tables.
+//!
+//! Two tables with one writer each. `neighbours` is the worker's: what its caches know, written down
+//! some times a second and whenever somebody asks. `permanent` is the control side's: neighbours that
+//! were set, which the worker puts into its caches.
+
+use crate::{Configured, kernel::Told, worker::Command};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{LinkNeighbours, NeighbourState};
+use gatewright_tables::{
+    Map, MapWriter,
+    records::{self, LinkAddress, Neighbour, NeighbourKey},
+};
+use gatewright_wire::MacAddress;
+use serde::Serialize;
+use std::{collections::HashSet, net::IpAddr, sync::mpsc::channel, time::Duration};
+
+/// The worker's side.
+pub(crate) struct Neighbourhood {
+    caches: Vec<LinkNeighbours>,
+    learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
+    permanent: Map<NeighbourKey, Neighbour>,
+    /// What `permanent` had changed to when it was last read.
+    seen: u32,
+}
+
+/// What a worker is to forget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Forget {
+    /// Only of this link.
+    pub(crate) link: Option<LinkIndex>,
+    /// Only this one.
+    pub(crate) address: Option<IpAddr>,
+}
+
+impl Neighbourhood {
+    /// Of the caches that a worker's layers share.
+    pub(crate) fn new(
+        caches: Vec<LinkNeighbours>,
+        learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
+        permanent: Map<NeighbourKey, Neighbour>,
+    ) -> Self {
+        Self { caches, learnt, permanent, seen: 0 }
+    }
+
+    /// Takes what was set, and writes down what is known.
+    pub(crate) fn look(&mut self, now: Duration) {
+        let changes = self.permanent.changes();
+        if changes != self.seen && self.take_permanent() {
+            self.seen = changes;
+        }
+        let Some(learnt) = &mut self.learnt else { return };
+        let mut count = 0;
+        for cache in &self.caches {
+            for (address, record) in known(cache, now) {
+                count += 1;
+                let key = NeighbourKey { link: cache.link.0, address };
+                if learnt.get(&key) != Some(record) {
+                    // What does not fit is counted there, and cannot be listed.
+                    let _full = learnt.set(&key, &record);
+                }
+            }
+        }
+        if learnt.len() > count {
+            forget_others(&self.caches, learnt, now);
+        }
+    }
+
+    /// Puts those that were set into the caches, and those that were into them no longer; whether all
+    /// could be read.
+    fn take_permanent(&self) -> bool {
+        let set: Result<Vec<_>, _> = self.permanent.iter().collect();
+        let Ok(set) = set else { return false };
+        for of in &self.caches {
+            for cache in [&of.v4, &of.v6] {
+                let mut cache = cache.lock();
+                let wanted = |address| {
+                    set.iter().any(|(key, _)| key.link == of.link.0 && key.address == address)
+                };
+                let gone: Vec<IpAddr> = (cache.iter(Duration::MAX))
+                    .filter(|(address, _, state)| {
+                        *state == NeighbourState::Permanent && !wanted(*address)
+                    })
+                    .map(|(address, ..)| address)
+                    .collect();
+                for address in gone {
+                    cache.remove(address);
+                }
+            }
+        }
+        for (NeighbourKey { link, address }, record) in &set {
+            let of = self.caches.iter().find(|of| of.link.0 == *link);
+            if let (Some(of), Some(mac)) = (of, record.address.to_ethernet()) {
+                let mut cache = if address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
+                // A cache that is full of the living has no place; it is not listed then.
+                let _full = cache.set_permanent(*address, MacAddress(mac));
+            }
+        }
+        true
+    }
+
+    /// Forgets what was learnt, as far as it is meant.
+    pub(crate) fn forget(&mut self, which: Forget, now: Duration) {
+        for of in &self.caches {
+            if which.link.is_some_and(|link| link != of.link) {
+                continue;
+            }
+            for cache in [&of.v4, &of.v6] {
+                let mut cache = cache.lock();
+                let gone: Vec<IpAddr> = (cache.iter(now))
+                    .filter(|(address, _, state)| {
+                        *state != NeighbourState::Permanent
+                            && which.address.is_none_or(|meant| meant == *address)
+                    })
+                    .map(|(address, ..)| address)
+                    .collect();
+                for address in gone {
+                    cache.remove(address);
+                }
+            }
+        }
+    }
+
+    /// Takes what the kernel says of a neighbour.
+    pub(crate) fn learn(&self, told: &Told, now: Duration) {
+        let Some(of) = self.caches.iter().find(|known| known.link == told.link) else { return };
+        let mut cache = if told.address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
+        match told.station {
+            // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
+            Some((mac, fresh)) => drop(cache.kept_elsewhere(told.address, mac, fresh, now)),
+            None => cache.gone_elsewhere(told.address),
+        }
+    }
+}
+
+/// What both caches of a link know.
+fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
+    let record = |(address, mac, state): (IpAddr, MacAddress, NeighbourState)| {
+        let is_known = state != NeighbourState::Incomplete;
+        let octets = if is_known { LinkAddress::ethernet(mac.0) } else { LinkAddress::default() };
+        let state = match state {
+            NeighbourState::Incomplete => records::NeighbourState::Incomplete,
+            NeighbourState::Reachable => records::NeighbourState::Reachable,
+            NeighbourState::Stale => records::NeighbourState::Stale,
+            NeighbourState::Delay => records::NeighbourState::Delay,
+            NeighbourState::Probe => records::NeighbourState::Probe,
+            NeighbourState::Permanent => records::NeighbourState::Permanent,
+        };
+        (address, Neighbour { address: octets, state, router: false })
+    };
+    let of_both = [&of.v4, &of.v6];
+    of_both
+        .into_iter()
+        .flat_map(|cache| cache.lock().iter(now).map(record).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Takes out of the table what no cache knows any more.
+fn forget_others(
+    caches: &[LinkNeighbours],
+    learnt: &mut MapWriter<NeighbourKey, Neighbour>,
+    now: Duration,
+) {
+    let keys: HashSet<NeighbourKey> = (caches.iter())
+        .flat_map(|of| {
+            let key = |(address, _)| NeighbourKey { link: of.link.0, address };
+            known(of, now).into_iter().map(key).collect::<Vec<_>>()
+        })
+        .collect();
+    let gone: Vec<_> =
+        learnt.iter().map(|(key, _)| key).filter(|key| !keys.contains(key)).collect();
+    for key in gone {
+        learnt.remove(&key);
+    }
+}
+
+/// A neighbour at one moment.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct NeighbourStatus {
+    /// The link.
+    pub link: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link-layer address, if it is known.
+    pub mac: Option<String>,
+    /// `incomplete`, `reachable`, `stale`, `delay`, `probe` or `permanent` (RFC 4861 §7.3.2).
+    pub state: &'static str,
+}
+
+impl Configured {
+    /// The neighbours on all links, as the data plane knows them now.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the worker from telling, in words for the operator.
+    pub fn neighbours(&self) -> Result<Vec<NeighbourStatus>, String> {
+        self.look_at_neighbours(None)?;
+        let table = self.gateway.change(|control| control.host.tables().neighbours);
+        let mut list: Vec<_> = (table.iter().filter_map(Result::ok))
+            .map(|(key, record)| self.neighbour_status(key, record))
+            .collect();
+        list.sort();
+        Ok(list)
+    }
+
+    fn neighbour_status(&self, key: NeighbourKey, record: Neighbour) -> NeighbourStatus {
+        NeighbourStatus {
+            link: self.names.get(usize::from(key.link)).cloned().unwrap_or_default(),
+            address: key.address,
+            mac: record.address.to_ethernet().map(|mac| MacAddress(mac).to_string()),
+            state: match record.state {
+                records::NeighbourState::Incomplete => "incomplete",
+                records::NeighbourState::Reachable => "reachable",
+                records::NeighbourState::Stale => "stale",
+                records::NeighbourState::Delay => "delay",
+                records::NeighbourState::Probe => "probe",
+                records::NeighbourState::Failed => "failed",
+                records::NeighbourState::Permanent => "permanent",
+            },
+        }
+    }
+
+    /// Sets a neighbour that is neither asked for nor forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn add_neighbour(
+        &self,
+        address: IpAddr,
+        mac: &str,
+        link: Option<&str>,
+    ) -> Result<NeighbourStatus, String> {
+        let mac: MacAddress = mac.parse().map_err(|error| format!("{mac}: {error}"))?;
+        if mac.0.first().is_some_and(|first| first & 1 == 1) {
+            return Err(format!("{mac} is a group's address, no neighbour's"));
+        }
+        let link = self.link_of_neighbour(address, link)?;
+        let key = NeighbourKey { link: link.0, address };
+        let record = Neighbour {
+            address: LinkAddress::ethernet(mac.0),
+            state: records::NeighbourState::Permanent,
+            router: false,
+        };
+        let set =
+            self.gateway.change(|control| control.host.tables_mut().permanent.set(&key, &record));
+        set.map_err(|error| error.to_string())?;
+        self.look_at_neighbours(None)?;
+        Ok(self.neighbour_status(key, record))
+    }
+
+    /// Forgets a neighbour that was set or learnt.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn remove_neighbour(
+        &self,
+        address: IpAddr,
+        link: Option<&str>,
+    ) -> Result<NeighbourStatus, String> {
+        let link = self.link_of_neighbour(address, link)?;
+        let key = NeighbourKey { link: link.0, address };
+        self.look_at_neighbours(None)?;
+        let known = self.gateway.change(|control| {
+            control.host.tables_mut().permanent.remove(&key);
+            control.host.tables().neighbours.get(&key).ok().flatten()
+        });
+        let known = known.ok_or_else(|| format!("{address} is no neighbour that is known"))?;
+        self.look_at_neighbours(Some(Forget { link: Some(link), address: Some(address) }))?;
+        Ok(self.neighbour_status(key, known))
+    }
+
+    /// Forgets all neighbours that were learnt, or those of one link; what was known before.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn flush_neighbours(&self, link: Option<&str>) -> Result<Vec<NeighbourStatus>, String> {
+        let index = link.map(|name| self.known_link(name)).transpose()?;
+        self.refuse_shared(index)?;
+        let mut known = self.neighbours()?;
+        known.retain(|one| one.state != "permanent" && link.is_none_or(|name| one.link == name));
+        self.look_at_neighbours(Some(Forget { link: index, address: None }))?;
+        Ok(known)
+    }
+
+    /// The link on which a neighbour of this address is: the one that is named, or whose network has
+    /// it.
+    fn link_of_neighbour(&self, address: IpAddr, link: Option<&str>) -> Result<LinkIndex, String> {
+        let named = link.map(|name| self.known_link(name)).transpose()?;
+        let found = named.or_else(|| {
+            self.gateway.change(|control| {
+                let local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+                let interfaces = control.host.interfaces().iter().filter(|_| !local);
+                let near = |own: &&gatewright_stack::Interface| {
+                    own.usable().any(|own| own.covers(address))
+                };
+                interfaces.into_iter().find(near).map(|own| own.link)
+            })
+        });
+        let link = found.ok_or_else(|| format!("on which link is {address}? say --link NAME"))?;
+        self.refuse_shared(Some(link))?;
+        Ok(link)
+    }
+
+    /// Refuses links whose neighbours are the kernel's.
+    fn refuse_shared(&self, link: Option<LinkIndex>) -> Result<(), String> {
+        let shared = self.gateway.change(|control| {
+            let mut interfaces = control.host.interfaces().iter();
+            interfaces
+                .find(|own| own.shared && link.is_none_or(|link| link == own.link))
+                .map(|own| own.name.clone())
+        });
+        match shared {
+            Some(name) => Err(format!("the kernel keeps the neighbours of {name}: `ip neigh`")),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the worker forget, take what was set, and write down what it knows.
+    fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
+        let (answer, done) = channel();
+        let sent = self.gateway.command(Command::LookAtNeighbours(forget, answer));
+        sent.map_err(|error| error.to_string())?;
+        done.recv_timeout(LOOKED_WITHIN).map_err(|_| "the worker has ended".to_owned())
+    }
+}
+
+/// How long the worker may take.
+const LOOKED_WITHIN: Duration = Duration::from_secs(2);

@@ -4,10 +4,10 @@
  *   new                  a machine at time 0; the last one is freed
  *   time MICROSECONDS    time goes by up to there
  *   accept ROLE          tells `conn ID`
- *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX
+ *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX, resolved QUERY
  *
- * Told are `connect ID ROLE`, `wrote ID HEX`, `shutdown ID`, `close ID`, `datagram ROLE HEX`, and a
- * line with a dot behind the last of them.
+ * Told are `connect ID ROLE`, `wrote ID HEX`, `shutdown ID`, `close ID`, `datagram ROLE HEX`,
+ * `resolve QUERY NAME`, and a line with a dot behind the last of them.
  */
 #include "gw_machine.h"
 
@@ -110,18 +110,19 @@ static void receive(gw_id conn, const char *hex)
 static void datagram(unsigned role, const char *hex)
 {
     struct gw_text text = octets(hex);
+    /* A client hears of the server that it asks. */
     struct gw_address from = {.octets = {127, 0, 0, 1}, .port = 4000};
-    const struct gw_target *target = gw_machine_target(machine, role);
-    gw_datagram(machine, now, role, target->address.port ? from : from, text);
+    if (gw_program.roles[role].client)
+        from = gw_machine_target(machine, role)->address;
+    gw_datagram(machine, now, role, from, text);
     free((void *)(uintptr_t)text.at);
 }
 
 static void tell(const char *line)
 {
-    char word[32] = "", hex[2] = "";
+    char word[32] = "";
     uint64_t of = 0;
     int at = 0;
-    (void)hex;
     if (sscanf(line, "%31s %" SCNu64 " %n", word, &of, &at) < 1)
         return;
     if (!strcmp(word, "new")) {
@@ -143,6 +144,9 @@ static void tell(const char *line)
         gw_ended(machine, now, of);
     } else if (!strcmp(word, "break")) {
         gw_broken(machine, now, of);
+    } else if (!strcmp(word, "resolved")) {
+        struct gw_address address = {.octets = {192, 0, 2, 53}, .port = 25};
+        gw_resolved(machine, now, of, &address);
     } else if (!strcmp(word, "datagram")) {
         datagram((unsigned)of, line + at);
     }

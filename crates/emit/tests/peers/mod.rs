@@ -125,11 +125,9 @@ impl Play<'_> {
                 ["datagram", role, hex] => {
                     self.peers[role.parse::<usize>().unwrap()].datagrams.push(octets(hex));
                 }
-                ["shutdown" | "close", id, ..] => {
-                    if let Some(role) = self.roles.get(id) {
-                        self.peers[*role].closed = true;
-                    }
-                }
+                ["shutdown", id] => self.ended(id, false),
+                ["close", id, ..] => self.ended(id, true),
+                ["resolve", query, _] => self.tell(&format!("resolved {query}"))?,
                 _ => return Err(format!("the gateway said {told}").into()),
             }
         }
@@ -147,9 +145,24 @@ impl Play<'_> {
         Ok(())
     }
 
+    /// The gateway has ended its side of a connection, or all of it.
+    fn ended(&mut self, id: &str, over: bool) {
+        let Some(role) = self.roles.get(id) else { return };
+        let peer = &mut self.peers[*role];
+        if peer.conn.as_deref() == Some(id) {
+            peer.closed = true;
+            peer.conn = peer.conn.take().filter(|_| !over);
+        }
+    }
+
     fn send(&mut self, role: usize, octets: &[u8]) -> Result<(), Failed> {
         if self.program.roles[role].transport == Transport::Udp {
             return self.tell(&format!("datagram {role} {}", hex(octets)));
+        }
+        let server = self.program.roles[role].side == Side::Server;
+        if server && self.peers[role].conn.is_none() {
+            self.peers[role].closed = false;
+            self.tell(&format!("accept {role}"))?;
         }
         let Some(conn) = self.peers[role].conn.clone() else {
             self.peers[role].waiting.push(octets.to_vec());
@@ -161,6 +174,9 @@ impl Play<'_> {
         let size = if size == 0 { octets.len() } else { size };
         for piece in [head, tail].into_iter().filter(|part| !part.is_empty()) {
             for piece in piece.chunks(size.max(1)) {
+                if self.peers[role].conn.as_ref() != Some(&conn) {
+                    return Ok(());
+                }
                 self.tell(&format!("octets {conn} {}", hex(piece)))?;
             }
         }

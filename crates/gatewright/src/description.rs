@@ -54,6 +54,10 @@ impl Description {
                     let compiled = gatewright_lang::compile(&mut sources, id, import);
                     findings.extend(compiled.diagnostics);
                     let at = program.at.clone();
+                    let strange = strangers(compiled.program.as_ref(), &at);
+                    findings.extend(strange.map(|message| {
+                        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, program.file.span, message)
+                    }));
                     programs.extend(compiled.program.map(|program| NamedProgram {
                         file,
                         at,
@@ -71,6 +75,15 @@ impl Description {
         let config = parsed.config.filter(|_| !has_errors(&findings));
         Ok(Self { sources, config, programs, findings })
     }
+}
+
+/// What is said of addresses for roles that the program does not have.
+fn strangers(program: Option<&Program>, at: &[(String, String)]) -> impl Iterator<Item = String> {
+    let roles = program.map(|program| &program.roles);
+    let strange = at.iter().filter(move |(name, _)| {
+        roles.is_some_and(|roles| roles.iter().all(|role| role.name != *name))
+    });
+    strange.map(|(name, _)| format!("the program has no role `{name}`"))
 }
 
 /// The text of a file, or of standard input for `-`.

@@ -315,17 +315,51 @@ fn run_with_watch_takes_a_changed_program_and_leaves_a_broken_one() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// A description with nothing but a program needs no privilege, and tells of it like of all else.
+#[test]
+fn a_description_runs_its_program() {
+    let folder = folder("program");
+    let (file, socket) = (folder.join("gateway.toml"), folder.join("s"));
+    let path = example("smtp_relay.gate");
+    let describe = |role: &str| {
+        let at = format!("at = [\"{role}=127.0.0.1:0\"]");
+        fs::write(&file, format!("[[program]]\nfile = {path:?}\n{at}\n")).unwrap();
+    };
+    let gatewright = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_gatewright")).args(arguments).output().unwrap()
+    };
+    describe("outside");
+    let said = gatewright(&["check", file.to_str().unwrap()]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(told.contains("GW0168") && told.contains("has no role `outside`"), "{told}");
+    describe("inside");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    run.args(["run".as_ref(), file.as_os_str(), "--socket".as_ref(), socket.as_os_str()]);
+    let (mut child, port) = serve(run);
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut greeting = String::new();
+    BufReader::new(stream).read_line(&mut greeting).unwrap();
+    assert_eq!(greeting, "220 gatewright\r\n");
+    let status = || gatewright(&["status", "--socket", socket.to_str().unwrap()]);
+    assert!(wait_until(Duration::from_secs(30), || status().status.success()));
+    let told = String::from_utf8(status().stdout).unwrap();
+    assert!(told.contains("program smtp_relay inside at 127.0.0.1:"), "{told}");
+    assert!(told.contains("accepted 1"), "{told}");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 /// Runs a relay at a port of the kernel's choice; the port is told on standard error, whose rest
 /// is read and thrown away.
 fn run(file: &str, more: &[&str]) -> (Child, u16) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
-        .args(["gw", "run", file, "--loops", "1", "--at", "inside=127.0.0.1:0"])
-        .args(more)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    command.args(["gw", "run", file, "--loops", "1", "--at", "inside=127.0.0.1:0"]).args(more);
+    serve(command)
+}
+
+fn serve(mut command: Command) -> (Child, u16) {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     told.read_line(&mut line).unwrap();

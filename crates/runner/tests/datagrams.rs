@@ -1,0 +1,175 @@
+//! Datagrams by the loops: a server's, a client's, and those of a group.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may fail loudly, and uses its part of what the tests share"
+)]
+
+mod common;
+
+use common::{LIMIT, compiled, program};
+use gatewright_runner::{Options, Runner};
+use gatewright_testbed::{Namespace, Needs};
+use libtest_mimic::{Arguments, Trial};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+fn main() {
+    let plain = |name: &str, test: fn()| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    };
+    let missing = Needs::new().namespaces().missing().is_some();
+    let trials = [
+        plain("a_datagram_is_answered_over_tcp", a_datagram_is_answered_over_tcp),
+        plain("a_client_sends_datagrams", a_client_sends_datagrams),
+        plain("a_group_is_heard_and_asked", a_group_is_heard_and_asked).with_ignored_flag(missing),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+fn at(role: &str, address: &dyn ToString) -> (String, String) {
+    (role.to_owned(), address.to_string())
+}
+
+fn asker() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+fn answer(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut octets = [0; 1_500];
+    let (length, from) = socket.recv_from(&mut octets).unwrap();
+    (octets[..length].to_vec(), from)
+}
+
+/// A device that answers each query for a register with its number plus 218.
+fn device() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut query = [0; 12];
+                while stream.read_exact(&mut query).is_ok() {
+                    let value = u16::from_be_bytes([query[8], query[9]]) + 218;
+                    let mut reply = query[..4].to_vec();
+                    reply.extend([0, 5, 1, 3, 2]);
+                    reply.extend(value.to_be_bytes());
+                    stream.write_all(&reply).unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// CoAP over UDP to Modbus over TCP, from sixteen peers at once and by two loops.
+fn a_datagram_is_answered_over_tcp() {
+    let addresses = vec![at("things", &"127.0.0.1:0"), at("device", &device())];
+    let options = Options { loops: 2, addresses, ..Options::default() };
+    let runner = Runner::start(&program("coap_to_modbus.gate"), options).unwrap();
+    let things = runner.listening()[0].address;
+    let peers: Vec<UdpSocket> = (0..16).map(|_| asker()).collect();
+    for (id, peer) in (0_u8..).zip(&peers) {
+        // RFC 7252 §3: confirmable GET of "registers" and "40".
+        let ask = [&[0x40, 1, 0x12, id, 0xb9], &b"registers"[..], &[2], b"40"].concat();
+        peer.send_to(&ask, things).unwrap();
+    }
+    for (id, peer) in (0_u8..).zip(&peers) {
+        let (octets, from) = answer(peer);
+        // Acknowledgement, 2.05, content format 0, "258".
+        let wanted = [&[0x60, 0x45, 0x12, id, 0xc0, 0xff], &b"258"[..]].concat();
+        assert_eq!((octets, from), (wanted, things));
+    }
+    let report = runner.report();
+    assert_eq!((report.counters["datagrams_in"], report.counters["datagrams_out"]), (16, 16));
+}
+
+const ECHO: &str = r#"
+message echo {
+    view question = datagram, at most 64 octets { id: private u16; text: rest }
+    view answer = datagram, at most 64 octets { id: private u16; text: rest }
+}
+
+protocol echo = udp, async CAST {
+    message echo
+    connections at most 100
+    request question { otherwise -> ask }
+    response answer
+    flow by id
+    sending question { id = fresh }
+    sending answer to question { id = request.id }
+    malformed -> ignore
+    failed -> ignore
+    full -> ignore
+    allow amplification
+}
+
+gateway passes {
+    role here = echo server at "127.0.0.1:1"
+    role there = echo client to "127.0.0.1:2"
+
+    on ask(question) {
+        let answer = send question(text: question.text) to there within 5 seconds else fail
+        return answer(text: answer.text)
+    }
+}
+"#;
+
+/// Answers questions with their text twice, as it stands.
+fn echo(socket: &UdpSocket) {
+    let (octets, from) = answer(socket);
+    let text = &octets[2..];
+    socket.send_to(&[&octets[..2], text, text].concat(), from).unwrap();
+}
+
+fn a_client_sends_datagrams() {
+    let program = compiled("echo.gate", &ECHO.replace("CAST", "unicast"));
+    let far = asker();
+    let addresses = vec![at("here", &"127.0.0.1:0"), at("there", &far.local_addr().unwrap())];
+    let options = Options { loops: 1, addresses, ..Options::default() };
+    let runner = Runner::start(&program, options).unwrap();
+    let near = asker();
+    near.send_to(b"\x01\x02ab", runner.listening()[0].address).unwrap();
+    echo(&far);
+    assert_eq!(answer(&near).0, b"\x01\x02abab");
+}
+
+/// The server is a member of one group, the client asks another; both on the loopback interface of
+/// a namespace.
+fn a_group_is_heard_and_asked() {
+    const HERE: &str = "239.255.0.1:7001";
+    const THERE: &str = "239.255.0.2:7002";
+    let net = Namespace::new().unwrap();
+    net.ip(&["link", "set", "lo", "multicast", "on"]).unwrap();
+    net.ip(&["route", "add", "239.255.0.0/16", "dev", "lo"]).unwrap();
+    let program = compiled("group.gate", &ECHO.replace("CAST", "multicast"));
+    let addresses = vec![at("here", &HERE), at("there", &THERE)];
+    let options = Options { loops: 2, addresses, ..Options::default() };
+    let runner = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    net.run(|| {
+        let far = UdpSocket::bind(THERE).unwrap();
+        far.set_read_timeout(Some(LIMIT)).unwrap();
+        far.join_multicast_v4(&[239, 255, 0, 2].into(), &[127, 0, 0, 1].into()).unwrap();
+        let near = asker();
+        near.send_to(b"\x01\x02ab", HERE).unwrap();
+        echo(&far);
+        let (octets, from) = answer(&near);
+        assert_eq!(octets, b"\x01\x02abab");
+        // Answers come from an address of the gateway's, not from the group.
+        assert!(!from.ip().is_multicast() && from.port() == 7001, "{from}");
+    })
+    .unwrap();
+    // Two loops, and yet it was heard once.
+    let report = runner.report();
+    assert_eq!((report.counters["datagrams_in"], report.counters["datagrams_out"]), (2, 2));
+}

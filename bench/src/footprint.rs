@@ -1,11 +1,12 @@
 //! `bench footprint`: how soon a gateway carries its first packet, and what it takes when idle.
 
+use crate::binary;
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::{Namespace, Needs, Process, TestbedError, Veth};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -40,20 +41,6 @@ const PROMISES: [(&str, f64); 4] = [
 #[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
 fn text(error: impl ToString) -> String {
     error.to_string()
-}
-
-/// The binary that users run, beside this one; made if `cargo` runs us.
-fn binary() -> Result<PathBuf, String> {
-    if let Some(cargo) = std::env::var_os("CARGO") {
-        let build = ["build", "--quiet", "--release", "--package", "gatewright"];
-        let built = std::process::Command::new(cargo).args(build).status().map_err(text)?;
-        if !built.success() {
-            return Err("gatewright does not build".to_owned());
-        }
-    }
-    let here = std::env::current_exe().map_err(text)?;
-    let binary = here.with_file_name("gatewright");
-    if binary.exists() { Ok(binary) } else { Err(format!("there is no {}", binary.display())) }
 }
 
 /// Sender, gateway and receiver on two cables.

@@ -14,7 +14,7 @@ mod smtp;
 mod tables;
 
 use bench::{Bench, Options};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 type Run = fn(Options) -> Result<Bench, String>;
@@ -30,10 +30,37 @@ const BENCHMARKS: [(&str, Run); 7] = [
     ("smtp", smtp::run),
 ];
 
+/// The binary that users run, beside this one; made if `cargo` runs us.
+fn binary() -> Result<PathBuf, String> {
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        let build = ["build", "--quiet", "--profile", profile, "--package", "gatewright"];
+        let built = std::process::Command::new(cargo).args(build).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return Err("gatewright does not build".to_owned());
+        }
+    }
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let binary = here.with_file_name("gatewright");
+    if binary.exists() { Ok(binary) } else { Err(format!("there is no {}", binary.display())) }
+}
+
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // A benchmark's own contestant, in a process of its own.
+    if let [smtp::RELAY_BY_THREADS, port] = words.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    {
+        return match smtp::relay_by_threads(port) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                eprintln!("{problem}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let mut options = Options::default();
     let mut names = Vec::new();
-    for argument in std::env::args().skip(1) {
+    for argument in words {
         match argument.as_str() {
             "--quick" => options.quick = true,
             name if BENCHMARKS.iter().any(|(known, _)| *known == name) => names.push(argument),

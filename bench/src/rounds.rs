@@ -116,6 +116,13 @@ impl Bench {
         self.samples.insert(key.to_owned(), Samples { unit, rounds });
     }
 
+    /// Adds the figure `of * factor`, in another unit.
+    pub fn scaled(&mut self, key: &str, unit: &'static str, of: &str, factor: f64) {
+        let rounds = self.samples.get(of).map(|samples| &samples.rounds);
+        let rounds = rounds.into_iter().flatten().map(|sample| sample * factor).collect();
+        self.samples.insert(key.to_owned(), Samples { unit, rounds });
+    }
+
     fn each_round(&self, first: &str, second: &str, value: impl Fn(f64, f64) -> f64) -> Vec<f64> {
         let rounds = |key| self.samples.get(key).map_or(&[][..], |samples| &samples.rounds);
         rounds(first).iter().zip(rounds(second)).map(|(&a, &b)| value(a, b)).collect()

@@ -4,10 +4,15 @@
 //! Load comes from postfix's smtp-source and ends at its smtp-sink. Each run asks the sink how many
 //! messages have arrived, and fails if one is missing.
 
+mod blocking;
+mod clients;
+mod ours;
 mod peers;
 mod world;
 
-use bench::{Bench, Chart, Curve, Options};
+pub(crate) use blocking::{WORD as RELAY_BY_THREADS, relay as relay_by_threads};
+
+use bench::{Bench, Chart, Curve, Options, Relation};
 use gatewright_testbed::{Needs, Process};
 use std::fs;
 use world::{Load, SINK, World, processor, text};
@@ -22,6 +27,19 @@ const SIZES: [(u32, u32); 4] = [(10_000, 1_000), (100_000, 300), (1_000_000, 60)
 const SWEEP_CLIENTS: u32 = 10;
 /// Messages over which processor time is taken, so that its grain does not count.
 const PROCESSOR_MESSAGES: u32 = 10_000;
+
+/// Sessions that are silent, and clients that all send.
+const IDLE_SESSIONS: u32 = 10_000;
+const ACTIVE_CLIENTS: u32 = 1_000;
+
+const PROMISES: [(&str, f64); 6] = [
+    ("relay_wall_vs_nginx", 1.5),
+    ("relay_cpu_us_new", 120.0),
+    ("relay_cpu_us_kept", 50.0),
+    ("tunnel_wall_vs_haproxy2", 1.5),
+    ("n1_ms", 2.0),
+    ("idle_session_kib", 4.0),
+];
 
 /// A way from the source to the sink.
 struct Way {
@@ -40,10 +58,15 @@ impl Way {
 fn ways(world: &World) -> Result<Vec<Way>, String> {
     let nginx = peers::nginx(world)?;
     let [inner, outer] = peers::haproxy_twice(world)?;
+    let [near, far] = ours::tunnel(world)?;
+    let (relay, threads) = (ours::relay(world)?, ours::threads(world)?);
     Ok(vec![
         Way { name: "direct", port: SINK, processes: Vec::new() },
         Way { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
+        Way { name: "relay", port: ours::RELAY, processes: vec![relay] },
         Way { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
+        Way { name: "tunnel", port: ours::TUNNEL, processes: vec![near, far] },
+        Way { name: "threads", port: ours::THREADS, processes: vec![threads] },
     ])
 }
 
@@ -129,16 +152,63 @@ fn charts(bench: &mut Bench, ways: &[Way]) {
     bench.chart(sweep);
 }
 
+/// Sessions in numbers: how much a silent one takes, and how long a message takes among many.
+fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
+    let sessions = bench.options().pick(IDLE_SESSIONS, IDLE_SESSIONS / 10);
+    let active = bench.options().pick(ACTIVE_CLIENTS, ACTIVE_CLIENTS / 10);
+    for _round in 0..bench.options().rounds().min(3) {
+        // A new process each time: memory that was used once stays resident.
+        let relay = ours::relay(world)?;
+        bench.sample("idle_session_kib", "KiB", clients::idle(world, &relay, sessions)?);
+        relay.kill();
+        let relay = ours::relay(world)?;
+        let times = clients::active(world, active, OCTETS)?;
+        for (key, percent) in [("active_p50_ms", 50), ("active_p99_ms", 99)] {
+            bench.sample(key, "ms", percentile(&times, percent));
+        }
+        relay.kill();
+    }
+    Ok(())
+}
+
+/// The value that so many per cent of the sorted ones are below.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
+}
+
+fn promises(bench: &mut Bench) {
+    for (ratio, ours, peer) in [
+        ("relay_wall_vs_nginx", "relay", "nginx"),
+        ("tunnel_wall_vs_haproxy2", "tunnel", "haproxy2"),
+        ("threads_vs_relay", "threads", "relay"),
+        ("nginx_vs_direct", "nginx", "direct"),
+    ] {
+        let mut all = Vec::new();
+        for sessions in CLIENTS {
+            let key = |name: &str| format!("{name}_ms_n{sessions}");
+            let name = format!("{ratio}_n{sessions}");
+            bench.ratio(&name, &key(ours), &key(peer));
+            all.push(name);
+        }
+        bench.greatest(ratio, &all);
+    }
+    bench.ratio("relay_cpu_new_vs_nginx", "relay_cpu_us_new", "nginx_cpu_us_new");
+    bench.ratio("relay_cpu_kept_vs_nginx", "relay_cpu_us_kept", "nginx_cpu_us_kept");
+    bench.scaled("n1_ms", "ms", "relay_ms_n1", 1.0 / f64::from(MESSAGES));
+    for (key, bound) in PROMISES {
+        bench.promise(key, Relation::AtMost, bound);
+    }
+}
+
 fn measure(bench: &mut Bench, world: &World) -> Result<(), String> {
     let ways = ways(world)?;
     figure(bench, world, &ways)?;
     sweep(bench, world, &ways)?;
     processor_time(bench, world, &ways)?;
-    for sessions in CLIENTS {
-        let key = |name: &str| format!("{name}_ms_n{sessions}");
-        bench.ratio(&format!("nginx_vs_direct_n{sessions}"), &key("nginx"), &key("direct"));
-    }
     charts(bench, &ways);
+    drop(ways);
+    many(bench, world)?;
+    promises(bench);
     Ok(())
 }
 
@@ -147,7 +217,9 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let needs = ["smtp-source", "smtp-sink", "nginx", "haproxy"];
     let needs = needs.iter().fold(Needs::new().namespaces(), |needs, name| needs.program(name));
     if let Some(missing) = needs.missing() {
-        bench.note(format!("nothing was measured: {missing} is missing"));
+        for (key, bound) in PROMISES {
+            bench.skip(key, Relation::AtMost, bound, &format!("{missing} is missing"));
+        }
         return Ok(bench);
     }
     let folder = std::env::temp_dir().join(format!("gatewright-smtp-{}", std::process::id()));
@@ -159,6 +231,16 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         "load, relay and sink share the machine's processors; each run asserts that the sink has \
          counted every message",
     );
-    bench.note("processor time: of the relay alone; of two haproxy that of the outer one");
+    bench.note(
+        "processor time: of the relay alone; of two haproxy and of the tunnel that of the outer one",
+    );
+    bench.note(
+        "threads: the relay's program driven by a blocking thread for each session, as z2z did; \
+         every other relay has one thread",
+    );
+    bench.note(
+        "idle sessions: growth of the relay's resident memory; the kernel's part, its sockets, is \
+         not in it",
+    );
     Ok(bench)
 }

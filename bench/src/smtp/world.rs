@@ -1,6 +1,8 @@
 //! The loopback of one namespace with a mail sink, what stands before it, and load.
 
 use gatewright_testbed::{Namespace, Process, wait_until};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpStream;
@@ -126,18 +128,12 @@ fn last_count(printed: &str) -> Option<u64> {
     count.trim().parse().ok()
 }
 
-/// Processor time that the threads of a process have had so far.
+/// Processor time that a process has had so far, with that of threads that have ended.
 pub(super) fn processor(process: &Process) -> Result<Duration, String> {
     let id = process.id().ok_or("the process has ended")?;
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).map_err(text)?;
-    let mut spent = 0;
-    for task in tasks {
-        let schedstat = task.map_err(text)?.path().join("schedstat");
-        let schedstat = fs::read_to_string(schedstat).map_err(text)?;
-        let nanoseconds = schedstat.split(' ').next().and_then(|first| first.parse::<u64>().ok());
-        spent += nanoseconds.ok_or("no processor time")?;
-    }
-    Ok(Duration::from_nanos(spent))
+    let id = Pid::from_raw(i32::try_from(id).map_err(text)?);
+    let clock = clock_getcpuclockid(id).map_err(text)?;
+    clock_gettime(clock).map(Duration::from).map_err(text)
 }
 
 #[cfg(test)]

@@ -1,0 +1,116 @@
+//! Many sessions at once: 10,000 that are silent, 1,000 that all send.
+
+use super::ours::RELAY;
+use super::world::{World, text};
+use gatewright_testbed::Process;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Messages that each of the active clients sends.
+const MESSAGES_EACH: u32 = 5;
+/// A reply that has not come by then does not come.
+const REPLY_WITHIN: Duration = Duration::from_mins(1);
+/// The stack of a client's thread: it does very little.
+const STACK: usize = 128 << 10;
+
+/// Opens silent sessions and returns how much the relay's resident memory grew for each, in KiB.
+pub(super) fn idle(world: &World, relay: &Process, sessions: u32) -> Result<f64, String> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(text)?;
+    let wanted = u64::from(sessions) + 256;
+    if hard < wanted {
+        return Err(format!("{wanted} descriptors are needed, {hard} are to be had"));
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, wanted.max(hard.min(wanted)), hard).map_err(text)?;
+    let before = resident_kib(relay)?;
+    let opened = world.net.run(|| {
+        let open = |_| {
+            let stream = TcpStream::connect(("127.0.0.1", RELAY)).map_err(text)?;
+            greeted(&stream)?;
+            Ok(stream)
+        };
+        (0..sessions).map(open).collect::<Result<Vec<TcpStream>, String>>()
+    });
+    let opened = opened.map_err(text)??;
+    let after = resident_kib(relay)?;
+    drop(opened);
+    Ok((after - before) / f64::from(sessions))
+}
+
+/// Reads the greeting octet by octet, so that nothing of ours is held for the session.
+fn greeted(mut stream: &TcpStream) -> Result<(), String> {
+    stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(text)?;
+    let mut octet = [0];
+    let mut first = None;
+    while octet != *b"\n" {
+        stream.read_exact(&mut octet).map_err(text)?;
+        first.get_or_insert(octet);
+    }
+    if first == Some(*b"2") { Ok(()) } else { Err("a session was not greeted".to_owned()) }
+}
+
+/// Resident memory of our own; what the kernel holds for the sockets is not in it.
+fn resident_kib(process: &Process) -> Result<f64, String> {
+    let id = process.id().ok_or("the relay has ended")?;
+    let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(text)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
+    kib.map(f64::from).ok_or_else(|| "no resident memory".to_owned())
+}
+
+/// Lets clients send at once, each some messages over a connection of its own; the time of each
+/// message in milliseconds, sorted. None may fail.
+pub(super) fn active(world: &World, clients: u32, octets: u32) -> Result<Vec<f64>, String> {
+    let body = "x".repeat(64) + "\r\n";
+    let body = body.repeat(usize::try_from(octets).unwrap_or(0) / body.len()) + ".\r\n";
+    let body = body.as_str();
+    let before = world.received()?;
+    let times = world.net.run(|| {
+        std::thread::scope(|scope| {
+            let start = |_| {
+                let builder = std::thread::Builder::new().stack_size(STACK);
+                builder.spawn_scoped(scope, || client(body)).map_err(text)
+            };
+            let started: Result<Vec<_>, String> = (0..clients).map(start).collect();
+            let mut times = Vec::new();
+            for thread in started? {
+                times.extend(thread.join().map_err(|_| "a client panicked")??);
+            }
+            Ok::<_, String>(times)
+        })
+    });
+    let mut times = times.map_err(text)??;
+    times.sort_by(f64::total_cmp);
+    let arrived = world.received()? - before;
+    let sent = u64::from(clients) * u64::from(MESSAGES_EACH);
+    if arrived == sent { Ok(times) } else { Err(format!("{arrived} of {sent} messages arrived")) }
+}
+
+fn client(body: &str) -> Result<Vec<f64>, String> {
+    let stream = TcpStream::connect(("127.0.0.1", RELAY)).map_err(text)?;
+    stream.set_nodelay(true).map_err(text)?;
+    stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(text)?;
+    let mut replies = BufReader::with_capacity(512, &stream);
+    let mut line = String::new();
+    let mut say = |command: &str, wanted: &str| {
+        (&stream).write_all(command.as_bytes()).map_err(text)?;
+        line.clear();
+        replies.read_line(&mut line).map_err(text)?;
+        if line.starts_with(wanted) { Ok(()) } else { Err(format!("{command:.20}: {line}")) }
+    };
+    say("", "220")?;
+    say("HELO client\r\n", "250")?;
+    let mut times = Vec::new();
+    for _message in 0..MESSAGES_EACH {
+        let start = Instant::now();
+        say("MAIL FROM:<a@example.com>\r\n", "250")?;
+        say("RCPT TO:<b@example.com>\r\n", "250")?;
+        say("DATA\r\n", "354")?;
+        say(body, "250")?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    say("QUIT\r\n", "221")?;
+    Ok(times)
+}

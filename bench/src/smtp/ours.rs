@@ -1,0 +1,48 @@
+//! Our own relay and tunnel, run as users run them: `gatewright gw run`.
+
+use super::world::{SINK, World, text};
+use crate::binary;
+use gatewright_testbed::Process;
+use std::path::{Path, PathBuf};
+
+/// Ports of ours.
+pub(super) const RELAY: u16 = 2541;
+pub(super) const TUNNEL: u16 = 2542;
+pub(super) const THREADS: u16 = 2543;
+const TUNNEL_WEB: u16 = 8080;
+
+/// The file of an example gateway.
+pub(super) fn example(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/gateways")).join(name)
+}
+
+/// Runs an example with one loop, as the peers have one worker.
+fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, String> {
+    let binary = binary()?;
+    let file = example(name);
+    let at = at.map(|(role, port)| format!("{role}=127.0.0.1:{port}"));
+    let [here, there] = &at;
+    let file = file.to_string_lossy();
+    let arguments = ["gw", "run", &file, "--loops", "1", "--at", here, "--at", there];
+    let port = here.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
+    world.start(&binary.to_string_lossy(), &arguments, port)
+}
+
+/// The one-hop relay in front of the sink.
+pub(super) fn relay(world: &World) -> Result<Process, String> {
+    gateway(world, "smtp_relay.gate", [("inside", RELAY), ("next", SINK)])
+}
+
+/// Both ends of the tunnel: SMTP to HTTP, and HTTP to SMTP.
+pub(super) fn tunnel(world: &World) -> Result<[Process; 2], String> {
+    let far = gateway(world, "http_to_smtp.gate", [("web", TUNNEL_WEB), ("next", SINK)])?;
+    let near = gateway(world, "smtp_to_http.gate", [("mail", TUNNEL), ("web", TUNNEL_WEB)])?;
+    Ok([near, far])
+}
+
+/// The relay's program, driven by a blocking thread for each session.
+pub(super) fn threads(world: &World) -> Result<Process, String> {
+    let here = std::env::current_exe().map_err(text)?;
+    let port = THREADS.to_string();
+    world.start(&here.to_string_lossy(), &[super::blocking::WORD, &port], THREADS)
+}

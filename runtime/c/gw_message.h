@@ -226,7 +226,7 @@ enum gw_reason {
 /* The reason in a word. */
 const char *gw_reason_name(enum gw_reason reason);
 
-enum gw_class { GW_SPACE, GW_BLANK, GW_TOKEN, GW_DIGIT };
+enum gw_class { GW_SPACE, GW_BLANK, GW_TOKEN, GW_WORD, GW_DIGIT };
 enum gw_fold { GW_KEEP, GW_UPPER, GW_LOWER };
 enum gw_order { GW_BIG, GW_LITTLE };
 enum gw_check { GW_CRC16_MODBUS, GW_CRC16_CCITT, GW_CRC32, GW_LRC };

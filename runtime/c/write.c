@@ -71,6 +71,9 @@ static bool of_class(enum gw_class class, uint8_t octet)
         return octet == ' ' || octet == '\t';
     case GW_TOKEN:
         return octet > 0x20 && octet != 0x7f;
+    case GW_WORD:
+        return (octet >= '0' && octet <= '9') || (octet >= 'A' && octet <= 'Z') ||
+               (octet >= '^' && octet <= 'z') || (octet && strchr("!#$%&'*+-.|~", octet));
     case GW_DIGIT:
         break;
     }

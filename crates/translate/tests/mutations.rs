@@ -113,6 +113,7 @@ const HEAD: [&str; 5] =
     ["POST /mail HTTP/1.1", "Host: t", "X-Mail-From: <a@x>", "X-Rcpt-To: <b@y>", "Accept: */*"];
 
 /// Requests that RFC 9112 calls invalid, each with the rule that it breaks.
+#[expect(clippy::too_many_lines, reason = "a list of mutants, rule by rule")]
 fn invalid_requests() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |why: String, head: &[String], body: &[u8]| {
@@ -157,6 +158,28 @@ fn invalid_requests() -> Vec<(String, Vec<u8>)> {
             let mut lines = head(&["Content-Length: 2"]);
             lines.insert(at, line.to_owned());
             add(format!("field line `{line}` at {at}"), &lines, b"hi");
+        }
+    }
+    // §5.1: no whitespace between the name and the colon; §5.2: a folded line is refused; a name is a
+    // token.
+    for name in [
+        "Host ",
+        "Content-Length\t",
+        " Host",
+        "\tX",
+        "Ho st",
+        "Host\u{1}",
+        "(x)",
+        "a@b",
+        "\"q\"",
+        "",
+        "a[1]",
+        "ä",
+    ] {
+        for at in 1..=HEAD.len() {
+            let mut lines = head(&["Content-Length: 2"]);
+            lines.insert(at, format!("{name}: 2"));
+            add(format!("field name `{name}` at {at}"), &lines, b"hi");
         }
     }
     // §6.2: Content-Length = 1*DIGIT, one of them; §6.3: not with Transfer-Encoding.

@@ -200,6 +200,7 @@ pub(crate) const fn class_of(class: Class) -> Expr {
         Class::Space => "SPACE",
         Class::Blank => "BLANK",
         Class::Token => "TOKEN",
+        Class::Word => "WORD",
         Class::Digit => "DIGIT",
     })
 }

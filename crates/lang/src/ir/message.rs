@@ -386,6 +386,9 @@ pub enum Class {
     Blank,
     /// Anything but controls, space and DEL (0x21 to 0x7e, and 0x80 to 0xff).
     Token,
+    /// What names are made of in HTTP and SIP: letters, digits and ``!#$%&'*+-.^_`|~``
+    /// (RFC 9110 §5.6.2).
+    Word,
     /// 0 to 9.
     Digit,
 }
@@ -397,6 +400,20 @@ impl Class {
             Self::Space => octet == b' ',
             Self::Blank => matches!(octet, b' ' | b'\t'),
             Self::Token => octet > 0x20 && octet != 0x7f,
+            Self::Word => matches!(
+                octet,
+                b'0'..=b'9'
+                    | b'A'..=b'Z'
+                    | b'^'..=b'z'
+                    | b'!'
+                    | b'#'..=b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'|'
+                    | b'~'
+            ),
             Self::Digit => octet.is_ascii_digit(),
         }
     }

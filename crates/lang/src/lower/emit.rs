@@ -311,6 +311,10 @@ impl<'a> Lowering<'_, 'a> {
                 check.class = Some(Class::Token);
                 check.min = 1;
             }
+            FieldType::Word(_) => {
+                check.class = Some(Class::Word);
+                check.min = 1;
+            }
             FieldType::Until(_, delimiter) => {
                 check.without = Some(self.context.literal(&delimiter.value));
             }

@@ -138,10 +138,12 @@ impl<'a> Lowering<'_, 'a> {
                 let (radix, min, max) = (*radix, if optional { 0 } else { *min }, *max);
                 self.step(ParseOp::Digits { radix, min, max, into }, span);
             }
-            FieldType::Token(case) => {
+            FieldType::Token(case) | FieldType::Word(case) => {
                 let (into, max) = self.octets_slot(field, place, measured, None);
                 let min = u32::from(!optional);
-                let (class, fold) = (Class::Token, fold(*case));
+                let word = matches!(field.ty, FieldType::Word(_));
+                let class = if word { Class::Word } else { Class::Token };
+                let fold = fold(*case);
                 let op = ParseOp::Run {
                     class,
                     into: Some(into),

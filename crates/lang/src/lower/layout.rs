@@ -459,7 +459,7 @@ pub(super) fn min_bits(items: &[Item]) -> u32 {
             FieldType::Bits { width, .. } => u32::from(*width),
             _ if field.optional => 0,
             FieldType::Digits { min, .. } => min.saturating_mul(8),
-            FieldType::Token(_) | FieldType::OneOf(_) | FieldType::Varint => 8,
+            FieldType::Token(_) | FieldType::Word(_) | FieldType::OneOf(_) | FieldType::Varint => 8,
             FieldType::Until(_, delimiter) => size(delimiter.value.len()),
             FieldType::Taken(crate::syntax::ast::Literal::Number(number)) => {
                 size(usize::try_from(number.value).unwrap_or_default())

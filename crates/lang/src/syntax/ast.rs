@@ -174,6 +174,7 @@ pub(crate) enum FieldType {
     Varint,
     Digits { radix: u32, min: u32, max: u32 },
     Token(Case),
+    Word(Case),
     Until(Case, Octets),
     Rest(Case),
     Taken(Literal),

@@ -177,6 +177,7 @@ impl Parser<'_> {
         let case = self.case();
         match self.word().to_owned().as_str() {
             "token" => Some(self.stepped(FieldType::Token(case))),
+            "word" => Some(self.stepped(FieldType::Word(case))),
             "rest" => Some(self.stepped(FieldType::Rest(case))),
             "until" => {
                 self.bump();
@@ -208,7 +209,7 @@ impl Parser<'_> {
             "stream" => self.stream(),
             _ => {
                 self.unexpected(
-                    "a type: `u16`, `token`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
+                    "a type: `u16`, `token`, `word`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
                      `N octets`, `one of \"…\"`, `list of …`, `stream …`",
                 );
                 None

@@ -1,10 +1,13 @@
 //! The other side: asks a CSE over any binding, for command lines and tests.
 
+use crate::mqtt::Speaker;
 use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
+use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Serialisation, Unreachable};
 use serde_json::json;
+use std::hash::RandomState;
 
 /// Why a CSE gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +21,14 @@ pub enum AskError {
     Unreachable(#[from] Unreachable),
 }
 
+/// How a client is known at brokers: it takes no requests, and as its originator may have another
+/// connection there, its own has a name of its own.
+fn speaker(originator: &str, prefix: &str) -> Speaker {
+    let nonce = RandomState::new().build_hasher().finish();
+    let client = format!("A::{originator}-{prefix}{nonce:x}");
+    Speaker { id: originator.to_owned(), client, serves: false }
+}
+
 /// Asks one CSE on behalf of one originator.
 #[derive(Debug)]
 pub struct Client {
@@ -29,18 +40,21 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the CSE at `url` (`http://host:port`, `coap://host:port`); `prefix` begins its request
+    /// A client of the CSE at `url` (`http://host:port`, `coap://host:port`,
+    /// `mqtt://broker:port/cse-id`); `prefix` begins its request
     /// identifiers, which are to differ from those of the same originator's other clients.
     pub fn new(
         url: impl Into<String>,
         originator: impl Into<String>,
         prefix: impl Into<String>,
     ) -> Self {
+        let (originator, prefix) = (originator.into(), prefix.into());
+        let speaker = speaker(&originator, &prefix);
         Self {
             url: url.into(),
-            originator: originator.into(),
-            sender: Sender::new(None),
-            prefix: prefix.into(),
+            sender: Sender::new(None).speaking(speaker),
+            originator,
+            prefix,
             asked: AtomicU64::new(0),
         }
     }
@@ -51,7 +65,8 @@ impl Client {
     ///
     /// [`TlsError`] if the files cannot be used.
     pub fn with_tls(mut self, tls: &Tls) -> Result<Self, TlsError> {
-        self.sender = Sender::new(Some(tls.client()?));
+        let speaker = speaker(&self.originator, &self.prefix);
+        self.sender = Sender::new(Some(tls.client()?)).speaking(speaker);
         Ok(self)
     }
 

@@ -3,6 +3,8 @@
 use crate::coap::Socket;
 use crate::engine::{Engine, now};
 use crate::http::server::{Entry, Peers, Server, ServerCounters};
+pub use crate::mqtt::UrlError;
+use crate::mqtt::{Broker, Speaker, Url};
 use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
 use core::sync::atomic::Ordering;
@@ -16,6 +18,7 @@ use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ClientConfig;
 
 /// Requests that are sent to other entities at the same time.
 const SENT_AT_ONCE: usize = 64;
@@ -37,6 +40,9 @@ pub struct Config {
     pub listen_tls: Vec<SocketAddr>,
     /// Where it listens for CoAP, over UDP in the clear; port 0 takes a free one.
     pub listen_coap: Vec<SocketAddr>,
+    /// The broker that it takes MQTT requests from: `mqtt://[USER:PASSWORD@]HOST[:PORT]`, or
+    /// `mqtts://` with a certificate.
+    pub mqtt: Option<String>,
     /// Its certificate and whom it trusts.
     pub tls: Option<Tls>,
     /// Its database; without one it remembers nothing.
@@ -59,6 +65,7 @@ impl Config {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             listen_coap: Vec::new(),
+            mqtt: None,
             tls: None,
             store: None,
             options: Options::default(),
@@ -79,6 +86,9 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The broker cannot be found by its URL.
+    #[error(transparent)]
+    Broker(#[from] UrlError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -98,6 +108,7 @@ pub struct Running {
     engine: Arc<Engine>,
     addresses: Vec<SocketAddr>,
     coap: Vec<(Arc<Socket>, SocketAddr)>,
+    mqtt: Option<Arc<Broker>>,
     unreadable_rows: usize,
     counters: Arc<ServerCounters>,
     stop: watch::Sender<bool>,
@@ -115,31 +126,13 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         None => Database::in_memory(&config.options)?,
     };
     let body_octets_max = config.cse.limits.content_octets.saturating_add(BODY_SLACK);
-    let (server_tls, client_tls) = match &config.tls {
-        Some(tls) => (Some(tls.server()?), Some(tls.client()?)),
-        None => (None, None),
-    };
-    let mut listeners = Vec::new();
-    for &address in &config.listen {
-        listeners.push((listen(address).await?, Entry::Plain));
-    }
-    if let Some(tls) = server_tls {
-        for &address in &config.listen_tls {
-            let entry = Entry::Tls(TlsAcceptor::from(Arc::clone(&tls)));
-            listeners.push((listen(address).await?, entry));
-        }
-    }
-    let coap = listen_coap(&config.listen_coap, body_octets_max).await?;
-    let addresses: Vec<SocketAddr> = listeners.iter().map(|((_, address), _)| *address).collect();
+    let client_tls = config.tls.as_ref().map(Tls::client).transpose()?;
+    let speaker = speaker(&config.cse);
+    let doors = Doors::open(&config, &speaker, client_tls.as_ref(), body_octets_max).await?;
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let mut cse_config = config.cse;
     if cse_config.points_of_access.is_empty() {
-        let urls = listeners.iter().map(|((_, address), entry)| match entry {
-            Entry::Plain => format!("http://{address}"),
-            Entry::Tls(_) => format!("https://{address}"),
-        });
-        let coap = coap.iter().map(|(_, address)| format!("coap://{address}"));
-        cse_config.points_of_access = urls.chain(coap).collect();
+        cse_config.points_of_access = doors.urls();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
     let (outgoing, calls) = mpsc::unbounded_channel();
@@ -161,15 +154,16 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         peers: Arc::new(Peers::new(config.connections_per_peer_max)),
         own,
     };
+    let sender = Sender::new(client_tls).speaking(speaker);
+    if let Some(broker) = &doors.mqtt {
+        sender.share(broker);
+    }
     let mut tasks = vec![
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
-        tokio::spawn(send_calls(
-            Arc::downgrade(&engine),
-            Sender::new(client_tls),
-            calls,
-            stopped.clone(),
-        )),
+        tokio::spawn(send_calls(Arc::downgrade(&engine), sender, calls, stopped.clone())),
     ];
+    let Doors { listeners, coap, mqtt } = doors;
+    let addresses = listeners.iter().map(|((_, address), _)| *address).collect();
     for ((listener, _), entry) in listeners {
         tasks.push(tokio::spawn(server.clone().run(listener, entry, stopped.clone())));
     }
@@ -177,7 +171,63 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let serving = Arc::clone(socket).run(Arc::clone(&engine), stopped.clone());
         tasks.push(tokio::spawn(serving));
     }
-    Ok(Running { engine, addresses, coap, unreadable_rows, counters, stop, tasks })
+    if let Some(broker) = &mqtt {
+        let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
+        tasks.push(tokio::spawn(serving));
+    }
+    Ok(Running { engine, addresses, coap, mqtt, unreadable_rows, counters, stop, tasks })
+}
+
+/// How a CSE is known at brokers (TS-0010 §6.3).
+fn speaker(cse: &gatewright_onem2m::Config) -> Speaker {
+    let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
+    Speaker { id: cse.cse_id.clone(), client, serves: true }
+}
+
+/// Everything that a CSE listens at.
+struct Doors {
+    listeners: Vec<((TcpListener, SocketAddr), Entry)>,
+    coap: Vec<(Arc<Socket>, SocketAddr)>,
+    mqtt: Option<Arc<Broker>>,
+}
+
+impl Doors {
+    async fn open(
+        config: &Config,
+        speaker: &Speaker,
+        client_tls: Option<&ClientConfig>,
+        body_octets_max: usize,
+    ) -> Result<Self, StartError> {
+        let mut listeners = Vec::new();
+        for &address in &config.listen {
+            listeners.push((listen(address).await?, Entry::Plain));
+        }
+        if let Some(tls) = &config.tls {
+            let tls = tls.server()?;
+            for &address in &config.listen_tls {
+                let entry = Entry::Tls(TlsAcceptor::from(Arc::clone(&tls)));
+                listeners.push((listen(address).await?, entry));
+            }
+        }
+        let coap = listen_coap(&config.listen_coap, body_octets_max).await?;
+        let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
+        let mqtt = url.map(|url| {
+            let tls = client_tls.cloned().map(Arc::new);
+            Arc::new(Broker::new(url, speaker, tls, body_octets_max))
+        });
+        Ok(Self { listeners, coap, mqtt })
+    }
+
+    /// Where it can be reached.
+    fn urls(&self) -> Vec<String> {
+        let http = self.listeners.iter().map(|((_, address), entry)| match entry {
+            Entry::Plain => format!("http://{address}"),
+            Entry::Tls(_) => format!("https://{address}"),
+        });
+        let coap = self.coap.iter().map(|(_, address)| format!("coap://{address}"));
+        let mqtt = self.mqtt.iter().map(|broker| broker.url().shown());
+        http.chain(coap).chain(mqtt).collect()
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -224,6 +274,11 @@ impl Running {
         self.coap.iter().map(|(_, address)| *address)
     }
 
+    /// The broker that it takes MQTT requests from, if there is one: its URL without a password.
+    pub fn broker(&self) -> Option<String> {
+        self.mqtt.as_ref().map(|broker| broker.url().shown())
+    }
+
     /// The CSE itself: to ask it without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
@@ -256,6 +311,7 @@ impl Running {
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
         }
+        all.extend(self.mqtt.iter().flat_map(|broker| broker.counters().each()));
         // Of several sockets the sums.
         for (at, (socket, _)) in self.coap.iter().enumerate() {
             for (name, count) in socket.counters().each() {

@@ -1,5 +1,5 @@
-//! Sockets for the CSE: the HTTP (TS-0009) and CoAP (TS-0008) bindings, each as server and as
-//! client, and the engine that ties the machine, the store and the network together.
+//! Sockets for the CSE: the HTTP (TS-0009), CoAP (TS-0008) and MQTT (TS-0010) bindings, each
+//! as server and as client, and the engine that ties the machine, the store and the network together.
 //!
 //! [`cse::start`] runs a CSE on the tokio runtime it is called on; [`client::Client`] is the
 //! other side, for command lines and tests, and [`listen::Notifications`] is where its
@@ -16,6 +16,7 @@ pub mod devices;
 mod engine;
 pub mod http;
 pub mod listen;
+mod mqtt;
 mod outgoing;
 pub mod services;
 pub mod tls;

@@ -2,7 +2,9 @@
 
 use crate::coap;
 use crate::http::send;
+use crate::mqtt;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
+use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
 
 /// Sends requests.
@@ -10,6 +12,8 @@ use tokio_rustls::rustls::ClientConfig;
 pub(crate) struct Sender {
     http: send::Sender,
     coap: coap::Sender,
+    mqtt: mqtt::Sender,
+    tls: Option<ClientConfig>,
     serialisation: Serialisation,
 }
 
@@ -17,8 +21,10 @@ impl Sender {
     /// A sender that can use TLS if it is given who it is and whom to trust.
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         Self {
-            http: send::Sender::new(tls),
+            http: send::Sender::new(tls.clone()),
             coap: coap::Sender::default(),
+            mqtt: mqtt::Sender::default(),
+            tls,
             serialisation: Serialisation::default(),
         }
     }
@@ -29,8 +35,19 @@ impl Sender {
         self
     }
 
+    /// This sender, speaking so at brokers: without that, it does not speak at any.
+    pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
+        self.mqtt = mqtt::Sender::new(speaker, self.tls.clone());
+        self
+    }
+
+    /// Uses this connection for its broker.
+    pub(crate) fn share(&self, broker: &Arc<mqtt::Broker>) {
+        self.mqtt.share(broker);
+    }
+
     fn can_use(&self, url: &str) -> bool {
-        self.http.can_use(url) || coap::Sender::can_use(url)
+        self.http.can_use(url) || coap::Sender::can_use(url) || self.mqtt.can_use(url)
     }
 
     /// Sends a request to the first URL that can be used, and waits for the answer.
@@ -45,6 +62,9 @@ impl Sender {
             .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
         if coap::Sender::can_use(url) {
             return self.coap.send(url, request, self.serialisation).await;
+        }
+        if self.mqtt.can_use(url) {
+            return self.mqtt.send(url, request, self.serialisation).await;
         }
         self.http.send(url, request, self.serialisation).await
     }

@@ -1,5 +1,5 @@
-//! Beside acmecse (PyPI), in both roles over HTTP and CoAP: our MN at its IN, its MN at ours,
-//! requests sent on both ways.
+//! Beside acmecse (PyPI), in both roles over HTTP, CoAP and MQTT (by Debian's mosquitto): our MN
+//! at its IN, its MN at ours, requests sent on both ways.
 //!
 //! It is installed into a virtual environment below the target directory the first time, or
 //! taken from `GATEWRIGHT_ACMECSE` (the path of its executable). Without Python or a registry
@@ -25,6 +25,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 /// The version these tests were made against.
 const PACKAGE: &str = "acmecse==2026.5.3";
+/// Debian puts the broker beside the programs of the system.
+const BROKERS: [&str; 2] = ["mosquitto", "/usr/sbin/mosquitto"];
 /// How long the peer may take to come up, and a registration to come about.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -40,6 +42,19 @@ fn main() -> ExitCode {
         })
         .with_ignored_flag(absent)
     };
+    let broker = BROKERS.into_iter().find(|program| {
+        let mut command = Command::new(program);
+        command.arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    });
+    let broker_trial = |name: &str, run: fn(&Path, u16)| {
+        let program = program.clone();
+        Trial::test(name, move || {
+            let broker = Broker::start(broker.expect("there"));
+            run(program.as_deref().expect("installed"), broker.port);
+            Ok(())
+        })
+        .with_ignored_flag(absent || broker.is_none())
+    };
     let trials = vec![
         trial("our_mn_registers_at_its_in_and_requests_go_both_ways", |program| {
             block_on(our_mn_at_its_in(program, Binding::Http));
@@ -53,6 +68,18 @@ fn main() -> ExitCode {
         trial("over_coap_its_mn_registers_at_our_in_and_requests_go_both_ways", |program| {
             block_on(its_mn_at_our_in(program, Binding::Coap));
         }),
+        broker_trial(
+            "over_mqtt_our_mn_registers_at_its_in_and_requests_go_both_ways",
+            |program, port| {
+                block_on(our_mn_at_its_in(program, Binding::Mqtt(port)));
+            },
+        ),
+        broker_trial(
+            "over_mqtt_its_mn_registers_at_our_in_and_requests_go_both_ways",
+            |program, port| {
+                block_on(its_mn_at_our_in(program, Binding::Mqtt(port)));
+            },
+        ),
         trial("letters_posted_while_it_was_away_arrive_in_order", |program| {
             block_on(letters_to_its_in(program));
         }),
@@ -93,6 +120,8 @@ fn free_port() -> u16 {
 enum Binding {
     Http,
     Coap,
+    /// By the broker at this port.
+    Mqtt(u16),
 }
 
 impl Binding {
@@ -100,13 +129,48 @@ impl Binding {
         match self {
             Self::Http => "http",
             Self::Coap => "coap",
+            Self::Mqtt(_) => "mqtt",
         }
     }
 
-    /// Whether acmecse sends a request with filter criteria on to another CSE: over CoAP it sends
-    /// nothing and never answers (2026.5.3).
-    fn sends_filters_on(self) -> bool {
-        self != Self::Coap
+    /// The URL of a CSE for a client: at a broker it is named.
+    fn at(self, url: &str, cse: &str) -> String {
+        match self {
+            Self::Http | Self::Coap => url.to_owned(),
+            Self::Mqtt(_) => format!("{url}/{cse}"),
+        }
+    }
+
+    /// Whether acmecse sends a discovery on to another CSE: over MQTT it does so under a number that
+    /// no operation has (`op` -2), and over CoAP not at all (2026.5.3).
+    fn sends_discovery_on(self) -> bool {
+        self == Self::Http
+    }
+}
+
+/// A broker of its own for one test.
+struct Broker {
+    child: Child,
+    port: u16,
+}
+
+impl Broker {
+    fn start(program: &str) -> Self {
+        let port = free_port();
+        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("acme-broker-{port}"));
+        std::fs::write(&place, format!("listener {port} 127.0.0.1\nallow_anonymous true\n"))
+            .unwrap();
+        let mut command = Command::new(program);
+        command.arg("-c").arg(place).stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, port }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -134,21 +198,29 @@ impl Acme {
         std::fs::create_dir_all(&place).unwrap();
         let mut settings = settings(kind, http, more);
         let mut url = format!("http://127.0.0.1:{http}");
-        let coap = if binding == Binding::Coap {
-            let port = free_port();
-            url = format!("coap://127.0.0.1:{port}");
-            settings.push_str("[coap]\nenable=true\nlistenIF=127.0.0.1\n");
-            settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
-            "--coap"
-        } else {
-            "--no-coap"
-        };
+        let (mut coap, mut mqtt) = ("--no-coap", "--no-mqtt");
+        match binding {
+            Binding::Http => {}
+            Binding::Coap => {
+                let port = free_port();
+                url = format!("coap://127.0.0.1:{port}");
+                coap = "--coap";
+                settings.push_str("[coap]\nenable=true\nlistenIF=127.0.0.1\n");
+                settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
+            }
+            Binding::Mqtt(port) => {
+                url = format!("mqtt://127.0.0.1:{port}");
+                mqtt = "--mqtt";
+                settings.push_str("[mqtt]\nenable=true\nlistenIF=127.0.0.1\naddress=127.0.0.1\n");
+                settings.push_str(&["port=", &port.to_string(), "\n"].concat());
+            }
+        }
         std::fs::write(place.join("acme.ini"), settings).unwrap();
         let child = Command::new(program)
             .arg("-dir")
             .arg(&place)
             .args(["--headless", "--db-type", "memory", "--log-level", "off"])
-            .args(["--no-mqtt", "--no-ws", coap])
+            .args(["--no-ws", mqtt, coap])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -197,6 +269,7 @@ async fn ours(
     match binding {
         Binding::Http => config.listen = any,
         Binding::Coap => config.listen_coap = any,
+        Binding::Mqtt(port) => config.mqtt = Some(format!("mqtt://127.0.0.1:{port}")),
     }
     start(config).await.unwrap()
 }
@@ -205,6 +278,7 @@ fn url(running: &Running, binding: Binding) -> String {
     let address = match binding {
         Binding::Http => running.addresses()[0],
         Binding::Coap => running.coap_addresses().next().unwrap(),
+        Binding::Mqtt(port) => ([127, 0, 0, 1], port).into(),
     };
     format!("{}://{address}", binding.scheme())
 }
@@ -213,8 +287,9 @@ fn url(running: &Running, binding: Binding) -> String {
 async fn wait_for(client: &Client, to: &str) -> Response {
     let mut last = None;
     for _ in 0..PATIENCE.as_millis() / 250 {
-        match client.get(to).await {
-            Ok(response) if response.status == Status::Ok => return response,
+        // Over a broker nobody may be there yet to answer.
+        match tokio::time::timeout(Duration::from_secs(2), client.get(to)).await {
+            Ok(Ok(response)) if response.status == Status::Ok => return response,
             other => last = Some(other),
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -234,7 +309,7 @@ async fn public_container(client: &Client, base: &str) {
 }
 
 /// Creates and retrieves below the container `there` by way of `client`'s CSE; finds too, if that
-/// CSE sends filter criteria on.
+/// CSE sends a discovery on.
 async fn use_container(client: &Client, there: &str, finds: bool) {
     let content = r#"{"m2m:cin":{"rn":"i1","con":"96.50","cnf":"text/plain:0"}}"#;
     let made = client.create(there, Kind::ContentInstance, content).await.unwrap();
@@ -263,8 +338,8 @@ async fn our_mn_at_its_in(program: &Path, binding: Binding) {
     let registrar =
         Registrar { cse_id: "/id-in".to_owned(), name: "cse-in".to_owned(), url: acme.url.clone() };
     let mn = ours(CseType::Middle, ("/id-mn", "cse-mn"), binding, Some(registrar)).await;
-    let its_admin = Client::new(acme.url.as_str(), "CAdmin", "i");
-    let our_admin = Client::new(url(&mn, binding), "CAdmin", "m");
+    let its_admin = Client::new(binding.at(&acme.url, "id-in"), "CAdmin", "i");
+    let our_admin = Client::new(binding.at(&url(&mn, binding), "id-mn"), "CAdmin", "m");
     let entry = wait_for(&its_admin, "cse-in/id-mn").await;
     assert!(entry.content.unwrap().contains("\"csi\""));
     wait_for(&our_admin, "cse-mn/id-in").await;
@@ -272,7 +347,7 @@ async fn our_mn_at_its_in(program: &Path, binding: Binding) {
     public_container(&our_admin, "cse-mn").await;
     public_container(&its_admin, "cse-in").await;
     // Down: through it to us. Up: through us to it.
-    use_container(&its_admin, "/id-mn/cse-mn/c", binding.sends_filters_on()).await;
+    use_container(&its_admin, "/id-mn/cse-mn/c", binding.sends_discovery_on()).await;
     use_container(&our_admin, "/id-in/cse-in/c", true).await;
     mn.stop().await;
 }
@@ -284,8 +359,8 @@ async fn its_mn_at_our_in(program: &Path, binding: Binding) {
         url(&base, binding)
     );
     let acme = Acme::start(program, "MN", binding, &more).await;
-    let its_admin = Client::new(acme.url.as_str(), "CAdmin", "m");
-    let our_admin = Client::new(url(&base, binding), "CAdmin", "i");
+    let its_admin = Client::new(binding.at(&acme.url, "id-mn"), "CAdmin", "m");
+    let our_admin = Client::new(binding.at(&url(&base, binding), "id-in"), "CAdmin", "i");
     wait_for(&our_admin, "cse-in/id-mn").await;
     // It always says that it can be reached over HTTP too; here it is not to be.
     let only = format!(r#"{{"m2m:csr":{{"poa":["{}"]}}}}"#, acme.url);
@@ -294,7 +369,7 @@ async fn its_mn_at_our_in(program: &Path, binding: Binding) {
     public_container(&our_admin, "cse-in").await;
     public_container(&its_admin, "cse-mn").await;
     use_container(&our_admin, "/id-mn/cse-mn/c", true).await;
-    use_container(&its_admin, "/id-in/cse-in/c", binding.sends_filters_on()).await;
+    use_container(&its_admin, "/id-in/cse-in/c", binding.sends_discovery_on()).await;
     base.stop().await;
 }
 

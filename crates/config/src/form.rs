@@ -98,7 +98,8 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Protocol => values::protocol(text).is_some(),
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
-        Form::Url => is_url(text),
+        Form::Url => is_url(text, &["http://", "https://", "coap://", "mqtt://"]),
+        Form::Broker => is_url(text, &["mqtt://"]),
         Form::SystemId => values::system_id(text).is_some(),
         Form::RoleAddress => values::role_address(text).is_some(),
     }
@@ -108,9 +109,9 @@ fn socket(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0)
 }
 
-/// `http` and an authority, nothing behind it: the rest of an address names a resource.
-fn is_url(text: &str) -> bool {
-    let rest = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+/// A scheme and an authority, nothing behind it: the rest of an address names a resource.
+fn is_url(text: &str, schemes: &[&str]) -> bool {
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
     let ends = |c: char| c == '/' || c == '?' || c == '#' || c.is_whitespace() || c.is_control();
     rest.is_some_and(|authority| !authority.is_empty() && !authority.contains(ends))
 }
@@ -140,7 +141,7 @@ const fn code(form: Form) -> &'static Code {
         Form::Protocol => &codes::NOT_A_CHOICE,
         Form::Program => &codes::NOT_A_PROGRAM,
         Form::CseId => &codes::BAD_CSE_ID,
-        Form::Url => &codes::NOT_A_URL,
+        Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
     }
@@ -163,7 +164,8 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Protocol => "an IP protocol",
         Form::Program => "a gateway program: its name ends in .gate",
         Form::CseId => "a CSE identifier: `/` and a name",
-        Form::Url => "a URL: http:// and a host, with a port if need be",
+        Form::Url => "a URL: http://, coap:// or mqtt:// and a host, with a port if need be",
+        Form::Broker => "a broker's URL: mqtt:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
@@ -185,6 +187,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Program => "bridge.gate",
         Form::CseId => "/gateway-cse",
         Form::Url => "http://192.0.2.1:8080",
+        Form::Broker => "mqtt://192.0.2.1:1883",
         Form::SystemId => "0022090000000001",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
@@ -212,6 +215,7 @@ mod tests {
             Form::Program,
             Form::CseId,
             Form::Url,
+            Form::Broker,
             Form::SystemId,
             Form::RoleAddress,
         ] {

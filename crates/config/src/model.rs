@@ -363,6 +363,8 @@ pub struct Cse {
     pub http: Option<Located<SocketAddr>>,
     /// Where it answers CoAP.
     pub coap: Option<Located<SocketAddr>>,
+    /// URL of the broker that it takes MQTT requests from, perhaps with a password.
+    pub mqtt: Option<String>,
     /// Path of its database; in memory if none is given.
     pub store: Option<String>,
     /// What the database may grow to, in MiB.

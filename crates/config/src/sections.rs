@@ -350,6 +350,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         id: table.owned("id")?,
         http: socket("http"),
         coap: socket("coap"),
+        mqtt: table.owned("mqtt"),
         store: table.owned("store"),
         store_mib: table.number("store_mib"),
         infrastructure: table.text("type").is_some_and(|kind| *kind == "infrastructure"),

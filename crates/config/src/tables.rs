@@ -76,6 +76,8 @@ pub(crate) enum Form {
     CseId,
     /// `http://127.0.0.1:8080`.
     Url,
+    /// `mqtt://127.0.0.1:1883`.
+    Broker,
     /// A device's EUI-64, 16 hexadecimal digits.
     SystemId,
     /// `ROLE=HOST:PORT`.
@@ -396,6 +398,11 @@ static CSE: Table = Table {
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
+        key(
+            "mqtt",
+            Shape::Text(Form::Broker),
+            "The broker that it takes MQTT requests from; none if not given.",
+        ),
         key("store", Shape::Text(Form::Any), "Path of its database; in memory if not given."),
         key(
             "store_mib",
@@ -422,7 +429,7 @@ static REGISTRAR: Table = Table {
     name: "[cse.registrar]",
     doc: "The CSE above: this one registers there, and devices' readings are sent on to it.",
     keys: &[
-        required("url", Shape::Text(Form::Url), "Where it answers HTTP."),
+        required("url", Shape::Text(Form::Url), "Where it answers: http, coap, or an mqtt broker."),
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
         required("base", Shape::Text(Form::Name), "Name of its base resource."),
     ],

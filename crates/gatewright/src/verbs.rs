@@ -7,6 +7,7 @@ mod attach;
 mod capture;
 mod check;
 mod completion;
+mod cse;
 mod demo;
 mod detach;
 mod device;
@@ -100,6 +101,7 @@ verbs! {
     Attach = "attach" in attach,
     Detach = "detach" in detach,
     Device = "device" in device,
+    Cse = "cse" in cse,
     Explain = "explain" in explain,
     Gw = "gw" in gw,
     Header = "header" in header,

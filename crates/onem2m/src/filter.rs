@@ -2,6 +2,7 @@
 
 use crate::status::Refusal;
 use crate::time::Timestamp;
+use serde_json::{Map, Value, json};
 
 /// Conditions on resources, and how a discovery is to be cut.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -198,6 +199,37 @@ impl Filter {
         pairs
     }
 
+    /// The criteria as the object that a request primitive carries (`fc`).
+    pub fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        for (name, value) in self.pairs() {
+            match name {
+                "ty" | "chty" | "pty" => {
+                    let kinds = value.split('+').map(|kind| number_or_text(kind.to_owned()));
+                    object.insert(name.to_owned(), kinds.collect());
+                }
+                "lbl" | "clbl" | "palb" | "cty" => {
+                    object.insert(name.to_owned(), value.split('+').collect());
+                }
+                "atr" | "catr" | "patr" => {
+                    let (attribute, wanted) = value.split_once(',').unwrap_or((&value, ""));
+                    let pair = json!({ "nm": attribute, "val": wanted });
+                    match object.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+                        Value::Array(pairs) => pairs.push(pair),
+                        other => *other = pair,
+                    }
+                }
+                "fu" | "fo" | "sts" | "stb" | "sza" | "szb" | "lim" | "ofst" | "lvl" => {
+                    object.insert(name.to_owned(), number_or_text(value));
+                }
+                _ => {
+                    object.insert(name.to_owned(), Value::String(value));
+                }
+            }
+        }
+        Value::Object(object)
+    }
+
     /// Whether any condition on resources is set, `fu`, `lim` and the like apart.
     pub fn has_conditions(&self) -> bool {
         let plain = Self {
@@ -211,6 +243,10 @@ impl Filter {
         };
         *self != plain
     }
+}
+
+fn number_or_text(text: String) -> Value {
+    text.parse::<u64>().map_or_else(|_| Value::String(text), Value::from)
 }
 
 /// Whether `text` is what `pattern` describes, `*` standing for any characters.

@@ -20,6 +20,7 @@
 //! | `schema` | attributes of each resource type |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | [`cse`] | the machine, one file for each kind of request |
+//! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
 //! | [`coap`] | CoAP: its message layer as a machine of its own, and primitives as its messages |
 #![forbid(unsafe_code)]
 
@@ -29,9 +30,11 @@ pub mod cse;
 pub mod filter;
 pub mod kind;
 pub mod limits;
+pub mod mqtt;
 pub mod primitive;
 mod resource;
 mod schema;
+mod serialisation;
 pub mod status;
 pub mod time;
 mod tree;

@@ -2,10 +2,13 @@
 
 use crate::filter::Filter;
 use crate::kind::Kind;
+pub use crate::serialisation::{Serialisation, cbor_from_json, json_from_cbor};
 use crate::status::{Refusal, Status};
 use crate::time::{Timestamp, parse_duration};
 use core::time::Duration;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A release of the specification (releaseVersionIndicator). What is served is release 4; a
@@ -113,6 +116,19 @@ pub enum ResponseType {
     None,
 }
 
+impl ResponseType {
+    /// The number on the wire.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::NonBlockingSynchronous => 1,
+            Self::NonBlockingAsynchronous => 2,
+            Self::Blocking => 3,
+            Self::Flexible => 4,
+            Self::None => 5,
+        }
+    }
+}
+
 /// A time limit: a point in time, or a span from now (m2m:absRelTimestamp).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Deadline {
@@ -130,6 +146,14 @@ impl Deadline {
             return past.parse::<u64>().ok().map(|_| Self::After(Duration::ZERO));
         }
         Timestamp::parse(text).map(Self::At).or_else(|| parse_duration(text).map(Self::After))
+    }
+
+    /// As it is written: a time, or milliseconds.
+    pub fn text(self) -> String {
+        match self {
+            Self::At(time) => time.to_string(),
+            Self::After(span) => span.as_millis().to_string(),
+        }
     }
 
     /// The point in time, for a request received at `now`.
@@ -300,9 +324,11 @@ impl Request {
     ///
     /// What is wrong, with the request identifier if it could be read.
     pub fn from_json(text: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
-        let value: Value = serde_json::from_slice(text)
-            .map_err(|error| (None, Refusal::bad(format!("no JSON: {error}"))))?;
-        Self::from_value(&value)
+        let (object, content) = fields(text, "m2m:rqp").map_err(|refusal| (None, refusal))?;
+        let id = object.get("rqi").and_then(Value::as_str).map(str::to_owned);
+        let mut request = Self::from_object(&object).map_err(|refusal| (id, refusal))?;
+        request.content = content.or(request.content);
+        Ok(request)
     }
 
     /// Reads a request primitive in CBOR.
@@ -400,6 +426,14 @@ impl Request {
         pairs
     }
 
+    /// Writes the request as JSON text, its content character for character: a decimal stays what
+    /// it is.
+    pub fn to_json(&self) -> String {
+        let mut bare = self.clone();
+        let content = bare.content.take();
+        with_content(&bare.to_value(), content.as_deref())
+    }
+
     /// Writes the request as a JSON object of short names.
     pub fn to_value(&self) -> Value {
         let mut object = Map::new();
@@ -428,8 +462,71 @@ impl Request {
         if self.unstructured {
             object.insert("drt".into(), json!(2));
         }
+        if let Some(filter) = &self.filter {
+            object.insert("fc".into(), filter.to_value());
+        }
+        if self.response_type != ResponseType::default() || !self.notify.is_empty() {
+            let mut response = Map::new();
+            response.insert("rtv".into(), json!(self.response_type.number()));
+            if !self.notify.is_empty() {
+                response.insert("nu".into(), json!(self.notify));
+            }
+            object.insert("rt".into(), Value::Object(response));
+        }
+        for (name, deadline) in [
+            ("rp", self.result_kept),
+            ("rqet", self.request_expires),
+            ("rset", self.result_expires),
+        ] {
+            if let Some(deadline) = deadline {
+                object.insert(name.into(), json!(deadline.text()));
+            }
+        }
+        if !self.attributes.is_empty() {
+            object.insert("atrl".into(), json!(self.attributes));
+        }
+        if let Some(category) = self.event_category {
+            object.insert("ec".into(), json!(category));
+        }
         Value::Object(object)
     }
+}
+
+/// The parameters of a primitive, and the text of its content.
+type Fields = (Map<String, Value>, Option<Box<str>>);
+
+/// The parameters of a primitive, perhaps in a wrapper of this name, and the text of its content.
+fn fields(text: &[u8], wrapper: &str) -> Result<Fields, Refusal> {
+    let read = |text: &[u8]| {
+        serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(text)
+            .map_err(|error| Refusal::bad(format!("a primitive is an object in JSON: {error}")))
+    };
+    let mut raw = read(text)?;
+    if let Some(wrapped) = raw.get(wrapper) {
+        raw = read(wrapped.get().as_bytes())?;
+    }
+    let content = raw.remove("pc").map(|content| content.get().into());
+    let parse = |(name, value): (String, Box<RawValue>)| {
+        let value = serde_json::from_str(value.get());
+        value.map(|value| (name, value)).map_err(|error| Refusal::bad(error.to_string()))
+    };
+    Ok((raw.into_iter().map(parse).collect::<Result<_, _>>()?, content))
+}
+
+/// An object in JSON text with `pc` at its end, as that is written.
+fn with_content(object: &Value, content: Option<&str>) -> String {
+    let mut text = object.to_string();
+    let Some(content) = content else {
+        return text;
+    };
+    let is_json = serde_json::from_str::<&RawValue>(content).is_ok();
+    let quoted = if is_json { None } else { Some(Value::from(content).to_string()) };
+    // The object is never empty: it has its identifier.
+    text.pop();
+    text.push_str(",\"pc\":");
+    text.push_str(quoted.as_deref().unwrap_or(content));
+    text.push('}');
+    text
 }
 
 /// The highest m2m:resultContent (12: permissions).
@@ -518,6 +615,26 @@ impl Response {
         self
     }
 
+    /// Reads a response primitive from JSON text, its content character for character.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_value`].
+    pub fn from_json(text: &[u8]) -> Result<Self, Refusal> {
+        let (object, content) = fields(text, "m2m:rsp")?;
+        let mut response = Self::from_value(&Value::Object(object))?;
+        response.content = content.map(Arc::from).or(response.content);
+        Ok(response)
+    }
+
+    /// Writes the answer as JSON text, its content character for character: a decimal stays what
+    /// it is.
+    pub fn to_json(&self) -> String {
+        let mut bare = self.clone();
+        let content = bare.content.take();
+        with_content(&bare.to_value(), content.as_deref())
+    }
+
     /// Writes the answer as a JSON object of short names.
     pub fn to_value(&self) -> Value {
         let mut object = Map::new();
@@ -526,6 +643,11 @@ impl Response {
         object.insert("rvi".into(), json!(self.release.text()));
         if let Some(content) = &self.content {
             object.insert("pc".into(), parse_or_text(content));
+        }
+        if let Some(cut_at) = self.cut_at {
+            // 1: partial content (m2m:contentStatus).
+            object.insert("cnst".into(), json!(1));
+            object.insert("cnot".into(), json!(cut_at));
         }
         Value::Object(object)
     }
@@ -546,78 +668,12 @@ impl Response {
         let id = id.ok_or_else(|| Refusal::bad("a response has an rqi"))?;
         let mut response = Self::new(status, id, Release::default());
         response.content = value.get("pc").map(|content| content.to_string().into());
+        let release = value.get("rvi").and_then(Value::as_str);
+        response.release = release.and_then(|it| Release::parse(it).ok()).unwrap_or_default();
+        let cut_at = value.get("cnot").and_then(Value::as_u64);
+        response.cut_at = cut_at.and_then(|offset| usize::try_from(offset).ok());
         Ok(response)
     }
-}
-
-/// How content is written.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Serialisation {
-    /// JSON with short names.
-    #[default]
-    Json,
-    /// The same values in CBOR.
-    Cbor,
-}
-
-impl Serialisation {
-    /// The media type.
-    pub const fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Cbor => "application/cbor",
-        }
-    }
-
-    /// JSON text from the octets of a message.
-    ///
-    /// # Errors
-    ///
-    /// 4000 if they are none of this serialisation.
-    pub fn read(self, octets: &[u8]) -> Result<String, Refusal> {
-        match self {
-            Self::Json => core::str::from_utf8(octets)
-                .map(str::to_owned)
-                .map_err(|_| Refusal::bad("the content is not UTF-8")),
-            Self::Cbor => json_from_cbor(octets),
-        }
-    }
-
-    /// The octets of a message from JSON text.
-    ///
-    /// # Errors
-    ///
-    /// 5000 if `text` is no JSON.
-    pub fn write(self, text: &str) -> Result<Vec<u8>, Refusal> {
-        match self {
-            Self::Json => Ok(text.as_bytes().to_vec()),
-            Self::Cbor => cbor_from_json(text),
-        }
-    }
-}
-
-/// JSON text from CBOR octets: how a binding takes content in CBOR.
-///
-/// # Errors
-///
-/// 4000 if the octets are no CBOR, or CBOR that JSON cannot say.
-pub fn json_from_cbor(octets: &[u8]) -> Result<String, Refusal> {
-    let value: Value =
-        ciborium::from_reader(octets).map_err(|error| Refusal::bad(format!("no CBOR: {error}")))?;
-    Ok(value.to_string())
-}
-
-/// CBOR octets from JSON text: how a binding sends content in CBOR.
-///
-/// # Errors
-///
-/// 5000 if `text` is no JSON.
-pub fn cbor_from_json(text: &str) -> Result<Vec<u8>, Refusal> {
-    let fault = |words: String| Refusal::new(Status::InternalServerError, words);
-    let value: Value = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
-    let mut octets = Vec::new();
-    ciborium::into_writer(&value, &mut octets).map_err(|error| fault(error.to_string()))?;
-    Ok(octets)
 }
 
 #[cfg(test)]
@@ -641,9 +697,37 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut request = Request::new(Operation::Create, "cse-in", "CA", "17")
             .creating(Kind::Container, r#"{"m2m:cnt":{}}"#);
-        request.result_content = Some(0);
-        let text = request.to_value().to_string();
+        for (name, value) in [
+            ("rcn", "0"),
+            ("fu", "1"),
+            ("ty", "3+4"),
+            ("lbl", "a+b"),
+            ("rn", "c"),
+            ("crb", "20300101T000000"),
+            ("lim", "7"),
+            ("rt", "2"),
+            ("rtu", "coap://a&mqtt://b"),
+            ("rp", "60000"),
+            ("rqet", "20991231T235959,000000"),
+            ("rset", "5000"),
+            ("drt", "2"),
+            ("atrl", "lbl+ct"),
+            ("gid", "g"),
+            ("ec", "3"),
+            ("vsi", "v"),
+        ] {
+            request.set(name, value).unwrap();
+        }
+        request.content = Some(r#"{"m2m:cin":{"con":96.50}}"#.into());
+        let text = request.to_json();
         assert_eq!(Request::from_json(text.as_bytes()).unwrap(), request);
+        let wrapped = format!(r#"{{"m2m:rqp": {text} }}"#);
+        assert_eq!(Request::from_json(wrapped.as_bytes()).unwrap(), request);
+        let mut response = Response::new(Status::Created, "17", Release::R3)
+            .with_content(r#"{"m2m:cin":{"con":96.50}}"#);
+        response.cut_at = Some(7);
+        let text = response.to_json();
+        assert_eq!(Response::from_json(text.as_bytes()).unwrap(), response);
     }
 
     #[test]

@@ -86,6 +86,7 @@ fn build() -> Option<Graph> {
             advertise: None,
             autoconfigure: link.0 == 0,
             dhcp: link.0 == 0,
+            shared: false,
         })
         .ok()?;
     }

@@ -19,6 +19,8 @@ pub use gateway::gateway;
 pub use layouts::layouts;
 pub use machine::machine;
 
+use core::time::Duration;
+use gatewright_onem2m::mqtt::{Input, Output, Session, Settings, Topic, filters};
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
 
@@ -34,6 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("health", health),
     ("onem2m", onem2m),
     ("coap_endpoint", coap_endpoint),
+    ("mqtt", mqtt),
     ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),
@@ -77,6 +80,29 @@ pub fn health(octets: &[u8]) {
     let _refused = gatewright_health::apdu::Apdu::decode(octets).is_err();
     let _refused = gatewright_health::data::DataApdu::decode(octets).is_err();
     let _refused = gatewright_health::report::ConfigReport::decode(octets).is_err();
+}
+
+/// A broker of MQTT, in two pieces.
+pub fn mqtt(octets: &[u8]) {
+    let settings = Settings {
+        client: "C::id".to_owned(),
+        clean: true,
+        keep_alive: Duration::from_mins(1),
+        credentials: None,
+        filters: filters("/id"),
+        packet_octets_max: 4_096,
+    };
+    let mut session = Session::new(Duration::ZERO, settings);
+    let (first, second) = octets.split_at(octets.len() / 2);
+    for piece in [first, second] {
+        session.handle(Duration::ZERO, Input::Octets(piece));
+        while let Some(output) = session.poll_output() {
+            if let Output::Arrived { topic, payload } = output {
+                let _answer = Topic::parse(&topic).and_then(Topic::answering);
+                onem2m(&payload);
+            }
+        }
+    }
 }
 
 /// A oneM2M request in each serialisation.

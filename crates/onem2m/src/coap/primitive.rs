@@ -1,7 +1,7 @@
 //! Requests and responses of oneM2M as CoAP messages (TS-0008 §6).
 
 use super::Message;
-use crate::primitive::{Deadline, Operation, Release, Request, Response, Serialisation};
+use crate::primitive::{Operation, Release, Request, Response, Serialisation};
 use crate::status::{Refusal, Status};
 use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
 use std::sync::Arc;
@@ -243,15 +243,11 @@ fn write_parameters(message: &mut Message, request: &Request) {
         message.put(option::FR, request.from.as_str());
     }
     message.put(option::RQI, request.id.as_str());
-    let deadline = |deadline: Deadline| match deadline {
-        Deadline::At(time) => time.to_string(),
-        Deadline::After(span) => span.as_millis().to_string(),
-    };
     if let Some(expires) = request.request_expires {
-        message.put(option::RQET, deadline(expires));
+        message.put(option::RQET, expires.text());
     }
     if let Some(expires) = request.result_expires {
-        message.put(option::RSET, deadline(expires));
+        message.put(option::RSET, expires.text());
     }
     if let Some(category) = request.event_category {
         message.put_uint(option::EC, category.into());

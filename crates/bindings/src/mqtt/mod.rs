@@ -1,0 +1,375 @@
+//! The MQTT binding (TS-0010): a connection to a broker that is made again whenever it ends,
+//! requests that come over it and go out over it, and the answers to both.
+
+mod send;
+mod url;
+
+pub(crate) use send::{Sender, Speaker};
+pub(crate) use url::Url;
+pub use url::UrlError;
+
+use crate::answers::{Answers, refuse};
+use core::time::Duration;
+use gatewright_onem2m::mqtt::{Input, Output, Purpose, Session, Settings, Topic, filters, level};
+use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// After so long without a word the broker is asked whether it is there.
+const KEEP_ALIVE: Duration = Duration::from_mins(1);
+/// How long a connection may take to come about, and a broker to take octets.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// After the first connection that failed, doubled with each further one.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// At most.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Octets of a packet beyond the content that the machine takes.
+const PACKET_SLACK: usize = 64 * 1024;
+/// Octets read at once.
+const READ_MAX: usize = 64 * 1024;
+/// Requests of others that are answered at the same time; beyond, they are dropped and counted,
+/// and asked again.
+const ANSWERED_AT_ONCE: usize = 1_024;
+
+/// A broker, and our place at it.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    url: Url,
+    settings: Settings,
+    /// Who we are in topics.
+    own: String,
+    tls: Option<Arc<ClientConfig>>,
+    inner: Mutex<Inner>,
+    started: Instant,
+    /// Tells the loop that there is something to send.
+    stirred: Notify,
+    ready: watch::Sender<bool>,
+    answering: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    session: Option<Session>,
+    waiting: HashMap<String, oneshot::Sender<Response>>,
+    counters: Counters,
+}
+
+/// What a broker's connection did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    connections: u64,
+    received: u64,
+    published: u64,
+    /// Not published because there was no connection, or too much was under way.
+    unpublished: u64,
+    /// Neither a request nor an answer that anybody waits for.
+    strays: u64,
+    /// Requests dropped because too many were not answered.
+    dropped: u64,
+}
+
+impl Counters {
+    pub(crate) fn each(&self) -> [(&'static str, u64); 6] {
+        [
+            ("mqtt_connections", self.connections),
+            ("mqtt_received", self.received),
+            ("mqtt_published", self.published),
+            ("mqtt_unpublished", self.unpublished),
+            ("mqtt_strays", self.strays),
+            ("mqtt_dropped", self.dropped),
+        ]
+    }
+}
+
+/// Octets both ways: TCP, or TLS over it.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Broker {
+    /// A broker's place for a speaker, whose contents have at most so many octets.
+    pub(crate) fn new(
+        url: Url,
+        speaker: &Speaker,
+        tls: Option<Arc<ClientConfig>>,
+        content_octets_max: usize,
+    ) -> Self {
+        let own = level(&speaker.id);
+        let mut wanted = filters(&speaker.id);
+        if !speaker.serves {
+            wanted.retain(|filter| filter.starts_with("/oneM2M/resp/"));
+        }
+        let settings = Settings {
+            client: speaker.client.clone(),
+            clean: !speaker.serves,
+            keep_alive: KEEP_ALIVE,
+            credentials: url.credentials.clone(),
+            filters: wanted,
+            packet_octets_max: content_octets_max.saturating_add(PACKET_SLACK),
+        };
+        Self {
+            url,
+            settings,
+            own,
+            tls,
+            inner: Mutex::default(),
+            started: Instant::now(),
+            stirred: Notify::new(),
+            ready: watch::Sender::new(false),
+            answering: Arc::new(Semaphore::new(ANSWERED_AT_ONCE)),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.lock().counters.clone()
+    }
+
+    pub(crate) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Keeps a connection until `stop` says so, or for ever if nobody can say so any more.
+    pub(crate) async fn run<A: Answers>(
+        self: Arc<Self>,
+        answers: Arc<A>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut pause = RETRY_AFTER;
+        loop {
+            let connected = tokio::select! {
+                connected = tokio::time::timeout(CONNECT_WITHIN, self.connect()) => connected,
+                _ = stop.changed() => return,
+            };
+            if let Ok(Ok(stream)) = connected {
+                if self.converse(stream, &answers, &mut stop).await {
+                    return;
+                }
+                pause = if *self.ready.borrow() { RETRY_AFTER } else { pause };
+                self.ready.send_replace(false);
+                let mut inner = self.lock();
+                inner.session = None;
+                // Their answers may be lost with the connection: they ask again.
+                inner.waiting.clear();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.changed() => return,
+            }
+            pause = pause.saturating_mul(2).min(RETRY_AFTER_MAX);
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await?;
+        // Requests are small and go out whole.
+        stream.set_nodelay(true)?;
+        if !self.url.secure {
+            return Ok(Box::new(stream));
+        }
+        let Some(config) = &self.tls else {
+            return Err(io::Error::other("no certificate is configured"));
+        };
+        let name = ServerName::try_from(self.url.host.clone()).map_err(io::Error::other)?;
+        Ok(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
+    }
+
+    /// Speaks with the broker until the connection ends; whether we left.
+    async fn converse<A: Answers>(
+        self: &Arc<Self>,
+        stream: Box<dyn Stream>,
+        answers: &Arc<A>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> bool {
+        let session = Session::new(self.started.elapsed(), self.settings.clone());
+        {
+            let mut inner = self.lock();
+            inner.session = Some(session);
+            inner.counters.connections += 1;
+        }
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut buffer = vec![0; READ_MAX];
+        let mut leaving = false;
+        loop {
+            if !self.carry_out(&mut writer, answers).await {
+                return leaving;
+            }
+            let due = self.due();
+            tokio::select! {
+                read = reader.read(&mut buffer) => match read {
+                    Ok(length @ 1..) => {
+                        self.handle(Input::Octets(buffer.get(..length).unwrap_or_default()));
+                    }
+                    Ok(0) | Err(_) => return leaving,
+                },
+                () = tokio::time::sleep(due) => self.handle(Input::Tick),
+                () = self.stirred.notified() => {}
+                _ = stop.changed() => {
+                    leaving = true;
+                    self.handle(Input::Leave);
+                }
+            }
+        }
+    }
+
+    /// Does what the session wants done; whether it goes on.
+    async fn carry_out<A: Answers>(
+        self: &Arc<Self>,
+        writer: &mut (impl AsyncWrite + Unpin),
+        answers: &Arc<A>,
+    ) -> bool {
+        loop {
+            let output = self.lock().session.as_mut().and_then(Session::poll_output);
+            match output {
+                None => break,
+                Some(Output::Send(octets)) => {
+                    let sent = tokio::time::timeout(CONNECT_WITHIN, writer.write_all(&octets));
+                    if !matches!(sent.await, Ok(Ok(()))) {
+                        return false;
+                    }
+                }
+                Some(Output::Ready) => {
+                    self.ready.send_replace(true);
+                }
+                Some(Output::Arrived { topic, payload }) => self.arrived(&topic, payload, answers),
+                Some(Output::End(_)) => {
+                    let _ = writer.flush().await;
+                    return false;
+                }
+            }
+        }
+        writer.flush().await.is_ok()
+    }
+
+    fn arrived<A: Answers>(self: &Arc<Self>, topic: &str, payload: Vec<u8>, answers: &Arc<A>) {
+        self.lock().counters.received += 1;
+        let Some(topic) = Topic::parse(topic) else {
+            self.lock().counters.strays += 1;
+            return;
+        };
+        let serialisation = topic.serialisation;
+        let Some(reply_to) = topic.clone().answering() else {
+            self.take_response(&topic, &payload);
+            return;
+        };
+        let Ok(permit) = Arc::clone(&self.answering).try_acquire_owned() else {
+            self.lock().counters.dropped += 1;
+            return;
+        };
+        let (broker, answers) = (Arc::clone(self), Arc::clone(answers));
+        tokio::spawn(async move {
+            let response = match read_request(serialisation, &payload) {
+                Ok(request) => answers.answer(request).await,
+                Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
+            };
+            if let Ok(payload) = serialisation.write(&response.to_json()) {
+                broker.publish(&reply_to, &payload);
+            }
+            drop(permit);
+        });
+    }
+
+    fn take_response(&self, topic: &Topic, payload: &[u8]) {
+        let text = topic.serialisation.read(payload).ok();
+        let response = text.and_then(|text| Response::from_json(text.as_bytes()).ok());
+        let mut inner = self.lock();
+        let waiting = response.and_then(|it| Some((inner.waiting.remove(&*it.id)?, it)));
+        match waiting {
+            Some((waiting, response)) => drop(waiting.send(response)),
+            None => inner.counters.strays += 1,
+        }
+    }
+
+    /// Publishes; whether there was a connection for it.
+    fn publish(&self, topic: &Topic, payload: &[u8]) -> bool {
+        let mut inner = self.lock();
+        let now = self.started.elapsed();
+        let taken = inner.session.as_mut().is_some_and(|session| {
+            let before = session.dropped();
+            session.handle(now, Input::Publish { topic: &topic.to_string(), payload });
+            session.dropped() == before
+        });
+        inner.counters.published += u64::from(taken);
+        inner.counters.unpublished += u64::from(!taken);
+        drop(inner);
+        self.stirred.notify_one();
+        taken
+    }
+
+    /// Asks `receiver` by way of this broker.
+    pub(crate) async fn ask(
+        &self,
+        receiver: &str,
+        request: &Request,
+        serialisation: Serialisation,
+    ) -> Result<Response, Unreachable> {
+        let away = |why: &str| Unreachable(format!("broker {}: {why}", self.url.authority()));
+        let mut ready = self.ready.subscribe();
+        let connected = async { ready.wait_for(|ready| *ready).await.is_ok() };
+        if !tokio::time::timeout(CONNECT_WITHIN, connected).await.unwrap_or(false) {
+            return Err(away("no connection"));
+        }
+        let payload = serialisation
+            .write(&request.to_json())
+            .map_err(|refusal| Unreachable(refusal.to_string()))?;
+        let (sender, answer) = oneshot::channel();
+        self.lock().waiting.insert(request.id.clone(), sender);
+        let _waiting = Waiting { broker: self, id: &request.id };
+        let topic = Topic {
+            purpose: Purpose::Request,
+            originator: self.own.clone(),
+            receiver: level(receiver),
+            serialisation,
+        };
+        if !self.publish(&topic, &payload) {
+            return Err(away("too much is under way"));
+        }
+        answer.await.map_err(|_| away("the connection broke before the answer"))
+    }
+
+    fn handle(&self, input: Input<'_>) {
+        let now = self.started.elapsed();
+        if let Some(session) = self.lock().session.as_mut() {
+            session.handle(now, input);
+        }
+    }
+
+    fn due(&self) -> Duration {
+        let due = self.lock().session.as_ref().and_then(Session::poll_timeout);
+        due.map_or(KEEP_ALIVE, |due| due.saturating_sub(self.started.elapsed()))
+    }
+
+    /// A panic under the lock would be a bug of the machine; the others are still served.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_request(
+    serialisation: Serialisation,
+    payload: &[u8],
+) -> Result<Request, (Option<String>, gatewright_onem2m::Refusal)> {
+    match serialisation {
+        Serialisation::Json => Request::from_json(payload),
+        Serialisation::Cbor => Request::from_cbor(payload),
+    }
+}
+
+/// Somebody who waits for an answer.
+struct Waiting<'a> {
+    broker: &'a Broker,
+    id: &'a str,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.broker.lock().waiting.remove(self.id);
+    }
+}

@@ -1,0 +1,227 @@
+//! `gatewright cse`: what a oneM2M CSE holds, asked over any of its bindings.
+
+mod audit;
+mod content;
+mod subscribe;
+mod tree;
+
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_bindings::client::{AskError, Client};
+use gatewright_bindings::tls::Tls;
+use gatewright_onem2m::{Kind, Response, Serialisation};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {root: {name, \
+     address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
+     a line; audit: {entries, head, broken_at, intact}";
+
+/// Asks a oneM2M CSE.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cse {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Tree(tree::Tree),
+    Get(Get),
+    Create(Create),
+    Subscribe(subscribe::Subscribe),
+    Audit(audit::Audit),
+}
+
+impl Cse {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        match self.what {
+            What::Tree(verb) => verb.run(face),
+            What::Get(verb) => verb.run(face),
+            What::Create(verb) => verb.run(face),
+            What::Subscribe(verb) => verb.run(face),
+            What::Audit(verb) => verb.run(face),
+        }
+    }
+}
+
+/// Whom to ask, and as whom.
+#[derive(Debug, clap::Args)]
+struct Whom {
+    /// Where the CSE answers: http://, https:// or coap://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
+    url: String,
+    /// Who asks: an AE-ID or another originator that the CSE knows.
+    #[arg(long = "as", value_name = "ORIGINATOR")]
+    originator: String,
+    /// Speak CBOR instead of JSON.
+    #[arg(long)]
+    cbor: bool,
+    /// How long an answer may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    patience: u32,
+    /// Our certificate, for https, in PEM.
+    #[arg(long, value_name = "FILE", requires_all = ["key", "authorities"])]
+    certificate: Option<PathBuf>,
+    /// The key of our certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// The authorities whose certificates the CSE may have.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    authorities: Option<PathBuf>,
+}
+
+fn url(text: &str) -> Result<String, String> {
+    let known = ["http://", "https://", "coap://", "mqtt://", "mqtts://"].iter().any(|scheme| {
+        text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+    });
+    known.then(|| text.to_owned()).ok_or_else(|| {
+        "not http://, https:// or coap://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
+    })
+}
+
+impl Whom {
+    /// A client; its request identifiers differ from those of every other run.
+    fn client(&self) -> Result<Client> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let prefix = format!("gw{:x}-{:x}-", since.as_nanos(), std::process::id());
+        let mut client = Client::new(self.url.as_str(), self.originator.as_str(), prefix);
+        if self.cbor {
+            client = client.writing(Serialisation::Cbor);
+        }
+        if let (Some(certificate), Some(key), Some(authorities)) =
+            (&self.certificate, &self.key, &self.authorities)
+        {
+            let (certificate, key) = (certificate.clone(), key.clone());
+            let tls = Tls { certificate, key, authorities: authorities.clone() };
+            let set = client.with_tls(&tls);
+            client = set.map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+        }
+        Ok(client)
+    }
+
+    /// Has something asked, within the time given; what was refused is a failure.
+    async fn ask(
+        &self,
+        asked: impl Future<Output = Result<Response, AskError>>,
+    ) -> Result<Response, Failure> {
+        let patience = Duration::from_secs(self.patience.into());
+        let away = |why: String| Failure::new(Exit::Unavailable, format!("{}: {why}", self.url));
+        let answer = tokio::time::timeout(patience, asked).await;
+        let answer = answer.map_err(|_| away(format!("no answer in {} s", self.patience)))?;
+        let answer = answer.map_err(|error| match error {
+            AskError::Parameter(refusal) => Failure::new(Exit::Usage, refusal.debug),
+            other => away(other.to_string()),
+        })?;
+        if answer.status.is_success() {
+            return Ok(answer);
+        }
+        Err(Failure::new(Exit::Negative, refused(&answer)))
+    }
+}
+
+/// A refusal in words.
+fn refused(answer: &Response) -> String {
+    let mut text = format!("{} {:?}", answer.status.number(), answer.status);
+    let words = parsed(answer);
+    if let Some(words) = words.get("m2m:dbg").and_then(Value::as_str) {
+        text.push_str(": ");
+        text.push_str(words);
+    }
+    text
+}
+
+/// The content of an answer; null if there is none.
+fn parsed(answer: &Response) -> Value {
+    let content = answer.content.as_deref().unwrap_or("null");
+    serde_json::from_str(content).unwrap_or_else(|_| Value::String(content.to_owned()))
+}
+
+/// A runtime for one command.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?)
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    status: u16,
+    location: Option<String>,
+    content: Value,
+}
+
+impl Answer {
+    fn of(response: &Response) -> Self {
+        Self {
+            status: response.status.number(),
+            location: response.location.as_deref().map(str::to_owned),
+            content: parsed(response),
+        }
+    }
+
+    fn show(&self, face: Face) -> Result<Exit> {
+        let pretty = serde_json::to_string_pretty(&self.content)?;
+        face.answer(self, || if self.content.is_null() { String::new() } else { pretty })?;
+        Ok(Exit::Success)
+    }
+}
+
+/// Retrieves a resource, or discovers below it, and prints its content.
+///
+/// Behind `?` stand the parameters of TS-0009: `cse-in/c?rcn=4`, `cse-in?fu=1&ty=4&lbl=ward`.
+#[derive(Debug, clap::Args)]
+struct Get {
+    /// Its address: `cse-in/app/c/la`, `/id-mn/cse-mn`; `-` is the CSEBase.
+    address: String,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl Get {
+    fn run(self, face: Face) -> Result<Exit> {
+        let client = self.whom.client()?;
+        let answer = runtime()?.block_on(self.whom.ask(client.get(&self.address)))?;
+        Answer::of(&answer).show(face)
+    }
+}
+
+/// Creates a resource and prints it as it became.
+///
+/// `gatewright cse create - ae api=Napp rn=app rr:=false srv:='["3"]' --as CAdmin`;
+/// `gatewright cse create cse-in/app/c cin con=96.50 --as CAdmin`.
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// The address of its parent.
+    address: String,
+    /// Its type: `ae`, `cnt`, `cin`, `acp`, `grp`, `sub`, … or the number.
+    #[arg(value_name = "TYPE", value_parser = kind)]
+    kind: Kind,
+    /// Its attributes: NAME=TEXT or NAME:=JSON. Of a type that brings its own tag the whole
+    /// content as JSON, and `-` reads that from standard input.
+    #[arg(value_name = "ATTRIBUTE")]
+    attributes: Vec<String>,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl Create {
+    fn run(self, face: Face) -> Result<Exit> {
+        let content = content::content(self.kind, &self.attributes)
+            .map_err(|why| Failure::new(Exit::Usage, why))?;
+        let client = self.whom.client()?;
+        let asked = client.create(&self.address, self.kind, &content);
+        let answer = runtime()?.block_on(self.whom.ask(asked))?;
+        Answer::of(&answer).show(face)
+    }
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    content::kind(text).ok_or_else(|| {
+        let known = content::kinds().map(|(name, _)| name).collect::<Vec<_>>();
+        format!("no type of resource that is known here: {}, or a number", known.join(", "))
+    })
+}

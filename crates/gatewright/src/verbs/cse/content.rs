@@ -1,0 +1,107 @@
+//! What a resource is created from, as it is written on a command line.
+
+use gatewright_onem2m::Kind;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+/// Octets that are read from standard input.
+const OCTETS_MAX: u64 = 16 * 1024 * 1024;
+/// Numbers of resource types are looked for up to this one.
+const KINDS_MAX: u16 = 66;
+
+/// Every type with the name it has on the command line: its tag, or what its identifiers begin
+/// with.
+pub(super) fn kinds() -> impl Iterator<Item = (&'static str, Kind)> {
+    (1..=KINDS_MAX).filter_map(Kind::from_number).map(|kind| (name(kind), kind))
+}
+
+/// The name of a type.
+pub(super) fn name(kind: Kind) -> &'static str {
+    kind.tag().strip_prefix("m2m:").unwrap_or_else(|| kind.prefix())
+}
+
+/// The type of a name or a number.
+pub(super) fn kind(text: &str) -> Option<Kind> {
+    if let Ok(number) = text.parse() {
+        return Kind::from_number(number);
+    }
+    kinds().find(|(name, _)| *name == text).map(|(_, kind)| kind)
+}
+
+/// The content of a creation: from attributes, from JSON, or from standard input.
+pub(super) fn content(kind: Kind, attributes: &[String]) -> Result<String, String> {
+    let whole = match attributes {
+        [one] if one == "-" => {
+            let mut text = String::new();
+            let read = std::io::stdin().lock().take(OCTETS_MAX).read_to_string(&mut text);
+            read.map_err(|error| format!("standard input: {error}"))?;
+            Some(text)
+        }
+        [one] if one.trim_start().starts_with('{') => Some(one.clone()),
+        _ => None,
+    };
+    if let Some(text) = whole {
+        // As it was written: a decimal stays what it is.
+        serde_json::from_str::<IgnoredAny>(&text).map_err(|error| format!("no JSON: {error}"))?;
+        return Ok(text.trim().to_owned());
+    }
+    if kind.tag().is_empty() {
+        return Err(format!("a {} has a tag of its own: give the content as JSON", name(kind)));
+    }
+    let mut members: BTreeMap<&str, String> = BTreeMap::new();
+    for text in attributes {
+        let (name, value) = attribute(text)?;
+        if members.insert(name, value).is_some() {
+            return Err(format!("{name} is given twice"));
+        }
+    }
+    let quote = |text: &str| Value::from(text).to_string();
+    let member = |(name, value): (&&str, &String)| format!("{}:{value}", quote(name));
+    let members: Vec<String> = members.iter().map(member).collect();
+    Ok(format!("{{{}:{{{}}}}}", quote(kind.tag()), members.join(",")))
+}
+
+/// `NAME=TEXT` or `NAME:=JSON`: the name, and the value as JSON text.
+fn attribute(text: &str) -> Result<(&str, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text} is neither NAME=TEXT nor NAME:=JSON"))?;
+    let Some(name) = name.strip_suffix(':') else {
+        return Ok((name, Value::from(value).to_string()));
+    };
+    serde_json::from_str::<IgnoredAny>(value)
+        .map_err(|error| format!("{name}: no JSON: {error}"))?;
+    Ok((name, value.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_become_content() {
+        let words = |words: &[&str]| words.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+        let cases: [(&[&str], Result<&str, &str>); 7] = [
+            (&["con=96.50"], Ok(r#"{"m2m:cin":{"con":"96.50"}}"#)),
+            (&["con:=96.50"], Ok(r#"{"m2m:cin":{"con":96.50}}"#)),
+            (&["con=a=b", "lbl:=[\"x\"]"], Ok(r#"{"m2m:cin":{"con":"a=b","lbl":["x"]}}"#)),
+            (&[r#" {"m2m:cin": {"con": 1.0}}"#], Ok(r#"{"m2m:cin": {"con": 1.0}}"#)),
+            (&[], Ok(r#"{"m2m:cin":{}}"#)),
+            (&["con"], Err("con is neither")),
+            (&["con:=x"], Err("con: no JSON")),
+        ];
+        for (given, expected) in cases {
+            match (content(Kind::ContentInstance, &words(given)), expected) {
+                (Ok(content), Ok(expected)) => assert_eq!(content, expected),
+                (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
+                (other, _) => panic!("{given:?}: {other:?}"),
+            }
+        }
+        assert!(content(Kind::FlexContainer, &words(&["a=b"])).is_err());
+        assert_eq!(kind("cin"), Some(Kind::ContentInstance));
+        assert_eq!(kind("fcnt"), Some(Kind::FlexContainer));
+        assert_eq!((kind("4"), kind("nothing")), (Some(Kind::ContentInstance), None));
+    }
+}

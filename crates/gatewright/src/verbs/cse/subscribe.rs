@@ -1,0 +1,128 @@
+//! `gatewright cse subscribe`: hears of what changes.
+
+use super::{Answer, Whom, runtime};
+use crate::{exit::Exit, face::Face};
+use anyhow::{Context, Result};
+use gatewright_bindings::client::Client;
+use gatewright_bindings::listen::Notifications;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Subscribes to a resource and prints its notifications until interrupted.
+///
+/// With --json each is an object on a line of its own. The subscription is deleted at the end. With --target it is left standing, and notifications
+/// go there.
+#[derive(Debug, clap::Args)]
+pub(super) struct Subscribe {
+    /// The address of the resource.
+    address: String,
+    /// What to hear of: 1 update, 2 deletion, 3 creation and 4 deletion of a child.
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', default_value = "1,2,3,4",
+          value_parser = clap::value_parser!(u8).range(1..=4))]
+    events: Vec<u8>,
+    /// Where to listen for notifications; the CSE must be able to reach it.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Have them sent to this URL instead, and end.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["count", "seconds", "listen"])]
+    target: Option<String>,
+    /// Name of the subscription; one that is not taken if none is given.
+    #[arg(long)]
+    name: Option<String>,
+    /// End after so many notifications.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after so long.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u32>,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl Subscribe {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let stop = Arc::new(Notify::new());
+        let interrupted = Arc::clone(&stop);
+        ctrlc::set_handler(move || interrupted.notify_one())
+            .context("cannot listen for an interrupt")?;
+        runtime()?.block_on(self.hear(face, &stop))?;
+        Ok(Exit::Success)
+    }
+
+    async fn hear(&self, face: Face, stop: &Notify) -> Result<()> {
+        let client = self.whom.client()?;
+        let name = self.name.clone().unwrap_or_else(|| format!("gw{:x}", std::process::id()));
+        let subscribe = |target: String| {
+            let (client, name) = (&client, &name);
+            async move {
+                let asked = client.subscribe(&self.address, name, &target, &self.events);
+                self.whom.ask(asked).await
+            }
+        };
+        if let Some(target) = &self.target {
+            let answer = subscribe(target.clone()).await?;
+            return Answer::of(&answer).show(face).map(|_| ());
+        }
+        let mut arriving = Notifications::listen(self.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", self.listen))?;
+        let target = arriving.url();
+        subscribe(target.clone()).await?;
+        face.note(&format!("{} notifies {target}", self.address));
+        let heard = self.listen(face, &mut arriving, stop).await;
+        self.unsubscribe(&client, &name, face).await;
+        heard
+    }
+
+    /// Prints what arrives.
+    async fn listen(&self, face: Face, arriving: &mut Notifications, stop: &Notify) -> Result<()> {
+        let end = self.seconds.map(|it| Instant::now() + Duration::from_secs(it.into()));
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 {
+            let over = async {
+                match end {
+                    Some(end) => tokio::time::sleep_until(end).await,
+                    None => core::future::pending().await,
+                }
+            };
+            let notification = tokio::select! {
+                notification = arriving.next() => notification,
+                () = over => break,
+                () = stop.notified() => break,
+            };
+            let Some(notification) = notification else { break };
+            left -= 1;
+            face.line(&notification, || line(&notification))?;
+        }
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, client: &Client, name: &str, face: Face) {
+        let address = format!("{}/{name}", self.address.trim_end_matches('/'));
+        if let Err(failure) = self.whom.ask(client.delete(&address)).await {
+            face.note(&format!("the subscription {address} is left standing: {failure}"));
+        }
+    }
+}
+
+/// A notification on one line: the event, and what it is about.
+fn line(notification: &Value) -> String {
+    if notification.get("sud").and_then(Value::as_bool) == Some(true) {
+        return "the subscription was deleted".to_owned();
+    }
+    let event = notification.get("nev");
+    let kind = event.and_then(|event| event.get("net")).and_then(Value::as_u64);
+    let words = match kind {
+        Some(1) => "updated",
+        Some(2) => "deleted",
+        Some(3) => "child created",
+        Some(4) => "child deleted",
+        _ => "notified",
+    };
+    let about = event.and_then(|event| event.get("rep")).unwrap_or(notification);
+    format!("{words}: {about}")
+}

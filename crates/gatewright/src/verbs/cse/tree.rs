@@ -1,0 +1,180 @@
+//! `gatewright cse tree`: what there is, as a picture.
+
+use super::{Whom, content, parsed, runtime};
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+use gatewright_onem2m::{Kind, Response};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Draws the resources below one, with how many instances each container has.
+#[derive(Debug, clap::Args)]
+pub(super) struct Tree {
+    /// The address to begin at; `-` is the CSEBase.
+    #[arg(default_value = "-")]
+    address: String,
+    /// Levels below it.
+    #[arg(long, value_name = "LEVELS")]
+    depth: Option<u32>,
+    /// Name each instance instead of counting them.
+    #[arg(long)]
+    instances: bool,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+/// A resource and what is below it.
+#[derive(Debug, Serialize)]
+struct Node {
+    name: String,
+    address: String,
+    r#type: String,
+    instances: usize,
+    children: Vec<Self>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    root: Node,
+    /// How many are below the root, instances with them.
+    resources: usize,
+    /// Whether the CSE named only some of them.
+    cut: bool,
+}
+
+impl Tree {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let client = self.whom.client()?;
+        // 6: references to the children (m2m:resultContent); 8 would be those without the root.
+        let mut below = format!("{}?rcn=6", self.address);
+        if let Some(depth) = self.depth {
+            below.push_str("&lvl=");
+            below.push_str(&depth.to_string());
+        }
+        let (top, references) = runtime()?.block_on(async {
+            let top = self.whom.ask(client.get(&self.address)).await?;
+            let references = self.whom.ask(client.get(&below)).await?;
+            Ok::<_, anyhow::Error>((top, references))
+        })?;
+        let answer = Answer::of(&self.address, &top, &references, self.instances);
+        face.answer(&answer, || answer.text())?;
+        Ok(Exit::Success)
+    }
+}
+
+impl Answer {
+    fn of(address: &str, top: &Response, references: &Response, names_instances: bool) -> Self {
+        let content = parsed(top);
+        let body = content.as_object().and_then(|tagged| tagged.values().next());
+        let word = |name: &str| body.and_then(|body| body.get(name)).and_then(Value::as_str);
+        let number = body.and_then(|body| body.get("ty")).and_then(Value::as_u64);
+        let name = word("rn").unwrap_or(address).to_owned();
+        let listed = references_of(&parsed(references));
+        let mut below: BTreeMap<&str, Vec<&Reference>> = BTreeMap::new();
+        for reference in &listed {
+            below.entry(reference.parent()).or_default().push(reference);
+        }
+        // The root is the parent that nobody names: the shortest.
+        let known = below.keys().min_by_key(|parent| parent.matches('/').count()).copied();
+        let address = known.unwrap_or(&name).to_owned();
+        let mut root = Node::new(&name, &address, number);
+        root.grow(&below, names_instances);
+        Self { root, resources: listed.len(), cut: references.cut_at.is_some() }
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.root.line();
+        text.push('\n');
+        self.root.draw("", &mut text);
+        if self.cut {
+            text.push_str("… the CSE names only some: ask for a part, or fewer levels (--depth)\n");
+        }
+        text
+    }
+}
+
+/// A child as the CSE names it (m2m:childResourceRef).
+struct Reference {
+    name: String,
+    address: String,
+    kind: Option<u64>,
+}
+
+impl Reference {
+    fn parent(&self) -> &str {
+        self.address.rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+}
+
+fn references_of(content: &Value) -> Vec<Reference> {
+    // In one wrapper or none: both are met.
+    let list = content.get("m2m:rrl").unwrap_or(content);
+    let list = list.get("rrf").or_else(|| content.get("m2m:rrf")).unwrap_or(list);
+    let read = |entry: &Value| {
+        let address = entry.get("val").and_then(Value::as_str)?.to_owned();
+        let name = entry.get("nm").and_then(Value::as_str);
+        let name = name.or_else(|| address.rsplit('/').next()).unwrap_or_default().to_owned();
+        Some(Reference { name, address, kind: entry.get("typ").and_then(Value::as_u64) })
+    };
+    list.as_array().map(|list| list.iter().filter_map(read).collect()).unwrap_or_default()
+}
+
+fn known(number: Option<u64>) -> Option<Kind> {
+    Kind::from_number(u16::try_from(number?).ok()?)
+}
+
+const fn is_instance(kind: Option<Kind>) -> bool {
+    matches!(
+        kind,
+        Some(Kind::ContentInstance | Kind::TimeSeriesInstance | Kind::FlexContainerInstance)
+    )
+}
+
+impl Node {
+    fn new(name: &str, address: &str, number: Option<u64>) -> Self {
+        let r#type = match (known(number), number) {
+            (Some(kind), _) => content::name(kind).to_owned(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => "?".to_owned(),
+        };
+        let (name, address) = (name.to_owned(), address.to_owned());
+        Self { name, address, r#type, instances: 0, children: Vec::new() }
+    }
+
+    fn grow(&mut self, below: &BTreeMap<&str, Vec<&Reference>>, names_instances: bool) {
+        for child in below.get(self.address.as_str()).into_iter().flatten() {
+            if is_instance(known(child.kind)) {
+                self.instances += 1;
+                if !names_instances {
+                    continue;
+                }
+            }
+            let mut node = Self::new(&child.name, &child.address, child.kind);
+            node.grow(below, names_instances);
+            self.children.push(node);
+        }
+    }
+
+    fn line(&self) -> String {
+        let mut line = format!("{} ({})", self.name, self.r#type);
+        if self.instances > 0 {
+            let s = if self.instances == 1 { "" } else { "s" };
+            line += ", ";
+            line += &self.instances.to_string();
+            line += " instance";
+            line += s;
+        }
+        line
+    }
+
+    fn draw(&self, indent: &str, text: &mut String) {
+        for (at, child) in self.children.iter().enumerate() {
+            let last = at + 1 == self.children.len();
+            let (branch, more) =
+                if last { ("└── ", "    ") } else { ("├── ", "│   ") };
+            text.extend([indent, branch, &child.line(), "\n"]);
+            child.draw(&format!("{indent}{more}"), text);
+        }
+    }
+}

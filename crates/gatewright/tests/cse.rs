@@ -1,0 +1,185 @@
+//! `gatewright cse` against a running CSE, over HTTP and over CoAP, in JSON and in CBOR.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_bindings::cse;
+use gatewright_onem2m::CseType;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What one run said.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {}", self.out))
+    }
+}
+
+fn cse(arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    let output = command.arg("cse").args(arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A CSE with a database, and its URLs.
+struct Running {
+    runtime: tokio::runtime::Runtime,
+    cse: Option<cse::Running>,
+    store: PathBuf,
+    urls: Vec<String>,
+}
+
+impl Running {
+    fn start(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = folder.join("cse.db");
+        let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        machine.admin = Some("CAdmin".to_owned());
+        let mut config = cse::Config::new(machine);
+        config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.listen_coap = vec!["127.0.0.1:0".parse().unwrap()];
+        config.store = Some(store.clone());
+        config.audit = true;
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let cse = runtime.block_on(cse::start(config)).unwrap();
+        let http = cse.addresses().iter().map(|address| format!("http://{address}"));
+        let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
+        let urls = http.chain(coap).collect();
+        Self { runtime, cse: Some(cse), store, urls }
+    }
+
+    fn stop(&mut self) {
+        if let Some(cse) = self.cse.take() {
+            self.runtime.block_on(cse.stop());
+        }
+    }
+}
+
+const PICTURE: &str = "\
+cse-mn (cb)
+└── app (ae)
+    └── c (cnt), 3 instances
+        └── inner (cnt)
+";
+
+#[test]
+fn what_is_created_is_got_and_drawn() {
+    let mut running = Running::start("cse-verbs");
+    for (number, url) in running.urls.clone().iter().enumerate() {
+        let mode: &[&str] = if number == 0 { &["--cbor"] } else { &[] };
+        let ask = |arguments: &[&str]| {
+            let whom = ["--url", url, "--as", "CAdmin"];
+            cse(&[arguments, &whom, mode].concat())
+        };
+        if number == 0 {
+            let app = ["create", "-", "ae", "api=Napp", "rn=app", "rr:=false", "srv:=[\"3\"]"];
+            // The AE's own name stands before the `--as` of the others.
+            let made = cse(&[&app[..], &["--url", url, "--as", "Capp"]].concat());
+            assert_eq!(made.code, 0, "{}", made.err);
+            for (parent, attributes) in [("cse-mn/app", "rn=c"), ("cse-mn/app/c", "rn=inner")] {
+                let made = ask(&["create", parent, "cnt", attributes]);
+                assert_eq!(made.code, 0, "{}", made.err);
+            }
+            for value in ["96.50", "96.4", "1e3"] {
+                let made = ask(&["create", "cse-mn/app/c", "4", &format!("con={value}"), "--json"]);
+                assert_eq!(made.json()["content"]["m2m:cin"]["con"], value, "{}", made.err);
+                assert_eq!(made.json()["status"], 2001);
+            }
+        }
+        let got = ask(&["get", "cse-mn/app/c/la"]);
+        assert_eq!(got.code, 0, "{}", got.err);
+        assert!(got.out.contains("\"con\": \"1e3\""), "{}", got.out);
+        let found = ask(&["get", "cse-mn?fu=1&ty=4", "--json"]).json();
+        assert_eq!(found["content"]["m2m:uril"].as_array().unwrap().len(), 3);
+        let tree = ask(&["tree"]);
+        assert_eq!((tree.out.as_str(), tree.code), (PICTURE, 0), "{}", tree.err);
+        let tree = ask(&["tree", "cse-mn/app", "--instances", "--json"]).json();
+        assert_eq!(tree["root"]["children"][0]["instances"], 3);
+        assert_eq!(tree["root"]["children"][0]["children"].as_array().unwrap().len(), 4);
+        assert_eq!((&tree["resources"], &tree["cut"]), (&5.into(), &false.into()));
+        let shallow = ask(&["tree", "--depth", "1"]);
+        assert_eq!(shallow.out, "cse-mn (cb)\n└── app (ae)\n");
+        let gone = ask(&["get", "cse-mn/none"]);
+        assert_eq!(gone.code, 1);
+        assert!(gone.err.contains("4004 NotFound"), "{}", gone.err);
+        let denied = cse(&["get", "cse-mn/app", "--url", url, "--as", "CNobody"]);
+        assert!(denied.code == 1 && denied.err.contains("4103"), "{}", denied.err);
+    }
+    running.stop();
+    let away = cse(&["get", "-", "--url", &running.urls[0], "--as", "CAdmin"]);
+    assert_eq!(away.code, 69, "{}", away.err);
+    let store = running.store.to_str().unwrap();
+    let intact = cse(&["audit", "--verify", store, "--json"]);
+    assert_eq!((intact.code, &intact.json()["intact"]), (0, &true.into()), "{}", intact.err);
+    assert!(intact.json()["entries"].as_u64() > Some(10));
+    let head = intact.json()["head"].as_str().unwrap().to_owned();
+    assert_eq!(cse(&["audit", "--verify", "--head", &head, store]).code, 0);
+    let other = cse(&["audit", "--verify", "--head", &"0".repeat(64), store]);
+    assert!(other.code == 1 && other.out.starts_with("CHANGED"), "{}", other.out);
+    let gone = cse(&["audit", "--verify", "/nonexistent/cse.db"]);
+    assert_eq!(gone.code, 78, "{}", gone.err);
+}
+
+#[test]
+fn a_subscriber_hears_of_what_changes() {
+    let mut running = Running::start("cse-subscribe");
+    let url = running.urls[0].clone();
+    let ask = |arguments: &[&str]| cse(&[arguments, &["--url", &url, "--as", "CAdmin"]].concat());
+    assert_eq!(ask(&["create", "-", "cnt", "rn=c"]).code, 0);
+    let mut subscriber = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args(["cse", "subscribe", "cse-mn/c", "--count", "2", "--events", "3", "--seconds", "60"])
+        .args(["--name", "s", "--url", &url, "--as", "CAdmin"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says so once it is subscribed.
+    let mut words = BufReader::new(subscriber.stderr.take().unwrap());
+    let mut first = String::new();
+    words.read_line(&mut first).unwrap();
+    assert!(first.contains("notifies"), "{first}");
+    for value in ["con=1", "con=2"] {
+        assert_eq!(ask(&["create", "cse-mn/c", "cin", value]).code, 0);
+    }
+    let output = subscriber.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let out = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert!(lines.iter().all(|line| line.starts_with("child created: ")), "{out}");
+    assert!(out.contains("\"con\":\"1\"") && out.contains("\"con\":\"2\""), "{out}");
+    assert_eq!(ask(&["get", "cse-mn/c/s"]).code, 1, "the subscription is deleted");
+    let left = ask(&["subscribe", "cse-mn/c", "--name", "t", "--target", "http://127.0.0.1:1"]);
+    // Nobody is there to agree (5204), so it is refused.
+    assert!(left.code == 1 && left.err.contains("5204"), "{}", left.err);
+    running.stop();
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    for arguments in [
+        &["get", "-"][..],
+        &["get", "-", "--as", "C", "--url", "ftp://x"],
+        &["create", "-", "nothing", "--as", "C"],
+        &["create", "-", "cin", "con", "--as", "C"],
+        &["create", "-", "fcnt", "a=b", "--as", "C"],
+        &["audit", "x.db"],
+    ] {
+        assert_eq!(cse(arguments).code, 2, "{arguments:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Control packets of MQTT 3.1.1, as far as a client needs them (OASIS MQTT 3.1.1 §3).
+
+/// Octets of the remaining length, at most (§2.2.3).
+const LENGTH_OCTETS_MAX: usize = 4;
+/// The highest remaining length (§2.2.3).
+pub(super) const LENGTH_MAX: usize = 268_435_455;
+
+/// Why octets of a broker are no packets: the broker's fault.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// The remaining length goes on after its fourth octet.
+    #[error("remaining length longer than four octets")]
+    Length,
+    /// A packet longer than what is taken.
+    #[error("packet of {length} octets, {most} are taken")]
+    TooLarge {
+        /// What it says.
+        length: usize,
+        /// What is taken.
+        most: usize,
+    },
+    /// A packet that ends before its fields do, or with fields that cannot be.
+    #[error("malformed packet of type {0}")]
+    Malformed(u8),
+    /// A packet that only a broker receives, or that is reserved.
+    #[error("unexpected packet of type {0}")]
+    Unexpected(u8),
+}
+
+/// A packet of a broker.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Packet {
+    /// The connection is accepted (0) or refused.
+    ConnectAck(u8),
+    /// Something was published; the identifier wants an acknowledgement.
+    Publish { topic: String, payload: Vec<u8>, id: Option<u16> },
+    /// What we published has arrived.
+    PublishAck(u16),
+    /// What we subscribed to, in its order; 0x80 is a refusal.
+    SubscribeAck(Vec<u8>),
+    /// An answer to a ping.
+    Pong,
+}
+
+/// Takes one packet off the front of `octets`: how long it is, and what. `None` if not all of it
+/// is there.
+pub(super) fn read(octets: &[u8], most: usize) -> Result<Option<(usize, Packet)>, PacketError> {
+    let Some((&first, rest)) = octets.split_first() else {
+        return Ok(None);
+    };
+    let mut length = 0_usize;
+    let mut head = 1;
+    for (at, &octet) in rest.iter().enumerate() {
+        if at == LENGTH_OCTETS_MAX {
+            return Err(PacketError::Length);
+        }
+        length |= usize::from(octet & 0x7f) << (7 * at);
+        head += 1;
+        if octet & 0x80 == 0 {
+            if length > most {
+                return Err(PacketError::TooLarge { length, most });
+            }
+            let Some(body) = octets.get(head..head + length) else {
+                return Ok(None);
+            };
+            return parse(first, body).map(|packet| Some((head + length, packet)));
+        }
+    }
+    if rest.len() >= LENGTH_OCTETS_MAX { Err(PacketError::Length) } else { Ok(None) }
+}
+
+fn parse(first: u8, body: &[u8]) -> Result<Packet, PacketError> {
+    let kind = first >> 4;
+    let malformed = PacketError::Malformed(kind);
+    match kind {
+        2 => match body {
+            [_, code] => Ok(Packet::ConnectAck(*code)),
+            _ => Err(malformed),
+        },
+        3 => {
+            let (topic, rest) = take_text(body).ok_or(malformed)?;
+            let (id, payload) = match first >> 1 & 0x03 {
+                0 => (None, rest),
+                1 => {
+                    let (id, payload) = rest.split_first_chunk::<2>().ok_or(malformed)?;
+                    (Some(u16::from_be_bytes(*id)), payload)
+                }
+                // 2 was not asked for, 3 is reserved.
+                _ => return Err(malformed),
+            };
+            Ok(Packet::Publish { topic: topic.to_owned(), payload: payload.to_vec(), id })
+        }
+        4 => match body {
+            [high, low] => Ok(Packet::PublishAck(u16::from_be_bytes([*high, *low]))),
+            _ => Err(malformed),
+        },
+        9 => match body {
+            [_, _, codes @ ..] => Ok(Packet::SubscribeAck(codes.to_vec())),
+            _ => Err(malformed),
+        },
+        13 if body.is_empty() => Ok(Packet::Pong),
+        13 => Err(malformed),
+        _ => Err(PacketError::Unexpected(kind)),
+    }
+}
+
+fn take_text(octets: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = octets.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    Some((core::str::from_utf8(text).ok()?, rest))
+}
+
+/// Puts a packet together; `None` if it is longer than any can be.
+fn packet(first: u8, body: &[u8]) -> Option<Vec<u8>> {
+    let mut octets = vec![first];
+    let mut length = body.len();
+    if length > LENGTH_MAX {
+        return None;
+    }
+    loop {
+        let low = u8::try_from(length & 0x7f).ok()?;
+        length >>= 7;
+        octets.push(if length > 0 { low | 0x80 } else { low });
+        if length == 0 {
+            break;
+        }
+    }
+    octets.extend_from_slice(body);
+    Some(octets)
+}
+
+fn put_text(text: &str, into: &mut Vec<u8>) -> Option<()> {
+    into.extend_from_slice(&u16::try_from(text.len()).ok()?.to_be_bytes());
+    into.extend_from_slice(text.as_bytes());
+    Some(())
+}
+
+/// CONNECT (§3.1).
+pub(super) fn connect(
+    client: &str,
+    clean: bool,
+    keep_alive: u16,
+    credentials: Option<&(String, String)>,
+) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    put_text("MQTT", &mut body)?;
+    let flags = u8::from(clean) << 1 | if credentials.is_some() { 0xc0 } else { 0 };
+    // Protocol level 4 is 3.1.1.
+    body.extend_from_slice(&[4, flags]);
+    body.extend_from_slice(&keep_alive.to_be_bytes());
+    put_text(client, &mut body)?;
+    if let Some((user, password)) = credentials {
+        put_text(user, &mut body)?;
+        put_text(password, &mut body)?;
+    }
+    packet(0x10, &body)
+}
+
+/// PUBLISH at quality of service 1 (§3.3).
+pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    put_text(topic, &mut body)?;
+    body.extend_from_slice(&id.to_be_bytes());
+    body.extend_from_slice(payload);
+    packet(0x32, &body)
+}
+
+/// PUBACK (§3.4).
+pub(super) fn publish_ack(id: u16) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    vec![0x40, 2, high, low]
+}
+
+/// SUBSCRIBE at quality of service 1 (§3.8).
+pub(super) fn subscribe(id: u16, filters: &[String]) -> Option<Vec<u8>> {
+    let mut body = id.to_be_bytes().to_vec();
+    for filter in filters {
+        put_text(filter, &mut body)?;
+        body.push(1);
+    }
+    packet(0x82, &body)
+}
+
+/// PINGREQ (§3.12).
+pub(super) const PING: [u8; 2] = [0xc0, 0];
+/// DISCONNECT (§3.14).
+pub(super) const DISCONNECT: [u8; 2] = [0xe0, 0];

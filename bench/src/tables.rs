@@ -1,10 +1,11 @@
 //! `bench tables`: records found by key, beside the standard hash table under a lock.
 
 use bench::{Bench, Contestant, Numbers, Options, Relation, nanoseconds_each};
-use gatewright_tables::{Layout, Map, Packer, Record, RegionOwner, Unpacker};
+use gatewright_tables::records::{Entity, Sender};
+use gatewright_tables::{Layout, Map, RegionOwner};
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::sync::RwLock;
 
 /// Application entities that a data plane must admit.
@@ -13,50 +14,17 @@ const LOOKUPS: usize = 1_000_000;
 /// Keys of a set that stays in the first two caches.
 const WARM: usize = 1024;
 
-/// Who sends: address and port.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Sender {
-    address: IpAddr,
-    port: u16,
-}
-
-impl Record for Sender {
-    const NAME: &'static str = "bench-sender/1";
-    type Words = [u32; 6];
-
-    fn to_words(&self) -> [u32; 6] {
-        Packer::default().address(Some(self.address)).word(self.port.into()).finish()
-    }
-
-    fn from_words(words: [u32; 6]) -> Option<Self> {
-        let mut words = Unpacker::new(words);
-        Some(Self { address: words.address()??, port: words.small()? })
-    }
-}
-
-/// What is kept of each: as large as a session's record will be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Entity([u32; 12]);
-
-impl Record for Entity {
-    const NAME: &'static str = "bench-entity/1";
-    type Words = [u32; 12];
-
-    fn to_words(&self) -> [u32; 12] {
-        self.0
-    }
-
-    fn from_words(words: [u32; 12]) -> Option<Self> {
-        Some(Self(words))
-    }
-}
-
 /// Random keys, and what both tables hold for them.
 struct World {
     map: Map<Sender, Entity>,
     standard: RwLock<HashMap<Sender, Entity>>,
     cold: Vec<Sender>,
     warm: Vec<Sender>,
+}
+
+/// A device that associated at this time.
+fn entity(associated: u64) -> Entity {
+    Entity { associated, objects: 2, ..Entity::default() }
 }
 
 impl World {
@@ -71,8 +39,9 @@ impl World {
         for number in 0..ENTITIES {
             let bits = 0x2001_0db8 << 96 | u128::from(numbers.bits());
             let sender = Sender { address: Ipv6Addr::from_bits(bits).into(), port: 5683 };
-            map.set(&sender, &Entity([number; 12])).map_err(|it| it.to_string())?;
-            standard.insert(sender, Entity([number; 12]));
+            let entity = entity(number.into());
+            map.set(&sender, &entity).map_err(|it| it.to_string())?;
+            standard.insert(sender, entity);
             senders.push(sender);
         }
         let mut pick = |count| -> Vec<Sender> {
@@ -83,14 +52,13 @@ impl World {
         Ok(Self { map: map.reader(), standard: RwLock::new(standard), cold, warm })
     }
 
-    fn found(&self, sender: &Sender) -> Option<u32> {
-        let Entity([first, ..]) = self.map.get(sender).ok()??;
-        Some(first)
+    fn found(&self, sender: &Sender) -> Option<u64> {
+        self.map.get(sender).ok()?.map(|entity| entity.associated)
     }
 
-    fn standard_found(&self, sender: &Sender) -> Option<u32> {
+    fn standard_found(&self, sender: &Sender) -> Option<u64> {
         let held = self.standard.read().ok()?;
-        held.get(sender).map(|Entity([first, ..])| *first)
+        held.get(sender).map(|entity| entity.associated)
     }
 
     fn again(&self) -> impl Iterator<Item = &Sender> {
@@ -101,9 +69,9 @@ impl World {
 /// Nanoseconds of one `look` at each of a round's senders.
 fn time<'key>(
     senders: impl Iterator<Item = &'key Sender>,
-    look: impl Fn(&Sender) -> Option<u32>,
+    look: impl Fn(&Sender) -> Option<u64>,
 ) -> f64 {
-    nanoseconds_each(LOOKUPS, || senders.filter_map(look).map(u64::from).sum::<u64>())
+    nanoseconds_each(LOOKUPS, || senders.filter_map(look).sum::<u64>())
 }
 
 fn by_key(bench: &mut Bench) -> Result<(), String> {
@@ -126,8 +94,8 @@ fn by_place(bench: &mut Bench) -> Result<(), String> {
     let at = layout.table("records", 64).map_err(|it| it.to_string())?;
     let mut table =
         RegionOwner::in_memory(&layout, [1, 2]).table(&at).map_err(|it| it.to_string())?;
-    table.set(7, &Entity([7; 12])).map_err(|it| it.to_string())?;
-    let (table, locked) = (table.reader(), RwLock::new(Entity([7; 12])));
+    table.set(7, &entity(7)).map_err(|it| it.to_string())?;
+    let (table, locked) = (table.reader(), RwLock::new(entity(7)));
     let ours = || table.get(black_box(7)).ok().flatten();
     let standard = || black_box(&locked).read().ok().map(|entity| *entity);
     bench.interleave(vec![

@@ -1,12 +1,12 @@
-//! Simulated devices on TCP: real agents that report to any manager, and know what was answered.
+//! Simulated devices on TCP or UDP: real agents that report to any manager, and know what was answered.
 
 use core::time::Duration;
 use gatewright_health::frame::Framer;
 use gatewright_health::simulate::{Counters, Device, Input, Output, Plan};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 
 /// Octets read at once; what a manager says is short.
 const PIECE: usize = 1_024;
@@ -70,7 +70,67 @@ pub async fn run(run: Run) -> Outcome {
     agent.outcome
 }
 
+/// Runs a device to its end that sends datagrams, each one APDU. What is lost on the way is sent
+/// again in another association.
+pub async fn run_datagrams(run: Run) -> Outcome {
+    let device = Device::new(run.plan);
+    let (started, outcome) = (Instant::now(), Outcome::default());
+    let mut agent = Agent { device, started, run, is_told: false, outcome };
+    let all = run.measuring.saturating_add(run.patience);
+    // Whatever is not finished by then is what the outcome tells.
+    let _ = tokio::time::timeout(all, agent.work_by_datagrams()).await;
+    agent.outcome.counters = agent.device.counters();
+    agent.outcome
+}
+
+/// Octets of a datagram's payload at the most (RFC 768).
+const DATAGRAM_MAX: usize = 65_507;
+
 impl Agent {
+    async fn work_by_datagrams(&mut self) {
+        while !self.outcome.is_finished {
+            self.outcome.connections += 1;
+            // Nobody listens there, or the system has no socket: both may pass.
+            let _ = self.send_datagrams().await;
+            self.step(Input::Disconnected);
+            while self.device.poll_output().is_some() {}
+            if !self.outcome.is_finished {
+                tokio::time::sleep(CONNECT_AGAIN).await;
+            }
+        }
+    }
+
+    async fn send_datagrams(&mut self) -> io::Result<()> {
+        let any: SocketAddr = if self.run.to.is_ipv4() {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let socket = UdpSocket::bind(any).await?;
+        socket.connect(self.run.to).await?;
+        let mut octets = vec![0; DATAGRAM_MAX];
+        self.step(Input::Connected);
+        loop {
+            while let Some(output) = self.device.poll_output() {
+                match output {
+                    Output::Send(octets) => drop(socket.send(&octets).await?),
+                    Output::Operating => {}
+                    Output::Finished => self.outcome.is_finished = true,
+                }
+            }
+            if self.outcome.is_finished {
+                return Ok(());
+            }
+            tokio::select! {
+                received = socket.recv(&mut octets) => {
+                    let length = received?;
+                    self.step(Input::Apdu(octets.get(..length).unwrap_or_default()));
+                }
+                () = tokio::time::sleep(self.sleep()) => self.tick(),
+            }
+        }
+    }
+
     async fn work(&mut self) {
         while !self.outcome.is_finished {
             if let Ok(stream) = TcpStream::connect(self.run.to).await {

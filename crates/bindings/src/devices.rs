@@ -13,14 +13,17 @@
 
 mod ask;
 mod connection;
+mod datagrams;
 mod deliver;
+mod entities;
+mod transport;
 
 use crate::engine::{Engine, now};
-use crate::outgoing::Sender;
+use crate::outgoing;
 use ask::Desk;
 use connection::Connection;
-pub(crate) use connection::write;
 use core::time::Duration;
+use entities::Entities;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::frame::Framer;
@@ -28,14 +31,18 @@ use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
 use gatewright_interwork::Mapping;
+use gatewright_tables::Map;
+use gatewright_tables::records::{Entity, Sender};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use transport::Transport;
+pub(crate) use transport::write;
 
 /// The port that managers listen on unless told otherwise.
 pub const PORT: u16 = 6_024;
@@ -49,6 +56,8 @@ const ASKS_MAX: usize = manager::ASKED_MAX;
 pub struct Config {
     /// Where devices connect; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where devices send datagrams, each one APDU; port 0 takes a free one.
+    pub datagrams: Option<SocketAddr>,
     /// Name of the CSEBase that the devices appear below.
     pub base: String,
     /// What becomes what.
@@ -92,6 +101,7 @@ impl Config {
     pub fn new(listen: SocketAddr, base: impl Into<String>) -> Self {
         Self {
             listen,
+            datagrams: None,
             base: base.into(),
             mapping: Mapping::default(),
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
@@ -159,6 +169,10 @@ counters! {
     unknown_handles,
     /// Observations with octets behind the mapped ones.
     trailing,
+    /// Datagrams that belong to no association, dropped.
+    strangers,
+    /// Datagrams dropped because their device's connection had enough to do.
+    datagrams_full,
     /// APDUs that were none, or badly built.
     malformed,
 }
@@ -173,7 +187,7 @@ struct Shared {
     above: Option<Above>,
     /// Address of the policy that lets operators in.
     policy: Option<String>,
-    sender: Sender,
+    sender: outgoing::Sender,
     /// Where the machines' time begins.
     started: Instant,
     state: Mutex<State>,
@@ -192,6 +206,7 @@ struct Line {
 struct State {
     library: Library,
     roster: Roster,
+    entities: Entities,
     /// How each connection is reached.
     lines: HashMap<SessionId, Line>,
     desk: Desk,
@@ -208,8 +223,9 @@ struct State {
 pub struct Running {
     shared: Arc<Shared>,
     address: SocketAddr,
+    datagrams: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 /// Starts to listen for devices whose readings go to `engine`.
@@ -220,11 +236,17 @@ pub struct Running {
 pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     let listener = TcpListener::bind(config.listen).await?;
     let address = listener.local_addr()?;
+    let datagrams = match config.datagrams {
+        Some(at) => Some(UdpSocket::bind(at).await?),
+        None => None,
+    };
+    let datagrams_at = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
     let state = State {
         library,
         roster: Roster::new(),
+        entities: Entities::new(config.connections_max).map_err(io::Error::other)?,
         lines: HashMap::new(),
         desk: Desk::default(),
         sessions: 0,
@@ -242,20 +264,35 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         mapping: config.mapping,
         manager: config.manager,
         above: config.above,
-        sender: Sender::new(None),
+        sender: outgoing::Sender::new(None),
         started: Instant::now(),
         state: Mutex::new(state),
     });
     let (stop, stopped) = watch::channel(false);
-    let desk = tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()));
+    let mut tasks = vec![tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()))];
+    if let Some(socket) = datagrams {
+        let (shared, most) = (Arc::clone(&shared), config.connections_max);
+        tasks.push(tokio::spawn(datagrams::serve(socket, shared, most, stopped.clone())));
+    }
     let accept = accept(listener, Arc::clone(&shared), config.connections_max, stopped);
-    Ok(Running { tasks: [tokio::spawn(accept), desk], shared, address, stop })
+    tasks.push(tokio::spawn(accept));
+    Ok(Running { tasks, shared, address, datagrams: datagrams_at, stop })
 }
 
 impl Running {
     /// Where devices connect.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where devices send datagrams, if they may.
+    pub const fn datagrams(&self) -> Option<SocketAddr> {
+        self.datagrams
+    }
+
+    /// The devices that are associated, by sender; may be read without a lock.
+    pub fn entities(&self) -> Map<Sender, Entity> {
+        self.shared.lock().entities.reader()
     }
 
     /// What has happened so far.
@@ -292,7 +329,7 @@ async fn accept(
             Some(_) = connections.join_next() => continue,
             _ = stop.changed() => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -302,7 +339,9 @@ async fn accept(
         };
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         connections.spawn(async move {
-            shared.welcome(stream, stop).await;
+            // An answer is small, and a device waits for it.
+            let _ = stream.set_nodelay(true);
+            shared.welcome(Transport::Stream(Box::new(stream)), peer, stop).await;
             drop(permit);
         });
     }
@@ -311,28 +350,36 @@ async fn accept(
 
 impl Shared {
     /// Serves one connection to its end.
-    async fn welcome(self: Arc<Self>, stream: TcpStream, stop: watch::Receiver<bool>) {
-        // An answer is small, and a device waits for it.
-        let _ = stream.set_nodelay(true);
+    async fn welcome(
+        self: Arc<Self>,
+        transport: Transport,
+        peer: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) {
+        let datagrams = matches!(transport, Transport::Datagrams(_));
         let hang_up = Arc::new(Notify::new());
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let id = self.lock().open(Line { hang_up: Arc::clone(&hang_up), asks });
         let mut connection = Connection {
             shared: Arc::clone(&self),
             id,
-            manager: Manager::new(self.manager),
+            manager: Manager::new(manager::Settings { datagrams, ..self.manager }),
             framer: Framer::default(),
-            stream,
+            transport,
+            sender: Sender { address: peer.ip(), port: peer.port() },
             device: None,
             session: None,
             asked,
             is_closing: false,
             malformed: 0,
+            strangers: 0,
         };
         // How a connection ends is the device's affair; its reports not answered are its own.
         let _ = connection.serve(&hang_up, stop).await;
         connection.end();
-        self.lock().close(id, connection.device);
+        let mut state = self.lock();
+        state.close(id, connection.device);
+        state.entities.leave(&connection.sender);
     }
 
     /// The machines' time.

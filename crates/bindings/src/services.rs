@@ -111,7 +111,13 @@ impl Services {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
         Some(Told {
-            words: vec![("listens_at", devices.address().to_string())],
+            words: vec![(
+                "listens_at",
+                match devices.datagrams() {
+                    None => devices.address().to_string(),
+                    Some(udp) => format!("{}, udp {udp}", devices.address()),
+                },
+            )],
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
         })
@@ -176,6 +182,7 @@ fn devices_config(
     let admitted = wanted.admit.iter().copied().map(SystemId);
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
+    config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
     config.operators.clone_from(&wanted.operators);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),

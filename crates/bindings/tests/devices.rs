@@ -171,3 +171,50 @@ async fn what_is_no_device_is_hung_up_on() {
     assert_eq!(ward.devices.counters().malformed, 1);
     ward.stop().await;
 }
+
+/// Datagrams: who is associated is in the AE table; anybody else is dropped, counted, and answered
+/// by nothing.
+#[tokio::test]
+async fn datagrams_of_devices_are_taken_and_those_of_strangers_dropped() {
+    let ward = ward(|config| config.datagrams = Some(([127, 0, 0, 1], 0).into())).await;
+    let to = ward.devices.datagrams().unwrap();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    // A presentation APDU, an abort, nothing at all.
+    for octets in [&[0xE7, 0x00, 0x00, 0x02, 0x00, 0x00][..], &[0xE6, 0, 0, 2, 0, 0], &[]] {
+        stranger.send_to(octets, to).unwrap();
+    }
+    while ward.devices.counters().strangers < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let entities = ward.devices.entities();
+    let (measuring, patience) = (Duration::from_millis(1_500), Duration::from_secs(15));
+    let runs = [specialisation::OXIMETER, specialisation::SCALE];
+    let runs: Vec<_> = (1..)
+        .zip(&runs)
+        .map(|(number, kind)| {
+            let known = Specialisation::named(kind.name).unwrap();
+            let plan = device(known, number, Faults::NONE);
+            tokio::spawn(agents::run_datagrams(Run { plan, to, measuring, patience }))
+        })
+        .collect();
+    while ward.devices.counters().readings < 4 || entities.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let table: Vec<_> = entities.iter().map(Result::unwrap).collect();
+    let scale = table.iter().find(|(_, entity)| entity.system_id == system(2).0).unwrap().1;
+    assert_eq!((scale.configuration, scale.state), (1500, 8), "{scale:?}");
+    // Body weight, 2:57664.
+    assert_eq!(scale.kinds[0], 0x0002_E140, "{scale:?}");
+    let mut outcomes = Vec::new();
+    for run in runs {
+        outcomes.push(run.await.unwrap());
+    }
+    proof(&ward, &outcomes).await;
+    let mut silence = [0; 16];
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut silence).is_err(), "{silence:?}");
+    while !entities.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ward.stop().await;
+}

@@ -326,6 +326,8 @@ pub struct Program {
 pub struct Devices {
     /// Where the manager listens.
     pub listen: Located<SocketAddr>,
+    /// Where it takes datagrams.
+    pub udp: Option<Located<SocketAddr>>,
     /// How readings are delivered.
     pub delivery: Delivery,
     /// Associations at once.

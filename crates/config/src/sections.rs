@@ -329,6 +329,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
     let direct = table.text("delivery").is_some_and(|delivery| *delivery == "direct");
     Some(Devices {
         listen: table.parsed("listen", |text| text.parse().ok())?,
+        udp: table.parsed("udp", |text| text.parse().ok()),
         delivery: if direct { Delivery::Direct } else { Delivery::Durable },
         devices_max: table.number("devices_max").unwrap_or(DEVICES),
         admit: (table.texts("admit").into_iter())

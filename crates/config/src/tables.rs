@@ -356,6 +356,7 @@ static DEVICES: Table = Table {
     doc: "IEEE 11073 devices that associate with this gateway.",
     keys: &[
         required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP)."),
+        key("udp", Shape::Text(Form::Socket), "Where it takes datagrams; nowhere if not given."),
         key(
             "delivery",
             Shape::Choice(DELIVERIES),

@@ -423,6 +423,81 @@ impl Record for Published {
     }
 }
 
+/// Who sends: address and port.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Sender {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+impl Record for Sender {
+    const NAME: &'static str = "sender/1";
+    type Words = [u32; 6];
+
+    #[inline]
+    fn to_words(&self) -> [u32; 6] {
+        Packer::default().address(Some(self.address)).word(self.port.into()).finish()
+    }
+
+    #[inline]
+    fn from_words(words: [u32; 6]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        Some(Self { address: words.address()??, port: words.small()? })
+    }
+}
+
+/// Kinds of measurement that an entity's record has room for.
+pub const KINDS_MAX: usize = 6;
+
+/// A health device that is associated: an application entity of the gateway, found by its
+/// [`Sender`].
+///
+/// What the codes mean is the affair of ISO/IEEE 11073; here they are carried.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Entity {
+    /// Its system-id, an EUI-64.
+    pub system_id: [u8; 8],
+    /// The number of its configuration.
+    pub configuration: u16,
+    /// Where its association stands, as the manager's machine numbers it.
+    pub state: u8,
+    /// Objects that measure.
+    pub objects: u8,
+    /// When it associated: microseconds since 1970.
+    pub associated: u64,
+    /// What the first of its objects measure, partition and code; 0 where there is no more.
+    pub kinds: [u32; KINDS_MAX],
+}
+
+impl Record for Entity {
+    const NAME: &'static str = "entity/1";
+    type Words = [u32; 12];
+
+    #[inline]
+    fn to_words(&self) -> [u32; 12] {
+        let packer = Packer::default().octets(&self.system_id).word(self.configuration.into());
+        let packer = packer.word(u32::from(self.state) << 8 | u32::from(self.objects));
+        let packer = packer.octets(&self.associated.to_be_bytes());
+        self.kinds.iter().fold(packer, |packer, kind| packer.word(*kind)).finish()
+    }
+
+    #[inline]
+    fn from_words(words: [u32; 12]) -> Option<Self> {
+        let mut words = Unpacker::new(words);
+        let system_id = words.octets()?;
+        let configuration = words.small()?;
+        let [_, _, state, objects] = words.word()?.to_be_bytes();
+        let associated = u64::from_be_bytes(words.octets()?);
+        let mut kinds = [0; KINDS_MAX];
+        for kind in &mut kinds {
+            *kind = words.word()?;
+        }
+        Some(Self { system_id, configuration, state, objects, associated, kinds })
+    }
+}
+
 /// A handler at a point of the graph, as the user asked for it.
 ///
 /// What the numbers of a point mean is the graph's affair; here they are carried.

@@ -4,6 +4,7 @@
 //! device that sends faster than the store commits is held back by its own connection.
 
 use super::Shared;
+use super::transport::{Arrived, Transport};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Configuration;
@@ -13,13 +14,11 @@ use gatewright_health::operation::{Operation, OperationFailure};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
 use gatewright_onem2m::{Request, Timestamp};
+use gatewright_tables::records::Sender;
 use std::io;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
-const PIECE: usize = 4_096;
 /// How long a device may take to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a machine without a deadline is left alone.
@@ -32,7 +31,9 @@ pub(super) struct Connection {
     pub(super) id: SessionId,
     pub(super) manager: Manager,
     pub(super) framer: Framer,
-    pub(super) stream: TcpStream,
+    pub(super) transport: Transport,
+    /// Its address, by which the AE table knows it.
+    pub(super) sender: Sender,
     /// The device, while it is associated.
     pub(super) device: Option<SystemId>,
     /// Its resources, while its configuration is known.
@@ -42,6 +43,8 @@ pub(super) struct Connection {
     pub(super) is_closing: bool,
     /// What of the manager's count is in that of all connections.
     pub(super) malformed: u64,
+    /// The same of the datagrams that belong to no association.
+    pub(super) strangers: u64,
 }
 
 impl Connection {
@@ -60,13 +63,11 @@ impl Connection {
             let due = self.manager.poll_timeout();
             let due = due.map_or(NO_DEADLINE, |due| due.saturating_sub(self.shared.now()));
             tokio::select! {
-                ready = self.stream.readable() => {
-                    ready?;
-                    if !self.read()? {
-                        return Ok(());
-                    }
-                    self.apdus().await?;
-                }
+                arrived = self.transport.receive(&mut self.framer) => match arrived? {
+                    Arrived::End => return Ok(()),
+                    Arrived::Octets => self.apdus().await?,
+                    Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
+                },
                 Some((request, operation)) = self.asked.recv() => {
                     self.step(Input::Ask(request, operation));
                 }
@@ -98,20 +99,6 @@ impl Connection {
         self.manager.handle(now, input, &mut self.shared.lock().library);
     }
 
-    /// Takes what has arrived; `false` at the end of the stream.
-    fn read(&mut self) -> io::Result<bool> {
-        let mut piece = [0; PIECE];
-        match self.stream.try_read(&mut piece) {
-            Ok(0) => Ok(false),
-            Ok(length) => {
-                self.framer.push(piece.get(..length).unwrap_or_default());
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Carries out every APDU that has arrived whole, each before the next.
     async fn apdus(&mut self) -> io::Result<()> {
         while !self.is_closing {
@@ -139,23 +126,35 @@ impl Connection {
             self.shared.count(|counters| counters.malformed += malformed - self.malformed);
             self.malformed = malformed;
         }
+        let strangers = self.manager.counters().strangers;
+        if strangers > self.strangers {
+            self.shared.count(|counters| counters.strangers += strangers - self.strangers);
+            self.strangers = strangers;
+        }
         while let Some(output) = self.manager.poll_output() {
             match output {
                 Output::Send(octets) => self.send(&octets).await?,
-                Output::Associated { system_id, .. } => {
+                Output::Associated { system_id, config_id } => {
                     self.device = Some(system_id);
-                    if !self.shared.lock().join(system_id, self.id) {
+                    let mut state = self.shared.lock();
+                    let has_room = state.entities.join(&self.sender, system_id, config_id)
+                        && state.join(system_id, self.id);
+                    drop(state);
+                    if !has_room {
                         self.step(Input::Abort);
                     }
                 }
                 Output::Configured { configuration, .. } => {
                     self.register(configuration).await;
+                    self.note();
                     self.collect();
                 }
                 Output::Report(record) => self.keep(&record).await,
                 Output::Disassociated { system_id, .. } => {
                     (self.device, self.session) = (None, None);
-                    self.shared.lock().roster.leave(system_id, self.id);
+                    let mut state = self.shared.lock();
+                    state.roster.leave(system_id, self.id);
+                    state.entities.leave(&self.sender);
                 }
                 Output::Close => self.is_closing = true,
                 Output::Answer(request, outcome) => {
@@ -169,8 +168,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn send(&self, octets: &[u8]) -> io::Result<()> {
-        let sent = tokio::time::timeout(WRITE_WITHIN, write(&self.stream, octets)).await;
+    async fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        let sent = tokio::time::timeout(WRITE_WITHIN, self.transport.send(octets)).await;
         sent.unwrap_or_else(|_| {
             self.shared.count(|counters| counters.connections_stuck += 1);
             Err(io::ErrorKind::TimedOut.into())
@@ -193,6 +192,12 @@ impl Connection {
             self.shared.count(|counters| counters.registrations_failed += 1);
             self.step(Input::Abort);
         }
+    }
+
+    /// Notes in the AE table how the association stands.
+    fn note(&self) {
+        let device = self.session.as_ref().map(Session::device);
+        self.shared.lock().entities.update(&self.sender, &self.manager, device);
     }
 
     /// Asks the device what has waited for it.
@@ -234,17 +239,4 @@ impl Connection {
         });
         Some(requests)
     }
-}
-
-/// Writes all of it.
-pub(crate) async fn write(stream: &TcpStream, mut octets: &[u8]) -> io::Result<()> {
-    while !octets.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(octets) {
-            Ok(length) => octets = octets.get(length..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

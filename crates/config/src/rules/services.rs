@@ -157,7 +157,9 @@ fn check_sockets(config: &Config, findings: &mut Findings) {
         Listen::Unix(_) => None,
     });
     let devices = config.devices.as_ref().map(|devices| devices.listen.clone());
-    for (what, socket) in [("metrics", &metrics), ("devices", &devices)] {
+    // Datagrams meet no stream.
+    let datagrams = config.devices.as_ref().and_then(|devices| devices.udp.clone());
+    for (what, socket) in [("metrics", &metrics), ("devices", &devices), ("devices", &datagrams)] {
         if let Some(socket) = socket.as_ref().filter(|socket| !socket.ip().is_loopback()) {
             let message = format!("{what} can be reached from other machines");
             let finding = Diagnostic::warning(&codes::WIDE_OPEN, socket.span, message);

@@ -66,6 +66,9 @@ struct Simulate {
     /// What they do wrong, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = faults())]
     faults: Vec<String>,
+    /// Datagrams instead of TCP.
+    #[arg(long)]
+    udp: bool,
     /// Their manager.
     #[arg(long, value_name = "HOST:PORT", default_value_t = format!("127.0.0.1:{}", devices::PORT))]
     to: String,
@@ -155,7 +158,12 @@ impl Simulate {
         let patience = Duration::from_secs(self.patience.into());
         let run = |number| {
             let plan = self.plan(kind, number);
-            tokio::spawn(agents::run(agents::Run { plan, to, measuring, patience }))
+            let run = agents::Run { plan, to, measuring, patience };
+            if self.udp {
+                tokio::spawn(agents::run_datagrams(run))
+            } else {
+                tokio::spawn(agents::run(run))
+            }
         };
         let runs: Vec<_> = (1..=self.count).map(run).collect();
         let mut answer = Answer {

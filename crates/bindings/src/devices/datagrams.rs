@@ -1,0 +1,79 @@
+//! Devices that send datagrams: each address and port is a connection from its association request
+//! on. What comes from anybody else is dropped and counted.
+
+use super::Shared;
+use super::transport::{Datagrams, Transport};
+use gatewright_tables::records::Sender;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Octets of a datagram's payload at the most (RFC 768).
+const DATAGRAM_MAX: usize = 65_507;
+/// Datagrams of one device that wait for its connection.
+const WAITING_MAX: usize = 32;
+/// With which an association request begins (ISO/IEEE 11073-20601, AARQ).
+const AARQ: [u8; 2] = [0xE2, 0x00];
+
+/// Takes datagrams until `stop` says otherwise.
+pub(super) async fn serve(
+    socket: UdpSocket,
+    shared: Arc<Shared>,
+    connections_max: usize,
+    mut stop: watch::Receiver<bool>,
+) {
+    let socket = Arc::new(socket);
+    let entities = shared.lock().entities.reader();
+    let mut connections: HashMap<SocketAddr, mpsc::Sender<Box<[u8]>>> = HashMap::new();
+    let mut running = JoinSet::new();
+    let mut octets = vec![0; DATAGRAM_MAX];
+    loop {
+        let received = tokio::select! {
+            received = socket.recv_from(&mut octets) => received,
+            Some(ended) = running.join_next() => {
+                if let Ok(peer) = ended {
+                    connections.remove(&peer);
+                }
+                continue;
+            }
+            _ = stop.changed() => break,
+        };
+        // An error is an earlier answer's: nobody was there to take it.
+        let Ok((length, peer)) = received else { continue };
+        let apdu = octets.get(..length).unwrap_or_default();
+        let asks = apdu.starts_with(&AARQ);
+        // The AE table says who is associated (the paper's rule).
+        let sender = Sender { address: peer.ip(), port: peer.port() };
+        let known = asks || matches!(entities.get(&sender), Ok(Some(_)));
+        if !known {
+            shared.count(|counters| counters.strangers += 1);
+            continue;
+        }
+        let open = connections.get(&peer).filter(|connection| !connection.is_closed());
+        let connection = if let Some(open) = open {
+            open.clone()
+        } else {
+            if !asks || connections.len() >= connections_max {
+                shared.count(|counters| counters.connections_refused += u64::from(asks));
+                continue;
+            }
+            let (sender, arrived) = mpsc::channel(WAITING_MAX);
+            connections.insert(peer, sender.clone());
+            let datagrams = Datagrams { socket: Arc::clone(&socket), peer, arrived };
+            let (shared, stop) = (Arc::clone(&shared), stop.clone());
+            running.spawn(async move {
+                shared.welcome(Transport::Datagrams(datagrams), peer, stop).await;
+                peer
+            });
+            sender
+        };
+        if connection.try_send(apdu.into()).is_err() {
+            shared.count(|counters| counters.datagrams_full += 1);
+        }
+    }
+    drop(connections);
+    while running.join_next().await.is_some() {}
+}

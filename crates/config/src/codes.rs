@@ -112,6 +112,12 @@ codes! {
     "Every link that carries IPv6 takes packets of 1280 octets (RFC 8200 §5). Raise the MTU, or \
     take the IPv6 addresses off the link."
 
+    ROUTER_LIFETIME 127 "a router that is gone before it is heard again"
+    "Hosts use a router for as long as its advertisement says, and hear the next one after an interval \
+    at the latest: the lifetime is at least the interval (RFC 4861 §6.2.1), or 0 for a router that \
+    is not to be used.\n\n    advertise = { interval_s = 600, lifetime_s = 60 }     wrong\n    \
+    advertise = { interval_s = 600, lifetime_s = 1800 }   right"
+
     SHARED_LINK 128 "a setting of a link that is shared with the kernel"
     "With `exclusive = false` the kernel stays the host: addresses, routes and neighbours come from \
     it and follow its changes. Set them there (`ip address add …`), or make the link exclusive."

@@ -28,8 +28,9 @@ mod values;
 
 pub use codes::CODES;
 pub use model::{
-    Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
-    Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway,
+    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen,
+    Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
+    UdpGateway,
 };
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};

@@ -81,8 +81,25 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Whether frames for others are taken, too.
     pub promiscuous: bool,
+    /// Whether packets that arrive there for others are sent on.
+    pub forwarding: bool,
+    /// What it tells hosts there as a router; nothing if none is given.
+    pub advertise: Option<Advertise>,
     /// How long a worker looks for the next frame before it sleeps.
     pub spin: Duration,
+}
+
+/// What a router advertises on a link (RFC 4861 §6.2.1), beside the networks of its addresses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Advertise {
+    /// The longest time between two advertisements.
+    pub interval: Duration,
+    /// How long hosts may use this router; zero if they may not.
+    pub lifetime: Duration,
+    /// The hop limit that hosts should start with; 0 leaves it to them.
+    pub hop_limit: u8,
+    /// Whether the link's MTU is told.
+    pub mtu: bool,
 }
 
 impl Link {

@@ -2,8 +2,9 @@
 //! left out here, so that the rules can look at everything else.
 
 use crate::model::{
-    Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen, Located, Match,
-    Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway,
+    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen,
+    Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
+    UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -15,6 +16,11 @@ use toml::de::{DeTable, DeValue};
 
 /// How long a worker looks for the next frame before it sleeps, if the description does not say.
 const SPIN_US: u32 = 50;
+/// The longest time between two router advertisements, if the description does not say
+/// (RFC 4861 §6.2.1: 600 s).
+const ADVERTISE_EVERY: Duration = Duration::from_mins(10);
+/// The hop limit that hosts start with, if the description does not say (RFC 1700: 64).
+const HOP_LIMIT: u8 = 64;
 /// Packets of a burst that a limiter lets pass, if the description does not say.
 const BURST: u32 = 32;
 /// Associations at once, if the description does not say.
@@ -178,11 +184,24 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         addresses: addresses.collect(),
         dhcp: table.flag("dhcp").unwrap_or(false),
         autoconfigure: table.flag("autoconfigure").unwrap_or(false),
+        forwarding: table.flag("forwarding").unwrap_or(true),
+        advertise: table.table("advertise").map(advertise),
         mac: table.parsed("mac", values::mac).map(|mac| mac.value),
         promiscuous: table.flag("promiscuous").unwrap_or(false),
         spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),
         name,
     })
+}
+
+fn advertise(table: View<'_>) -> Advertise {
+    let seconds = |key| table.number::<u32>(key).map(|number| Duration::from_secs(number.into()));
+    let interval = seconds("interval_s").unwrap_or(ADVERTISE_EVERY);
+    Advertise {
+        interval,
+        lifetime: seconds("lifetime_s").unwrap_or(interval * 3),
+        hop_limit: table.number("hop_limit").unwrap_or(HOP_LIMIT),
+        mtu: table.flag("mtu").unwrap_or(true),
+    }
 }
 
 fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {

@@ -104,6 +104,10 @@ const MTU_MIN: i64 = 68;
 const MTU_MAX: i64 = 65_535;
 /// The longest time a worker may spin, in microseconds: longer is not waiting but burning.
 const SPIN_US_MAX: i64 = 1_000_000;
+/// Seconds between two router advertisements (MaxRtrAdvInterval, RFC 4861 §6.2.1).
+const ADVERTISE_S: (i64, i64) = (4, 1800);
+/// The longest that hosts may use a router, in seconds (AdvDefaultLifetime, the same).
+const ROUTER_S_MAX: i64 = 9000;
 /// Octets that a merged datagram carries at the least and at the most (RFC 768, RFC 791 §3.1).
 const MERGE: (i64, i64) = (64, 65_507);
 /// Connections of a TCP proxy at the most: each takes two descriptors and 32 KiB.
@@ -196,6 +200,16 @@ static LINK: Table = Table {
             Shape::Flag,
             "Whether IPv6 addresses are made of what routers announce.",
         ),
+        key(
+            "forwarding",
+            Shape::Flag,
+            "Whether packets that arrive there for others are sent on (true, the default).",
+        ),
+        key(
+            "advertise",
+            Shape::Table(&ADVERTISE),
+            "What hosts there are told as a router (IPv6); nothing if not given, {} for the usual.",
+        ),
         key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
         key("promiscuous", Shape::Flag, "Whether frames for others are taken, too."),
         key(
@@ -205,6 +219,30 @@ static LINK: Table = Table {
         ),
         key("file", Shape::Text(Form::Any), "The capture file of mode pcapng."),
         key("segment", Shape::Text(Form::Name), "The medium of mode segment, by name."),
+    ],
+};
+
+static ADVERTISE: Table = Table {
+    name: "advertise",
+    doc: "What hosts on a link are told as by a router: its IPv6 networks, and these.",
+    keys: &[
+        key(
+            "interval_s",
+            Shape::Number(ADVERTISE_S.0, ADVERTISE_S.1),
+            "The longest time between two advertisements in seconds (600 if not given).",
+        ),
+        key(
+            "lifetime_s",
+            Shape::Number(0, ROUTER_S_MAX),
+            "How long hosts may use this router, in seconds: three intervals if not given, 0 for \
+             not at all.",
+        ),
+        key(
+            "hop_limit",
+            Shape::Number(0, 255),
+            "The hop limit that hosts start with (64 if not given), 0 to leave it to them.",
+        ),
+        key("mtu", Shape::Flag, "Whether the link's MTU is told (true, the default)."),
     ],
 };
 

@@ -81,7 +81,9 @@ fn check_tells_what_a_session_takes() {
     let sum: u64 = bounds.iter().map(|bound| bound["octets"].as_u64().unwrap()).sum();
     // Its largest part is what waits on the connection to the device.
     assert!(octets == sum && octets > 8192 && bounds.len() >= 3, "{program}");
-    for part in [format!("takes at most {octets} octets"), "8192  to be read from `device`".to_owned()] {
+    for part in
+        [format!("takes at most {octets} octets"), "8192  to be read from `device`".to_owned()]
+    {
         assert!(said.out.contains(&part), "{part} is not in {}", said.out);
     }
 }

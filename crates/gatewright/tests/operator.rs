@@ -18,11 +18,15 @@ use std::process::{Command, Stdio};
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("capture_streams_what_passes", capture_streams_what_passes),
         ("neigh_lists_sets_and_forgets", neigh_lists_sets_and_forgets),
+        (
+            "a_router_is_advertised_and_forwards_as_described",
+            a_router_is_advertised_and_forwards_as_described,
+        ),
         ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
@@ -264,6 +268,26 @@ fn neigh_lists_sets_and_forgets() {
         assert_eq!(said.code, Some(1), "{arguments:?}");
         assert!(said.err.contains(told), "{arguments:?}: {}", said.err);
     }
+}
+
+fn a_router_is_advertised_and_forwards_as_described() {
+    let world = Running::start("router");
+    let lan = |keys: &str| {
+        DESCRIPTION.replacen("mode = \"packet\"", &format!("mode = \"packet\"\n{keys}"), 1)
+    };
+    world.describe(&lan("advertise = { interval_s = 4 }"));
+    assert_eq!(world.ask(&["reload"]).text(), "link lan: advertises as a router\n");
+    let learnt =
+        || world.north.ip(&["-6", "route", "show", "default"]).unwrap().contains("proto ra");
+    assert!(wait_until(WITHIN, learnt), "the host has learnt its router");
+    world.describe(&lan("forwarding = false"));
+    let told = world.ask(&["reload"]).text();
+    assert!(told.contains("advertises no more") && told.contains("forwarding off"), "{told}");
+    assert!(!world.ping(&["-c1", "-W1", SOUTH]));
+    assert!(world.ping(&["-c1", "-W5", "10.10.1.1"]), "it is a host still");
+    world.describe(DESCRIPTION);
+    assert_eq!(world.ask(&["reload"]).code, Some(0));
+    assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));
 }
 
 fn trace_follows_one_packet() {

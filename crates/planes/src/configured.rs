@@ -13,7 +13,7 @@ use crate::{
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Attachment, AttachmentId, Counter, Form, Route, builtin::Count};
+use gatewright_stack::{Advertise, Attachment, AttachmentId, Counter, Form, Route, builtin::Count};
 use gatewright_tables::Prefix;
 use std::{
     io,
@@ -364,6 +364,13 @@ pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSe
     setup.mtu = mtu;
     setup.dhcp = link.dhcp;
     setup.autoconfigure = link.autoconfigure;
+    setup.forwarding = link.forwarding;
+    setup.advertise = link.advertise.map(|told| Advertise {
+        interval: told.interval,
+        lifetime: told.lifetime,
+        hop_limit: told.hop_limit,
+        mtu: told.mtu,
+    });
     setup.mac = link.mac.map(gatewright_wire::MacAddress);
     let pair = |address: &config::Located<config::Prefix>| {
         (address.value.address(), address.value.length())

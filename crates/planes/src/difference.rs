@@ -132,9 +132,18 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
         ("dhcp", old.dhcp, new.dhcp),
         ("autoconfigure", old.autoconfigure, new.autoconfigure),
         ("promiscuous", old.promiscuous, new.promiscuous),
+        ("forwarding", old.forwarding, new.forwarding),
     ];
     for (name, _, on) in switches.into_iter().filter(|(_, before, on)| before != on) {
         changes.push(Change::new(&what, format!("{name} {}", if on { "on" } else { "off" })));
+    }
+    if old.advertise != new.advertise {
+        let how = match (&old.advertise, &new.advertise) {
+            (_, None) => "advertises no more",
+            (None, Some(_)) => "advertises as a router",
+            (Some(_), Some(_)) => "advertises otherwise",
+        };
+        changes.push(Change::new(&what, how));
     }
     if old.spin != new.spin {
         changes.push(Change::new(&what, format!("spins for {:?}", new.spin)));

@@ -2,7 +2,7 @@
 
 use super::{check_use, twice};
 use crate::codes;
-use crate::model::{Config, Device, Link, Located};
+use crate::model::{Advertise, Config, Device, Link, Located};
 use crate::sections::View;
 use crate::shape::Findings;
 use crate::tables::MODES;
@@ -21,6 +21,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
         if let Some(link) = link {
             check_shared(link, *table, findings);
             check_mtu(link, *table, findings);
+            check_advertise(link, *table, findings);
         }
     }
     check_all_shared(config, findings);
@@ -45,18 +46,33 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 8] =
-        ["device", "file", "segment", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure"];
+    const OTHERS: [&str; 9] = [
+        "device",
+        "file",
+        "segment",
+        "mac",
+        "promiscuous",
+        "exclusive",
+        "dhcp",
+        "autoconfigure",
+        "advertise",
+    ];
     let mode = table.text("mode").map_or("auto", |mode| mode.value);
     if !MODES.contains(&mode) {
         return;
     }
     let (own, needed): (&[&str], _) = match mode {
-        "tap" => (&["device", "mac", "dhcp", "autoconfigure"], None),
+        "tap" => (&["device", "mac", "dhcp", "autoconfigure", "advertise"], None),
         "tun" => (&["device"], None),
         "pcapng" => (&["file", "mac"], Some(("file", "\"frames.pcapng\""))),
-        "segment" => (&["segment", "mac", "dhcp", "autoconfigure"], Some(("segment", "\"radio\""))),
-        _ => (&["device", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure"], None),
+        "segment" => (
+            &["segment", "mac", "dhcp", "autoconfigure", "advertise"],
+            Some(("segment", "\"radio\"")),
+        ),
+        _ => (
+            &["device", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure", "advertise"],
+            None,
+        ),
     };
     check_use(table, &format!("mode {mode}"), (own, &OTHERS), needed, findings);
 }
@@ -66,7 +82,7 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
     if link.exclusive || !interface {
         return;
     }
-    for key in ["addresses", "dhcp", "autoconfigure", "mtu", "mac"] {
+    for key in ["addresses", "dhcp", "autoconfigure", "mtu", "mac", "forwarding", "advertise"] {
         if let Some(span) = table.key(key) {
             let message = format!("`{key}` of the shared link `{}`", link.name.value);
             let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);
@@ -118,6 +134,24 @@ fn check_mtu(link: &Link, table: View<'_>, findings: &mut Findings) {
         let finding = Diagnostic::error(&codes::MTU_TOO_SMALL, span, message);
         let finding = finding.also(address.span, "an IPv6 address");
         findings.add(finding.help(format!("IPv6 needs at least {IPV6_MTU_MIN}")));
+    }
+}
+
+/// A router is not gone before it tells again that it is there (RFC 4861 §6.2.1).
+fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let told = table.table("advertise");
+    let (Some(advertise), Some(told)) = (&link.advertise, told) else { return };
+    let Advertise { interval, lifetime, .. } = *advertise;
+    if let Some(span) = told.key("lifetime_s")
+        && !lifetime.is_zero()
+        && lifetime < interval
+    {
+        let message = format!("{} s are less than the interval", lifetime.as_secs());
+        let finding = Diagnostic::error(&codes::ROUTER_LIFETIME, span, message);
+        findings.add(finding.help(format!(
+            "at least {} s, as the interval, or 0 for a router that hosts do not use",
+            interval.as_secs()
+        )));
     }
 }
 

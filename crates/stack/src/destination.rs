@@ -144,6 +144,12 @@ impl<A: Key> Destinations<A> {
         }
     }
 
+    /// A number, never 0, that changes when an answer may.
+    #[inline]
+    pub(crate) fn age(&self) -> u32 {
+        self.age
+    }
+
     /// Where packets to `to` go, if it is to a neighbour over a link that is up.
     #[inline]
     pub(crate) fn find_or_ask(&mut self, to: A, view: &View) -> Option<Destination<A>> {

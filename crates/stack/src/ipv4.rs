@@ -14,7 +14,10 @@ use crate::{
     redirect,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
-use gatewright_wire::{EtherType, ipv4::Ipv4Mut};
+use gatewright_wire::{
+    EtherType,
+    ipv4::{Ipv4, Ipv4Mut},
+};
 use header::Header;
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -73,6 +76,9 @@ pub struct Ipv4Layer {
     identifications: Identifications,
     /// Where packets were forwarded to lately.
     destinations: Destinations<Ipv4Addr>,
+    /// The address of ours that the last packet was for, and the age of `destinations` then: the
+    /// packets of a socket come in runs.
+    own: (Ipv4Addr, u32),
 }
 
 /// Why a packet goes no further.
@@ -95,7 +101,8 @@ impl Ipv4Layer {
     pub fn new(random: u64) -> Self {
         let identifications = Identifications::new(random);
         let destinations = Destinations::default();
-        Self { reassembly: Reassembly::default(), identifications, destinations }
+        let reassembly = Reassembly::default();
+        Self { reassembly, identifications, destinations, own: (Ipv4Addr::UNSPECIFIED, 0) }
     }
 }
 
@@ -108,7 +115,7 @@ impl Layer for Ipv4Layer {
         self.destinations.refresh(out.host());
         let mut ingress = Ingress::default();
         for mut packet in batch.drain() {
-            let way = if ingress.forwards(&packet, out.host()) {
+            let way = if !self.is_own(&packet) && ingress.forwards(&packet, out.host()) {
                 transit::pass(&mut packet, &mut self.destinations, out)
             } else {
                 None
@@ -124,6 +131,7 @@ impl Layer for Ipv4Layer {
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+        self.destinations.refresh(out.host());
         for packet in batch.drain() {
             self.send(packet, out);
         }
@@ -139,6 +147,30 @@ impl Layer for Ipv4Layer {
 }
 
 impl Ipv4Layer {
+    /// Whether a packet is for the address of ours that the last one was for.
+    #[inline]
+    fn is_own(&self, packet: &Packet) -> bool {
+        let header: Option<&[u8; Ipv4::LEN]> = packet.octets().first_chunk();
+        header.is_some_and(|header| self.own_is(Ipv4::of(header).destination_address()))
+    }
+
+    #[inline]
+    fn own_is(&self, address: Ipv4Addr) -> bool {
+        self.own == (address, self.destinations.age())
+    }
+
+    /// The route of a received packet; that to an address of ours is remembered.
+    fn route(&mut self, destination: Ipv4Addr, out: &Out<'_>) -> Route {
+        if self.own_is(destination) {
+            return Route::Local;
+        }
+        let route = out.host().route4(destination);
+        if route == Route::Local {
+            self.own = (destination, self.destinations.age());
+        }
+        route
+    }
+
     /// Takes one received packet, whatever it is.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         let header = match Header::check(packet.octets()) {
@@ -150,7 +182,8 @@ impl Ipv4Layer {
         };
         // What is behind the packet's end, its link has padded.
         packet.truncate(header.total_length);
-        match received_way(&header, &packet, out) {
+        let route = self.route(header.destination, out);
+        match received_way(&header, &packet, route, out) {
             Ok(Way::Up) => self.deliver(header, packet, out),
             Ok(Way::Down(link, next_hop)) => forward(&header, packet, link, next_hop, out),
             Err(refusal) => refuse(refusal, packet, out),
@@ -204,11 +237,20 @@ impl Ipv4Layer {
             out.drop(MISUSE, packet);
             return;
         };
-        let way = match transmit_way(destination, meta.egress, out) {
-            Ok(way) => way,
-            Err(refusal) => {
-                refuse(refusal, packet, out);
-                return;
+        let free = meta.egress == LinkIndex::NONE;
+        let known =
+            if free { self.destinations.find_or_ask(destination, out.host()) } else { None };
+        let (way, mtu) = if let Some(known) = known {
+            let next_hop = NextHop::Neighbour(known.next_hop.into());
+            (Way::Down(known.link, next_hop), u32::from(known.mtu))
+        } else {
+            match transmit_way(destination, meta.egress, out) {
+                Ok(Way::Up) => (Way::Up, 0),
+                Ok(Way::Down(link, next_hop)) => (Way::Down(link, next_hop), mtu_of(link, out)),
+                Err(refusal) => {
+                    refuse(refusal, packet, out);
+                    return;
+                }
             }
         };
         // Asked only of a packet that names no source.
@@ -224,7 +266,7 @@ impl Ipv4Layer {
                     self.deliver(header, packet, out);
                 }
                 Way::Down(link, next_hop) => {
-                    let (now, mtu) = (out.now(), mtu_of(link, out));
+                    let now = out.now();
                     let mtu = out.paths().mtu(destination.into(), mtu, now);
                     push_down(&header, packet, (link, next_hop, mtu), out);
                 }
@@ -249,7 +291,12 @@ fn refuse(refusal: Refusal, mut packet: Packet, out: &mut Out<'_>) {
 }
 
 /// Where a received packet goes.
-fn received_way(header: &Header, packet: &Packet, out: &mut Out<'_>) -> Result<Way, Refusal> {
+fn received_way(
+    header: &Header,
+    packet: &Packet,
+    route: Route,
+    out: &mut Out<'_>,
+) -> Result<Way, Refusal> {
     let meta = packet.meta();
     let destination = header.destination;
     check_source(header.source, destination).map_err(Refusal::Drop)?;
@@ -266,7 +313,6 @@ fn received_way(header: &Header, packet: &Packet, out: &mut Out<'_>) -> Result<W
             Err(Refusal::Drop(NOT_JOINED))
         };
     }
-    let route = out.host().route4(destination);
     if let Route::Broadcast(link) = route {
         return if link == meta.ingress {
             Ok(Way::Up)

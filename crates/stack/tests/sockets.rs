@@ -228,3 +228,31 @@ fn a_waiting_thread_is_woken() {
     // The socket speaks from the address that it is bound to, whatever link leads there.
     assert_eq!(read(frame, LAN_IP, B.1), (9000, 7, vec![3; 30]));
 }
+
+/// What is remembered of the last packets is forgotten when the host changes.
+#[test]
+fn a_changed_host_is_seen_by_the_next_datagram() {
+    let mut gateway = Gateway::new();
+    let (relay, calls) = relay();
+    let _running = gateway.sockets.run(&[at(LAN_IP, 9000), at(ANY, 0)], relay).unwrap();
+    gateway.tick(0);
+    let datagram = [to_port(9000, b"x")];
+    // Without what a changed interface itself says.
+    let relayed = |gateway: &mut Gateway| {
+        let sent = gateway.receive(LAN, &datagram);
+        let is_udp = |frame: &[u8]| (&frame[12..14], frame[23]) == (&[8, 0], IpProtocol::UDP.0);
+        sent.iter().filter(|(link, frame)| *link == WAN && is_udp(frame)).count()
+    };
+    assert_eq!(relayed(&mut gateway), 1);
+    gateway.host.change_interface(WAN, |interface| interface.up = false);
+    assert_eq!(relayed(&mut gateway), 0);
+    assert!(gateway.drops().contains(&("ipv4", "link-down", 1)), "{:?}", gateway.drops());
+    gateway.host.change_interface(WAN, |interface| interface.up = true);
+    // It is on its way again, to a neighbour that may have changed meanwhile.
+    let asked = |(link, frame): &(_, Vec<u8>)| *link == WAN && frame[38..42] == B.1.octets();
+    assert!(gateway.receive(LAN, &datagram).iter().any(asked));
+    assert_eq!(calls.try_iter().count(), 3);
+    gateway.host.remove_address(LAN, LAN_IP.into());
+    assert_eq!(relayed(&mut gateway), 0);
+    assert_eq!(calls.try_iter().count(), 0);
+}

@@ -1,8 +1,11 @@
 //! The Internet control message protocol (RFC 792, RFC 1122 §3.2.2, RFC 1812 §4.3).
 
+mod discovery;
+
 use crate::{
     At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, View, ethernet::NO_HEADROOM,
 };
+use discovery::Discovery;
 use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol, checksum,
@@ -60,7 +63,8 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 /// ICMP on all links of a host.
 ///
 /// Receives `ip:icmp`: answers echo requests of any size, learns path MTUs, tells
-/// [`Event::Redirect`] and [`Event::Router`]. Receives `error:ipv4:CAUSE`: packets, header in
+/// [`Event::Redirect`] and [`Event::Router`]. Advertises this host as a router where the link says so,
+/// and asks for routers where a host configures itself (RFC 1256). Receives `error:ipv4:CAUSE`: packets, header in
 /// front, whose source is to be told; the MTU or the octet at fault is their `parameter`. Pushes
 /// *destination unreachable* to `dispatch:3`, and messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`, `unhandled`,
 /// `untrusted`, `no-error-about`, `rate-limited`.
@@ -68,11 +72,14 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 pub struct Icmpv4Layer {
     errors: Bucket,
     redirects: Bucket,
+    discovery: Discovery,
 }
 
-impl Default for Icmpv4Layer {
-    fn default() -> Self {
+impl Icmpv4Layer {
+    /// ICMP on all links; `random` spreads what routers and hosts that start together send.
+    pub fn new(random: u64) -> Self {
         Self {
+            discovery: Discovery::new(random),
             errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE),
             redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
         }
@@ -89,7 +96,7 @@ impl Layer for Icmpv4Layer {
         for mut packet in batch.drain() {
             let handled = match at {
                 At::Error(_, error) => self.report(error, &mut packet, out).map(|()| Heard::Answer),
-                _ => hear(&mut packet, out),
+                _ => self.hear(&mut packet, out),
             };
             match handled {
                 Ok(Heard::Answer) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
@@ -99,10 +106,22 @@ impl Layer for Icmpv4Layer {
                         out.drop(UNHANDLED, packet);
                     }
                 }
-                Ok(Heard::Done) => {}
+                Ok(_) => {}
                 Err(reason) => out.drop(reason, packet),
             }
         }
+    }
+
+    fn handle_host(&mut self, out: &mut Out<'_>) {
+        self.discovery.look_at_host(out);
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.discovery.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, out: &mut Out<'_>) {
+        self.discovery.handle_timeout(out);
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
@@ -114,6 +133,21 @@ impl Layer for Icmpv4Layer {
 }
 
 impl Icmpv4Layer {
+    /// Takes a message for us.
+    fn hear(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
+        let heard = hear(packet, out)?;
+        let ingress = packet.meta().ingress;
+        match heard {
+            Heard::Asked if self.discovery.asked(ingress, out.now()) => Ok(Heard::Done),
+            Heard::Asked => Err(UNHANDLED),
+            Heard::Told => {
+                self.discovery.answered(ingress);
+                Ok(Heard::Done)
+            }
+            heard => Ok(heard),
+        }
+    }
+
     /// Makes an error message of the packet that it is about.
     fn report(
         &mut self,
@@ -214,6 +248,10 @@ enum Heard {
     Answer,
     /// It is about a packet of a layer above.
     ForOthers,
+    /// A host asks for routers.
+    Asked,
+    /// A router has told of itself.
+    Told,
     /// Nothing more.
     Done,
 }
@@ -265,9 +303,10 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
             out.report(event);
             Ok(Heard::Done)
         }
+        Icmpv4Type::ROUTER_SOLICITATION if message.len() >= Icmpv4::LEN => Ok(Heard::Asked),
         Icmpv4Type::ROUTER_ADVERTISEMENT => {
             routers(message, ingress, out).ok_or(UNTRUSTED)?;
-            Ok(Heard::Done)
+            Ok(Heard::Told)
         }
         _ => Err(UNHANDLED),
     }

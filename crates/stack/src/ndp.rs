@@ -3,7 +3,7 @@
 
 mod dad;
 mod message;
-mod router;
+pub(crate) mod router;
 
 use crate::icmpv4::{REDIRECTS_AT_ONCE, REDIRECTS_PER_SECOND};
 use crate::{
@@ -23,7 +23,7 @@ use gatewright_wire::{
     },
 };
 use message::{ALL_NODES, Heard};
-use router::{Advertiser, Solicitor};
+use router::{Advertiser, SOLICITATION_EVERY, Solicitor};
 use std::{
     net::{IpAddr, Ipv6Addr},
     time::Duration,
@@ -139,7 +139,10 @@ impl Layer for NdpLayer {
             }
             link.dad.look_at(&interface, now, &mut self.random, out);
             link.solicitor.look_at(&interface, now, &mut self.random);
-            link.advertiser.look_at(&interface, now, &mut self.random, out);
+            if let Some(begun) = link.advertiser.look_at(&interface, now, &mut self.random) {
+                // A router listens to what is for all of them.
+                out.join(message::ALL_ROUTERS.into(), interface.link, begun);
+            }
         }
     }
 
@@ -171,7 +174,7 @@ impl Layer for NdpLayer {
                     }
                 }
             }
-            if link.solicitor.due(now) {
+            if link.solicitor.due(now, SOLICITATION_EVERY) {
                 message::solicit_routers(&interface, out);
             }
             if let Some(advertise) = link.advertiser.due(&interface, now, &mut self.random) {

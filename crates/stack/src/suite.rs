@@ -148,7 +148,7 @@ impl Builder {
         let family = EtherType::IPV4;
         let arp = self.add(ArpLayer::new(&self.neighbours, random.draw()), None);
         let ipv4 = self.add(Ipv4Layer::new(random.draw()), None);
-        let icmpv4 = self.add(Icmpv4Layer::default(), None);
+        let icmpv4 = self.add(Icmpv4Layer::new(random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
             // Several VLANs share one layer, and so one way up.
             let of_link = self.plan.link_of(bottom);

@@ -1,13 +1,13 @@
 //! Timers of router discovery: asking for routers, and advertising as one (RFC 4861 §6.2, §6.3.7).
 
-use crate::{Advertise, Interface, Out, random::Random};
-use std::{net::Ipv6Addr, time::Duration};
+use crate::{Advertise, Interface, random::Random};
+use std::time::Duration;
 
 /// MAX_RTR_SOLICITATIONS (RFC 4861 §10).
 const SOLICITATIONS: u8 = 3;
 
 /// RTR_SOLICITATION_INTERVAL (RFC 4861 §10).
-const SOLICITATION_EVERY: Duration = Duration::from_secs(4);
+pub(crate) const SOLICITATION_EVERY: Duration = Duration::from_secs(4);
 
 /// MAX_RTR_SOLICITATION_DELAY (RFC 4861 §10).
 const SOLICITATION_WITHIN: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Asks for routers on a link that configures itself.
 #[derive(Debug, Default)]
-pub(super) struct Solicitor {
+pub(crate) struct Solicitor {
     sent: u8,
     at: Option<Duration>,
     started: bool,
@@ -34,7 +34,7 @@ pub(super) struct Solicitor {
 
 impl Solicitor {
     /// Begins when the link is told to configure itself.
-    pub(super) fn look_at(&mut self, interface: &Interface, now: Duration, random: &mut Random) {
+    pub(crate) fn look_at(&mut self, interface: &Interface, now: Duration, random: &mut Random) {
         if interface.autoconfigure && !self.started {
             let at = now + random.between(Duration::ZERO, SOLICITATION_WITHIN);
             *self = Self { sent: 0, at: Some(at), started: true };
@@ -44,20 +44,20 @@ impl Solicitor {
     }
 
     /// A router has answered.
-    pub(super) const fn answered(&mut self) {
+    pub(crate) const fn answered(&mut self) {
         self.at = None;
     }
 
-    pub(super) const fn poll_timeout(&self) -> Option<Duration> {
+    pub(crate) const fn poll_timeout(&self) -> Option<Duration> {
         self.at
     }
 
-    /// Whether to ask now.
-    pub(super) fn due(&mut self, now: Duration) -> bool {
+    /// Whether to ask now; the next time is `every` later.
+    pub(crate) fn due(&mut self, now: Duration, every: Duration) -> bool {
         let due = self.at.is_some_and(|at| at <= now);
         if due {
             self.sent += 1;
-            self.at = (self.sent < SOLICITATIONS).then(|| now + SOLICITATION_EVERY);
+            self.at = (self.sent < SOLICITATIONS).then(|| now + every);
         }
         due
     }
@@ -65,48 +65,46 @@ impl Solicitor {
 
 /// Advertises this host as a router on a link that says so.
 #[derive(Debug, Default)]
-pub(super) struct Advertiser {
+pub(crate) struct Advertiser {
     sent: u8,
     last: Option<Duration>,
     at: Option<Duration>,
 }
 
 impl Advertiser {
-    /// Begins, or ends, as the interface says; a router listens to the group of all routers.
-    pub(super) fn look_at(
+    /// Begins, or ends, as the interface says; whether it has.
+    pub(crate) fn look_at(
         &mut self,
         interface: &Interface,
         now: Duration,
         random: &mut Random,
-        out: &mut Out<'_>,
-    ) {
-        let all_routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2).into();
+    ) -> Option<bool> {
         match (&interface.advertise, self.at) {
             (Some(_), None) => {
                 self.at = Some(now + random.between(Duration::ZERO, ANSWER_WITHIN));
-                out.join(all_routers, interface.link, true);
+                Some(true)
             }
             (None, Some(_)) => {
                 *self = Self::default();
-                out.join(all_routers, interface.link, false);
+                Some(false)
             }
-            _ => {}
+            _ => None,
         }
     }
 
     /// A host has asked: the answer goes to all, soon, and not too often (RFC 4861 §6.2.6).
-    pub(super) fn asked(&mut self, now: Duration, random: &mut Random) {
+    pub(crate) fn asked(&mut self, now: Duration, random: &mut Random) {
         let soon = now + random.between(Duration::ZERO, ANSWER_WITHIN);
         let earliest = self.last.map_or(soon, |last| soon.max(last + APART));
         self.at = self.at.map(|at| at.min(earliest));
     }
 
-    pub(super) const fn poll_timeout(&self) -> Option<Duration> {
+    pub(crate) const fn poll_timeout(&self) -> Option<Duration> {
         self.at
     }
 
     /// What to advertise now, if it is time.
-    pub(super) fn due(
+    pub(crate) fn due(
         &mut self,
         interface: &Interface,
         now: Duration,

@@ -4,6 +4,7 @@ use crate::runner::RunnerError;
 use crate::{resolver, socket};
 use gatewright_lang::ir::{Cast, RoleId, Side, Transport};
 use gatewright_translate::machine::{Endpoint, Machine, Target};
+use socket2::Type;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 /// What a role listens on or sends from.
@@ -88,7 +89,13 @@ fn address(endpoint: &Endpoint) -> Result<SocketAddr, RunnerError> {
 /// Makes a socket for a site; a port of the kernel's choice becomes part of the place.
 pub(crate) fn seat(site: &mut Site, first: bool) -> Result<Made, RunnerError> {
     let Site { endpoint, place } = site;
-    let made = match place {
+    let kind = match place {
+        Place::Listen(address) => Some((*address, Type::STREAM)),
+        Place::Serve(address) => Some((*address, Type::DGRAM)),
+        Place::Group(_) | Place::Ask(_) => None,
+    };
+    let alone = kind.filter(|_| first).map_or(Ok(()), |(at, kind)| socket::alone(at, kind));
+    let made = alone.and_then(|()| match place {
         Place::Listen(address) => socket::listener(*address).and_then(|listener| {
             *address = listener.local_addr()?;
             Ok(Made::Listener(listener))
@@ -100,7 +107,7 @@ pub(crate) fn seat(site: &mut Site, first: bool) -> Result<Made, RunnerError> {
         Place::Group(_) if !first => Ok(Made::Elsewhere),
         Place::Group(group) => socket::member(*group).map(Made::Datagrams),
         Place::Ask(peer) => socket::client(*peer).map(Made::Datagrams),
-    };
+    });
     made.map_err(|source| RunnerError::Listen {
         role: endpoint.name.clone(),
         address: endpoint.address.to_string(),

@@ -13,6 +13,17 @@ const BACKLOG: i32 = 4_096;
 /// Networks that a datagram to a group may cross (UPnP Device Architecture 2.0 §1.3.2).
 const GROUP_HOPS: u32 = 2;
 
+/// Fails if somebody has the address already.
+///
+/// Sockets that share an address (`SO_REUSEPORT`) would share it with another process of the same
+/// user as well: a gateway that was started twice would get every other connection.
+pub(crate) fn alone(address: SocketAddr, kind: Type) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    // Connections of a listener that has ended are no listener.
+    socket.set_reuse_address(kind == Type::STREAM)?;
+    socket.bind(&address.into())
+}
+
 /// A listener whose connections send at once, beside those of other loops.
 pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;

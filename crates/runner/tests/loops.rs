@@ -195,6 +195,21 @@ fn a_program_that_cannot_have_its_address_changes_nothing() {
     assert!(Client::connect(inside(&runner)).mail("hello").starts_with("250"));
 }
 
+/// Loops share an address by a means that would let two processes of one user share it, too.
+#[test]
+fn an_address_is_not_shared_with_another_runner() {
+    let server = Server::start(|_| Fate::Taken);
+    let runner = relay(server.address, 2);
+    let mut again = options(server.address, 2);
+    again.addresses[0].1 = inside(&runner).to_string();
+    let error = Runner::start(&program("smtp_relay.gate"), again.clone()).unwrap_err();
+    assert!(matches!(&error, RunnerError::Listen { role, .. } if role == "inside"), "{error}");
+    // Sessions that were served leave nothing behind that would be in the way.
+    assert!(Client::connect(inside(&runner)).mail("hello").starts_with("250"));
+    runner.stop(Duration::ZERO);
+    Runner::start(&program("smtp_relay.gate"), again).unwrap();
+}
+
 #[test]
 fn the_end_waits_for_the_mail_that_is_on_its_way() {
     let server = Server::start(|_| Fate::Taken);

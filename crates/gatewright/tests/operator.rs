@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("capture_streams_what_passes", capture_streams_what_passes),
@@ -27,6 +27,7 @@ fn main() {
             "a_router_is_advertised_and_forwards_as_described",
             a_router_is_advertised_and_forwards_as_described,
         ),
+        ("link_is_taken_down_and_up", link_is_taken_down_and_up),
         ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
@@ -288,6 +289,26 @@ fn a_router_is_advertised_and_forwards_as_described() {
     world.describe(DESCRIPTION);
     assert_eq!(world.ask(&["reload"]).code, Some(0));
     assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));
+}
+
+fn link_is_taken_down_and_up() {
+    let world = Running::start("down");
+    world.ask(&["route", "add", "10.78.0.0/16", "--via", SOUTH]).text();
+    let routes = || world.ask(&["route"]).text();
+    let before = routes();
+    assert!(before.contains("10.78.0.0/16") && before.contains("10.10.2.0/24"), "{before}");
+    assert_eq!(world.ask(&["link", "down", "wan"]).text(), "wan is down\n");
+    let down = routes();
+    assert!(!down.contains("10.78.0.0/16") && !down.contains("10.10.2.0/24"), "{down}");
+    assert!(world.ask(&["link", "wan"]).text().starts_with("wan: down"));
+    assert!(!world.ping(&["-c1", "-W1", SOUTH]));
+    assert!(world.ping(&["-c1", "-W5", "10.10.1.1"]), "the other link runs");
+    assert_eq!(world.ask(&["link", "up", "wan"]).text(), "wan is up\n");
+    assert_eq!(routes(), before);
+    assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));
+    let none = world.ask(&["link", "down", "wann"]);
+    assert_eq!(none.code, Some(1));
+    assert!(none.err.contains("there is no link wann: lan, wan"), "{}", none.err);
 }
 
 fn trace_follows_one_packet() {

@@ -15,6 +15,7 @@
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
 //! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](crate::RouteStatus)`]}` |
+//! | `{"do":"set-link","name":"lan","up":false}` | the same, without `do` |
 //! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](crate::NeighbourStatus)`]}` |
 //! | `{"do":"add-neighbour","address":"192.0.2.9","mac":"02:…"}` | `{"neighbours":[…]}`, the one |
 //! | `{"do":"remove-neighbour","address":"192.0.2.9"}` | the same, the one that is gone |
@@ -77,6 +78,13 @@ pub enum Request {
     Reload {
         /// Its text.
         text: String,
+    },
+    /// Take a link down, or up again.
+    SetLink {
+        /// Its name.
+        name: String,
+        /// Whether frames come and leave there.
+        up: bool,
     },
     /// The neighbours that are known.
     Neighbours,
@@ -362,6 +370,10 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
         Request::Reload { text } => {
             let changes = gateway.reload(&read(&text)?).map_err(|error| error.to_string())?;
             Ok(json!({ "changes": changes }))
+        }
+        Request::SetLink { name, up } => {
+            gateway.set_link(&name, up)?;
+            Ok(json!({ "name": name, "up": up }))
         }
         Request::Neighbours => Ok(json!({ "neighbours": gateway.neighbours()? })),
         Request::AddNeighbour { address, mac, link } => {

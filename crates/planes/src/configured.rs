@@ -9,6 +9,7 @@ use crate::{
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     tcp_proxy::{self, TcpProxy, TcpProxySetup},
     udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
+    worker::Command,
 };
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
@@ -241,6 +242,20 @@ impl Configured {
     /// The link of a name.
     pub fn link(&self, name: &str) -> Option<LinkIndex> {
         handlers::link_of(&self.names, name)
+    }
+
+    /// Takes a link down, or up again: nothing comes and nothing leaves there, and its routes make
+    /// room for others. Its device stays open, and as it is.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be, in words for the operator.
+    pub fn set_link(&self, name: &str, up: bool) -> Result<(), String> {
+        let link = self.known_link(name)?;
+        let told = self.gateway.command(Command::Close(link, !up));
+        told.map_err(|error| error.to_string())?;
+        self.gateway.change(|control| control.close(link, !up));
+        Ok(())
     }
 
     /// The link of a name that somebody says; in words for the operator if there is none.

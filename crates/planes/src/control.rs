@@ -45,6 +45,8 @@ pub(crate) struct Control {
     pub(crate) kernel: Option<Kernel>,
     learnt: Vec<(Learnt, Instant)>,
     routes: Vec<(StaticRoute, Origin)>,
+    /// The links that a command has taken down.
+    closed: Vec<LinkIndex>,
 }
 
 /// Who wants a static route.
@@ -82,8 +84,21 @@ impl Control {
         graph_drops: Drops,
     ) -> Self {
         let (attached, learnt, routes) = (Vec::new(), Vec::new(), Vec::new());
+        let closed = Vec::new();
         let (next_id, kernel) = (1, None);
-        Self { host, plan, links, drops, graph_drops, attached, next_id, kernel, learnt, routes }
+        Self {
+            host,
+            plan,
+            links,
+            drops,
+            graph_drops,
+            attached,
+            next_id,
+            kernel,
+            learnt,
+            routes,
+            closed,
+        }
     }
 
     /// The swap that attaches a handler.
@@ -180,7 +195,8 @@ impl Control {
     pub(crate) fn learn(&mut self, event: Event) {
         match event {
             Event::Link { link, up } => {
-                self.host.change_interface(link, |interface| interface.up = up);
+                let up = up && !self.closed.contains(&link);
+                self.set_up(link, up);
             }
             Event::Duplicate { link, address, .. } => {
                 self.set_state(link, address, AddressState::Duplicate);
@@ -201,6 +217,53 @@ impl Control {
             // Redirects and path MTUs are kept by the layers that learnt them; prefixes that are
             // not on the link matter only for addresses, which come as `Unique`.
             _ => {}
+        }
+    }
+
+    /// Takes a link down by command, or up again.
+    pub(crate) fn close(&mut self, link: LinkIndex, closed: bool) {
+        self.closed.retain(|other| *other != link);
+        if closed {
+            self.closed.push(link);
+        }
+        // Up if its device is, too: what that says comes again only when it changes.
+        self.set_up(link, !closed);
+    }
+
+    /// A link carries frames, or no longer: its routes come, or make room for others.
+    fn set_up(&mut self, link: LinkIndex, up: bool) {
+        self.host.change_interface(link, |interface| interface.up = up);
+        let Some(own) = self.host.interfaces().iter().find(|own| own.link == link) else { return };
+        // The kernel withdraws its routes itself.
+        if own.shared {
+            return;
+        }
+        for address in own.addresses.clone().into_iter().filter(|_| up) {
+            // What was there a moment ago fits.
+            let _fits = self.host.add_address(link, address);
+        }
+        let by = |route: &Route| match *route {
+            Route::Connected(on) | Route::Broadcast(on) | Route::Via { link: on, .. } => on == link,
+            _ => false,
+        };
+        let v4 = self.host.routes().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V4(to));
+        let v6 = self.host.routes6().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V6(to));
+        let wanted = self.routes.iter().map(|(route, _)| route.to);
+        let learnt = self.learnt.iter().map(|(learnt, _)| learnt.to());
+        let all: Vec<RouteTo> = v4.chain(v6).chain(wanted).chain(learnt).collect();
+        for to in all {
+            // As above.
+            let _fits = self.settle(to);
+        }
+    }
+
+    /// Whether a route leads by a link that carries frames, or by none.
+    fn leads(&self, route: Route) -> bool {
+        match route {
+            Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => {
+                self.host.interfaces().iter().any(|own| own.link == link && own.up)
+            }
+            _ => true,
         }
     }
 
@@ -407,17 +470,20 @@ impl Control {
             RouteTo::V4(to) => self.host.own_route(to),
             RouteTo::V6(to) => self.host.own_route6(to),
         }
+        .filter(|route| self.leads(*route))
     }
 
     fn by_wish(&self, to: RouteTo) -> Option<Route> {
         let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
+        let wanted = wanted.filter(|(route, _)| self.leads(route.route));
         wanted.min_by_key(|(_, origin)| *origin).map(|(route, _)| route.route)
     }
 
     /// The latest that was learnt.
     fn learnt(&self, to: RouteTo) -> Option<Route> {
         let learnt = self.learnt.iter().rev().map(|(learnt, _)| *learnt);
-        learnt.filter(|learnt| learnt.to() == to).find_map(Learnt::route)
+        let routes = learnt.filter(|learnt| learnt.to() == to).filter_map(Learnt::route);
+        routes.into_iter().find(|route| self.leads(*route))
     }
 }
 

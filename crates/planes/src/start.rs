@@ -166,6 +166,7 @@ fn work(order: Order) {
     let pace = Pace { spin: setup.spin };
     let epoch = Instant::now();
     let up = vec![true; links.len()];
+    let (closed, drops) = (vec![false; links.len()], graph.drops());
     let worker = Worker {
         links,
         opener,
@@ -179,6 +180,8 @@ fn work(order: Order) {
         sojourn,
         up,
         tracing: None,
+        closed,
+        drops,
     };
     worker.run();
 }

@@ -100,7 +100,7 @@ impl LinkStatus {
             mode: info.mode.to_string(),
             why: info.why.clone(),
             kernel: info.exclusive.to_string(),
-            up: state == LinkState::Up,
+            up: state == LinkState::Up && interface.is_none_or(|interface| interface.up),
             mtu: info.mtu,
             mac: info.mac.map(|mac| mac.to_string()),
             addresses: addresses.iter().map(address).collect(),

@@ -11,7 +11,7 @@ use crate::{
 };
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Event, Exit, Graph, Swap, Trace, Wake};
+use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, Wake};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Reopen(Reopen, Sender<Result<LinkInfo, Box<NotReopened>>>),
     /// Forget neighbours, take those that were set, and write down those that are known.
     LookAtNeighbours(Option<Forget>, Sender<()>),
+    /// Take a link down, or up again.
+    Close(LinkIndex, bool),
     /// Follow one packet.
     Trace(TraceOrder),
     /// Follow none any more.
@@ -116,7 +118,14 @@ pub(crate) struct Worker {
     pub(crate) up: Vec<bool>,
     /// Who waits for the trace that runs.
     pub(crate) tracing: Option<Sender<Trace>>,
+    /// The links that a command has taken down: nothing comes and nothing leaves there.
+    pub(crate) closed: Vec<bool>,
+    /// The graph's drops that are no layer's.
+    pub(crate) drops: Drops,
 }
+
+/// A frame came by, or was to leave by, a link that a command has taken down.
+const LINK_DOWN: Reason = Reason("link-down");
 
 /// How often links are asked whether they are there; a link that has gone is taken back then.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
@@ -185,7 +194,13 @@ impl Worker {
                 continue;
             }
             busy = true;
-            let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+            if self.closed.get(index) == Some(&true) {
+                self.drops.add(LINK_DOWN, batch.len() as u64);
+                batch.clear();
+                continue;
+            }
+            let mut exit =
+                Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
             let index = LinkIndex(u16::try_from(index).unwrap_or(u16::MAX));
             self.graph.receive(index, batch, now, &mut exit);
         }
@@ -197,7 +212,8 @@ impl Worker {
     fn timers(&mut self, now: Duration) -> bool {
         let due = self.graph.poll_timeout().is_some_and(|at| at <= now);
         if due {
-            let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+            let mut exit =
+                Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
             self.graph.handle_timeouts(now, &mut exit);
         }
         for event in self.graph.take_events() {
@@ -237,6 +253,11 @@ impl Worker {
                 self.neighbours.look(now);
                 let _unwanted = done.send(());
             }
+            Ok(Command::Close(link, closed)) => {
+                if let Some(place) = self.closed.get_mut(link.index()) {
+                    *place = closed;
+                }
+            }
             Ok(Command::Trace(order)) => self.trace(order, now),
             Ok(Command::EndTrace) => self.end_trace(now, true),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
@@ -257,7 +278,8 @@ impl Worker {
         let mut batch = Batch::default();
         // An empty batch has room.
         let _fits = batch.push(packet);
-        let mut exit = Egress::of(&mut self.links, &self.sojourn, self.epoch);
+        let mut exit =
+            Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
         self.graph.receive(link, &mut batch, now, &mut exit);
     }
 
@@ -298,18 +320,31 @@ impl Worker {
 /// Where frames leave: the links, with a look at how long each packet stayed.
 struct Egress<'a> {
     links: &'a mut [Box<dyn Link>],
+    closed: &'a [bool],
+    drops: &'a Drops,
     sojourn: &'a Sojourn,
     epoch: Instant,
 }
 
 impl<'a> Egress<'a> {
-    fn of(links: &'a mut [Box<dyn Link>], sojourn: &'a Sojourn, epoch: Instant) -> Self {
-        Self { links, sojourn, epoch }
+    fn of(
+        links: &'a mut [Box<dyn Link>],
+        closed: &'a [bool],
+        drops: &'a Drops,
+        sojourn: &'a Sojourn,
+        epoch: Instant,
+    ) -> Self {
+        Self { links, closed, drops, sojourn, epoch }
     }
 }
 
 impl Exit for Egress<'_> {
     fn send(&mut self, link: LinkIndex, batch: &mut Batch) {
+        if self.closed.get(link.index()) == Some(&true) {
+            self.drops.add(LINK_DOWN, batch.len() as u64);
+            batch.clear();
+            return;
+        }
         let now = self.epoch.elapsed();
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Frames received together carry the same stamp: one record for each run of them.

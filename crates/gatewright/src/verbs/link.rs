@@ -11,20 +11,53 @@ use gatewright_planes::api::Request;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-pub(super) const JSON: &str =
-    "{links: [{name, device, mode, why, up, mtu, mac, addresses, counters}]}, counters as pairs";
+pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, addresses, counters}]}, counters as pairs; up and down: {name, up}";
 
-/// Tells the links of a running gateway: device, mode and why, addresses, counters.
+/// Tells the links of a running gateway: device, mode and why, addresses, counters; takes one down or
+/// up.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Link {
+    #[command(subcommand)]
+    part: Option<Part>,
     #[command(flatten)]
     which: Which,
     /// Only the link of this name.
     name: Option<String>,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Takes a link up again.
+    Up {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Takes a link down: nothing comes and nothing leaves there, and its routes make room for
+    /// others, until it is taken up again or the gateway ends. Its device stays open.
+    Down {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
 impl Link {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let (name, up, which) = match self.part {
+            Some(Part::Up { name, which }) => (name, true, which),
+            Some(Part::Down { name, which }) => (name, false, which),
+            None => return self.list(face),
+        };
+        let answer = which.ask(&Request::SetLink { name: name.clone(), up })?;
+        face.answer(&answer, || format!("{name} is {}", if up { "up" } else { "down" }))?;
+        Ok(Exit::Success)
+    }
+
+    fn list(self, face: Face) -> Result<Exit> {
         let status = self.which.ask(&Request::Status)?;
         let all = list(&status, "links");
         let asked =

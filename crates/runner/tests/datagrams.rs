@@ -11,12 +11,11 @@
 
 mod common;
 
-use common::{LIMIT, compiled, program};
+use common::{LIMIT, compiled, device, program};
 use gatewright_runner::{Options, Runner};
 use gatewright_testbed::{Namespace, Needs};
 use libtest_mimic::{Arguments, Trial};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 
 fn main() {
     let plain = |name: &str, test: fn()| {
@@ -48,28 +47,6 @@ fn answer(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut octets = [0; 1_500];
     let (length, from) = socket.recv_from(&mut octets).unwrap();
     (octets[..length].to_vec(), from)
-}
-
-/// A device that answers each query for a register with its number plus 218.
-fn device() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut query = [0; 12];
-                while stream.read_exact(&mut query).is_ok() {
-                    let value = u16::from_be_bytes([query[8], query[9]]) + 218;
-                    let mut reply = query[..4].to_vec();
-                    reply.extend([0, 5, 1, 3, 2]);
-                    reply.extend(value.to_be_bytes());
-                    stream.write_all(&reply).unwrap();
-                }
-            });
-        }
-    });
-    address
 }
 
 /// CoAP over UDP to Modbus over TCP, from sixteen peers at once and by two loops.

@@ -1,5 +1,5 @@
 //! The example gateways against peers that are not ours: postfix's smtp-source and smtp-sink,
-//! swaks, curl. Each test has a namespace of its own; what a machine lacks is skipped by name.
+//! swaks, curl, mosquitto, libcoap. Each test has a namespace of its own; what a machine lacks is skipped by name.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -12,7 +12,7 @@
 
 mod common;
 
-use common::{Client, LIMIT, program};
+use common::{Client, LIMIT, compiled, device, example, program};
 use gatewright_runner::{Options, Runner};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::{Arguments, Trial};
@@ -35,6 +35,16 @@ fn main() {
         trial("mail_passes_the_tunnel", &sink().program("smtp-source"), mail_passes_the_tunnel),
         trial("a_post_becomes_a_mail", &sink().program("curl"), a_post_becomes_a_mail),
         trial("a_refused_mail_is_refused_over_http", &sink().program("swaks"), tunnel_refuses),
+        trial(
+            "a_register_is_published_to_a_broker",
+            &Needs::new().namespaces().program("mosquitto").program("mosquitto_sub"),
+            a_register_is_published_to_a_broker,
+        ),
+        trial(
+            "a_register_is_read_over_coap",
+            &Needs::new().namespaces().program("coap-client-notls"),
+            a_register_is_read_over_coap,
+        ),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
@@ -245,4 +255,51 @@ fn tunnel_refuses() {
         );
         assert!(!passed && said.contains(&format!("<** {code} ")), "{said}");
     }
+}
+
+/// Modbus is polled, MQTT published: mosquitto takes the session, and a subscriber gets the values.
+fn a_register_is_published_to_a_broker() {
+    const BROKER: u16 = 1883;
+    let net = Namespace::new().unwrap();
+    let _broker = net
+        .command("mosquitto")
+        .args(["-p", &BROKER.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", BROKER)).is_ok()).unwrap();
+    assert!(wait_until(LIMIT, listens));
+    let device = net.run(device).unwrap();
+    // Five seconds are long for a test.
+    let text = fs::read_to_string(example("modbus_to_mqtt.gate")).unwrap();
+    let program = compiled("often.gate", &text.replace("every 5 seconds", "every 50 ms"));
+    let addresses = vec![
+        ("device".to_owned(), device.to_string()),
+        ("broker".to_owned(), format!("127.0.0.1:{BROKER}")),
+    ];
+    let options = Options { loops: 1, addresses, ..Options::default() };
+    let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    let three = ["-h", "127.0.0.1", "-t", "plant/register/40", "-C", "3", "-W", "30"];
+    let said = net.command("mosquitto_sub").args(three).output().unwrap();
+    // The device gives the register's number plus 218.
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "258\n258\n258\n");
+}
+
+/// libcoap asks; the answer has the register's value, or says that there is none.
+fn a_register_is_read_over_coap() {
+    let net = Namespace::new().unwrap();
+    let device = net.run(device).unwrap();
+    let addresses = vec![("device".to_owned(), device.to_string())];
+    let options = Options { loops: 2, addresses, ..Options::default() };
+    let program = program("coap_to_modbus.gate");
+    let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    let ask = |path: &str| {
+        let url = format!("coap://127.0.0.1/{path}");
+        let said = net.command("coap-client-notls").args(["-B", "20", &url]).output().unwrap();
+        let said = [said.stdout, said.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    assert_eq!(ask("registers/40").trim(), "258");
+    assert!(ask("nothing").contains("4.04"), "{}", ask("nothing"));
 }

@@ -2,7 +2,7 @@
 
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::ir::Program;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// Generous: nothing here takes as long unless it never comes.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-fn example(name: &str) -> PathBuf {
+/// The file of an example.
+pub fn example(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gateways")).join(name)
 }
 
@@ -168,4 +169,26 @@ fn serve(mut stream: TcpStream, fate: impl Fn() -> Fate, taken: &AtomicU64) -> O
         };
         stream.write_all(reply).ok()?;
     }
+}
+
+/// A Modbus device that answers each query for a register with its number plus 218.
+pub fn device() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut query = [0; 12];
+                while stream.read_exact(&mut query).is_ok() {
+                    let value = u16::from_be_bytes([query[8], query[9]]) + 218;
+                    let mut reply = query[..4].to_vec();
+                    reply.extend([0, 5, 1, 3, 2]);
+                    reply.extend(value.to_be_bytes());
+                    stream.write_all(&reply).unwrap();
+                }
+            });
+        }
+    });
+    address
 }

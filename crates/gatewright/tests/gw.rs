@@ -374,3 +374,23 @@ fn interrupt(child: &Child) {
     let kill = format!("kill -INT {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
+
+#[test]
+fn a_trace_leads_from_octets_by_fields_and_statements_to_octets() {
+    let said = gw(&["trace", &example("coap_to_modbus.gate"), "--test", "register is read"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let mut rest = said.out.as_str();
+    for wanted in [
+        "arrived   things x\"40 01",
+        "read      coap.packet type: 0, code: 1, id: 4660",
+        "case       when type is CONFIRMABLE and code is GET",
+        "started   things.get",
+        "sent      device x\"00 01 00 00 00 06 01 03 00 28 00 01\"",
+        "registers: [258]",
+        "sent      things x\"60 45 12 34",
+    ] {
+        let at = rest.find(wanted).unwrap_or_else(|| panic!("{wanted} is not in {}", said.out));
+        rest = &rest[at..];
+    }
+    assert_eq!(gw(&["trace", &example("coap_to_modbus.gate"), "--test", "no such"]).code, 1);
+}

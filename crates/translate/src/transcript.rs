@@ -4,7 +4,7 @@
 //! after its connection has ended; a client's accepts when the gateway connects, and what it was
 //! told to send before goes out then. A name resolves to an address of its own.
 
-use crate::machine::{Config, ConnId, Machine, Output};
+use crate::machine::{Config, ConnId, Machine, Output, Trace};
 use crate::parser::Parser;
 use crate::view::Value;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -86,7 +86,7 @@ impl Failed {
 const SHOWN_MAX: usize = 300;
 
 /// Octets as a program writes them: as a text, or in hexadecimal if they are none.
-fn octets_shown(octets: &[u8]) -> String {
+pub fn octets_shown(octets: &[u8]) -> String {
     let text = |octet: &u8| matches!(octet, b'\t' | b'\r' | b'\n' | 0x20..=0x7e);
     let near = octets.get(..SHOWN_MAX).unwrap_or(octets);
     let shown = if near.iter().all(text) {
@@ -178,6 +178,14 @@ const LONG: Duration = Duration::from_hours(1);
 
 /// How often handlers that still run may connect again before they give up.
 const LAST_CONNECTIONS_MAX: usize = 4;
+
+/// Runs one test and tells every step.
+pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<Trace>) {
+    let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return (None, Vec::new()) };
+    stage.machine.trace();
+    let failed = stage.play(test).err();
+    (failed, stage.machine.take_trace())
+}
 
 /// What stands for the other side of a role.
 #[derive(Debug)]
@@ -523,11 +531,5 @@ fn documentation_address(role: usize) -> SocketAddr {
 
 /// A value as a person reads it.
 fn shown(value: Option<&Value>) -> String {
-    match value {
-        None => "absent".to_owned(),
-        Some(Value::Int(value)) => value.to_string(),
-        Some(Value::Octets(octets)) => format!("\"{}\"", octets.escape_ascii()),
-        Some(Value::List(rows)) => format!("a list of {}", rows.len()),
-        Some(Value::Stream) => "a stream".to_owned(),
-    }
+    value.map_or_else(|| "absent".to_owned(), crate::machine::shown)
 }

@@ -6,6 +6,7 @@ mod check;
 mod fmt;
 mod run;
 mod test;
+mod trace;
 mod view;
 
 use crate::description::{import, read};
@@ -22,7 +23,8 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
      text is null but for standard input; graph and listing: {file, text, findings}, text is null \
      if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
-     handlers_untried, cases_untried: [PLACE], findings}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
+     handlers_untried, cases_untried: [PLACE], findings}]}; trace: {ok, file, test, steps: [{what, who, text, \
+     place}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
      file is refused; run, when it \
      ends: [{file, program, loops, connections, counters: {name: number}, handlers: {name: \
      {started, finished, failed, p50_us, p99_us}}}], connections are those that were cut off";
@@ -44,6 +46,7 @@ enum Part {
     Fmt(fmt::Fmt),
     Run(run::Run),
     Test(test::Test),
+    Trace(trace::Trace),
     /// Prints a program's handlers as a graph in the dot language.
     ///
     /// A box for each stretch that runs in one go, drawn double where the handler waits:
@@ -69,6 +72,7 @@ impl Gw {
             Part::Fmt(fmt) => fmt.run(face),
             Part::Run(run) => run.run(face),
             Part::Test(test) => test.run(face),
+            Part::Trace(trace) => trace.run(face),
             Part::Graph { file } => view::run(face, file, gatewright_lang::graph),
             Part::Listing { file } => view::run(face, file, gatewright_lang::listing),
         }

@@ -42,6 +42,10 @@ impl Machine {
         {
             *count = count.saturating_add(1);
         }
+        if let Some((_, (_, case))) = case {
+            let span = case.span;
+            self.note(|| super::Trace::Case { span });
+        }
         match case.map(|(_, (_, case))| &case.action) {
             Some(Action::Handle(handler)) => {
                 self.start(*handler, Origin::Request { role, request: id });

@@ -185,6 +185,9 @@ impl Machine {
             let over = octets.len() - room;
             self.counters.add(Count::Overrun, u64::try_from(over).unwrap_or(u64::MAX));
         }
+        if let Some(role) = self.conns.get(conn).map(|of| of.role) {
+            self.note(|| super::Trace::Arrived { role, octets: octets.to_vec() });
+        }
         let Self { conns, pool, .. } = self;
         if let Some(of) = conns.get_mut(conn) {
             match of.state {

@@ -18,6 +18,7 @@ impl Machine {
     /// A datagram has arrived on a role's socket.
     pub fn datagram(&mut self, now: Duration, role: RoleId, from: SocketAddr, octets: &[u8]) {
         self.now = now;
+        self.note(|| super::Trace::Arrived { role, octets: octets.to_vec() });
         match self.program.role(role).map(|role| role.side) {
             Some(Side::Server) => self.request_datagram(role, from, octets),
             Some(Side::Client) => self.response_datagram(role, from, octets),
@@ -45,6 +46,10 @@ impl Machine {
             reply: None,
             answered: false,
         });
+        match read {
+            Ok(_) => self.note_read(id),
+            Err(malformed) => self.note_malformed(view, malformed),
+        }
         Some((id, read.is_ok()))
     }
 

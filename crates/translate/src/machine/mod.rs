@@ -56,11 +56,14 @@ mod session;
 mod slab;
 mod task;
 mod timers;
+mod trace;
 mod wait;
 
 pub use address::{AddressError, Target};
 pub use counters::{HandlerCounters, LATENCY_STEPS};
 pub use slab::{ConnId, QueryId};
+pub use trace::Trace;
+pub(crate) use trace::shown;
 
 use buffers::Pool;
 use conn::Conn;
@@ -257,6 +260,8 @@ pub struct Machine {
     /// How often each case of each role's dispatch was taken.
     cases: Vec<Vec<u64>>,
     draining: bool,
+    /// The steps that nobody took, if they are wanted.
+    traced: Option<Vec<Trace>>,
 }
 
 impl Machine {
@@ -308,6 +313,7 @@ impl Machine {
             handlers: vec![HandlerCounters::default(); program.handlers.len()],
             cases: cases.collect(),
             draining: false,
+            traced: None,
         };
         machine.start_clocks();
         Ok(machine)
@@ -320,7 +326,14 @@ impl Machine {
 
     /// What is to be done next; to be asked after each input until there is nothing.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        if let Some(Output::Datagram { role, octets, .. }) = &output
+            && self.traced.is_some()
+        {
+            let (role, octets) = (*role, octets.clone());
+            self.note(|| Trace::Sent { role, octets });
+        }
+        output
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, on the clock of `now`.

@@ -65,6 +65,9 @@ impl Machine {
     }
 
     fn append(&mut self, conn: ConnId, octets: &[u8]) {
+        if let Some(role) = self.conns.get(conn).map(|of| of.role).filter(|_| !octets.is_empty()) {
+            self.note(|| super::Trace::Sent { role, octets: octets.to_vec() });
+        }
         let Self { conns, pool, outputs, .. } = self;
         let Some(of) = conns.get_mut(conn) else { return };
         if of.unsent.is_empty() && !octets.is_empty() {

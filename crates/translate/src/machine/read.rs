@@ -298,6 +298,7 @@ impl Machine {
     /// A message is complete.
     fn complete(&mut self, conn: ConnId, id: IncomingId) -> Looked {
         let now = self.now;
+        self.note_read(id);
         if let Some(of) = self.conns.get_mut(conn) {
             of.current = None;
             of.moved = now;
@@ -321,6 +322,9 @@ impl Machine {
     /// A message cannot be read, or is cut.
     pub(crate) fn malformed(&mut self, conn: ConnId, id: IncomingId, why: Malformed) -> Looked {
         let cut = why.reason == Reason::Cut;
+        if let Some(message) = self.incomings.get(id).map(|of| of.message) {
+            self.note_malformed(message, why);
+        }
         self.count(if cut { Count::Broken } else { Count::Malformed });
         let Some(incoming) = self.incomings.get(id) else { return Looked::Wait };
         let side = self.conns.get(conn).map(|of| of.side);

@@ -81,8 +81,11 @@ impl Machine {
                 if self.operate(task, &statement.operation).is_err() {
                     return Stop::Fails;
                 }
+                self.note_did(task, &statement.operation, statement.span);
             }
-            match self.leave_block(program, task, &block.terminator) {
+            let next = self.leave_block(program, task, &block.terminator);
+            self.note_left(task, &block.terminator, block.span);
+            match next {
                 Ok(next) => task.block = next,
                 Err(stop) => return stop,
             }

@@ -124,6 +124,7 @@ impl Machine {
 
     /// A handler is over; `finished` if it came to an end of its own.
     pub(crate) fn end_task(&mut self, id: TaskId, finished: bool) {
+        self.note_ended(id, finished);
         let Some(mut task) = self.tasks.remove(id) else { return };
         self.timers.cancel(task.alarm.take());
         if let Some(counters) = self.handlers.get_mut(task.handler.index()) {

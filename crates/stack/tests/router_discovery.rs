@@ -39,8 +39,8 @@ fn advertisement() -> Vec<u8> {
 
 fn advertise(interface: &mut Interface) {
     interface.advertise = Some(Advertise {
-        interval: Duration::from_secs(600),
-        lifetime: Duration::from_secs(1800),
+        interval: Duration::from_mins(10),
+        lifetime: Duration::from_mins(30),
         hop_limit: 64,
         mtu: true,
     });
@@ -78,7 +78,7 @@ fn a_host_asks_three_times_until_it_is_answered() {
     let packet = ipv4(router, group, IpProtocol::ICMPV4, &told, |ip| ip.time_to_live = 1);
     asking.events();
     asking.receive(LAN, &[ether(MacAddress(ALL_SYSTEMS), A.0, EtherType::IPV4, &packet)]);
-    let lifetime = Duration::from_secs(1800);
+    let lifetime = Duration::from_mins(30);
     let expected = Event::Router { link: LAN, address: router.into(), lifetime };
     assert!(asking.events().contains(&expected));
     assert_eq!(messages(&mut asking, 60), []);

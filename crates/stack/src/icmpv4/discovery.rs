@@ -39,7 +39,7 @@ const NO_PACKET: Reason = Reason("no-packet");
 
 /// Router discovery on one link.
 #[derive(Debug)]
-struct Link {
+struct OfLink {
     link: LinkIndex,
     advertiser: Advertiser,
     solicitor: Solicitor,
@@ -48,7 +48,7 @@ struct Link {
 /// Router discovery on all links of a host.
 #[derive(Debug)]
 pub(super) struct Discovery {
-    links: Vec<Link>,
+    links: Vec<OfLink>,
     random: Random,
 }
 
@@ -73,7 +73,7 @@ impl Discovery {
             let known = self.links.iter().position(|link| link.link == interface.link);
             let index = known.unwrap_or_else(|| {
                 let (advertiser, solicitor) = (Advertiser::default(), Solicitor::default());
-                self.links.push(Link { link: interface.link, advertiser, solicitor });
+                self.links.push(OfLink { link: interface.link, advertiser, solicitor });
                 self.links.len() - 1
             });
             let Some(link) = self.links.get_mut(index) else { continue };
@@ -84,7 +84,7 @@ impl Discovery {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        let of = |link: &Link| [link.advertiser.poll_timeout(), link.solicitor.poll_timeout()];
+        let of = |link: &OfLink| [link.advertiser.poll_timeout(), link.solicitor.poll_timeout()];
         self.links.iter().flat_map(of).flatten().min()
     }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
+use std::sync::Weak;
 
 /// Answers requests.
 pub(crate) trait Answers: Send + Sync + 'static {
@@ -27,6 +28,28 @@ impl Answers for Nobody {
     async fn answer(&self, request: Request) -> Response {
         let refusal = Refusal::new(Status::OperationNotAllowed, "no requests are taken here");
         Response::refusing(&refusal, request.id, request.release)
+    }
+}
+
+/// Who answers what comes over a connection that we made.
+#[derive(Debug)]
+pub(crate) enum Party {
+    /// A client: nobody.
+    Nobody,
+    /// A CSE, as long as it runs.
+    Cse(Weak<Engine>),
+}
+
+impl Answers for Party {
+    async fn answer(&self, request: Request) -> Response {
+        let engine = match self {
+            Self::Nobody => None,
+            Self::Cse(engine) => engine.upgrade(),
+        };
+        match engine {
+            Some(engine) => Answers::answer(&*engine, request).await,
+            None => Nobody.answer(request).await,
+        }
     }
 }
 

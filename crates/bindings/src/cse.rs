@@ -7,6 +7,7 @@ pub use crate::mqtt::UrlError;
 use crate::mqtt::{Broker, Speaker, Url};
 use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
+use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Cse, Timestamp, Unreachable};
@@ -40,6 +41,8 @@ pub struct Config {
     pub listen_tls: Vec<SocketAddr>,
     /// Where it listens for CoAP, over UDP in the clear; port 0 takes a free one.
     pub listen_coap: Vec<SocketAddr>,
+    /// Where it listens for WebSocket, in the clear; port 0 takes a free one.
+    pub listen_ws: Vec<SocketAddr>,
     /// The broker that it takes MQTT requests from: `mqtt://[USER:PASSWORD@]HOST[:PORT]`, or
     /// `mqtts://` with a certificate.
     pub mqtt: Option<String>,
@@ -65,6 +68,7 @@ impl Config {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             listen_coap: Vec::new(),
+            listen_ws: Vec::new(),
             mqtt: None,
             tls: None,
             store: None,
@@ -109,6 +113,7 @@ pub struct Running {
     addresses: Vec<SocketAddr>,
     coap: Vec<(Arc<Socket>, SocketAddr)>,
     mqtt: Option<Arc<Broker>>,
+    ws: (Vec<SocketAddr>, Arc<ws::Counters>),
     unreadable_rows: usize,
     counters: Arc<ServerCounters>,
     stop: watch::Sender<bool>,
@@ -154,7 +159,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         peers: Arc::new(Peers::new(config.connections_per_peer_max)),
         own,
     };
-    let sender = Sender::new(client_tls).speaking(speaker);
+    let sender = Sender::new(client_tls).speaking(speaker).serving(&server.own.0, &engine);
     if let Some(broker) = &doors.mqtt {
         sender.share(broker);
     }
@@ -162,7 +167,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
         tokio::spawn(send_calls(Arc::downgrade(&engine), sender, calls, stopped.clone())),
     ];
-    let Doors { listeners, coap, mqtt } = doors;
+    let Doors { listeners, coap, mqtt, ws } = doors;
     let addresses = listeners.iter().map(|((_, address), _)| *address).collect();
     for ((listener, _), entry) in listeners {
         tasks.push(tokio::spawn(server.clone().run(listener, entry, stopped.clone())));
@@ -175,7 +180,18 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
         tasks.push(tokio::spawn(serving));
     }
-    Ok(Running { engine, addresses, coap, mqtt, unreadable_rows, counters, stop, tasks })
+    let server = Arc::new(ws::Server {
+        answers: Arc::clone(&engine),
+        content_octets_max: body_octets_max,
+        connections: Arc::new(Semaphore::new(config.connections_max)),
+        counters: Arc::default(),
+    });
+    let (listeners, ws_addresses): (Vec<_>, Vec<_>) = ws.into_iter().unzip();
+    for listener in listeners {
+        tasks.push(tokio::spawn(Arc::clone(&server).run(listener, stopped.clone())));
+    }
+    let ws = (ws_addresses, Arc::clone(&server.counters));
+    Ok(Running { engine, addresses, coap, mqtt, ws, unreadable_rows, counters, stop, tasks })
 }
 
 /// How a CSE is known at brokers (TS-0010 §6.3).
@@ -189,6 +205,7 @@ struct Doors {
     listeners: Vec<((TcpListener, SocketAddr), Entry)>,
     coap: Vec<(Arc<Socket>, SocketAddr)>,
     mqtt: Option<Arc<Broker>>,
+    ws: Vec<(TcpListener, SocketAddr)>,
 }
 
 impl Doors {
@@ -215,7 +232,11 @@ impl Doors {
             let tls = client_tls.cloned().map(Arc::new);
             Arc::new(Broker::new(url, speaker, tls, body_octets_max))
         });
-        Ok(Self { listeners, coap, mqtt })
+        let mut ws = Vec::new();
+        for &address in &config.listen_ws {
+            ws.push(listen(address).await?);
+        }
+        Ok(Self { listeners, coap, mqtt, ws })
     }
 
     /// Where it can be reached.
@@ -226,7 +247,8 @@ impl Doors {
         });
         let coap = self.coap.iter().map(|(_, address)| format!("coap://{address}"));
         let mqtt = self.mqtt.iter().map(|broker| broker.url().shown());
-        http.chain(coap).chain(mqtt).collect()
+        let ws = self.ws.iter().map(|(_, address)| format!("ws://{address}"));
+        http.chain(coap).chain(ws).chain(mqtt).collect()
     }
 }
 
@@ -274,6 +296,11 @@ impl Running {
         self.coap.iter().map(|(_, address)| *address)
     }
 
+    /// Where it listens for WebSocket, in the order given.
+    pub fn ws_addresses(&self) -> &[SocketAddr] {
+        &self.ws.0
+    }
+
     /// The broker that it takes MQTT requests from, if there is one: its URL without a password.
     pub fn broker(&self) -> Option<String> {
         self.mqtt.as_ref().map(|broker| broker.url().shown())
@@ -311,6 +338,7 @@ impl Running {
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
         }
+        all.extend(self.ws.1.each());
         all.extend(self.mqtt.iter().flat_map(|broker| broker.counters().each()));
         // Of several sockets the sums.
         for (at, (socket, _)) in self.coap.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Sockets for the CSE: the HTTP (TS-0009), CoAP (TS-0008) and MQTT (TS-0010) bindings, each
+//! Sockets for the CSE: the HTTP (TS-0009), CoAP (TS-0008), MQTT (TS-0010) and WebSocket
+//! (TS-0020) bindings, each
 //! as server and as client, and the engine that ties the machine, the store and the network together.
 //!
 //! [`cse::start`] runs a CSE on the tokio runtime it is called on; [`client::Client`] is the
@@ -20,5 +21,6 @@ mod mqtt;
 mod outgoing;
 pub mod services;
 pub mod tls;
+mod ws;
 
 pub use engine::Engine;

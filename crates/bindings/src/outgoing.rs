@@ -1,8 +1,11 @@
 //! Requests out, by whichever binding a URL names.
 
+use crate::answers::Party;
 use crate::coap;
+use crate::engine::Engine;
 use crate::http::send;
 use crate::mqtt;
+use crate::ws;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
@@ -13,6 +16,7 @@ pub(crate) struct Sender {
     http: send::Sender,
     coap: coap::Sender,
     mqtt: mqtt::Sender,
+    ws: ws::Sender,
     tls: Option<ClientConfig>,
     serialisation: Serialisation,
 }
@@ -24,6 +28,7 @@ impl Sender {
             http: send::Sender::new(tls.clone()),
             coap: coap::Sender::default(),
             mqtt: mqtt::Sender::default(),
+            ws: ws::Sender::default(),
             tls,
             serialisation: Serialisation::default(),
         }
@@ -35,9 +40,16 @@ impl Sender {
         self
     }
 
-    /// This sender, speaking so at brokers: without that, it does not speak at any.
+    /// This sender, speaking so at brokers and over WebSocket: without that, it does neither.
     pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
+        self.ws = ws::Sender::new(&speaker.id, Party::Nobody);
         self.mqtt = mqtt::Sender::new(speaker, self.tls.clone());
+        self
+    }
+
+    /// This sender, for a CSE of this identifier: peers may ask it over connections that it made.
+    pub(crate) fn serving(mut self, id: &str, engine: &Arc<Engine>) -> Self {
+        self.ws = ws::Sender::new(id, Party::Cse(Arc::downgrade(engine)));
         self
     }
 
@@ -47,7 +59,10 @@ impl Sender {
     }
 
     fn can_use(&self, url: &str) -> bool {
-        self.http.can_use(url) || coap::Sender::can_use(url) || self.mqtt.can_use(url)
+        self.http.can_use(url)
+            || coap::Sender::can_use(url)
+            || self.mqtt.can_use(url)
+            || self.ws.can_use(url)
     }
 
     /// Sends a request to the first URL that can be used, and waits for the answer.
@@ -62,6 +77,9 @@ impl Sender {
             .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
         if coap::Sender::can_use(url) {
             return self.coap.send(url, request, self.serialisation).await;
+        }
+        if self.ws.can_use(url) {
+            return self.ws.send(url, request, self.serialisation).await;
         }
         if self.mqtt.can_use(url) {
             return self.mqtt.send(url, request, self.serialisation).await;

@@ -90,8 +90,9 @@ impl Services {
         let Running { cse, registrar, .. } = &self.running;
         let engine = cse.engine();
         let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
+        let ws = cse.ws_addresses().iter().map(|address| format!("ws://{address}"));
         let http = cse.addresses().iter().map(ToString::to_string);
-        let listens: Vec<String> = http.chain(coap).chain(cse.broker()).collect();
+        let listens: Vec<String> = http.chain(coap).chain(ws).chain(cse.broker()).collect();
         let mut words = vec![("listens_at", listens.join(", "))];
         if let Some(registrar) = registrar {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
@@ -167,6 +168,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     let mut running = cse::Config::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();
     running.listen_coap = described.coap.iter().map(|coap| coap.value).collect();
+    running.listen_ws = described.ws.iter().map(|ws| ws.value).collect();
     running.mqtt.clone_from(&described.mqtt);
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);

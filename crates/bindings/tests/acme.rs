@@ -1,4 +1,5 @@
-//! Beside acmecse (PyPI), in both roles over HTTP, CoAP and MQTT (by Debian's mosquitto): our MN
+//! Beside acmecse (PyPI), in both roles over HTTP, CoAP, MQTT (by Debian's mosquitto) and
+//! WebSocket: our MN
 //! at its IN, its MN at ours, requests sent on both ways.
 //!
 //! It is installed into a virtual environment below the target directory the first time, or
@@ -80,6 +81,12 @@ fn main() -> ExitCode {
                 block_on(its_mn_at_our_in(program, Binding::Mqtt(port)));
             },
         ),
+        trial("over_websocket_our_mn_registers_at_its_in_and_requests_go_both_ways", |program| {
+            block_on(our_mn_at_its_in(program, Binding::Ws));
+        }),
+        trial("over_websocket_its_mn_registers_at_our_in_and_requests_go_both_ways", |program| {
+            block_on(its_mn_at_our_in(program, Binding::Ws));
+        }),
         trial("letters_posted_while_it_was_away_arrive_in_order", |program| {
             block_on(letters_to_its_in(program));
         }),
@@ -120,6 +127,7 @@ fn free_port() -> u16 {
 enum Binding {
     Http,
     Coap,
+    Ws,
     /// By the broker at this port.
     Mqtt(u16),
 }
@@ -129,6 +137,7 @@ impl Binding {
         match self {
             Self::Http => "http",
             Self::Coap => "coap",
+            Self::Ws => "ws",
             Self::Mqtt(_) => "mqtt",
         }
     }
@@ -136,7 +145,7 @@ impl Binding {
     /// The URL of a CSE for a client: at a broker it is named.
     fn at(self, url: &str, cse: &str) -> String {
         match self {
-            Self::Http | Self::Coap => url.to_owned(),
+            Self::Http | Self::Coap | Self::Ws => url.to_owned(),
             Self::Mqtt(_) => format!("{url}/{cse}"),
         }
     }
@@ -198,7 +207,7 @@ impl Acme {
         std::fs::create_dir_all(&place).unwrap();
         let mut settings = settings(kind, http, more);
         let mut url = format!("http://127.0.0.1:{http}");
-        let (mut coap, mut mqtt) = ("--no-coap", "--no-mqtt");
+        let (mut coap, mut mqtt, mut ws) = ("--no-coap", "--no-mqtt", "--no-ws");
         match binding {
             Binding::Http => {}
             Binding::Coap => {
@@ -206,6 +215,13 @@ impl Acme {
                 url = format!("coap://127.0.0.1:{port}");
                 coap = "--coap";
                 settings.push_str("[coap]\nenable=true\nlistenIF=127.0.0.1\n");
+                settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
+            }
+            Binding::Ws => {
+                let port = free_port();
+                url = format!("ws://127.0.0.1:{port}");
+                ws = "--ws";
+                settings.push_str("[websocket]\nenable=true\nlistenIF=127.0.0.1\n");
                 settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
             }
             Binding::Mqtt(port) => {
@@ -220,7 +236,7 @@ impl Acme {
             .arg("-dir")
             .arg(&place)
             .args(["--headless", "--db-type", "memory", "--log-level", "off"])
-            .args(["--no-ws", mqtt, coap])
+            .args([ws, mqtt, coap])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -269,6 +285,7 @@ async fn ours(
     match binding {
         Binding::Http => config.listen = any,
         Binding::Coap => config.listen_coap = any,
+        Binding::Ws => config.listen_ws = any,
         Binding::Mqtt(port) => config.mqtt = Some(format!("mqtt://127.0.0.1:{port}")),
     }
     start(config).await.unwrap()
@@ -278,6 +295,7 @@ fn url(running: &Running, binding: Binding) -> String {
     let address = match binding {
         Binding::Http => running.addresses()[0],
         Binding::Coap => running.coap_addresses().next().unwrap(),
+        Binding::Ws => running.ws_addresses()[0],
         Binding::Mqtt(port) => ([127, 0, 0, 1], port).into(),
     };
     format!("{}://{address}", binding.scheme())

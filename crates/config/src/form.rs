@@ -98,7 +98,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Protocol => values::protocol(text).is_some(),
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
-        Form::Url => is_url(text, &["http://", "https://", "coap://", "mqtt://"]),
+        Form::Url => is_url(text, &["http://", "https://", "coap://", "ws://", "mqtt://"]),
         Form::Broker => is_url(text, &["mqtt://"]),
         Form::SystemId => values::system_id(text).is_some(),
         Form::RoleAddress => values::role_address(text).is_some(),

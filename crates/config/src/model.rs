@@ -382,6 +382,8 @@ pub struct Cse {
     pub http: Option<Located<SocketAddr>>,
     /// Where it answers CoAP.
     pub coap: Option<Located<SocketAddr>>,
+    /// Where it answers WebSocket.
+    pub ws: Option<Located<SocketAddr>>,
     /// URL of the broker that it takes MQTT requests from, perhaps with a password.
     pub mqtt: Option<String>,
     /// Path of its database; in memory if none is given.

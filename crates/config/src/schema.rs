@@ -76,7 +76,7 @@ fn text(form: Form) -> Value {
         Form::Position => "^(frame|(ether|ip|udp|tcp|label|dispatch):[0-9a-z]+)$",
         Form::Program => "^.+\\.gate$",
         Form::CseId => "^/[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
-        Form::Url => "^(https?|coap|mqtt)://[^/?#\\s]+$",
+        Form::Url => "^(https?|coap|ws|mqtt)://[^/?#\\s]+$",
         Form::Broker => "^mqtt://[^/?#\\s]+$",
         Form::SystemId => "^[0-9A-Fa-f]{16}$",
         Form::RoleAddress => "^[A-Za-z_][A-Za-z0-9_]*=.+:[0-9]+$",

@@ -370,6 +370,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         id: table.owned("id")?,
         http: socket("http"),
         coap: socket("coap"),
+        ws: socket("ws"),
         mqtt: table.owned("mqtt"),
         store: table.owned("store"),
         store_mib: table.number("store_mib"),

@@ -437,6 +437,7 @@ static CSE: Table = Table {
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
+        key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given."),
         key(
             "mqtt",
             Shape::Text(Form::Broker),
@@ -468,7 +469,11 @@ static REGISTRAR: Table = Table {
     name: "[cse.registrar]",
     doc: "The CSE above: this one registers there, and devices' readings are sent on to it.",
     keys: &[
-        required("url", Shape::Text(Form::Url), "Where it answers: http, coap, or an mqtt broker."),
+        required(
+            "url",
+            Shape::Text(Form::Url),
+            "Where it answers: http, coap, ws, or an mqtt broker.",
+        ),
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
         required("base", Shape::Text(Form::Name), "Name of its base resource."),
     ],

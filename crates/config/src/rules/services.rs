@@ -168,9 +168,10 @@ fn check_sockets(config: &Config, findings: &mut Findings) {
     }
     // CoAP is UDP and meets nobody here.
     let http = config.cse.as_ref().and_then(|cse| cse.http.clone());
+    let ws = config.cse.as_ref().and_then(|cse| cse.ws.clone());
     let proxies = config.tcp_proxies.iter().map(|proxy| proxy.listen.clone());
     let sockets: Vec<Located<SocketAddr>> =
-        [metrics, devices, http].into_iter().flatten().chain(proxies).collect();
+        [metrics, devices, http, ws].into_iter().flatten().chain(proxies).collect();
     for (count, second) in sockets.iter().enumerate() {
         let meets = |first: &&Located<SocketAddr>| {
             let any = first.ip().is_unspecified() || second.ip().is_unspecified();

@@ -53,7 +53,7 @@ impl Cse {
 /// Whom to ask, and as whom.
 #[derive(Debug, clap::Args)]
 struct Whom {
-    /// Where the CSE answers: http://, https:// or coap://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
+    /// Where the CSE answers: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
     url: String,
     /// Who asks: an AE-ID or another originator that the CSE knows.
@@ -77,11 +77,12 @@ struct Whom {
 }
 
 fn url(text: &str) -> Result<String, String> {
-    let known = ["http://", "https://", "coap://", "mqtt://", "mqtts://"].iter().any(|scheme| {
-        text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
-    });
+    let known =
+        ["http://", "https://", "coap://", "ws://", "mqtt://", "mqtts://"].iter().any(|scheme| {
+            text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        });
     known.then(|| text.to_owned()).ok_or_else(|| {
-        "not http://, https:// or coap://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
+        "not http://, https://, coap:// or ws://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
     })
 }
 

@@ -1,0 +1,115 @@
+//! The client: requests to WebSocket URLs, over one connection to each peer that is kept.
+
+use super::{Asked, WITHIN, converse, limits, protocol};
+use crate::answers::Party;
+use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_tungstenite::tungstenite::ClientRequestBuilder;
+
+/// Peers that are connected to at the same time.
+const PEERS_MAX: usize = 256;
+/// Requests that wait to be written to one peer.
+const WAITING_MAX: usize = 64;
+/// Octets of an answer that are read.
+const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
+/// The port of WebSocket URLs (RFC 6455 §3).
+const PORT: u16 = 80;
+
+/// Sends requests over WebSocket; only if it was told as whom.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sender(Option<Arc<Peers>>);
+
+#[derive(Debug)]
+struct Peers {
+    /// Whom the connections are said to be from.
+    own: String,
+    /// A peer may ask over a connection that we made, too.
+    party: Arc<Party>,
+    known: Mutex<HashMap<String, Peer>>,
+}
+
+/// A connection, which ends when it is forgotten.
+#[derive(Clone, Debug)]
+struct Peer {
+    asks: mpsc::Sender<Asked>,
+    _stop: Arc<watch::Sender<bool>>,
+}
+
+impl Sender {
+    pub(crate) fn new(own: &str, party: Party) -> Self {
+        let (own, party, known) = (own.to_owned(), Arc::new(party), Mutex::default());
+        Self(Some(Arc::new(Peers { own, party, known })))
+    }
+
+    pub(crate) fn can_use(&self, url: &str) -> bool {
+        self.0.is_some() && url.starts_with("ws://")
+    }
+
+    /// Sends a request to `url` and waits for the answer.
+    pub(crate) async fn send(
+        &self,
+        url: &str,
+        request: &Request,
+        serialisation: Serialisation,
+    ) -> Result<Response, Unreachable> {
+        let peers = self.0.as_ref();
+        let peers = peers.ok_or_else(|| Unreachable("nobody speaks WebSocket here".to_owned()))?;
+        let url = if request.to.contains("://") { &request.to } else { url };
+        let peer = peers.peer(url, serialisation).await?;
+        let broken = || Unreachable(format!("{url}: the connection broke before the answer"));
+        let (waiting, answer) = oneshot::channel();
+        let asked = Asked { id: request.id.clone(), text: request.to_json(), waiting };
+        peer.asks.send(asked).await.map_err(|_| broken())?;
+        answer.await.map_err(|_| broken())
+    }
+}
+
+impl Peers {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Peer>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection to a peer: the one there is, or a new one.
+    async fn peer(&self, url: &str, serialisation: Serialisation) -> Result<Peer, Unreachable> {
+        let key = format!("{} {url}", protocol(serialisation));
+        if let Some(known) = self.lock().get(&key).filter(|known| !known.asks.is_closed()) {
+            return Ok(known.clone());
+        }
+        let away = |why: String| Unreachable(format!("{url}: {why}"));
+        let connecting = tokio::time::timeout(WITHIN, self.connect(url, serialisation)).await;
+        let peer = connecting.map_err(|_| away("no connection in time".to_owned()))?;
+        let peer = peer.map_err(away)?;
+        let mut known = self.lock();
+        known.retain(|_, peer| !peer.asks.is_closed());
+        if known.len() >= PEERS_MAX {
+            return Err(Unreachable("too many peers are connected to".to_owned()));
+        }
+        known.insert(key, peer.clone());
+        Ok(peer)
+    }
+
+    async fn connect(&self, url: &str, serialisation: Serialisation) -> Result<Peer, String> {
+        let uri: hyper::Uri = url.parse().map_err(|_| "no URL".to_owned())?;
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(PORT);
+        let request = ClientRequestBuilder::new(uri)
+            .with_header("X-M2M-Origin", self.own.as_str())
+            .with_sub_protocol(protocol(serialisation));
+        let stream =
+            TcpStream::connect((host.as_str(), port)).await.map_err(|it| it.to_string())?;
+        let _ = stream.set_nodelay(true);
+        let config = Some(limits(ANSWER_OCTETS_MAX));
+        let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
+        let (socket, _) = upgraded.map_err(|error| error.to_string())?;
+        let (asks, asked) = mpsc::channel(WAITING_MAX);
+        let (stop, stopped) = watch::channel(false);
+        let party = Arc::clone(&self.party);
+        tokio::spawn(async move {
+            converse(socket, serialisation, &party, asked, stopped).await;
+        });
+        Ok(Peer { asks, _stop: Arc::new(stop) })
+    }
+}

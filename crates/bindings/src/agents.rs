@@ -1,15 +1,18 @@
 //! Simulated devices on TCP or UDP: real agents that report to any manager, and know what was answered.
 
+use crate::devices::transport::{Arrived, Transport};
+use crate::tls::{Tls, TlsError};
 use core::time::Duration;
 use gatewright_health::frame::Framer;
 use gatewright_health::simulate::{Counters, Device, Input, Output, Plan};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::{TcpStream, UdpSocket};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Octets read at once; what a manager says is short.
-const PIECE: usize = 1_024;
 /// How long a device waits before it connects again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 /// How long a manager may take to accept what is sent to it.
@@ -60,33 +63,55 @@ struct Agent {
 /// Runs a device to its end. A connection that breaks is made again: the device keeps what was
 /// not answered.
 pub async fn run(run: Run) -> Outcome {
-    let device = Device::new(run.plan);
-    let (started, outcome) = (Instant::now(), Outcome::default());
-    let mut agent = Agent { device, started, run, is_told: false, outcome };
-    let all = run.measuring.saturating_add(run.patience);
-    // Whatever is not finished by then is what the outcome tells.
-    let _ = tokio::time::timeout(all, agent.work()).await;
-    agent.outcome.counters = agent.device.counters();
-    agent.outcome
+    Agent::new(run).run(None).await
+}
+
+/// The same over TLS: the device shows the certificate of `tls`, and its manager must have one for
+/// its IP address of the same authorities.
+///
+/// # Errors
+///
+/// [`TlsError`] if the files cannot be used.
+pub async fn run_tls(run: Run, tls: &Tls) -> Result<Outcome, TlsError> {
+    let connector = TlsConnector::from(Arc::new(tls.client()?));
+    Ok(Agent::new(run).run(Some(&connector)).await)
 }
 
 /// Runs a device to its end that sends datagrams, each one APDU. What is lost on the way is sent
 /// again in another association.
 pub async fn run_datagrams(run: Run) -> Outcome {
-    let device = Device::new(run.plan);
-    let (started, outcome) = (Instant::now(), Outcome::default());
-    let mut agent = Agent { device, started, run, is_told: false, outcome };
-    let all = run.measuring.saturating_add(run.patience);
+    let mut agent = Agent::new(run);
     // Whatever is not finished by then is what the outcome tells.
-    let _ = tokio::time::timeout(all, agent.work_by_datagrams()).await;
-    agent.outcome.counters = agent.device.counters();
-    agent.outcome
+    let _ = tokio::time::timeout(agent.all(), agent.work_by_datagrams()).await;
+    agent.end()
 }
 
 /// Octets of a datagram's payload at the most (RFC 768).
 const DATAGRAM_MAX: usize = 65_507;
 
 impl Agent {
+    fn new(run: Run) -> Self {
+        let device = Device::new(run.plan);
+        let (started, outcome) = (Instant::now(), Outcome::default());
+        Self { device, started, run, is_told: false, outcome }
+    }
+
+    /// How long all of it may take.
+    const fn all(&self) -> Duration {
+        self.run.measuring.saturating_add(self.run.patience)
+    }
+
+    async fn run(mut self, tls: Option<&TlsConnector>) -> Outcome {
+        // Whatever is not finished by then is what the outcome tells.
+        let _ = tokio::time::timeout(self.all(), self.work(tls)).await;
+        self.end()
+    }
+
+    fn end(mut self) -> Outcome {
+        self.outcome.counters = self.device.counters();
+        self.outcome
+    }
+
     async fn work_by_datagrams(&mut self) {
         while !self.outcome.is_finished {
             self.outcome.connections += 1;
@@ -131,12 +156,12 @@ impl Agent {
         }
     }
 
-    async fn work(&mut self) {
+    async fn work(&mut self, tls: Option<&TlsConnector>) {
         while !self.outcome.is_finished {
-            if let Ok(stream) = TcpStream::connect(self.run.to).await {
+            if let Ok(transport) = self.connect(tls).await {
                 self.outcome.connections += 1;
                 // A broken connection is one more that was made; the device goes on.
-                let _ = self.converse(&stream).await;
+                let _ = self.converse(transport).await;
                 self.step(Input::Disconnected);
                 while self.device.poll_output().is_some() {}
             }
@@ -146,23 +171,29 @@ impl Agent {
         }
     }
 
-    /// Talks over one connection until it ends or everything is answered.
-    async fn converse(&mut self, stream: &TcpStream) -> io::Result<()> {
+    async fn connect(&self, tls: Option<&TlsConnector>) -> io::Result<Transport> {
+        let stream = TcpStream::connect(self.run.to).await?;
         stream.set_nodelay(true)?;
+        let Some(tls) = tls else { return Ok(Transport::Stream(Box::new(stream))) };
+        let name = ServerName::IpAddress(self.run.to.ip().into());
+        Ok(Transport::Stream(Box::new(tls.connect(name, stream).await?)))
+    }
+
+    /// Talks over one connection until it ends or everything is answered.
+    async fn converse(&mut self, mut transport: Transport) -> io::Result<()> {
         let mut framer = Framer::default();
         self.step(Input::Connected);
         loop {
-            self.perform(stream).await?;
+            self.perform(&mut transport).await?;
             if self.outcome.is_finished {
                 return Ok(());
             }
             tokio::select! {
-                ready = stream.readable() => {
-                    ready?;
-                    if !self.read(stream, &mut framer)? {
-                        return Ok(());
-                    }
-                }
+                arrived = transport.receive(&mut framer) => match arrived? {
+                    Arrived::End => return Ok(()),
+                    Arrived::Octets => self.read(&mut framer)?,
+                    Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
+                },
                 () = tokio::time::sleep(self.sleep()) => self.tick(),
             }
         }
@@ -187,27 +218,20 @@ impl Agent {
         self.device.handle(self.started.elapsed(), input);
     }
 
-    /// Takes what has arrived; `false` at the end of the stream.
-    fn read(&mut self, stream: &TcpStream, framer: &mut Framer) -> io::Result<bool> {
-        let mut piece = [0; PIECE];
-        match stream.try_read(&mut piece) {
-            Ok(0) => return Ok(false),
-            Ok(length) => framer.push(piece.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-            Err(error) => return Err(error),
-        }
+    /// Takes what has arrived whole.
+    fn read(&mut self, framer: &mut Framer) -> io::Result<()> {
         let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some(apdu) = framer.next_apdu().map_err(unreadable)? {
             self.step(Input::Apdu(apdu));
         }
-        Ok(true)
+        Ok(())
     }
 
-    async fn perform(&mut self, stream: &TcpStream) -> io::Result<()> {
+    async fn perform(&mut self, transport: &mut Transport) -> io::Result<()> {
         while let Some(output) = self.device.poll_output() {
             match output {
                 Output::Send(octets) => {
-                    let write = crate::devices::write(stream, &octets);
+                    let write = transport.send(&octets);
                     tokio::time::timeout(WRITE_WITHIN, write).await??;
                 }
                 Output::Operating => {}

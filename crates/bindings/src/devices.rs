@@ -16,10 +16,11 @@ mod connection;
 mod datagrams;
 mod deliver;
 mod entities;
-mod transport;
+pub(crate) mod transport;
 
 use crate::engine::{Engine, now};
 use crate::outgoing;
+use crate::tls::Tls;
 use ask::Desk;
 use connection::Connection;
 use core::time::Duration;
@@ -41,13 +42,15 @@ use std::time::Instant;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 use transport::Transport;
-pub(crate) use transport::write;
 
 /// The port that managers listen on unless told otherwise.
 pub const PORT: u16 = 6_024;
 /// Pause after the system gave no connection (out of descriptors), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a device may take to show its certificate.
+const SHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests on their way to one connection; a manager keeps as many.
 const ASKS_MAX: usize = manager::ASKED_MAX;
 
@@ -58,6 +61,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where devices send datagrams, each one APDU; port 0 takes a free one.
     pub datagrams: Option<SocketAddr>,
+    /// Where devices connect that show a certificate, and whose are taken (TLS 1.3).
+    pub tls: Option<(SocketAddr, Tls)>,
     /// Name of the CSEBase that the devices appear below.
     pub base: String,
     /// What becomes what.
@@ -102,6 +107,7 @@ impl Config {
         Self {
             listen,
             datagrams: None,
+            tls: None,
             base: base.into(),
             mapping: Mapping::default(),
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
@@ -137,6 +143,8 @@ counters! {
     connections_refused,
     /// Connections closed because the device did not take what was sent.
     connections_stuck,
+    /// Connections closed because the device showed no certificate that is trusted.
+    handshakes_failed,
     /// Associations made.
     associations,
     /// Associations ended because the device's resources could not be made.
@@ -224,6 +232,7 @@ pub struct Running {
     shared: Arc<Shared>,
     address: SocketAddr,
     datagrams: Option<SocketAddr>,
+    tls: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -232,7 +241,7 @@ pub struct Running {
 ///
 /// # Errors
 ///
-/// If the address cannot be listened on.
+/// If an address cannot be listened on, or the certificates cannot be used.
 pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     let listener = TcpListener::bind(config.listen).await?;
     let address = listener.local_addr()?;
@@ -240,6 +249,14 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         Some(at) => Some(UdpSocket::bind(at).await?),
         None => None,
     };
+    let secure = match &config.tls {
+        Some((at, tls)) => {
+            let acceptor = TlsAcceptor::from(tls.server().map_err(io::Error::other)?);
+            Some((TcpListener::bind(at).await?, acceptor))
+        }
+        None => None,
+    };
+    let tls = secure.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let datagrams_at = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
@@ -274,9 +291,13 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         let (shared, most) = (Arc::clone(&shared), config.connections_max);
         tasks.push(tokio::spawn(datagrams::serve(socket, shared, most, stopped.clone())));
     }
-    let accept = accept(listener, Arc::clone(&shared), config.connections_max, stopped);
-    tasks.push(tokio::spawn(accept));
-    Ok(Running { tasks, shared, address, datagrams: datagrams_at, stop })
+    let room = Arc::new(Semaphore::new(config.connections_max));
+    let secure = secure.map(|(listener, acceptor)| (listener, Some(acceptor)));
+    for (listener, acceptor) in [Some((listener, None)), secure].into_iter().flatten() {
+        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
+        tasks.push(tokio::spawn(accept((listener, acceptor), shared, room, stopped.clone())));
+    }
+    Ok(Running { tasks, shared, address, datagrams: datagrams_at, tls, stop })
 }
 
 impl Running {
@@ -288,6 +309,11 @@ impl Running {
     /// Where devices send datagrams, if they may.
     pub const fn datagrams(&self) -> Option<SocketAddr> {
         self.datagrams
+    }
+
+    /// Where devices connect with a certificate, if they may.
+    pub const fn tls(&self) -> Option<SocketAddr> {
+        self.tls
     }
 
     /// The devices that are associated, by sender; may be read without a lock.
@@ -316,12 +342,11 @@ impl Running {
 }
 
 async fn accept(
-    listener: TcpListener,
+    (listener, acceptor): (TcpListener, Option<TlsAcceptor>),
     shared: Arc<Shared>,
-    connections_max: usize,
+    room: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -337,11 +362,22 @@ async fn accept(
             shared.count(|counters| counters.connections_refused += 1);
             continue;
         };
-        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+        let (shared, stop, acceptor) = (Arc::clone(&shared), stop.clone(), acceptor.clone());
         connections.spawn(async move {
             // An answer is small, and a device waits for it.
             let _ = stream.set_nodelay(true);
-            shared.welcome(Transport::Stream(Box::new(stream)), peer, stop).await;
+            let transport = match acceptor {
+                None => Some(Transport::Stream(Box::new(stream))),
+                Some(acceptor) => {
+                    let shaken = tokio::time::timeout(SHAKE_WITHIN, acceptor.accept(stream)).await;
+                    let shaken = shaken.ok().and_then(Result::ok);
+                    shaken.map(|stream| Transport::Stream(Box::new(stream)))
+                }
+            };
+            match transport {
+                Some(transport) => shared.welcome(transport, peer, stop).await,
+                None => shared.count(|counters| counters.handshakes_failed += 1),
+            }
             drop(permit);
         });
     }

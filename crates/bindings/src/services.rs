@@ -1,5 +1,6 @@
 //! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
 
+use crate::tls::Tls;
 use crate::{cse, devices};
 use gatewright_config::{Config, Delivery};
 use gatewright_health::code::SystemId;
@@ -111,14 +112,11 @@ impl Services {
     pub fn devices_told(&self) -> Option<Told> {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
+        let also = [("udp", devices.datagrams()), ("tls", devices.tls())];
+        let also = also.into_iter().filter_map(|(how, at)| Some(format!(", {how} {}", at?)));
+        let at = format!("{}{}", devices.address(), also.collect::<String>());
         Some(Told {
-            words: vec![(
-                "listens_at",
-                match devices.datagrams() {
-                    None => devices.address().to_string(),
-                    Some(udp) => format!("{}, udp {udp}", devices.address()),
-                },
-            )],
+            words: vec![("listens_at", at)],
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
         })
@@ -185,6 +183,11 @@ fn devices_config(
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
     config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
+    config.tls = wanted.tls.as_ref().map(|tls| {
+        let [certificate, key, authorities] =
+            [&tls.certificate, &tls.key, &tls.authorities].map(PathBuf::from);
+        (tls.listen.value, Tls { certificate, key, authorities })
+    });
     config.operators.clone_from(&wanted.operators);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),

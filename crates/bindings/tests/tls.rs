@@ -11,6 +11,10 @@ use core::time::Duration;
 use gatewright_bindings::client::{AskError, Client};
 use gatewright_bindings::cse::{Config, start};
 use gatewright_bindings::tls::Tls;
+use gatewright_bindings::{agents, devices};
+use gatewright_health::code::SystemId;
+use gatewright_health::simulate::Plan;
+use gatewright_health::specialisation::SCALE;
 use gatewright_onem2m::{CseType, Kind, Registrar, Status};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use std::path::{Path, PathBuf};
@@ -137,4 +141,38 @@ async fn files_that_are_none_are_named() {
     let refused = start(config(CseType::Infrastructure, "/id-in", "cse-in", tls)).await;
     let text = refused.err().map(|error| error.to_string()).unwrap();
     assert!(text.contains("nowhere.key"), "{text}");
+}
+
+/// Devices with a certificate of the authority are taken; without one, or of another authority,
+/// they store nothing.
+#[tokio::test]
+async fn devices_show_a_certificate() {
+    let (authority, other) = (Authority::new("devices"), Authority::new("devices-other"));
+    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let cse = start(Config::new(machine)).await.unwrap();
+    let here = "127.0.0.1:0".parse().unwrap();
+    let mut config = devices::Config::new(here, "cse-mn");
+    config.tls = Some((here, authority.certify("manager", &[])));
+    let listener = devices::start(config, cse.engine().clone()).await.unwrap();
+    let run = |number, seconds| agents::Run {
+        plan: Plan::new(&SCALE, SystemId([2, b'T', b'L', b'S', 0, 0, 0, number]), 1),
+        to: listener.tls().unwrap(),
+        measuring: Duration::from_secs(2),
+        patience: Duration::from_secs(seconds),
+    };
+    let (known, stranger) = (authority.certify("scale", &[]), other.certify("scale", &[]));
+    let (known, stranger, bare) = tokio::join!(
+        agents::run_tls(run(1, 20), &known),
+        agents::run_tls(run(2, 1), &stranger),
+        agents::run(run(3, 1)),
+    );
+    let known = known.unwrap();
+    assert!(known.is_answered(), "{known:?} {:?}", listener.counters());
+    assert_eq!(stranger.unwrap().counters.associations + bare.counters.associations, 0);
+    let counters = listener.counters();
+    assert_eq!(counters.readings, known.counters.acknowledged_values);
+    assert!(counters.handshakes_failed >= 2, "{counters:?}");
+    listener.stop().await;
+    cse.stop().await;
 }

@@ -28,8 +28,8 @@ mod values;
 
 pub use codes::CODES;
 pub use model::{
-    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen,
-    Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
+    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, DevicesTls, Handler, Link,
+    Listen, Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
     UdpGateway,
 };
 pub use schema::schema;

@@ -345,6 +345,8 @@ pub struct Devices {
     pub listen: Located<SocketAddr>,
     /// Where it takes datagrams.
     pub udp: Option<Located<SocketAddr>>,
+    /// Where it takes devices that show a certificate.
+    pub tls: Option<DevicesTls>,
     /// How readings are delivered.
     pub delivery: Delivery,
     /// Associations at once.
@@ -359,6 +361,19 @@ pub struct Devices {
     pub waiting_max: u32,
     /// Readings of all devices that wait for the registrar.
     pub waiting_total: u32,
+}
+
+/// Devices that show a certificate; files in PEM.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DevicesTls {
+    /// Where they connect.
+    pub listen: Located<SocketAddr>,
+    /// The manager's certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+    /// Whose certificates are taken.
+    pub authorities: String,
 }
 
 /// How readings are delivered.

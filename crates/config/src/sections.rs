@@ -2,8 +2,8 @@
 //! left out here, so that the rules can look at everything else.
 
 use crate::model::{
-    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, Handler, Link, Listen,
-    Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
+    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, DevicesTls, Handler, Link,
+    Listen, Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
     UdpGateway,
 };
 use crate::shape::integer;
@@ -349,6 +349,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
     Some(Devices {
         listen: table.parsed("listen", |text| text.parse().ok())?,
         udp: table.parsed("udp", |text| text.parse().ok()),
+        tls: table.table("tls").and_then(devices_tls),
         delivery: if direct { Delivery::Direct } else { Delivery::Durable },
         devices_max: table.number("devices_max").unwrap_or(DEVICES),
         admit: (table.texts("admit").into_iter())
@@ -379,6 +380,15 @@ fn cse(table: View<'_>) -> Option<Cse> {
         admit: table.texts("admit").into_iter().map(|text| text.value.to_owned()).collect(),
         audit: table.flag("audit").unwrap_or(false),
         registrar: table.table("registrar").and_then(registrar),
+    })
+}
+
+fn devices_tls(table: View<'_>) -> Option<DevicesTls> {
+    Some(DevicesTls {
+        listen: table.parsed("listen", |text| text.parse().ok())?,
+        certificate: table.owned("certificate")?,
+        key: table.owned("key")?,
+        authorities: table.owned("authorities")?,
     })
 }
 

@@ -395,6 +395,7 @@ static DEVICES: Table = Table {
     keys: &[
         required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP)."),
         key("udp", Shape::Text(Form::Socket), "Where it takes datagrams; nowhere if not given."),
+        key("tls", Shape::Table(&DEVICES_TLS), "Where it takes devices that show a certificate."),
         key(
             "delivery",
             Shape::Choice(DELIVERIES),
@@ -426,6 +427,17 @@ static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Readings of all devices that wait for the registrar.",
         ),
+    ],
+};
+
+static DEVICES_TLS: Table = Table {
+    name: "[devices.tls]",
+    doc: "Devices that show a certificate (TLS 1.3).",
+    keys: &[
+        required("listen", Shape::Text(Form::Socket), "Where they connect."),
+        required("certificate", Shape::Text(Form::Any), "The manager's certificate, PEM."),
+        required("key", Shape::Text(Form::Any), "Its key, PEM."),
+        required("authorities", Shape::Text(Form::Any), "Whose certificates are taken, PEM."),
     ],
 };
 

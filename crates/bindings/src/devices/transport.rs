@@ -9,35 +9,35 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
 /// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
 const PIECE: usize = 4_096;
 
 /// A stream of octets, encrypted or not.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}
 
 /// What a connection runs over.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Stream(Box<dyn Stream>),
     Datagrams(Datagrams),
 }
 
 /// The datagrams of one device.
 #[derive(Debug)]
-pub(super) struct Datagrams {
-    pub(super) socket: Arc<UdpSocket>,
-    pub(super) peer: SocketAddr,
-    pub(super) arrived: mpsc::Receiver<Box<[u8]>>,
+pub(crate) struct Datagrams {
+    pub(crate) socket: Arc<UdpSocket>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) arrived: mpsc::Receiver<Box<[u8]>>,
 }
 
 /// What has arrived.
 #[derive(Debug)]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     /// The end.
     End,
     /// Octets, which the framer has.
@@ -48,7 +48,7 @@ pub(super) enum Arrived {
 
 impl Transport {
     /// Waits for what arrives. Dropping the future loses nothing.
-    pub(super) async fn receive(&mut self, framer: &mut Framer) -> io::Result<Arrived> {
+    pub(crate) async fn receive(&mut self, framer: &mut Framer) -> io::Result<Arrived> {
         match self {
             Self::Stream(stream) => {
                 let length = poll_fn(|context| read(stream, context, framer)).await?;
@@ -61,7 +61,7 @@ impl Transport {
     }
 
     /// Sends one APDU.
-    pub(super) async fn send(&mut self, apdu: &[u8]) -> io::Result<()> {
+    pub(crate) async fn send(&mut self, apdu: &[u8]) -> io::Result<()> {
         match self {
             Self::Stream(stream) => {
                 stream.write_all(apdu).await?;
@@ -84,17 +84,4 @@ fn read(
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
     framer.push(buffer.filled());
     Poll::Ready(Ok(buffer.filled().len()))
-}
-
-/// Writes all of it.
-pub(crate) async fn write(stream: &TcpStream, mut octets: &[u8]) -> io::Result<()> {
-    while !octets.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(octets) {
-            Ok(length) => octets = octets.get(length..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -352,11 +352,24 @@ void finish_response(struct gw_machine *m, gw_id conn_id, gw_id id)
     if (!conn)
         return;
     ids_remove(&conn->exchanges, exchange);
-    gw_id waiter = ids_first(&conn->waiters);
-    if (waiter)
-        conn_is_ready(m, waiter, conn_id);
+    if (conn->hanging)
+        conn_drop(m, conn_id, false);
+    else if (conn->waiters.count)
+        serve_waiters(m, conn_id);
     else if ((conn->about->reuse && conn->about->reuse_each_response) || conn->releasing)
         let_go_when_free(m, conn_id);
+}
+
+/* Ends a connection; a response that somebody uses is read to its end first. */
+void hang_up(struct gw_machine *m, gw_id id)
+{
+    leave(m, id);
+    struct conn *conn = conn_of(m, id);
+    const struct gw_incoming *current = conn ? incoming_of(m, conn->current) : NULL;
+    if (current && (current->task || current->passing == PASSED))
+        conn->hanging = true;
+    else
+        conn_lose(m, id);
 }
 
 void close_after_sending(struct gw_machine *m, gw_id id)

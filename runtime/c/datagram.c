@@ -238,8 +238,8 @@ void answer_peer(struct gw_machine *m, struct gw_incoming *request, struct lette
     struct gw_text octets = gw_octets_text(&letter->octets);
     struct repeat *repeat =
         request->repeats ? repeat_of(m, request->role, gw_octets_text(&request->repeat)) : NULL;
-    if (repeat && !repeat->answered) {
-        repeat->answered = true;
+    if (repeat) {
+        gw_octets_free(&repeat->octets);
         gw_octets_add(&repeat->octets, octets);
     }
     send_octets(m, request->role, &request->peer, octets);

@@ -139,6 +139,7 @@ static void acquire(struct gw_machine *m, struct running *task)
         send_failed(m, task->id);
         return;
     }
+    gw_id id = task->id, session_id = session->id;
     uint64_t bit = (uint64_t)1 << (role & 63);
     if (session->lost & bit) {
         session->lost &= ~bit;
@@ -156,6 +157,10 @@ static void acquire(struct gw_machine *m, struct running *task)
         let_go(m, own->id);
         break;
     }
+    /* Letting go of one may have ended whoever used it. */
+    task = task_of(m, id);
+    if (!task)
+        return;
     struct conn *conn = task->new_only ? NULL : take_kept(m, role, &task->target);
     if (!conn)
         conn = connect_to(m, role, &task->target);
@@ -163,8 +168,11 @@ static void acquire(struct gw_machine *m, struct running *task)
         send_failed(m, task->id);
         return;
     }
-    conn->session = session->id;
-    ids_add(&session->conns, conn->id);
+    session = session_at(m, session_id);
+    if (session) {
+        conn->session = session_id;
+        ids_add(&session->conns, conn->id);
+    }
     wait_for(m, task, conn);
 }
 

@@ -118,6 +118,7 @@ struct conn {
     bool ended, blocked, skipping;
     bool kept;      /* it was kept from another session and gave no octet since */
     bool releasing; /* it is let go of when its response is read */
+    bool hanging;   /* it ends when its response is read */
     struct letter *streaming, *behind, *behind_last;
     gw_id current; /* the message that is being read */
     uint32_t requests;
@@ -229,8 +230,7 @@ struct session {
 /* What became of a request that may come again. */
 struct repeat {
     gw_id id;
-    struct gw_octets key, octets;
-    bool answered;
+    struct gw_octets key, octets; /* no octets: it is handled, or was not answered */
     gw_time until;
 };
 
@@ -320,6 +320,7 @@ void conn_lose(struct gw_machine *m, gw_id id);
 void let_go_when_free(struct gw_machine *m, gw_id id);
 void let_go_if_free(struct gw_machine *m, gw_id id);
 void let_go(struct gw_machine *m, gw_id id);
+void hang_up(struct gw_machine *m, gw_id id);
 void finish_response(struct gw_machine *m, gw_id conn, gw_id incoming);
 void close_after_sending(struct gw_machine *m, gw_id id);
 void check_closing(struct gw_machine *m, gw_id id);

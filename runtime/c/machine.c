@@ -216,6 +216,9 @@ void gw_machine_free(struct gw_machine *m)
     struct gw_output output;
     while (gw_poll(m, &output))
         gw_octets_free(&output.octets);
+    for (uint32_t index = 0; index < m->queries.room; index++)
+        if (m->queries.at[index])
+            give(m->queries.at[index], sizeof(struct query));
     m->now = UINT64_MAX;
     for (unsigned role = 0; role < m->program->roles_count; role++) {
         struct role_state *state = &m->roles[role];

@@ -225,13 +225,12 @@ static void release_conn(struct gw_machine *m, gw_id id)
     const struct gw_incoming *current = incoming_of(m, conn->current);
     bool releasing =
         conn->releasing || (conn->about->reuse && conn->about->reuse_each_response);
-    /* A response that is on its way to somebody is read to its end. */
-    if (current && (current->passing == PASSED || releasing))
+    if (current && releasing)
         let_go_when_free(m, id);
     else if (releasing && conn_is_clean(conn))
         let_go(m, id);
     else
-        conn_lose(m, id);
+        hang_up(m, id);
 }
 
 void session_end(struct gw_machine *m, gw_id id)

@@ -197,10 +197,17 @@ void let_message_go(struct gw_machine *m, gw_id id)
         forget_if_unused(m, id);
         return;
     }
+    gw_id conn_id = incoming->conn;
     incoming->reader.goal = GW_TO_END;
-    if (incoming->passing == HELD)
+    if (incoming->passing == HELD) {
+        const struct conn *conn = conn_of(m, conn_id);
         incoming->passing = DISCARDED;
-    work_add(m, WORK_READ, incoming->conn);
+        if (conn && conn->hanging) {
+            conn_lose(m, conn_id);
+            return;
+        }
+    }
+    work_add(m, WORK_READ, conn_id);
 }
 
 void message_moved(struct gw_machine *m, gw_id id, gw_id incoming)

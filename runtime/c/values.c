@@ -202,16 +202,7 @@ void gw_release(struct gw_task *t, unsigned role)
 void gw_hang_up(struct gw_task *t, unsigned role)
 {
     struct gw_machine *m = t->build.machine;
-    gw_id conn = conn_to(m, inside(t), role);
-    const struct conn *of = conn_of(m, conn);
-    struct gw_incoming *current = of ? incoming_of(m, of->current) : NULL;
-    if (current && current->task == inside(t)->id && current->passing == HELD) {
-        /* What is there of a response belongs to whoever hangs up. */
-        current->reader.goal = GW_TO_END;
-        read_on(m, conn);
-    }
-    leave(m, conn);
-    conn_lose(m, conn);
+    hang_up(m, conn_to(m, inside(t), role));
 }
 
 /* ---- Sending, waiting, ending ---- */

@@ -13,16 +13,24 @@
 )]
 
 mod build;
+mod happenings;
 mod peers;
 
 use build::{TARGETS, Target};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, StepAction};
+use happenings::Happenings;
 use libtest_mimic::{Arguments, Failed, Trial};
+use peers::native::{Counted, Native};
 use peers::{Gateway, play};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Random runs of each gateway, and how much happens in each.
+const RUNS: u64 = 100;
+const EVENTS: usize = 60;
 
 /// The examples, and programs that try the machine's corners.
 const GATEWAYS: [&str; 8] = [
@@ -43,7 +51,50 @@ fn main() {
         Trial::test(title, move || run(name, &target)).with_ignored_flag(missing)
     };
     let all = TARGETS.into_iter().flat_map(|target| GATEWAYS.map(|name| (name, target)));
-    libtest_mimic::run(&Arguments::from_args(), all.map(trial).collect()).exit();
+    let sanitized = TARGETS[1];
+    let events = GATEWAYS.into_iter().map(|name| {
+        let missing = !sanitized.is_installed();
+        Trial::test(format!("events::{name}"), move || agreed(name, &sanitized))
+            .with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&Arguments::from_args(), all.map(trial).chain(events).collect()).exit();
+}
+
+/// Whatever happens, in whatever order: the generated gateway does what the native one does.
+fn agreed(name: &str, target: &Target) -> Result<(), Failed> {
+    let directory =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("machine").join(format!("{name}_events"));
+    let (program, sources) = program(name);
+    let driver = include_str!("driver/machine.c");
+    let mut gateway = Gateway::start(target.build(&directory, (&program, &sources), driver)?)?;
+    for seed in 0..RUNS {
+        let mut native = Native::new(&program);
+        let mut generated = Counted::new(&mut gateway)?;
+        let mut happenings = Happenings::new(&program, seed);
+        let mut history = String::new();
+        for _ in 0..EVENTS {
+            let event = happenings.next();
+            let _ = writeln!(history, "  {event:?}");
+            let wanted = native.tell(&event);
+            let found = generated.tell(&event)?;
+            if in_order(&wanted) != in_order(&found) {
+                let why = format!("seed {seed}\n{history}wanted {wanted:#?}\nfound {found:#?}");
+                return Err(why.into());
+            }
+            happenings.learn(&wanted);
+        }
+    }
+    gateway.finish()
+}
+
+/// Lines of one connection in their order; which connection comes first does not matter.
+fn in_order(told: &[String]) -> Vec<String> {
+    let key = |line: &&String| line.split(' ').nth(1).map(str::to_owned);
+    let mut told: Vec<&String> = told.iter().collect();
+    told.sort_by_key(key);
+    // That a connection is over is no other thing if it is said twice.
+    told.dedup_by(|one, other| one == other && one.starts_with("close"));
+    told.into_iter().cloned().collect()
 }
 
 /// An example with further tests behind its own.

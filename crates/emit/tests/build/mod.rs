@@ -63,10 +63,10 @@ impl Target {
 
     /// The runtime's objects, compiled once for all programs of a test.
     fn runtime(&self, directory: &Path) -> Result<Vec<PathBuf>, Failed> {
-        static BUILT: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let mut built = BUILT.lock().unwrap();
         let sources = || C_RUNTIME.into_iter().filter(|(name, _)| is_source(name));
-        if built.insert(self.name) {
+        if built.insert(directory.to_owned()) {
             fs::create_dir_all(directory)?;
             for (name, text) in C_RUNTIME {
                 fs::write(directory.join(name), text)?;

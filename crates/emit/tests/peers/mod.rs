@@ -6,6 +6,8 @@
     reason = "a test may fail loudly"
 )]
 
+pub mod native;
+
 use gatewright_lang::ir::{
     Expect, MessageId, Operand, Program, RoleId, Side, SlotId, StepAction, TestCase, Transport,
 };

@@ -68,6 +68,10 @@ impl Machine {
                 return self.wait_for(id, conn);
             }
             self.let_go(conn);
+            // What was read there may have been this handler's own: then nobody sends any more.
+            if self.tasks.get(id).is_none() {
+                return;
+            }
         }
         let kept = if new_only { None } else { self.take_kept(role, &target) };
         let conn = match kept {

@@ -1,0 +1,203 @@
+//! The native machine, told and telling the same as a generated gateway's process.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use super::{Gateway, hex};
+use core::net::{Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use gatewright_lang::ir::{Program, RoleId, Side};
+use gatewright_translate::machine::{Config, ConnId, Machine, Output, QueryId};
+use libtest_mimic::Failed;
+use std::sync::Arc;
+
+/// What happens. Connections and names are counted in the order in which they were told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Accept(usize),
+    Connected(usize),
+    Failed(usize),
+    Octets(usize, Vec<u8>),
+    End(usize),
+    Break(usize),
+    Datagram(usize, Vec<u8>),
+    Resolved(usize),
+    Time(u64),
+}
+
+/// A machine, and the connections and names that it told.
+pub struct Native {
+    machine: Machine,
+    program: Arc<Program>,
+    now: Duration,
+    conns: Vec<ConnId>,
+    queries: Vec<QueryId>,
+    told: Vec<String>,
+}
+
+impl Native {
+    pub fn new(program: &Arc<Program>) -> Self {
+        let machine = Machine::new(Duration::ZERO, program, &Config::default()).unwrap();
+        Self {
+            machine,
+            program: Arc::clone(program),
+            now: Duration::ZERO,
+            conns: Vec::new(),
+            queries: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// What the machine makes of an event, a line each.
+    pub fn tell(&mut self, event: &Event) -> Vec<String> {
+        let now = self.now;
+        match event {
+            Event::Accept(role) => {
+                let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000));
+                let conn = self.machine.accepted(now, RoleId::new(*role), peer);
+                self.conns.push(conn);
+            }
+            Event::Connected(conn) => self.machine.connected(now, self.conns[*conn]),
+            Event::Failed(conn) => self.machine.connect_failed(now, self.conns[*conn]),
+            Event::Octets(conn, octets) => self.receive(self.conns[*conn], octets),
+            Event::End(conn) => self.machine.ended(now, self.conns[*conn]),
+            Event::Break(conn) => self.machine.broken(now, self.conns[*conn]),
+            Event::Datagram(role, octets) => {
+                let about = &self.program.roles[*role];
+                let own = (Ipv4Addr::LOCALHOST, 4_000).into();
+                let server = about.address.parse().unwrap_or(own);
+                let from = if about.side == Side::Client { server } else { own };
+                self.machine.datagram(now, RoleId::new(*role), from, octets);
+            }
+            Event::Resolved(query) => {
+                let address = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 53), 25));
+                self.machine.resolved(now, self.queries[*query], Some(address));
+            }
+            Event::Time(to) => self.pass(Duration::from_micros(*to)),
+        }
+        self.settle();
+        std::mem::take(&mut self.told)
+    }
+
+    fn receive(&mut self, conn: ConnId, octets: &[u8]) {
+        let mut rest = octets;
+        while !rest.is_empty() {
+            let room = self.machine.room(conn).min(rest.len());
+            if room == 0 {
+                return;
+            }
+            self.machine.received(self.now, conn, &rest[..room]);
+            self.settle();
+            rest = &rest[room..];
+        }
+    }
+
+    fn pass(&mut self, to: Duration) {
+        while let Some(at) = self.machine.poll_timeout().filter(|at| *at <= to) {
+            self.now = at.max(self.now);
+            self.machine.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = to;
+    }
+
+    fn place(&self, conn: ConnId) -> usize {
+        self.conns.iter().position(|other| *other == conn).unwrap()
+    }
+
+    fn settle(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            let line = match output {
+                Output::Connect { conn, role, .. } => {
+                    if !self.conns.contains(&conn) {
+                        self.conns.push(conn);
+                    }
+                    format!("connect {} {}", self.place(conn), role.index())
+                }
+                Output::Write { conn } => {
+                    let octets = self.machine.unsent(conn).to_vec();
+                    if octets.is_empty() {
+                        continue;
+                    }
+                    self.machine.sent(self.now, conn, octets.len());
+                    format!("wrote {} {}", self.place(conn), hex(&octets))
+                }
+                Output::Shutdown { conn } => format!("shutdown {}", self.place(conn)),
+                // A connection that ended before anybody heard of it is nobody's.
+                Output::Close { conn, .. } if !self.conns.contains(&conn) => continue,
+                Output::Close { conn, .. } => format!("close {}", self.place(conn)),
+                Output::Datagram { role, octets, .. } => {
+                    format!("datagram {} {}", role.index(), hex(&octets))
+                }
+                Output::Resolve { query, host, .. } => {
+                    self.queries.push(query);
+                    format!("resolve {} {host}", self.queries.len() - 1)
+                }
+                _ => continue,
+            };
+            self.told.push(line);
+        }
+    }
+}
+
+/// A generated gateway's process, with connections and names counted in the same way.
+pub struct Counted<'g> {
+    gateway: &'g mut Gateway,
+    conns: Vec<String>,
+    queries: Vec<String>,
+}
+
+impl<'g> Counted<'g> {
+    pub fn new(gateway: &'g mut Gateway) -> Result<Self, Failed> {
+        gateway.tell("new")?;
+        Ok(Self { gateway, conns: Vec::new(), queries: Vec::new() })
+    }
+
+    pub fn tell(&mut self, event: &Event) -> Result<Vec<String>, Failed> {
+        let conn = |at: &usize| &self.conns[*at];
+        let line = match event {
+            Event::Accept(role) => format!("accept {role}"),
+            Event::Connected(of) => format!("connected {}", conn(of)),
+            Event::Failed(of) => format!("failed {}", conn(of)),
+            Event::Octets(of, octets) => format!("octets {} {}", conn(of), hex(octets)),
+            Event::End(of) => format!("end {}", conn(of)),
+            Event::Break(of) => format!("break {}", conn(of)),
+            Event::Datagram(role, octets) => format!("datagram {role} {}", hex(octets)),
+            Event::Resolved(query) => format!("resolved {}", self.queries[*query]),
+            Event::Time(to) => format!("time {to}"),
+        };
+        let mut told = Vec::new();
+        for line in self.gateway.tell(&line)? {
+            told.extend(self.counted(&line));
+        }
+        Ok(told)
+    }
+
+    fn counted(&mut self, line: &str) -> Option<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let place = |conns: &[String], id: &str| conns.iter().position(|other| other == id);
+        Some(match words[..] {
+            ["conn", id] => {
+                self.conns.push(id.to_owned());
+                return None;
+            }
+            ["connect", id, role] => {
+                if place(&self.conns, id).is_none() {
+                    self.conns.push(id.to_owned());
+                }
+                format!("connect {} {role}", place(&self.conns, id)?)
+            }
+            ["wrote", id, hex] => format!("wrote {} {hex}", place(&self.conns, id)?),
+            ["shutdown", id] => format!("shutdown {}", place(&self.conns, id)?),
+            ["close", id, ..] => format!("close {}", place(&self.conns, id)?),
+            ["resolve", query, name] => {
+                self.queries.push(query.to_owned());
+                format!("resolve {} {name}", self.queries.len() - 1)
+            }
+            _ => line.to_owned(),
+        })
+    }
+}

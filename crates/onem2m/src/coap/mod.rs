@@ -78,7 +78,8 @@ pub struct Limits {
     pub downloads_octets: usize,
     /// Peers that observe.
     pub observers: usize,
-    /// How long an unfinished body is kept after its last block.
+    /// How long an unfinished body is kept after its last block: no shorter than a peer may take to
+    /// learn that the block has come and to have the next one come, each by its last retransmission.
     pub blocks_age: Duration,
     /// How long an answer is waited for once the request is acknowledged.
     pub answer_within: Duration,
@@ -99,7 +100,7 @@ impl Default for Limits {
             downloads: 256,
             downloads_octets: 16 * 1024 * 1024,
             observers: 4_096,
-            blocks_age: Duration::from_mins(1),
+            blocks_age: EXCHANGE_LIFETIME,
             answer_within: Duration::from_mins(1),
         }
     }

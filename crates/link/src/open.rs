@@ -285,13 +285,10 @@ impl Opener {
                     }
                 })
                 .collect();
-            let links = opening
-                .into_iter()
-                .zip(configs)
-                .map(|(opening, config)| {
-                    let link = opening.finish(&self.pool).map_err(of(config))?;
-                    Ok(self.returning(config, link))
-                });
+            let links = opening.into_iter().zip(configs).map(|(opening, config)| {
+                let link = opening.finish(&self.pool).map_err(of(config))?;
+                Ok(self.returning(config, link))
+            });
             links.collect()
         })
     }

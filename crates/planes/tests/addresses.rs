@@ -42,6 +42,19 @@ fn world() -> Result<World, Failed> {
     host.sysctl("net.ipv6.conf.h0.dad_transmits", "0")?;
     wire.b.add_address(&format!("{HOST6}/64"))?;
     wire.up()?;
+    // A cable that was just plugged in loses what is sent until both its ends know of it, and the
+    // kernel hears no question about an address before it listens to the address's group.
+    let knows = |end: &Namespace, name| {
+        let told = end.ip(&["link", "show", "dev", name]);
+        told.is_ok_and(|told| told.contains("state UP"))
+    };
+    let listens = || {
+        let groups = host.ip(&["-6", "maddr", "show", "dev", "h0"]);
+        groups.is_ok_and(|groups| groups.contains("ff02::1:ff00:1"))
+    };
+    if !wait_until(PATIENCE, || knows(&middle, "g0") && knows(&host, "h0") && listens()) {
+        return Err("the cable does not come up".into());
+    }
     Ok(World { host, middle, _wire: wire })
 }
 

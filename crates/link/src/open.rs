@@ -263,17 +263,10 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// As [`Self::open`], for the first that fails, with its index: all of them open, or none.
-    pub fn open_all(
-        &self,
-        configs: &[LinkConfig],
-    ) -> Result<Vec<Box<dyn Link>>, (LinkIndex, OpenError)> {
-        let of = |config: &LinkConfig| {
-            let index = config.index;
-            move |error| (index, error)
-        };
-        let begun = configs.iter().map(|config| self.begin(config).map_err(of(config)));
-        let begun = begun.collect::<Result<Vec<_>, _>>()?;
+    /// As [`Self::open`], for the first that fails: all of them open, or none.
+    pub fn open_all(&self, configs: &[LinkConfig]) -> Result<Vec<Box<dyn Link>>, OpenError> {
+        let begun: Result<Vec<_>, _> = configs.iter().map(|config| self.begin(config)).collect();
+        let begun = begun?;
         thread::scope(|scope| {
             let opening: Vec<_> = begun
                 .into_iter()
@@ -285,10 +278,10 @@ impl Opener {
                     }
                 })
                 .collect();
-            let links = opening.into_iter().zip(configs).map(|(opening, config)| {
-                let link = opening.finish(&self.pool).map_err(of(config))?;
-                Ok(self.returning(config, link))
-            });
+            let links = opening
+                .into_iter()
+                .zip(configs)
+                .map(|(opening, config)| Ok(self.returning(config, opening.finish(&self.pool)?)));
             links.collect()
         })
     }

@@ -10,7 +10,7 @@ use crate::{
     worker::{Command, Pace, Waker, Worker},
 };
 use gatewright_link::{Division, Link, LinkInfo, OpenError, Opener};
-use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Graph, Host, Interface, LinkNeighbours, Plan, Sockets,
     Suite, SuiteLink, View, Wake, assemble,
@@ -202,30 +202,6 @@ pub(crate) fn open(opener: &Opener, device: &DeviceSetup) -> Result<Box<dyn Link
     }
 }
 
-/// Opens all links of a gateway, those of interfaces together: the kernel takes milliseconds for
-/// each, and can take them at the same time.
-fn open_all(opener: &Opener, setup: &Setup) -> Result<Vec<Box<dyn Link>>, GatewayError> {
-    let interfaces: Vec<_> = (setup.links.iter())
-        .filter_map(|link| match &link.device {
-            DeviceSetup::Interface(config) => Some(config.clone()),
-            DeviceSetup::Tap(_) => None,
-        })
-        .collect();
-    let failed = |index: LinkIndex, source| {
-        let link = setup.links.iter().find(|link| link.device.index() == index);
-        GatewayError::Link { name: link.map_or_else(String::new, |link| link.name.clone()), source }
-    };
-    let opened = opener.open_all(&interfaces).map_err(|(index, source)| failed(index, source))?;
-    let mut opened = opened.into_iter();
-    let links = setup.links.iter().filter_map(|link| match &link.device {
-        DeviceSetup::Interface(_) => opened.next().map(Ok),
-        DeviceSetup::Tap(device) => {
-            Some(opener.open_tap(device).map_err(|source| failed(device.index, source)))
-        }
-    });
-    links.collect()
-}
-
 fn build(
     setup: &Setup,
     view: View,
@@ -239,7 +215,12 @@ fn build(
         Some(division) => opener.divided(division),
         None => opener,
     };
-    let links = open_all(&opener, setup)?;
+    let mut links = Vec::new();
+    for link in &setup.links {
+        let opened = open(&opener, &link.device);
+        links
+            .push(opened.map_err(|source| GatewayError::Link { name: link.name.clone(), source })?);
+    }
     let indices: Vec<_> =
         setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index())).collect();
     let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);

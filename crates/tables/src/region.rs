@@ -340,10 +340,7 @@ impl RegionOwner {
         for &map in &layout.maps {
             crate::map::set_seed(words.get(map..).unwrap_or(&[]), seed);
         }
-        let header = layout.header();
-        // Cut first: from its end, a longer list would be walked down word by word.
-        let words = words.get(..header.len()).unwrap_or(words);
-        for (word, value) in words.iter().zip(header).rev() {
+        for (word, value) in words.iter().zip(layout.header()).rev() {
             word.store(value, Ordering::Release);
         }
     }

@@ -209,7 +209,7 @@ fn forward(
     });
     let links = match Opener::new(pool).open_all(&configs) {
         Ok(links) => links,
-        Err((_, error)) => {
+        Err(error) => {
             ready.send(Err(error)).unwrap();
             return [LinkCounters::default(); 2];
         }

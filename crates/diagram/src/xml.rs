@@ -12,7 +12,7 @@ use crate::{
 };
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 use roxmltree::{Node, ParsingOptions};
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 /// Elements and texts of one document, at most.
 const NODES_MAX: u32 = 1_000_000;
@@ -110,11 +110,13 @@ fn document(
     let mut document = Document::default();
     let mut exists = false;
     let mut found_any = false;
-    for artwork in root.descendants().filter(|node| node.has_tag_name("artwork")) {
+    for artwork in root.descendants().filter(|node| is_drawing(*node)) {
         let heading = heading(artwork);
-        let inside = section.is_none_or(|wanted| is_in(wanted, &heading.0, &heading.1));
+        let inside = section.is_none_or(|wanted| {
+            is_in(wanted, &heading.0, &heading.1) || is_anchored(artwork, wanted)
+        });
         let Some((art, base)) = art(text, artwork).filter(|_| inside) else { continue };
-        let lines = lines(art, base.unwrap_or(0));
+        let lines = lines(&art, base.unwrap_or(0));
         for found in grid::find(&lines) {
             found_any = true;
             let name = type_name(&figure_title(artwork).unwrap_or_else(|| heading.1.clone()));
@@ -131,13 +133,16 @@ fn document(
         let (number, title) = (section_number(node), section_title(node));
         exists |= section.is_some_and(|wanted| is_in(wanted, &number, &title));
     }
+    let mut all = root.descendants();
+    exists |=
+        section.is_some_and(|wanted| all.any(|node| node.attribute("anchor") == Some(wanted)));
     let finding = match section {
         Some(wanted) if !exists => Diagnostic::error(
             &codes::NO_SECTION,
             name_span(root),
             format!("the document has no section `{wanted}`"),
         )
-        .help("give its number or its title"),
+        .help("give its number, its title or its anchor"),
         _ if found_any => return document,
         _ => Diagnostic::error(&codes::NO_DIAGRAM, name_span(root), "no packet diagram found"),
     };
@@ -145,16 +150,33 @@ fn document(
     document
 }
 
+/// Whether a diagram may stand in a node: version 3 has drawings also as `sourcecode`.
+fn is_drawing(node: Node<'_, '_>) -> bool {
+    node.has_tag_name("artwork") || node.has_tag_name("sourcecode")
+}
+
+/// Whether a node, or one around it, has this anchor.
+fn is_anchored(node: Node<'_, '_>, anchor: &str) -> bool {
+    node.ancestors().any(|node| node.attribute("anchor") == Some(anchor))
+}
+
 /// The text of an artwork and where it stands in the file, as far as it holds no references.
-fn art<'a>(text: &'a str, artwork: Node<'a, '_>) -> Option<(&'a str, Option<usize>)> {
+fn art<'a>(text: &'a str, artwork: Node<'a, '_>) -> Option<(Cow<'a, str>, Option<usize>)> {
     let own = text.get(artwork.range())?;
     if let Some((before, rest)) = own.split_once("<![CDATA[") {
         let base = own.len() - rest.len();
         let art = rest.split("]]>").next().unwrap_or(rest);
-        return before.starts_with('<').then_some((art, Some(artwork.range().start + base)));
+        let is_first = before.starts_with('<');
+        return is_first.then_some((art.into(), Some(artwork.range().start + base)));
     }
-    let art = artwork.text()?;
-    Some((art, own.find(art).map(|at| artwork.range().start + at)))
+    let mut texts = artwork.children().filter(Node::is_text).filter_map(|node| node.text());
+    let first = texts.next()?;
+    let rest: String = texts.collect();
+    if !rest.is_empty() {
+        // A comment stands in the art.
+        return Some((format!("{first}{rest}").into(), None));
+    }
+    Some((first.into(), own.find(first).map(|at| artwork.range().start + at)))
 }
 
 /// Number and title of the section around a node.
@@ -163,13 +185,21 @@ fn heading(node: Node<'_, '_>) -> (String, String) {
     section.map(|section| (section_number(section), section_title(section))).unwrap_or_default()
 }
 
-/// Counted from the sections before it and around it, since the vocabulary does not tell it.
+/// What a published document of version 3 says (`pn="section-2.1"`), or counted from the sections
+/// before it and around it.
 fn section_number(section: Node<'_, '_>) -> String {
+    if let Some(part) = section.attribute("pn").and_then(|part| part.strip_prefix("section-")) {
+        let appendix = part.strip_prefix("appendix.").map(str::to_ascii_uppercase);
+        return appendix.unwrap_or_else(|| part.to_owned());
+    }
     let around = section.ancestors().filter(|node| node.has_tag_name("section"));
     let mut numbers: Vec<String> = around
         .map(|node| {
-            let before = node.prev_siblings().filter(|node| node.has_tag_name("section"));
-            before.count().to_string()
+            // Of version 3 some are not numbered.
+            let is_numbered = |node: &Node<'_, '_>| {
+                node.has_tag_name("section") && node.attribute("numbered") != Some("false")
+            };
+            node.prev_siblings().filter(is_numbered).count().to_string()
         })
         .collect();
     let appendix = section.ancestors().any(|node| node.has_tag_name("back"));
@@ -182,11 +212,17 @@ fn section_number(section: Node<'_, '_>) -> String {
     numbers.join(".")
 }
 
-/// Version 2 has the title as an attribute, version 3 as an element.
+/// Version 2 has the title as an attribute, version 3 as an element, which may have others in it.
 fn section_title(node: Node<'_, '_>) -> String {
-    let element = || node.children().find(|child| child.has_tag_name("name"));
-    let title = node.attribute("title").map(str::to_owned);
-    title.or_else(|| Some(element()?.text()?.trim().to_owned())).unwrap_or_default()
+    if let Some(title) = node.attribute("title") {
+        return title.to_owned();
+    }
+    let Some(name) = node.children().find(|child| child.has_tag_name("name")) else {
+        return String::new();
+    };
+    let text: String =
+        name.descendants().filter(Node::is_text).filter_map(|it| it.text()).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn figure_title(artwork: Node<'_, '_>) -> Option<String> {

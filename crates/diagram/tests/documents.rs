@@ -180,6 +180,117 @@ fn xml2rfc_version_3() {
     assert_eq!(names(&read("xml", text, Some("1"))), ["TheProbe"]);
 }
 
+/// As RFCs from 8650 on are published: what RFC 7991 defines and the publisher's numbers (`pn`), with
+/// sections in front that are none, one without a number, titles with elements in them, art beside
+/// its picture, in `sourcecode`, with references and with a comment in it.
+const XML3: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<rfc xmlns:xi="http://www.w3.org/2001/XInclude" version="3" category="std" consensus="true"
+  docName="draft-example-header-01" ipr="trust200902" number="9999" submissionType="IETF"
+  sortRefs="true" symRefs="true" tocInclude="true" xml:lang="en" prepTime="2026-11-22T00:00:00">
+<front><title abbrev="Header">An Example of a Header</title>
+<seriesInfo name="RFC" value="9999" stream="IETF"/>
+<author fullname="A. N. Author" initials="A." surname="Author"><address/></author>
+<abstract pn="section-abstract"><t indent="0" pn="section-abstract-1">An example.</t></abstract>
+<boilerplate><section anchor="status-of-memo" numbered="false" pn="section-boilerplate.1">
+<name slugifiedName="name-status-of-this-memo">Status of This Memo</name></section></boilerplate>
+<toc><section anchor="toc" numbered="false" removeInRFC="false" toc="exclude" pn="section-toc.1">
+<name slugifiedName="name-table-of-contents">Table of Contents</name></section></toc>
+</front><middle>
+<section anchor="intro" numbered="false" toc="include" removeInRFC="false" pn="section-1">
+<name slugifiedName="name-introduction">Introduction</name>
+<t indent="0" pn="section-1-1">See <xref target="formats" format="default" sectionFormat="of"
+  derivedContent="Section 2"/>. It <bcp14>MUST</bcp14> be read &#8211; twice.</t>
+<artwork name="" type="" align="left" alt="" pn="section-1-2">
+  +------+      +------+
+  | Host |-----&gt;| Gate |
+  +------+      +------+
+</artwork></section>
+<section anchor="formats" numbered="true" toc="include" removeInRFC="false" pn="section-2">
+<name slugifiedName="name-formats">Formats</name>
+<section anchor="probe" numbered="true" toc="include" removeInRFC="false" pn="section-2.1">
+<name slugifiedName="name-probe">The <tt>Probe</tt>
+  Message Format</name>
+<sourcecode type="test-vectors" markers="false" pn="section-2.1-1">
+ 0                   1
+ 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5
++-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+|     Kind      |    Length     |
++-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+</sourcecode>
+<sourcecode type="c" markers="true" pn="section-2.1-2">
+struct probe { uint8_t kind, length; };
+</sourcecode></section>
+<section numbered="true" pn="section-2.2"><name>Answer</name>
+<figure anchor="fig-answer" align="left" suppress-title="false" pn="figure-1">
+<name slugifiedName="name-answer-header">Answer Header</name>
+<artset pn="section-2.2-1.1">
+<artwork type="svg" align="left" pn="section-2.2-1.1.1"><svg xmlns="http://www.w3.org/2000/svg"
+  width="80" height="20"><text x="1" y="1">Kind</text></svg></artwork>
+<artwork type="ascii-art" align="left" alt="" pn="section-2.2-1.1.2"><![CDATA[
++-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+|     Kind      |  Length  |    |
++-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+]]></artwork></artset></figure>
+<aside><t>Not a drawing.</t></aside></section></section>
+</middle><back>
+<references pn="section-3"><name>References</name></references>
+<section anchor="tones" numbered="true" pn="section-appendix.a"><name>Tones</name>
+<section numbered="true" pn="section-appendix.a.1"><name>Loud &amp; Low</name>
+<artwork type="ascii-art"><!-- one octet -->
++-+-+-+-+-+-+-+-+
+|     Tone      |
++-+-+-+-+-+-+-+-+
+</artwork></section></section>
+<section numbered="false" pn="section-appendix.b"><name>Acknowledgments</name><t>All.</t></section>
+</back></rfc>
+"#;
+
+#[test]
+fn xml2rfc_version_3_as_published() {
+    let cases: [(Option<&str>, &[&str]); 9] = [
+        (None, &["TheProbe", "LoudLow"]),
+        (Some("2"), &["TheProbe"]),
+        (Some("2.1"), &["TheProbe"]),
+        (Some("The Probe Message Format"), &["TheProbe"]),
+        (Some("probe"), &["TheProbe"]),
+        (Some("A"), &["LoudLow"]),
+        (Some("A.1"), &["LoudLow"]),
+        (Some("tones"), &["LoudLow"]),
+        (Some("Loud & Low"), &["LoudLow"]),
+    ];
+    for (section, expected) in cases {
+        assert_eq!(names(&read("xml", XML3, section)), expected, "{section:?}");
+    }
+    // The caret stands in the file; the figure is asked for by its anchor.
+    for section in [None, Some("2.2"), Some("fig-answer")] {
+        let document = read("xml", XML3, section);
+        let finding = &document.findings[0];
+        let place = finding.finding(&Sources::of("x.xml", XML3)).place;
+        let line = XML3.lines().position(|line| line.contains("Length  |    |")).unwrap() + 1;
+        assert_eq!((place.line, document.findings.len()), (line, 1), "{finding:?}");
+    }
+    for (section, code) in [("9", "GW0015"), ("1", "GW0001"), ("fig-none", "GW0015")] {
+        let document = read("xml", XML3, Some(section));
+        assert_eq!(document.findings[0].code.to_string(), code, "{section}");
+    }
+}
+
+/// A draft of version 3 has no publisher's numbers: they are counted, and not for what has none.
+#[test]
+fn sections_of_a_draft_are_counted() {
+    let art = "<artwork>\n+-+-+-+-+-+-+-+-+\n|     Tone      |\n+-+-+-+-+-+-+-+-+\n</artwork>";
+    let text = format!(
+        "<rfc version=\"3\"><front/><middle>\
+         <section numbered=\"false\"><name>Note</name></section>\
+         <section><name>One</name>{art}</section>\
+         <section><name>Two</name><section><name>Deep</name>{art}</section></section>\
+         </middle><back><section><name>Late</name>{art}</section></back></rfc>"
+    );
+    for (section, name) in [("1", "One"), ("2", "Deep"), ("2.1", "Deep"), ("A", "Late")] {
+        assert_eq!(names(&read("xml", &text, Some(section))), [name], "{section}");
+    }
+}
+
 /// Names, widths and constants in XML give the header that the diagram gives.
 #[test]
 fn a_field_list_is_another_way_to_the_same_header() {

@@ -17,6 +17,7 @@ impl Batch {
     /// # Errors
     ///
     /// Gives the packet back if the batch is full.
+    #[inline]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.0.len() >= BATCH_MAX {
             return Err(packet);
@@ -39,9 +40,23 @@ impl Batch {
     }
 
     /// Takes as many of `packets` as fit, from its front.
+    #[inline]
     pub fn fill_from(&mut self, packets: &mut Vec<Packet>) {
+        if self.0.is_empty() && packets.len() <= BATCH_MAX {
+            // No packet is moved: both exchange their memory.
+            return std::mem::swap(&mut self.0, packets);
+        }
         let room = self.room().min(packets.len());
         self.0.extend(packets.drain(..room));
+    }
+
+    /// Puts all packets behind `packets`.
+    #[inline]
+    pub fn append_to(&mut self, packets: &mut Vec<Packet>) {
+        if packets.is_empty() {
+            return std::mem::swap(&mut self.0, packets);
+        }
+        packets.append(&mut self.0);
     }
 
     /// The packets in order.

@@ -1,25 +1,28 @@
 //! One packet: the only handle of its chunk.
 #![expect(unsafe_code, reason = "a packet is a raw chunk of the slab; 8 octets instead of 40")]
 
-use crate::{Meta, Pool, pool::Home};
+use crate::{
+    Meta, Pool,
+    pool::{CHUNK_GRAIN, Home},
+};
 use std::{fmt, marker::PhantomData, ptr::NonNull};
 
-/// Octets that [`Head`] may take at the front of each chunk.
-pub(crate) const HEAD_LEN: usize = 64;
+/// The bit of [`Head::received_ns`] that says that the packet is with another worker than its
+/// pool's; as a time it would be 292 years.
+const ABROAD: u64 = 1 << 63;
 
-/// The bit of [`Head::index`] that says that the packet is with another worker than its pool's.
-pub(crate) const ABROAD: u32 = 1 << 31;
-
-/// The front of every chunk.
+/// What is known of a chunk; one stands for each beside the slab.
+///
+/// Not in the chunk: chunks begin 2048 octets apart, so that lines at their fronts share two sets of
+/// a processor's first cache, which holds no batch of them.
+#[repr(align(64))]
 pub(crate) struct Head {
     /// The pool it belongs to, which outlives every packet.
     pub(crate) home: NonNull<Home>,
-    /// When the link received it, in nanoseconds.
+    /// The packet's first octet, in its chunk.
+    pub(crate) first: NonNull<u8>,
+    /// When the link received it, in nanoseconds; [`ABROAD`] is set while it is with another worker.
     pub(crate) received_ns: u64,
-    /// Which chunk of the pool it is; [`ABROAD`] is set while it is with another worker.
-    pub(crate) index: u32,
-    /// First octet of the packet, from the beginning of the chunk.
-    pub(crate) front: u32,
     /// Octets of the packet; on the return list, the next chunk of it.
     pub(crate) len: u32,
     /// The rest of what a packet carries.
@@ -27,7 +30,7 @@ pub(crate) struct Head {
 }
 
 // One cache line: whoever touches a packet pays for one, and has all of it.
-const _: () = assert!(size_of::<Head>() <= HEAD_LEN);
+const _: () = assert!(size_of::<Head>() == 64);
 
 /// A packet was to grow where its chunk ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -53,8 +56,8 @@ impl Packet {
     ///
     /// # Safety
     ///
-    /// `head` is the front of a chunk that no other packet and no kernel ring holds, its fields are
-    /// initialised, `front + len` lies within the chunk, and its home lives.
+    /// `head` is that of a chunk that no other packet and no kernel ring holds, its fields are
+    /// initialised, `len` octets from `first` on lie within the chunk, and its home lives.
     pub(crate) const unsafe fn take(head: NonNull<Head>) -> Self {
         Self { head, _one_worker: PhantomData }
     }
@@ -78,8 +81,10 @@ impl Packet {
         self.home().chunk_size
     }
 
+    /// Octets of its chunk in front of it.
     fn front(&self) -> usize {
-        self.head().front as usize
+        let chunk = self.home().chunk(self.head);
+        self.head().first.as_ptr() as usize - chunk.as_ptr() as usize
     }
 
     /// Octets of the packet.
@@ -94,21 +99,15 @@ impl Packet {
 
     /// The packet's octets.
     pub fn octets(&self) -> &[u8] {
-        // SAFETY: `front + len` lies within the chunk, which is mapped, zeroed at first, and held
-        // by this handle alone.
-        unsafe {
-            let first = self.head.as_ptr().cast::<u8>().add(self.front());
-            std::slice::from_raw_parts(first, self.len())
-        }
+        // SAFETY: the octets lie within the chunk, which is mapped, zeroed at first, and held by
+        // this handle alone.
+        unsafe { std::slice::from_raw_parts(self.head().first.as_ptr(), self.len()) }
     }
 
     /// The packet's octets, to change in place.
     pub fn octets_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `octets`; `&mut self` makes the access exclusive.
-        unsafe {
-            let first = self.head.as_ptr().cast::<u8>().add(self.front());
-            std::slice::from_raw_parts_mut(first, self.len())
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.head().first.as_ptr(), self.len()) }
     }
 
     /// What it carries beside its octets.
@@ -123,17 +122,18 @@ impl Packet {
 
     /// When its link received it: nanoseconds of the worker's clock, 0 for a packet made here.
     pub fn received_ns(&self) -> u64 {
-        self.head().received_ns
+        self.head().received_ns & !ABROAD
     }
 
     /// Stamps when its link received it.
     pub fn set_received_ns(&mut self, now_ns: u64) {
-        self.head_mut().received_ns = now_ns;
+        let head = self.head_mut();
+        head.received_ns = (head.received_ns & ABROAD) | (now_ns & !ABROAD);
     }
 
     /// Octets free in front.
     pub fn headroom(&self) -> usize {
-        self.front().saturating_sub(size_of::<Head>())
+        self.front()
     }
 
     /// Octets free behind.
@@ -143,10 +143,11 @@ impl Packet {
 
     /// Strips `octets` off the front; a packet shorter than that becomes empty.
     pub fn strip(&mut self, octets: usize) {
-        let octets = narrow(octets.min(self.len()));
+        let octets = octets.min(self.len());
         let head = self.head_mut();
-        head.front += octets;
-        head.len -= octets;
+        // SAFETY: not more than the packet has.
+        head.first = unsafe { head.first.add(octets) };
+        head.len -= narrow(octets);
     }
 
     /// Strips `octets` off the end; a packet shorter than that becomes empty.
@@ -169,26 +170,29 @@ impl Packet {
     /// Grows the packet back to where [`Self::mark_network`] stood, so that the stripped network
     /// header is in front again; nothing happens if the packet begins there or before it.
     pub fn restore_network(&mut self) {
-        let mark = u32::from(self.meta().network);
-        let head = self.head_mut();
-        if mark as usize >= size_of::<Head>() && mark < head.front {
-            head.len += head.front - mark;
-            head.front = mark;
+        if let Some(grown) = self.stripped_since_mark() {
+            let head = self.head_mut();
+            // SAFETY: the mark lies in the chunk, so many octets in front of the packet.
+            head.first = unsafe { head.first.sub(grown) };
+            head.len += narrow(grown);
         }
+    }
+
+    /// Octets between the mark and the packet, if there is one in front of it.
+    fn stripped_since_mark(&self) -> Option<usize> {
+        let mark = usize::from(self.meta().network);
+        if mark == 0 { None } else { self.front().checked_sub(mark) }
     }
 
     /// The packet from its network header on, if [`Self::mark_network`] has marked one and layers
     /// have stripped since then; otherwise the packet as it is.
     pub fn network_octets(&self) -> &[u8] {
-        let (mark, front) = (usize::from(self.meta().network), self.front());
-        if mark < size_of::<Head>() || mark >= front {
-            return self.octets();
-        }
-        // SAFETY: the mark is behind the head and before `front`, so the octets from there to the
-        // packet's end lie within the chunk that this handle alone holds.
+        let stripped = self.stripped_since_mark().unwrap_or(0);
+        // SAFETY: the mark lies in the chunk, so many octets in front of the packet, and all octets
+        // from there to the packet's end are held by this handle alone.
         unsafe {
-            let first = self.head.as_ptr().cast::<u8>().add(mark);
-            std::slice::from_raw_parts(first, front - mark + self.len())
+            let first = self.head().first.sub(stripped);
+            std::slice::from_raw_parts(first.as_ptr(), stripped + self.len())
         }
     }
 
@@ -209,14 +213,18 @@ impl Packet {
     ///
     /// [`NoRoom`] if the headroom is smaller; the packet is as it was.
     pub fn extend_front(&mut self, octets: usize) -> Result<&mut [u8], NoRoom> {
-        let free = self.headroom();
-        if octets > free {
-            return Err(NoRoom { needed: octets, free });
+        // Chunks begin at multiples of the grain: so many octets of this one are in front at the least.
+        let near = self.head().first.as_ptr() as usize % CHUNK_GRAIN;
+        if octets > near {
+            let free = self.headroom();
+            if octets > free {
+                return Err(NoRoom { needed: octets, free });
+            }
         }
-        let grown = narrow(octets);
         let head = self.head_mut();
-        head.front -= grown;
-        head.len += grown;
+        // SAFETY: so many are free in front, in the same chunk.
+        head.first = unsafe { head.first.sub(octets) };
+        head.len += narrow(octets);
         Ok(self.octets_mut().split_at_mut(octets).0)
     }
 
@@ -251,18 +259,23 @@ impl Packet {
         self.head().home == pool.home
     }
 
+    /// Whether it is, or was, with another worker than its pool's: its chunk is a frame's, but no link
+    /// of this worker shares it with the kernel.
+    pub fn is_abroad(&self) -> bool {
+        self.head().received_ns & ABROAD != 0
+    }
+
     /// Leaves for another worker.
     pub fn into_parcel(mut self) -> Parcel {
-        self.head_mut().index |= ABROAD;
+        self.head_mut().received_ns |= ABROAD;
         Parcel(self)
     }
 
     /// Gives the chunk away without returning it to the pool, as to a kernel ring; gives where its
     /// octets begin in the region, and how many they are.
     pub fn into_raw(self) -> (u64, u32) {
-        let home = self.home();
-        let address = self.head.as_ptr() as usize - home.region.base().as_ptr() as usize;
-        let raw = ((address + self.front()) as u64, self.head().len);
+        let slab = self.home().region.base().as_ptr() as usize;
+        let raw = ((self.head().first.as_ptr() as usize - slab) as u64, self.head().len);
         std::mem::forget(self);
         raw
     }
@@ -279,7 +292,7 @@ impl Drop for Packet {
         // SAFETY: a home outlives its packets, and this handle was the chunk's only one.
         unsafe {
             let home = self.head().home;
-            if self.head().index & ABROAD != 0 {
+            if self.head().received_ns & ABROAD != 0 {
                 home.as_ref().put_from_abroad(self.head);
             } else {
                 home.as_ref().put(self.head);

@@ -5,28 +5,35 @@
 //! moving the front of the packet forwards and add them by moving it back into the headroom:
 //!
 //! ```text
-//!  0        64                 256                                    chunk size
-//!  +--------+-------------------+-------------------------+-----------+
-//!  | Meta   |     headroom      |  the packet's octets    | tailroom  |
-//!  +--------+-------------------+-------------------------+-----------+
+//!  0                            256                                    chunk size
+//!  +----------------------------+-------------------------+-----------+
+//!  |          headroom          |  the packet's octets    | tailroom  |
+//!  +----------------------------+-------------------------+-----------+
 //! ```
+//!
+//! What else a packet carries ([`Meta`]) stands in a line of its own beside the slab, one after the
+//! other: at the fronts of chunks, which are 2048 octets apart, a batch of them would not fit into a
+//! processor's first cache.
 //!
 //! The region can be registered as an AF_XDP UMEM as it is: the kernel leaves 256 octets in front
 //! of each frame it receives (`XDP_PACKET_HEADROOM`), which is where [`DATA_OFFSET`] stands.
 //!
 //! A pool and its packets belong to one worker thread. A packet leaves for another worker as a
-//! [`Parcel`]; its chunk finds its way home by a lock-free list.
+//! [`Parcel`], by a [`ring()`]; its chunk finds its way home by a lock-free list.
 
 mod batch;
 mod chunk;
 mod meta;
 mod pool;
 mod region;
+mod ring;
+mod sync;
 
 pub use batch::{BATCH_MAX, Batch};
 pub use chunk::{NoRoom, Packet, Parcel};
 pub use meta::{Arrival, Checksum, LinkIndex, Meta, NextHop};
 pub use pool::{Pool, PoolError};
+pub use ring::{RingReceiver, RingSender, ring};
 
 /// Octets from the beginning of a chunk to where a received frame begins.
 pub const DATA_OFFSET: usize = 256;

@@ -2,8 +2,7 @@
 #![expect(unsafe_code, reason = "the free list hands out raw chunks; see `Packet`")]
 
 use crate::{
-    CHUNK_SIZE_DATAGRAM, DATA_OFFSET, LinkIndex, Meta, Packet, TAILROOM,
-    chunk::{ABROAD, HEAD_LEN, Head},
+    CHUNK_SIZE_DATAGRAM, DATA_OFFSET, LinkIndex, Meta, Packet, TAILROOM, chunk::Head,
     region::Region,
 };
 use std::{
@@ -17,11 +16,13 @@ use std::{
 const END: u32 = u32::MAX;
 
 /// Chunk sizes are powers of two where AF_XDP is to use them; all are multiples of this.
-const CHUNK_GRAIN: usize = 2048;
+pub(crate) const CHUNK_GRAIN: usize = 2048;
 
 /// What a pool and its packets share. It lives until both are gone.
 pub(crate) struct Home {
     pub(crate) region: Region,
+    /// The chunks' heads, in their order.
+    heads: Region,
     pub(crate) chunk_size: usize,
     chunks: u32,
     /// Indices of free chunks; only the owning worker touches it.
@@ -34,8 +35,20 @@ pub(crate) struct Home {
 
 impl Home {
     fn head(&self, index: u32) -> NonNull<Head> {
-        // SAFETY: indices come from `free`, so the chunk lies within the region.
-        unsafe { self.region.base().add(index as usize * self.chunk_size).cast() }
+        // SAFETY: indices come from `free`, so the head lies within its region.
+        unsafe { self.heads.base().cast().add(index as usize) }
+    }
+
+    /// Which chunk a head is of.
+    fn index(&self, head: NonNull<Head>) -> usize {
+        (head.as_ptr() as usize - self.heads.base().as_ptr() as usize) / size_of::<Head>()
+    }
+
+    /// The chunk of a head.
+    #[inline]
+    pub(crate) fn chunk(&self, head: NonNull<Head>) -> NonNull<u8> {
+        // SAFETY: there are as many chunks as heads.
+        unsafe { self.region.base().add(self.index(head) * self.chunk_size) }
     }
 
     /// Takes a chunk back on the worker that owns the pool.
@@ -46,7 +59,7 @@ impl Home {
     pub(crate) unsafe fn put(&self, head: NonNull<Head>) {
         // SAFETY: only the owning worker is here, and no reference into `free` outlives a call.
         // The push never allocates: `free` was made with room for every chunk.
-        unsafe { (*self.free.get()).push(head.as_ref().index) };
+        unsafe { (*self.free.get()).push(narrow(self.index(head))) };
     }
 
     /// Takes a chunk back from any thread.
@@ -55,8 +68,7 @@ impl Home {
     ///
     /// The chunk is this pool's and nobody else holds it.
     pub(crate) unsafe fn put_from_abroad(&self, head: NonNull<Head>) {
-        // SAFETY: the caller holds the chunk.
-        let index = unsafe { head.as_ref().index } & !ABROAD;
+        let index = narrow(self.index(head));
         let mut first = self.returned.load(Ordering::Relaxed);
         loop {
             // SAFETY: the chunk is held by the caller alone until the exchange succeeds.
@@ -83,6 +95,12 @@ impl Home {
             index = unsafe { self.head(index).as_ref().len };
         }
     }
+}
+
+/// The index of a chunk: there are at most [`CHUNKS_MAX`].
+#[expect(clippy::cast_possible_truncation, reason = "bounded by the shape of the pool")]
+const fn narrow(index: usize) -> u32 {
+    index as u32
 }
 
 /// Why a pool cannot be made.
@@ -134,13 +152,21 @@ impl Pool {
             && (1..=CHUNKS_MAX).contains(&chunks);
         let Some(count) = u32::try_from(chunks).ok().filter(|_| fits) else { return Err(shape) };
         let octets = chunks * chunk_size;
-        let region = Region::map(octets).map_err(|source| PoolError::Memory { octets, source })?;
+        let map =
+            |octets| Region::map(octets).map_err(|source| PoolError::Memory { octets, source });
+        let (region, heads) = (map(octets)?, map(chunks * size_of::<Head>())?);
         // Handed out from the end: the lowest chunks first.
         let free = UnsafeCell::new((0..count).rev().collect());
         let returned = AtomicU32::new(END);
         let exhausted = Cell::new(0);
-        let home = Home { region, chunk_size, chunks: count, free, returned, exhausted };
+        let home = Home { region, heads, chunk_size, chunks: count, free, returned, exhausted };
         Ok(Self { home: NonNull::from(Box::leak(Box::new(home))) })
+    }
+
+    /// Octets of the smallest chunks that hold packets of `len` octets, with the promised tailroom:
+    /// powers of two as far as AF_XDP can use them as they are.
+    pub fn chunk_size_for(len: usize) -> usize {
+        (len + DATA_OFFSET + TAILROOM).next_multiple_of(CHUNK_GRAIN)
     }
 
     fn home(&self) -> &Home {
@@ -184,23 +210,23 @@ impl Pool {
         let (address, len) = (usize::try_from(address).ok()?, usize::try_from(len).ok()?);
         let (index, front) = (address / home.chunk_size, address % home.chunk_size);
         let index = u32::try_from(index).ok().filter(|&index| index < home.chunks)?;
-        if front < size_of::<Head>() || front + len > home.chunk_size {
+        if front + len > home.chunk_size {
             return None;
         }
         Some(self.packet_at(index, front, len))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "front and len lie within a chunk")]
     fn packet_at(&self, index: u32, front: usize, len: usize) -> Packet {
-        let head = self.home().head(index);
-        // SAFETY: the chunk is nobody's: it came off the free list or back from the kernel.
+        let home = self.home();
+        let head = home.head(index);
+        // SAFETY: the chunk is nobody's: it came off the free list or back from the kernel; `front`
+        // lies within it.
         unsafe {
             head.write(Head {
                 home: self.home,
+                first: home.chunk(head).add(front),
                 received_ns: 0,
-                index,
-                front: front as u32,
-                len: len as u32,
+                len: narrow(len),
                 meta: Meta { ingress: LinkIndex::NONE, egress: LinkIndex::NONE, ..Meta::default() },
             });
             Packet::take(head)
@@ -254,5 +280,4 @@ impl Drop for Pool {
     }
 }
 
-const _: () =
-    assert!(DATA_OFFSET >= size_of::<Head>() + crate::HEADROOM && HEAD_LEN <= DATA_OFFSET);
+const _: () = assert!(DATA_OFFSET >= crate::HEADROOM);

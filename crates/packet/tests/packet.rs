@@ -143,6 +143,53 @@ fn a_full_batch_gives_the_packet_back() {
 }
 
 #[test]
+fn packets_go_from_batch_to_queue_and_back_in_order() {
+    let pool = Pool::new(200, CHUNK_SIZE).unwrap();
+    let octet = |packet: &Packet| packet.octets()[0];
+    let (mut batch, mut queue) = (Batch::default(), Vec::new());
+    for numbers in [0..64_u8, 64..65, 65..130] {
+        for number in numbers.clone().take(64) {
+            batch.push(pool.packet_of(&[number]).unwrap()).unwrap();
+        }
+        batch.append_to(&mut queue);
+        assert!(batch.is_empty());
+    }
+    let queued: Vec<u8> = queue.iter().map(octet).collect();
+    assert_eq!(queued, (0..129).collect::<Vec<u8>>());
+    let mut taken = Vec::new();
+    while !queue.is_empty() {
+        batch.fill_from(&mut queue);
+        assert!((1..=64).contains(&batch.len()));
+        taken.extend(batch.iter().map(octet));
+        batch.pop();
+        batch.fill_from(&mut queue);
+        taken.extend(batch.drain().skip(63).map(|packet| octet(&packet)));
+    }
+    assert_eq!(taken.len(), 129);
+    assert!(taken.is_sorted());
+}
+
+#[test]
+fn headers_go_in_front_as_long_as_there_is_room() {
+    for chunk_size in [CHUNK_SIZE, 2 * CHUNK_SIZE, CHUNK_SIZE_DATAGRAM] {
+        let pool = Pool::new(3, chunk_size).unwrap();
+        let mut packets: Vec<Packet> = std::iter::from_fn(|| pool.packet()).collect();
+        for packet in &mut packets {
+            // Beyond the middle of a large chunk, too.
+            packet.extend_back(chunk_size - DATA_OFFSET).unwrap();
+            packet.strip(chunk_size - DATA_OFFSET);
+            let room = packet.headroom();
+            assert_eq!(room, chunk_size);
+            assert!(packet.extend_front(room + 1).is_err());
+            packet.extend_front(room - 10).unwrap();
+            assert_eq!(packet.extend_front(11).unwrap_err().free, 10);
+            packet.extend_front(10).unwrap();
+            assert_eq!((packet.len(), packet.headroom()), (room, 0));
+        }
+    }
+}
+
+#[test]
 fn shapes_that_make_no_slab_are_refused() {
     for (chunks, chunk_size) in [(0, 2048), (1, 0), (1, 2047), (1, 3000), (usize::MAX, 2048)] {
         let refused = Pool::new(chunks, chunk_size).unwrap_err();
@@ -158,4 +205,13 @@ fn a_packet_knows_its_pool() {
         [CHUNK_SIZE, CHUNK_SIZE_DATAGRAM].map(|size| Pool::new(1, size).unwrap());
     let packet = datagrams.packet().unwrap();
     assert!(packet.is_of(&datagrams) && !packet.is_of(&frames));
+}
+
+#[test]
+fn chunks_are_as_large_as_their_packets_need() {
+    for (len, expected) in [(0, 2048), (1760, 2048), (1761, 4096), (3808, 4096), (9022, 10_240)] {
+        let chunk_size = Pool::chunk_size_for(len);
+        assert_eq!(chunk_size, expected, "{len}");
+        assert!(Pool::new(1, chunk_size).unwrap().packet_len_max() >= len);
+    }
 }

@@ -92,6 +92,19 @@ impl Interface {
         index.ok_or(TestbedError::NoEntry { path: "ip link", entry: self.name.clone() })
     }
 
+    /// How many frames it was given and did not send: a veth's, for which its peer had no room.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::NoEntry`] if it is not there.
+    pub fn transmit_dropped(&self) -> Result<u64, TestbedError> {
+        const TABLE: &str = "/proc/thread-self/net/dev";
+        let table = self.namespace.run(|| std::fs::read_to_string(TABLE))?;
+        let table = table.map_err(TestbedError::file(TABLE))?;
+        transmit_dropped(&table, &self.name)
+            .ok_or_else(|| TestbedError::NoEntry { path: TABLE, entry: self.name.clone() })
+    }
+
     /// Adds an address with its prefix length (`192.0.2.1/24`, `2001:db8::1/64`).
     ///
     /// An IPv6 address is usable at once: duplicate address detection is left out.
@@ -149,6 +162,26 @@ impl Veth {
         Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
     }
 
+    /// As [`Self::pair`], with so many receive and transmit queues at both ends from the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pair`].
+    pub fn with_queues(
+        a_in: &Namespace,
+        a: &str,
+        b_in: &Namespace,
+        b: &str,
+        queues: usize,
+    ) -> Result<Self, TestbedError> {
+        let (there, queues) = (b_in.path(), queues.to_string());
+        let number = ["numrxqueues", &queues, "numtxqueues", &queues];
+        let (one, other) = ([&["link", "add", a], &number[..]], [&["name", b], &number[..]]);
+        let cable = [&one.concat()[..], &["type", "veth", "peer"], &other.concat()];
+        a_in.ip(&[&cable.concat()[..], &["netns", &there]].concat())?;
+        Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
+    }
+
     /// Takes both ends up.
     ///
     /// # Errors
@@ -157,5 +190,26 @@ impl Veth {
     pub fn up(&self) -> Result<(), TestbedError> {
         self.a.up()?;
         self.b.up()
+    }
+}
+
+/// The fourth of the columns about what was sent, behind eight about what was received (`proc(5)`).
+fn transmit_dropped(table: &str, name: &str) -> Option<u64> {
+    let columns =
+        table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
+    columns?.split_whitespace().nth(8 + 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_sent_stands_in_its_column() {
+        let table = "Inter-| Receive | Transmit\n face |bytes packets\n\
+            n01: 1 2 3 4 5 6 7 8 9 10 11 99 13 14 15 16\n\
+             n0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
+        assert_eq!(transmit_dropped(table, "n0"), Some(12));
+        assert_eq!(transmit_dropped(table, "n"), None);
     }
 }

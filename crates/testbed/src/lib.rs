@@ -17,21 +17,26 @@
 //! # Ok::<(), gatewright_testbed::TestbedError>(())
 //! ```
 //!
-//! Everything here needs root and the `ip` program; [`Needs`] tells by name what is missing, so
-//! that a test can be skipped by name.
+//! All of it needs root and the `ip` program; [`Needs`] tells by name what is missing, so
+//! that a test can be skipped by name. [`python_program`] installs a peer from PyPI.
 #![forbid(unsafe_code)]
 
 mod error;
 mod interface;
 mod namespace;
 mod needs;
+mod port;
 mod process;
+mod python;
+mod vlan;
 
 pub use error::TestbedError;
 pub use interface::{Interface, Veth};
 pub use namespace::{Namespace, Transport};
 pub use needs::{Missing, Needs};
+pub use port::free_port;
 pub use process::{Command, Process};
+pub use python::python_program;
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,9 @@
-use crate::Namespace;
+use crate::{Namespace, Veth};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
 use std::fmt;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 /// What a test needs from the machine, tried at run time.
@@ -46,6 +50,32 @@ impl Needs {
         self
     }
 
+    /// Hosts can be members of VLANs ([`Interface::vlan`](crate::Interface::vlan)): the kernel makes
+    /// VLAN interfaces, or `clang` and `tc` are there.
+    #[must_use]
+    pub fn vlans(self) -> Self {
+        static BUILT_IN: OnceLock<bool> = OnceLock::new();
+        let make = || {
+            let namespace = Namespace::new().ok()?;
+            Veth::pair(&namespace, "n0", &namespace, "n1").ok()?;
+            let add = ["link", "add", "link", "n0", "name", "v1", "type", "vlan", "id", "1"];
+            namespace.ip(&add).ok()
+        };
+        if *BUILT_IN.get_or_init(|| make().is_some()) {
+            return self;
+        }
+        self.program("clang").program("tc")
+    }
+
+    /// What arrives on an interface can be kept from a kernel that has an address, behind packet
+    /// sockets: nftables whose tables have owners (Linux 5.12), or tcx (Linux 6.6).
+    #[must_use]
+    pub fn silence(self) -> Self {
+        static NFTABLES: OnceLock<bool> = OnceLock::new();
+        let nftables = *NFTABLES.get_or_init(|| nftables().unwrap_or(false));
+        if nftables { self.linux(5, 12) } else { self.linux(6, 6) }
+    }
+
     /// A kernel of at least this version.
     #[must_use]
     pub fn linux(mut self, major: u32, minor: u32) -> Self {
@@ -60,6 +90,27 @@ impl Needs {
     pub fn missing(self) -> Option<Missing> {
         (!self.missing.is_empty()).then_some(Missing(self.missing))
     }
+}
+
+/// Whether the kernel has nftables: it tells the generation of its rules (`NFT_MSG_GETGEN`) or, not
+/// knowing such a question, an error. Being asked it loads what it has as a module.
+fn nftables() -> nix::Result<bool> {
+    const GET_GENERATION: u16 = 10 << 8 | 16;
+    const NEW_GENERATION: u16 = 10 << 8 | 15;
+    const REQUEST: u16 = 1;
+    // `struct nlmsghdr` and `struct nfgenmsg`.
+    const LEN: u32 = 20;
+    let mut question = LEN.to_ne_bytes().to_vec();
+    question.extend(GET_GENERATION.to_ne_bytes());
+    question.extend(REQUEST.to_ne_bytes());
+    question.resize(20, 0);
+    let (flags, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter);
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+    sendto(socket.as_raw_fd(), &question, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    let mut answer = [0; 256];
+    let len = recv(socket.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
+    let kind = answer.get(..len).and_then(|answer| answer.get(4..)?.first_chunk());
+    Ok(kind == Some(&NEW_GENERATION.to_ne_bytes()))
 }
 
 /// The first two numbers of a kernel's release (`6.1.0-37-amd64`).

@@ -161,6 +161,15 @@ impl Process {
         self.signal(Signal::SIGTERM)
     }
 
+    /// Sends it SIGHUP, on which most daemons read their configuration anew.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::System`] if it has ended already.
+    pub fn hang_up(&self) -> Result<(), TestbedError> {
+        self.signal(Signal::SIGHUP)
+    }
+
     /// Kills it without asking, and waits for its end.
     pub fn kill(mut self) {
         self.end();

@@ -109,6 +109,7 @@ codes! {
     PRECONDITION_FAILED = 4 . 12, "Precondition Failed";
     REQUEST_ENTITY_TOO_LARGE = 4 . 13, "Request Entity Too Large";
     UNSUPPORTED_CONTENT_FORMAT = 4 . 15, "Unsupported Content-Format";
+    TOO_MANY_REQUESTS = 4 . 29, "Too Many Requests";
     INTERNAL_SERVER_ERROR = 5 . 0, "Internal Server Error";
     NOT_IMPLEMENTED = 5 . 1, "Not Implemented";
     BAD_GATEWAY = 5 . 2, "Bad Gateway";

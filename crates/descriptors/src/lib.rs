@@ -1,0 +1,117 @@
+//! The descriptors that the parts of a process count on, and its soft limit raised to their sum.
+//!
+//! A process may have as many descriptors as its soft limit says, mostly 1,024, and may raise that
+//! itself up to the hard one. Each part that serves connections makes a [`Claim`] for as many as it
+//! may have at once; the limit is raised to what all claims come to. What the hard limit does not
+//! allow is told as a [`Shortage`], with the numbers that an operator needs.
+#![forbid(unsafe_code)]
+
+use core::fmt;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Descriptors that are nobody's connection: listeners, loops, the database, logs.
+const BESIDE: u64 = 128;
+
+/// The most that one claim counts: no kernel gives a process more (Linux, `sysctl_nr_open_max`).
+const COUNT_MAX: u64 = 1 << 31;
+
+/// What all claims of this process come to; held while the limit is raised, so that of two claims
+/// at once neither takes back what the other has raised.
+static CLAIMED: Mutex<u64> = Mutex::new(0);
+
+/// Descriptors that a part counts on until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    count: u64,
+    shortage: Option<Shortage>,
+}
+
+/// This process may have fewer descriptors than its parts count on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shortage {
+    /// What all parts together count on, and a few beside.
+    pub needed: u64,
+    /// What the process may have.
+    pub allowed: u64,
+}
+
+/// `10128 descriptors are needed and 4096 allowed (`ulimit -Hn`)`.
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needed, allowed } = self;
+        write!(f, "{needed} descriptors are needed and {allowed} allowed (`ulimit -Hn`)")
+    }
+}
+
+impl Claim {
+    /// Counts on so many more descriptors, and raises the soft limit as far as all claims need and
+    /// the hard limit allows.
+    pub fn new(count: u64) -> Self {
+        let count = count.min(COUNT_MAX);
+        let mut claimed = claimed();
+        *claimed = claimed.saturating_add(count);
+        let shortage = raise(claimed.saturating_add(BESIDE));
+        drop(claimed);
+        Self { count, shortage }
+    }
+
+    /// What was lacking when the claim was made.
+    pub const fn shortage(&self) -> Option<Shortage> {
+        self.shortage
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = claimed();
+        *claimed = claimed.saturating_sub(self.count);
+    }
+}
+
+/// A number is whole, whatever has happened to who held it.
+fn claimed() -> MutexGuard<'static, u64> {
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Raises the soft limit to `needed` or as far as it goes.
+///
+/// Only descriptors are at stake: the number of mappings (`vm.max_map_count`) does not matter, as
+/// pending octets lie on the heap and none is mapped.
+fn raise(needed: u64) -> Option<Shortage> {
+    // A system without this limit has none that could be too small.
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    if soft >= needed {
+        return None;
+    }
+    let wanted = needed.min(hard);
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).is_ok();
+    let allowed = if raised { wanted } else { soft };
+    (allowed < needed).then_some(Shortage { needed, allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, as the limit is the whole process's.
+    #[test]
+    fn the_limit_follows_the_sum_of_all_claims_as_far_as_the_system_allows() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 256.min(hard), hard).unwrap();
+        let small = Claim::new(1);
+        assert_eq!(small.shortage(), None);
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, 256.min(hard));
+        let (first, second) = (Claim::new(300), Claim::new(400));
+        if hard >= 1 + 300 + 400 + BESIDE {
+            assert_eq!((first.shortage(), second.shortage()), (None, None));
+            assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, 1 + 300 + 400 + BESIDE);
+        }
+        drop((first, second));
+        assert_eq!(*claimed(), 1);
+        let told = Claim::new(u64::MAX).shortage().unwrap();
+        assert_eq!(told, Shortage { needed: COUNT_MAX + 1 + BESIDE, allowed: hard });
+        assert!(told.to_string().contains("2147483777 descriptors are needed"), "{told}");
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
+    }
+}

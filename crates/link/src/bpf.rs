@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     Egress,
     /// `BPF_PROG_TYPE_XDP`, in an interface's driver.
     Xdp,
+    /// The same, for frames that may be in several buffers (`BPF_F_XDP_HAS_FRAGS`).
+    XdpInPieces,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket.
     Filter,
 }
@@ -299,6 +301,7 @@ pub(crate) fn load(
     program: &[Instruction],
     bound_to: u32,
 ) -> io::Result<OwnedFd> {
+    const HAS_FRAGS: u32 = 1 << 5;
     const DEVICE_BOUND_ONLY: u32 = 1 << 6;
     let mut prog_name = [0; 16];
     // The last octet stays zero.
@@ -308,20 +311,21 @@ pub(crate) fn load(
     let mut attributes = ProgLoad {
         prog_type: match kind {
             Kind::Ingress | Kind::Egress => 3,
-            Kind::Xdp => 6,
+            Kind::Xdp | Kind::XdpInPieces => 6,
             Kind::Filter => 1,
         },
         expected_attach_type: match kind {
             Kind::Ingress => Hook::Ingress.attach_type(),
             Kind::Egress => Hook::Egress.attach_type(),
-            Kind::Xdp => Hook::XdpNative.attach_type(),
+            Kind::Xdp | Kind::XdpInPieces => Hook::XdpNative.attach_type(),
             Kind::Filter => 0,
         },
         insn_cnt: u32::try_from(program.len()).unwrap_or(u32::MAX),
         insns: program.as_ptr() as u64,
         // Functions of the kernel are for programs under its licence only; ours are under either.
         license: c"Dual MIT/GPL".as_ptr() as u64,
-        prog_flags: if bound_to == 0 { 0 } else { DEVICE_BOUND_ONLY },
+        prog_flags: if matches!(kind, Kind::XdpInPieces) { HAS_FRAGS } else { 0 }
+            | if bound_to == 0 { 0 } else { DEVICE_BOUND_ONLY },
         prog_ifindex: bound_to,
         prog_name,
         ..ProgLoad::default()

@@ -3,6 +3,7 @@
 use crate::Exclusive;
 use crate::bpf::{self, DROP_ALL, Hook, Kind};
 use crate::division::{Division, at_ingress};
+use crate::nftables;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::IpAddr;
@@ -34,12 +35,12 @@ impl KernelSilenced {
 
     /// Cuts the kernel's stack off, or makes sure that it has nothing to say.
     ///
-    /// A program at the ingress hook drops everything: packet sockets see a frame before it does, so
-    /// that they receive all, and the kernel answers, forwards and learns nothing. That needs Linux
-    /// 6.6 (`tcx`) and `CAP_BPF`. Without them a kernel that has no address and does not forward
-    /// will do.
+    /// A table of nftables at the interface's ingress drops everything: packet sockets see a frame
+    /// before it does, so that they receive all, and the kernel answers, forwards and learns nothing.
+    /// Without nftables a program at the same place does it, which needs Linux 6.6 (`tcx`) and
+    /// `CAP_BPF`. Without either a kernel that has no address and does not forward will do.
     pub(crate) fn new(name: &str, interface_index: u32) -> Result<Self, NotSilenced> {
-        match drop_all(interface_index) {
+        match nftables::drop_all(name).or_else(|_| drop_all(interface_index)) {
             Ok(attached) => Ok(Self { _attached: Some(attached), how: Exclusive::Dropped }),
             Err(source) => match reason_to_speak(name) {
                 None => Ok(Self { _attached: None, how: Exclusive::Unaddressed }),

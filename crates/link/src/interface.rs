@@ -96,19 +96,33 @@ impl Interface {
         name.map(|&octet| char::from(octet)).collect()
     }
 
+    /// The same interface, asked by a socket of its own.
+    pub(crate) fn again(&self) -> Answer<Self> {
+        Self::find(&self.name)
+    }
+
     /// Receive queues in use.
     pub(crate) fn receive_queues(&self) -> u32 {
+        self.queues().0
+    }
+
+    /// Transmit queues in use.
+    pub(crate) fn transmit_queues(&self) -> u32 {
+        self.queues().1
+    }
+
+    fn queues(&self) -> (u32, u32) {
         const GET_CHANNELS: u32 = 0x3c;
         // struct ethtool_channels: the command, four limits, then receive, transmit, other and
         // combined channels.
         let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
         match socket::ethtool(self.socket.as_fd(), &self.name, &mut channels) {
             Ok(()) => {
-                let [_, _, _, _, _, receive, _, _, combined] = channels;
-                (receive + combined).max(1)
+                let [_, _, _, _, _, receive, transmit, _, combined] = channels;
+                ((receive + combined).max(1), (transmit + combined).max(1))
             }
             // A driver that has no such command has one queue.
-            Err(_) => 1,
+            Err(_) => (1, 1),
         }
     }
 

@@ -17,6 +17,9 @@
 //! their peer a device that fills it in. The link marks such a frame, and completes the checksum
 //! at the latest when the frame is transmitted. No peer is ever reconfigured.
 //!
+//! A link may be opened by several workers, each of which has a [`Share`] of its queues and sends by
+//! one of its own.
+//!
 //! All calls of a link come from the thread that owns its pool. None of them blocks, allocates
 //! after start, or calls the kernel once per packet; TAP and TUN must do the last.
 
@@ -26,11 +29,13 @@ mod division;
 mod exclusive;
 mod interface;
 mod memory;
+mod nftables;
 mod open;
 mod packet_socket;
 pub mod pcapng;
 mod returning;
 mod ring;
+mod share;
 mod socket;
 mod super_frame;
 mod tap;
@@ -38,7 +43,8 @@ mod xdp;
 
 pub use division::Division;
 pub use memory::{MemoryLink, SharedSegment};
-pub use open::{Backend, LinkConfig, OpenError, Opener, TapConfig};
+pub use open::{Backend, LinkConfig, OpenError, Opener, TapConfig, frame_len_max, receive_queues};
+pub use share::{Share, Shares};
 
 pub use gatewright_wire::partial::Framing;
 
@@ -100,6 +106,8 @@ pub enum Mode {
     CaptureFile,
     /// A port of a medium in memory.
     Memory,
+    /// By the tags of another link's frames (IEEE 802.1Q).
+    Vlan,
 }
 
 impl fmt::Display for Mode {
@@ -113,6 +121,7 @@ impl fmt::Display for Mode {
             Self::Tun => "TUN",
             Self::CaptureFile => "capture file",
             Self::Memory => "memory",
+            Self::Vlan => "VLAN",
         })
     }
 }
@@ -140,6 +149,11 @@ pub struct LinkInfo {
     pub driver: String,
     /// The index of its interface in the kernel, 0 if it is none of the kernel's.
     pub kernel_index: u32,
+    /// The receive queues that come here, those of this [`Share`]: of the device, or of the sockets
+    /// among which the kernel divides what arrives. Empty where a link knows no queues.
+    pub queues: Vec<u32>,
+    /// Shares of the link that have a queue.
+    pub receivers: usize,
 }
 
 /// Whether the kernel's own stack sees what arrives on a link.
@@ -151,7 +165,7 @@ pub enum Exclusive {
     /// The kernel is the host, and has every frame but those that are only forwarded: these come
     /// here, and to nobody else, by a program that goes when we go.
     Divided,
-    /// The kernel drops every frame behind our back, by a program that goes when we go.
+    /// The kernel drops every frame behind our back, by a table or a program that goes when we go.
     Dropped,
     /// The kernel's driver hands every frame to us and none to its stack, by a program that goes when
     /// we go.
@@ -227,6 +241,11 @@ pub struct LinkCounters {
     pub transmit_length: u64,
     /// Frames dropped because the device was down or gone.
     pub transmit_down: u64,
+    /// How often the kernel had a frame and found no chunk of ours to receive it into (AF_XDP).
+    pub fill_empty: u64,
+    /// Frames that the kernel would not take from us, or chunks that it would not receive into
+    /// (AF_XDP).
+    pub kernel_refused: u64,
 }
 
 impl LinkCounters {
@@ -248,6 +267,8 @@ impl LinkCounters {
             transmit_full: self.transmit_full + other.transmit_full,
             transmit_length: self.transmit_length + other.transmit_length,
             transmit_down: self.transmit_down + other.transmit_down,
+            fill_empty: self.fill_empty + other.fill_empty,
+            kernel_refused: self.kernel_refused + other.kernel_refused,
         }
     }
 }

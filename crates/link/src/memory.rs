@@ -46,6 +46,8 @@ impl MemoryLink {
             exclusive: Exclusive::Ours,
             driver: String::new(),
             kernel_index: 0,
+            queues: Vec::new(),
+            receivers: 1,
         };
         Self { info, index, segment, port, pool, counters: LinkCounters::default(), up: true }
     }

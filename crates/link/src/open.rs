@@ -3,8 +3,9 @@
 use crate::division::Division;
 use crate::exclusive::{KernelSilenced, NotSilenced, drop_ours};
 use crate::interface::Interface;
-use crate::packet_socket::{Bound, Options, PacketSocket};
-use crate::returning::Returning;
+use crate::packet_socket::{Bound, Options, PacketSocket, SendOnly};
+use crate::returning::{Opened, Returning};
+use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::tap::{self, Device, Tap};
 use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
@@ -16,7 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-/// Slots of a packet socket's receive ring, unless configured: 2 MiB of the smallest.
+/// Slots of a packet socket's receive ring, unless configured: 1.7 MiB of the smallest, all of it
+/// resident. With half as many a gateway that does not always have a processor carries half as much.
 const RING_SLOTS: usize = 1024;
 
 /// Entries of an AF_XDP ring at the most.
@@ -54,10 +56,14 @@ pub struct LinkConfig {
     pub exclusive: bool,
     /// Frames for other hosts are received, too.
     pub promiscuous: bool,
-    /// Frames that the kernel keeps for us until we take them. Each costs the next power of two
-    /// above the frame's octets (a packet socket: 2 KiB at an MTU of 1500), or a packet of the slab
-    /// for each receive queue (AF_XDP).
+    /// Frames with VLAN tags are wanted: the link is not opened in a way that loses them.
+    pub tagged: bool,
+    /// Frames that the kernel keeps for us until we take them. Each costs a little more than the
+    /// frame's octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for each
+    /// receive queue (AF_XDP).
     pub ring_slots: usize,
+    /// Which of its queues are wanted: openers of the same [`Shares`] open the others.
+    pub share: Share,
 }
 
 impl LinkConfig {
@@ -69,7 +75,9 @@ impl LinkConfig {
             backend: Backend::Auto,
             exclusive: true,
             promiscuous: false,
+            tagged: false,
             ring_slots: RING_SLOTS,
+            share: Share::WHOLE,
         }
     }
 }
@@ -89,6 +97,35 @@ pub struct TapConfig {
     pub up: bool,
 }
 
+/// Octets of the largest frame of an interface of the kernel, with room for two tags.
+///
+/// # Errors
+///
+/// [`OpenError`] if there is no such interface, or it may not be asked.
+pub fn frame_len_max(interface: &str) -> Result<usize, OpenError> {
+    let ask = |source| OpenError::system(interface, "ask", "CAP_NET_ADMIN", source);
+    let found = Interface::find(interface).map_err(ask)?;
+    Ok(found.mtu().map_err(ask)? + HEADER_LEN_MAX)
+}
+
+/// Receive queues that an interface of the kernel has in use.
+///
+/// # Errors
+///
+/// [`OpenError`] if there is no such interface, or it may not be asked.
+pub fn receive_queues(interface: &str) -> Result<usize, OpenError> {
+    let ask = |source| OpenError::system(interface, "ask", "CAP_NET_ADMIN", source);
+    let queues = Interface::find(interface).map_err(ask)?.receive_queues();
+    Ok(usize::try_from(queues).unwrap_or(usize::MAX))
+}
+
+impl TapConfig {
+    /// Octets of its largest frame, with room for two tags.
+    pub const fn frame_len_max(&self) -> usize {
+        self.mtu + HEADER_LEN_MAX
+    }
+}
+
 /// Why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -100,7 +137,7 @@ pub enum OpenError {
         name: String,
     },
     /// The process may not do what is needed.
-    #[error("no permission to {action} on {name}: {capability} is needed")]
+    #[error("no permission to {action} on {name}, which needs {capability}")]
     Permission {
         /// The interface.
         name: String,
@@ -183,9 +220,9 @@ impl OpenError {
     fn audible(name: &str, NotSilenced { source, reason }: &NotSilenced) -> Self {
         let is_permission = source.kind() == io::ErrorKind::PermissionDenied;
         let how = if is_permission {
-            "CAP_BPF and CAP_NET_ADMIN are needed to cut it off".to_owned()
+            "CAP_NET_ADMIN is needed to cut it off (and CAP_BPF without nftables)".to_owned()
         } else {
-            format!("it cannot be cut off (Linux 6.6 can): {source}")
+            format!("it cannot be cut off (Linux 5.12 with nftables or 6.6 can): {source}")
         };
         Self::Audible { name: name.to_owned(), reason: reason.clone(), how, is_permission }
     }
@@ -215,12 +252,20 @@ pub struct Opener {
     pool: Rc<Pool>,
     registered: Rc<RefCell<Registered>>,
     division: Option<Arc<Division>>,
+    shares: Shares,
 }
 
 impl Opener {
     /// For links whose packets are those of `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
-        Self { pool, registered: Rc::default(), division: None }
+        Self { pool, registered: Rc::default(), division: None, shares: Shares::default() }
+    }
+
+    /// Opens shares of links beside the other openers of `shares`, which are those of other workers.
+    #[must_use]
+    pub fn beside(mut self, shares: Shares) -> Self {
+        self.shares = shares;
+        self
     }
 
     /// Divides the traffic of links that are not exclusive with the kernel, as `division` says;
@@ -247,15 +292,18 @@ impl Opener {
     }
 
     /// Opens an interface as a link that ends with its device.
-    pub(crate) fn reopen(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
-        match self.begin(config)? {
-            Begun::Link(link) => Ok(link),
-            Begun::PacketSocket(wanted) => Ok(wanted.prepare(config)?.into_link(&self.pool)),
-        }
+    pub(crate) fn reopen(&self, config: &LinkConfig) -> Result<Opened, OpenError> {
+        let mut known = self.shares.lock();
+        let opened = match self.begin(config, &known)? {
+            Begun::Link(opened) => opened,
+            Begun::PacketSocket(wanted) => wanted.prepare(config)?.into_link(config, &self.pool)?,
+        };
+        publish(&mut known, config, &opened);
+        Ok(opened)
     }
 
-    fn returning(&self, config: &LinkConfig, link: Box<dyn Link>) -> Box<dyn Link> {
-        Box::new(Returning::new(self.clone(), config.clone(), link))
+    fn returning(&self, config: &LinkConfig, opened: Opened) -> Box<dyn Link> {
+        Box::new(Returning::new(self.clone(), config.clone(), opened))
     }
 
     /// Opens several interfaces as links, in their order, faster than one by one: the kernel takes
@@ -263,33 +311,47 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// As [`Self::open`], for the first that fails: all of them open, or none.
-    pub fn open_all(&self, configs: &[LinkConfig]) -> Result<Vec<Box<dyn Link>>, OpenError> {
-        let begun: Result<Vec<_>, _> = configs.iter().map(|config| self.begin(config)).collect();
-        let begun = begun?;
+    /// As [`Self::open`], for the first that fails, with its index: all of them open, or none.
+    pub fn open_all(
+        &self,
+        configs: &[LinkConfig],
+    ) -> Result<Vec<Box<dyn Link>>, (LinkIndex, OpenError)> {
+        let of = |config: &LinkConfig| {
+            let index = config.index;
+            move |error| (index, error)
+        };
+        let mut known = self.shares.lock();
+        let begun = configs.iter().map(|config| self.begin(config, &known).map_err(of(config)));
+        let begun = begun.collect::<Result<Vec<_>, _>>()?;
         thread::scope(|scope| {
             let opening: Vec<_> = begun
                 .into_iter()
                 .zip(configs)
                 .map(|(begun, config)| match begun {
-                    Begun::Link(link) => Opening::Done(link),
+                    Begun::Link(opened) => Opening::Done(opened),
                     Begun::PacketSocket(wanted) => {
                         Opening::Thread(scope.spawn(move || wanted.prepare(config)))
                     }
                 })
                 .collect();
-            let links = opening
-                .into_iter()
-                .zip(configs)
-                .map(|(opening, config)| Ok(self.returning(config, opening.finish(&self.pool)?)));
+            let links = opening.into_iter().zip(configs).map(|(opening, config)| {
+                let opened = opening.finish(config, &self.pool).map_err(of(config))?;
+                publish(&mut known, config, &opened);
+                Ok(self.returning(config, opened))
+            });
             links.collect()
         })
     }
 
     /// Opens the link, unless it is to be a packet socket.
-    fn begin(&self, config: &LinkConfig) -> Result<Begun, OpenError> {
+    fn begin(&self, config: &LinkConfig, known: &Known) -> Result<Begun, OpenError> {
         let name = config.interface.as_str();
         let (info, interface) = self.look(name)?;
+        if config.share.of > 1
+            && let Some(common) = known.find(config.index, name, interface.index)?
+        {
+            return self.join(config, common, interface).map(Begun::Link);
+        }
         match config.backend {
             Backend::PacketSocket => {
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
@@ -300,14 +362,38 @@ impl Opener {
                     .map_err(|reason| OpenError::Unsupported { name: name.to_owned(), reason })?;
                 let info = LinkInfo { why: "as configured".to_owned(), ..info };
                 let is_generic = config.backend == Backend::XdpGeneric;
-                let link = self.open_xdp(config, info, interface, is_generic);
-                let link = link.map_err(|(interface, failed)| {
+                let opened = self.open_xdp(config, info, interface, is_generic);
+                let (link, common) = opened.map_err(|(interface, failed)| {
                     OpenError::of_xdp(name, &interface.driver(), failed)
                 })?;
-                Ok(Begun::Link(Box::new(link)))
+                Ok(Begun::Link(Opened { link: Box::new(link), common }))
             }
             Backend::Auto => Ok(self.begin_best(config, info, interface)),
         }
+    }
+
+    /// Opens a share of a link of which others have opened theirs.
+    fn join(
+        &self,
+        config: &LinkConfig,
+        common: Arc<Common>,
+        interface: Interface,
+    ) -> Result<Opened, OpenError> {
+        let name = config.interface.as_str();
+        let link: Box<dyn Link> = match &common.part {
+            Part::Xdp(trunk) => {
+                let options = trunk.options(self.options(config, false, false));
+                let mut registered = self.registered.borrow_mut();
+                let trunk = (&common.info, trunk);
+                let link = Xdp::join(trunk, interface, &options, &self.pool, &mut registered);
+                let driver = &common.info.driver;
+                Box::new(link.map_err(|failed| OpenError::of_xdp(name, driver, failed))?)
+            }
+            Part::PacketSocket(group) => {
+                share_of(&common.info, group, interface, config, &self.pool)?
+            }
+        };
+        Ok(Opened { link, common })
     }
 
     /// AF_XDP in the driver if that works, otherwise a packet socket that says why.
@@ -318,7 +404,9 @@ impl Opener {
             let why = format!("the fastest that {} offers", driver_of(&info));
             let xdp = LinkInfo { why, ..info.clone() };
             match self.open_xdp(config, xdp, interface, false) {
-                Ok(link) => return Begun::Link(Box::new(link)),
+                Ok((link, common)) => {
+                    return Begun::Link(Opened { link: Box::new(link), common });
+                }
                 Err((interface, failed)) => (interface, failed.explain(&info.driver)),
             }
         };
@@ -376,6 +464,8 @@ impl Opener {
             exclusive: Exclusive::Ours,
             driver: interface.driver(),
             kernel_index: interface.index,
+            queues: vec![0],
+            receivers: 1,
         };
         Ok(Box::new(Tap::new(info, config.index, interface, device, Rc::clone(&self.pool))))
     }
@@ -403,6 +493,8 @@ impl Opener {
             exclusive: Exclusive::Shared,
             driver: interface.driver(),
             kernel_index: interface.index,
+            queues: vec![0],
+            receivers: 1,
         };
         Ok((info, interface))
     }
@@ -414,19 +506,14 @@ impl Opener {
         info: &LinkInfo,
         interface: &Interface,
     ) -> Result<(), String> {
-        const CHUNK_SIZES: [usize; 2] = [2048, 4096];
         if !config.exclusive && self.division.is_none() {
             return Err("the link is shared with the kernel, and every frame would be taken \
                         from it"
                 .to_owned());
         }
-        let chunk_size = self.pool.chunk_size();
-        if !CHUNK_SIZES.contains(&chunk_size) {
-            return Err(format!("the slab's chunks have {chunk_size} octets, not 2048 or 4096"));
-        }
-        let queues = interface.receive_queues();
-        let lent = config.ring_slots.saturating_mul(usize::try_from(queues).unwrap_or(usize::MAX));
-        if lent > self.pool.capacity() {
+        let queues = config.share.queues(interface.receive_queues()).len();
+        let lent = config.ring_slots.saturating_mul(queues);
+        if self.is_registrable() && lent > self.pool.capacity() {
             let found = self.pool.capacity();
             return Err(format!(
                 "{queues} receive queues need {lent} packets, the slab has {found}"
@@ -447,23 +534,44 @@ impl Opener {
         Ok(())
     }
 
+    /// Whether the kernel can write received frames into the slab's chunks themselves.
+    fn is_registrable(&self) -> bool {
+        const CHUNK_SIZES: [usize; 2] = [2048, 4096];
+        CHUNK_SIZES.contains(&self.pool.chunk_size())
+    }
+
+    /// AF_XDP with the slab's own chunks if they and the driver are so; otherwise with buffers of the
+    /// link's own, several for a large frame.
     fn open_xdp(
         &self,
         config: &LinkConfig,
         info: LinkInfo,
         interface: Interface,
         is_generic: bool,
-    ) -> Result<Xdp, (Interface, xdp::Failed)> {
+    ) -> Result<xdp::Opened, (Interface, xdp::Failed)> {
+        if !self.is_registrable() {
+            return self.open_xdp_as(config, info, interface, is_generic, true);
+        }
+        match self.open_xdp_as(config, info.clone(), interface, is_generic, false) {
+            Err((interface, failed)) if failed.is_mtu(&info.driver) => self
+                .open_xdp_as(config, info, interface, is_generic, true)
+                // An older kernel has no such buffers: what it said first is the reason.
+                .map_err(|(interface, _)| (interface, failed)),
+            opened => opened,
+        }
+    }
+
+    fn open_xdp_as(
+        &self,
+        config: &LinkConfig,
+        info: LinkInfo,
+        interface: Interface,
+        is_generic: bool,
+        in_pieces: bool,
+    ) -> Result<xdp::Opened, (Interface, xdp::Failed)> {
         // Drivers whose peer is a kernel that leaves checksums to them.
         const VIRTUAL: [&str; 3] = ["veth", "virtio_net", "tun"];
-        let options = xdp::Options {
-            index: config.index,
-            promiscuous: config.promiscuous,
-            entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
-            is_generic,
-            queues: interface.receive_queues(),
-            division: if config.exclusive { None } else { self.division.clone() },
-        };
+        let options = self.options(config, is_generic, in_pieces);
         let exclusive =
             if options.division.is_some() { Exclusive::Divided } else { Exclusive::Redirected };
         let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
@@ -471,26 +579,67 @@ impl Opener {
         let mut registered = self.registered.borrow_mut();
         Xdp::open(info, interface, &options, &self.pool, &mut registered)
     }
+
+    fn options(&self, config: &LinkConfig, is_generic: bool, in_pieces: bool) -> xdp::Options {
+        xdp::Options {
+            index: config.index,
+            promiscuous: config.promiscuous,
+            tagged: config.tagged,
+            entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
+            is_generic,
+            share: config.share,
+            in_pieces,
+            division: if config.exclusive { None } else { self.division.clone() },
+        }
+    }
+}
+
+/// Has other openers find what was opened, if it is one share of several.
+fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened) {
+    if config.share.of > 1 {
+        known.set(config.index, &opened.common);
+    }
+}
+
+/// The share of a packet socket: one of the sockets of its group, or, where there is none for it,
+/// one that only sends.
+fn share_of(
+    info: &LinkInfo,
+    group: &Group,
+    interface: Interface,
+    config: &LinkConfig,
+    pool: &Rc<Pool>,
+) -> Result<Box<dyn Link>, OpenError> {
+    let queue = u32::try_from(config.share.number).unwrap_or(u32::MAX);
+    if let Some(bound) = group.take(config.share) {
+        let info = LinkInfo { queues: vec![queue], ..info.clone() };
+        return Ok(Box::new(PacketSocket::new(info, bound, Rc::clone(pool))));
+    }
+    let info = LinkInfo { queues: Vec::new(), ..info.clone() };
+    let link = SendOnly::new(info, interface).map_err(|source| {
+        OpenError::system(&config.interface, "open a packet socket", "CAP_NET_RAW", source)
+    })?;
+    Ok(Box::new(link))
 }
 
 /// What opening a link has come to.
 enum Begun {
-    Link(Box<dyn Link>),
+    Link(Opened),
     PacketSocket(Wanted),
 }
 
 /// A link that is being opened.
 enum Opening<'scope> {
-    Done(Box<dyn Link>),
+    Done(Opened),
     Thread(ScopedJoinHandle<'scope, Result<Prepared, OpenError>>),
 }
 
 impl Opening<'_> {
-    fn finish(self, pool: &Rc<Pool>) -> Result<Box<dyn Link>, OpenError> {
+    fn finish(self, config: &LinkConfig, pool: &Rc<Pool>) -> Result<Opened, OpenError> {
         match self {
-            Self::Done(link) => Ok(link),
+            Self::Done(opened) => Ok(opened),
             Self::Thread(thread) => match thread.join() {
-                Ok(prepared) => Ok(prepared?.into_link(pool)),
+                Ok(prepared) => prepared?.into_link(config, pool),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
@@ -504,10 +653,11 @@ struct Wanted {
     division: Option<Arc<Division>>,
 }
 
-/// A packet socket that has still to be given to its worker.
+/// Packet sockets that have still to be given to their workers.
 struct Prepared {
     info: LinkInfo,
-    bound: Bound,
+    interface: Interface,
+    bound: Vec<Bound>,
     silenced: Option<KernelSilenced>,
 }
 
@@ -521,15 +671,19 @@ impl Wanted {
             index: config.index,
             promiscuous: config.promiscuous,
             slots: config.ring_slots,
+            sockets: config.share.of,
             division,
         };
+        let sender = interface
+            .again()
+            .map_err(|source| OpenError::system(name, "ask", "CAP_NET_ADMIN", source))?;
         // Before the socket takes anything: what both took, both would forward.
         let divided = division.map(|division| drop_ours(index, division)).transpose();
         let divided = divided.map_err(|source| not_divided(name, &source))?;
         let (bound, silenced) = thread::scope(|scope| {
             let silencing =
                 config.exclusive.then(|| scope.spawn(move || KernelSilenced::new(name, index)));
-            let bound = Bound::new(info.mtu, interface, &options);
+            let bound = Bound::group(info.mtu, interface, &options);
             let silenced = silencing.map(|thread| match thread.join() {
                 Ok(silenced) => silenced,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -543,7 +697,11 @@ impl Wanted {
         let silenced = silenced.or_else(|| divided.map(KernelSilenced::divided));
         info.mode = Mode::PacketSocket;
         info.exclusive = silenced.as_ref().map_or(Exclusive::Shared, |silenced| silenced.how);
-        Ok(Prepared { info, bound, silenced })
+        info.receivers = bound.len();
+        if bound.len() < config.share.of {
+            info.why += "; one socket only, as an interface that is down takes no group of them";
+        }
+        Ok(Prepared { info, interface: sender, bound, silenced })
     }
 }
 
@@ -562,9 +720,11 @@ fn not_divided(name: &str, source: &io::Error) -> OpenError {
 }
 
 impl Prepared {
-    fn into_link(self, pool: &Rc<Pool>) -> Box<dyn Link> {
-        let Self { info, bound, silenced } = self;
-        Box::new(PacketSocket::new(info, bound, silenced, Rc::clone(pool)))
+    fn into_link(self, config: &LinkConfig, pool: &Rc<Pool>) -> Result<Opened, OpenError> {
+        let Self { info, interface, bound, silenced } = self;
+        let group = Group::new(bound, silenced);
+        let link = share_of(&info, &group, interface, config, pool)?;
+        Ok(Opened { link, common: Common::new(info, Part::PacketSocket(group)) })
     }
 }
 

@@ -7,7 +7,6 @@
 
 use crate::bpf::{self, Kind};
 use crate::division::{Division, filter};
-use crate::exclusive::KernelSilenced;
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
 use crate::socket::{self, Burst};
@@ -17,6 +16,7 @@ use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
 // linux/if_packet.h, linux/if_ether.h.
@@ -25,6 +25,7 @@ const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_COPY_THRESH: libc::c_int = 7;
 const PACKET_VERSION: libc::c_int = 10;
 const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_FANOUT: libc::c_int = 18;
 const PACKET_QDISC_BYPASS: libc::c_int = 20;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const TPACKET_V2: i32 = 1;
@@ -51,7 +52,6 @@ pub(crate) struct PacketSocket {
     /// Where a frame that fits into no slot is fetched to.
     queued: Vec<u8>,
     counters: LinkCounters,
-    _silenced: Option<KernelSilenced>,
 }
 
 /// What the ring had.
@@ -70,6 +70,8 @@ pub(crate) struct Options<'a> {
     pub(crate) promiscuous: bool,
     /// Slots of the receive ring.
     pub(crate) slots: usize,
+    /// Sockets among which the kernel divides flows.
+    pub(crate) sockets: usize,
     /// What is ours, where the link is shared with the kernel.
     pub(crate) division: Option<&'a Division>,
 }
@@ -84,9 +86,43 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
+    /// Opens as many sockets as are asked for; just one where they cannot stand beside one another.
+    ///
+    /// Nothing is taken before all are there, so that no flow begins at one and goes on at another.
+    pub(crate) fn group(
+        mtu: usize,
+        interface: Interface,
+        options: &Options<'_>,
+    ) -> io::Result<Vec<Self>> {
+        if options.sockets <= 1 {
+            return Ok(vec![Self::new(mtu, interface, options)?]);
+        }
+        let open = || Self::new(mtu, interface.again()?, options);
+        let mut all = thread::scope(|scope| -> io::Result<Vec<Self>> {
+            let threads: Vec<_> = (0..options.sockets).map(|_| scope.spawn(open)).collect();
+            let joined = threads.into_iter().map(|thread| match thread.join() {
+                Ok(bound) => bound,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.collect()
+        })?;
+        if join_group(&all).is_err() {
+            // Before Linux 6.14 an interface that is down takes none.
+            all.truncate(1);
+        }
+        for bound in &all {
+            let fd = bound.receiver.as_fd();
+            match options.division {
+                Some(division) => take_only_ours(fd, division)?,
+                None => socket::take_everything(fd)?,
+            }
+        }
+        Ok(all)
+    }
+
     /// Opens the sockets. The kernel takes several milliseconds to give one a ring: it waits until
     /// no processor is in the middle of a frame.
-    pub(crate) fn new(mtu: usize, interface: Interface, options: &Options<'_>) -> io::Result<Self> {
+    fn new(mtu: usize, interface: Interface, options: &Options<'_>) -> io::Result<Self> {
         let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = receiver.as_fd();
         let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);
@@ -100,7 +136,9 @@ impl Bound {
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
         }
-        if let Some(division) = options.division {
+        if options.sockets > 1 {
+            socket::take_nothing(fd)?;
+        } else if let Some(division) = options.division {
             take_only_ours(fd, division)?;
         }
         let sender = sending_socket(interface.index)?;
@@ -110,12 +148,7 @@ impl Bound {
 }
 
 impl PacketSocket {
-    pub(crate) fn new(
-        info: LinkInfo,
-        bound: Bound,
-        silenced: Option<KernelSilenced>,
-        pool: Rc<Pool>,
-    ) -> Self {
+    pub(crate) fn new(info: LinkInfo, bound: Bound, pool: Rc<Pool>) -> Self {
         let Bound { index, interface, ring, receiver, sender } = bound;
         Self {
             info,
@@ -124,11 +157,10 @@ impl PacketSocket {
             pool,
             ring,
             receiver,
-            sender: Sender { socket: sender, burst: Burst::new(BATCH_MAX) },
+            sender: Sender::over(sender),
             super_frame: SuperFrame::new(),
             queued: vec![0; VIRTIO_LEN + SUPER_FRAME_MAX],
             counters: LinkCounters::default(),
-            _silenced: silenced,
         }
     }
 
@@ -311,7 +343,7 @@ impl Taker<'_> {
 }
 
 /// The socket by which frames leave. It receives nothing.
-struct Sender {
+pub(crate) struct Sender {
     socket: OwnedFd,
     burst: Burst,
 }
@@ -327,8 +359,16 @@ fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
 }
 
 impl Sender {
+    pub(crate) fn new(interface_index: u32) -> io::Result<Self> {
+        Ok(Self::over(sending_socket(interface_index)?))
+    }
+
+    fn over(socket: OwnedFd) -> Self {
+        Self { socket, burst: Burst::new(BATCH_MAX) }
+    }
+
     /// Sends what the device takes, and drops the rest with a count.
-    fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
+    pub(crate) fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
         batch.retain(|packet| {
             let fits = (ETHERNET_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
             counters.transmit_length += u64::from(!fits);
@@ -375,6 +415,64 @@ impl Sender {
 fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
     let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
     mtu + ETHERNET_LEN + if is_tagged { TAG_LEN } else { 0 }
+}
+
+/// Has the kernel divide what arrives among sockets, by addresses and ports, the same both ways.
+/// Fragments are divided by addresses only and come as they are: putting them together
+/// (`PACKET_FANOUT_FLAG_DEFRAG`) would forward another datagram than the one that was sent.
+fn join_group(sockets: &[Bound]) -> io::Result<()> {
+    const HASH: u32 = 0;
+    const UNIQUE_ID: u32 = 0x2000;
+    const IGNORE_OUTGOING: u32 = 0x4000;
+    let mut group = (HASH | UNIQUE_ID | IGNORE_OUTGOING) << 16;
+    for bound in sockets {
+        let fd = bound.receiver.as_fd();
+        socket::set_option(fd, libc::SOL_PACKET, PACKET_FANOUT, &group)?;
+        // The first has a number of its own; it tells that with the kind and the flags.
+        socket::get_option(fd, libc::SOL_PACKET, PACKET_FANOUT, &mut group)?;
+    }
+    Ok(())
+}
+
+/// A share of a link for which there is no socket to receive by: it only sends.
+pub(crate) struct SendOnly {
+    info: LinkInfo,
+    interface: Interface,
+    sender: Sender,
+    counters: LinkCounters,
+}
+
+impl SendOnly {
+    pub(crate) fn new(info: LinkInfo, interface: Interface) -> io::Result<Self> {
+        let sender = Sender::new(interface.index)?;
+        Ok(Self { info, interface, sender, counters: LinkCounters::default() })
+    }
+}
+
+impl Link for SendOnly {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, _: Duration, _: &mut Batch) -> usize {
+        0
+    }
+
+    fn transmit(&mut self, _: Duration, batch: &mut Batch) {
+        self.sender.send(batch, self.info.mtu, &mut self.counters);
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        self.counters
+    }
+
+    fn state(&mut self) -> LinkState {
+        self.interface.state()
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Has the socket take only what the division says is ours.

@@ -1,14 +1,19 @@
 //! A link whose device may go and come back.
 
+use crate::share::Common;
 use crate::{Link, LinkConfig, LinkCounters, LinkInfo, LinkState, Opener};
 use gatewright_packet::Batch;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A link that is opened again when its device, after having gone, is back.
 pub(crate) struct Returning {
     opener: Opener,
     config: LinkConfig,
+    /// What it has in common with other shares of the link. Goes before the link does: no frame is to
+    /// be on its way into a socket that is being closed.
+    common: Option<Arc<Common>>,
     /// The link, while its device is there.
     link: Option<Box<dyn Link>>,
     /// What the link is, or was before its device went.
@@ -17,10 +22,17 @@ pub(crate) struct Returning {
     before: LinkCounters,
 }
 
+/// A link, and what it has in common with other shares of it.
+pub(crate) struct Opened {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) common: Arc<Common>,
+}
+
 impl Returning {
-    pub(crate) fn new(opener: Opener, config: LinkConfig, link: Box<dyn Link>) -> Self {
-        let info = link.info().clone();
-        Self { opener, config, link: Some(link), info, before: LinkCounters::default() }
+    pub(crate) fn new(opener: Opener, config: LinkConfig, opened: Opened) -> Self {
+        let Opened { link, common } = opened;
+        let (info, before) = (link.info().clone(), LinkCounters::default());
+        Self { opener, config, common: Some(common), link: Some(link), info, before }
     }
 }
 
@@ -50,19 +62,24 @@ impl Link for Returning {
     fn state(&mut self) -> LinkState {
         if let Some(link) = &mut self.link {
             let state = link.state();
-            if state != LinkState::Gone {
+            let is_there = |common: &Arc<Common>| !common.has_gone();
+            if state != LinkState::Gone && self.common.as_ref().is_some_and(is_there) {
                 return state;
             }
             // Everything of the old device goes before anything of the new one comes.
             self.before = self.counters();
+            if let Some(common) = self.common.take() {
+                common.goes();
+            }
             self.link = None;
             return LinkState::Gone;
         }
         // Whatever stands in the way now may be gone the next time: the device, most of all.
-        let Ok(mut link) = self.opener.reopen(&self.config) else { return LinkState::Gone };
+        let Ok(opened) = self.opener.reopen(&self.config) else { return LinkState::Gone };
+        let Opened { mut link, common } = opened;
         self.info = link.info().clone();
         let state = link.state();
-        self.link = Some(link);
+        (self.link, self.common) = (Some(link), Some(common));
         state
     }
 

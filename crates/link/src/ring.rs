@@ -26,8 +26,11 @@ const TPID_DEFAULT: u16 = 0x8100;
 /// header.
 const SLOT_OVERHEAD: usize = 96;
 
-/// Octets that the kernel allocates at once.
+/// Octets that the kernel allocates at once, at the least.
 const BLOCK_LEN: usize = 32_768;
+
+/// Slots begin at a cache line of their own: the kernel writes one while we read the one before.
+const SLOT_GRAIN: usize = 64;
 
 /// `struct tpacket2_hdr`.
 #[repr(C)]
@@ -44,13 +47,17 @@ struct SlotHeader {
     padding: [u8; 4],
 }
 
-/// A ring of equal slots.
+/// A ring of equal slots, in equal blocks: what is left at the end of a block holds none.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
-    slots: usize,
+    /// Octets of the mapping, of a block, and of a slot.
+    len: usize,
+    block_len: usize,
     slot_len: usize,
+    /// Where the next slot begins, and where its block ends, at least a slot behind that.
     next: usize,
+    block_end: usize,
 }
 
 // SAFETY: the mapping belongs to the ring alone, and no thread but the ring's owner looks at it.
@@ -75,19 +82,20 @@ impl Ring {
     /// Gives `fd` a ring of about `slots` slots, each for a frame of `frame_len` octets, and maps
     /// it.
     pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize, frame_len: usize) -> io::Result<Self> {
-        let slot_len = (frame_len + SLOT_OVERHEAD).next_power_of_two().max(2048);
-        let block_len = BLOCK_LEN.max(slot_len);
-        let blocks = (slots * slot_len).div_ceil(block_len).max(1);
-        let slots = blocks * (block_len / slot_len);
+        let slot_len = (frame_len + SLOT_OVERHEAD).next_multiple_of(SLOT_GRAIN);
+        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
+        let slots_of_block = block_len / slot_len;
+        let blocks = slots.div_ceil(slots_of_block).max(1);
+        let len = blocks * block_len;
         // struct tpacket_req: block size and number, frame size and number.
-        let request = [block_len, blocks, slot_len, slots];
+        let request = [block_len, blocks, slot_len, blocks * slots_of_block];
         let request = request.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
         socket::set_option(fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
         // SAFETY: a new mapping of the socket's ring touches no memory that exists.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                slots * slot_len,
+                len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
@@ -98,13 +106,13 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        Ok(Self { base, slots, slot_len, next: 0 })
+        Ok(Self { base, len, block_len, slot_len, next: 0, block_end: block_len })
     }
 
     fn header(&self) -> &SlotHeader {
-        // SAFETY: `next` is below `slots`, so the slot is mapped; slots are aligned to 2048 octets;
+        // SAFETY: the slot ends within its block, so it is mapped; slots are aligned to 64 octets;
         // any bits are a header, and the kernel writes it only while the status is its own.
-        unsafe { self.base.add(self.next * self.slot_len).cast().as_ref() }
+        unsafe { self.base.add(self.next).cast().as_ref() }
     }
 
     /// The oldest frame that has not been released, if there is one. `Err` if the kernel's
@@ -121,7 +129,7 @@ impl Ring {
         let captured = usize::try_from(header.captured).map_err(|_| Outside)?;
         // SAFETY: the slot is mapped, and ours until it is released.
         let slot = unsafe {
-            let start = self.base.add(self.next * self.slot_len);
+            let start = self.base.add(self.next);
             std::slice::from_raw_parts(start.as_ptr(), self.slot_len)
         };
         let frame = slot.get(first..).and_then(|rest| rest.get(..captured)).ok_or(Outside)?;
@@ -140,14 +148,18 @@ impl Ring {
     pub(crate) fn release(&mut self) {
         // Release: what we read of the slot was read before it is the kernel's again.
         self.header().status.store(STATUS_KERNEL, Ordering::Release);
-        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+        self.next += self.slot_len;
+        if self.next + self.slot_len > self.block_end {
+            self.next = if self.block_end == self.len { 0 } else { self.block_end };
+            self.block_end = self.next + self.block_len;
+        }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped only here.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.slots * self.slot_len) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 

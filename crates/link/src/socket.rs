@@ -81,6 +81,29 @@ const fn len_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
+/// Has a socket take nothing that arrives, until [`take_everything`] or another filter.
+pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const RETURN: u16 = 0x06;
+    let mut nothing = libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    // SAFETY: the kernel reads the program and the one instruction that it points to.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            len_of::<libc::sock_fprog>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the filter of a socket away.
+pub(crate) fn take_everything(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
+}
+
 /// Takes a socket's error from it: it would count as readable until then.
 pub(crate) fn clear_error(fd: BorrowedFd<'_>) {
     let mut error = 0_i32;

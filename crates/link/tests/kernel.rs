@@ -19,10 +19,12 @@ use gatewright_link::Backend;
 use gatewright_testbed::{Needs, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sys::socket::{setsockopt, sockopt};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(30);
 const ADDRESSES: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 
 const SILENT: &str = "the_kernel_between_stays_silent";
@@ -40,8 +42,8 @@ fn main() -> ExitCode {
         ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
         ("a_frame_leaves_as_it_came", &[], untouched),
         ("a_burst_of_udp_arrives_as_its_datagrams", &[], udp_burst),
-        ("frames_of_9000_octets_need_a_packet_socket", &["ping"], jumbo),
-        ("every_receive_queue_is_served", &["ethtool", "iperf3"], several_queues),
+        ("frames_of_9000_octets_pass", &["ping", "iperf3"], jumbo),
+        ("every_receive_queue_is_served", &["ethtool"], several_queues),
         (SILENT, &["ping"], kernel_is_silent),
     ];
     let backends = [("packet_socket", Backend::PacketSocket), ("xdp_native", Backend::Xdp)];
@@ -50,9 +52,8 @@ fn main() -> ExitCode {
             let needs = programs
                 .iter()
                 .fold(Needs::new().namespaces(), |needs, program| needs.program(program));
-            // Where the kernel has an address, only a program of this age can silence it.
             let silences = backend == Backend::PacketSocket && name == SILENT;
-            let needs = if silences { needs.linux(6, 6) } else { needs };
+            let needs = if silences { needs.silence() } else { needs };
             let name = format!("{backend_name}::{name}");
             match needs.missing() {
                 None => Trial::test(name, move || test(backend)),
@@ -71,7 +72,7 @@ fn ping(backend: Backend) -> Result<(), Failed> {
     let bridge = Bridge::start(&hosts, backend)?;
     for address in ADDRESSES {
         for size in ["0", "56", "1452", "4000"] {
-            let arguments = ["-c", "3", "-i", "0.01", "-W", "2", "-s", size, address];
+            let arguments = ["-c", "3", "-i", "0.01", "-W", "10", "-s", size, address];
             let said = hosts.left.command("ping").args(arguments).run()?;
             if size == "56" {
                 eprintln!("{backend:?}: {}", said.trim().lines().last().unwrap_or_default());
@@ -79,19 +80,26 @@ fn ping(backend: Backend) -> Result<(), Failed> {
         }
     }
     let counters = bridge.stop();
-    assert!(counters.iter().all(|link| link.received > 30 && link.sent > 30), "{counters:?}");
+    // One of three has come back at the least, of each family and size.
+    assert!(counters.iter().all(|link| link.received >= 8 && link.sent >= 8), "{counters:?}");
     Ok(())
 }
 
 fn tcp(backend: Backend) -> Result<(), Failed> {
+    /// Octets of a segment's payload at the most: an MTU of 1500, IPv6, and no options.
+    const SEGMENT: u64 = 1440;
     let hosts = Hosts::new()?;
     let bridge = Bridge::start(&hosts, backend)?;
     for address in ADDRESSES {
         for direction in [&[][..], &["-R"][..]] {
-            let said = iperf(&hosts, &[&["-c", address, "-t", "1"], direction].concat())?;
-            let rate = bits_per_second(&said, "/end/sum_received/bits_per_second")?;
+            let said = iperf(&hosts, &[&["-c", address, "-n", "8M"], direction].concat())?;
+            let rate = number(&said, "/end/sum_received/bits_per_second")?;
             eprintln!("{backend:?}: TCP {address} {direction:?}: {:.2} Gbit/s", rate / 1e9);
-            assert!(rate > 50e6, "{rate} bit/s: retransmissions rule");
+            // How fast is the machine's leisure. Where frames are lost by rule, those of which the
+            // kernel makes several segments say, nearly each segment is sent again.
+            let again = count(&said, "/end/sum_sent/retransmits")?;
+            let segments = count(&said, "/end/sum_sent/bytes")? / SEGMENT;
+            assert!(again < segments / 2, "{again} of {segments} segments were sent again");
         }
     }
     hosts.assert_no_checksum_errors()?;
@@ -106,16 +114,29 @@ fn tcp(backend: Backend) -> Result<(), Failed> {
 fn udp(backend: Backend) -> Result<(), Failed> {
     let hosts = Hosts::new()?;
     let bridge = Bridge::start(&hosts, backend)?;
+    let mut lost = 0;
     for address in ADDRESSES {
-        let arguments = ["-c", address, "-u", "-b", "100M", "-l", "1400", "-t", "1"];
+        let arguments = ["-c", address, "-u", "-b", "100M", "-l", "1400", "-n", "5M"];
         let said = iperf(&hosts, &arguments)?;
-        let rate = bits_per_second(&said, "/end/sum/bits_per_second")?;
-        let lost = bits_per_second(&said, "/end/sum/lost_percent")?;
-        eprintln!("{backend:?}: UDP {address}: {:.0} Mbit/s, {lost:.1} % lost", rate / 1e6);
-        assert!(lost < 50.0, "{lost} % lost");
+        let rate = number(&said, "/end/sum/bits_per_second")?;
+        let (lost_now, sent) =
+            (count(&said, "/end/sum/lost_packets")?, count(&said, "/end/sum/packets")?);
+        eprintln!(
+            "{backend:?}: UDP {address}: {:.0} Mbit/s, {lost_now} of {sent} lost",
+            rate / 1e6
+        );
+        lost += lost_now;
     }
     hosts.assert_no_checksum_errors()?;
+    // What does not arrive was dropped by a queue that says so: a cable's, a link's, the socket's.
+    let mut dropped = hosts.dropped_by_cables()? + hosts.right.counter("UdpRcvbufErrors")?;
+    dropped += hosts.right.counter("Udp6RcvbufErrors")?;
     let counters = bridge.stop();
+    dropped += counters
+        .iter()
+        .map(|link| link.receive_overrun + link.receive_no_packet + link.transmit_full)
+        .sum::<u64>();
+    assert!(lost <= dropped, "{lost} were lost, {dropped} dropped: {counters:?}");
     assert!(counters[0].partial > 0, "{counters:?}");
     Ok(())
 }
@@ -129,9 +150,16 @@ fn iperf(hosts: &Hosts, arguments: &[&str]) -> Result<String, Failed> {
     Ok(said)
 }
 
-fn bits_per_second(json: &str, pointer: &str) -> Result<f64, Failed> {
+fn number(json: &str, pointer: &str) -> Result<f64, Failed> {
     let value: serde_json::Value = serde_json::from_str(json)?;
     value.pointer(pointer).and_then(serde_json::Value::as_f64).ok_or(Failed::from(json))
+}
+
+fn count(json: &str, pointer: &str) -> Result<u64, Failed> {
+    let value: serde_json::Value = serde_json::from_str(json)?;
+    let found = value.pointer(pointer).and_then(serde_json::Value::as_i64);
+    // What comes late makes fewer than none.
+    found.map(|found| u64::try_from(found).unwrap_or(0)).ok_or(Failed::from(json))
 }
 
 /// A datagram whose payload was changed on its way must not be made valid by us.
@@ -235,48 +263,66 @@ fn udp_burst(backend: Backend) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Veth shows no program a frame above a page; a packet socket with larger chunks takes it.
+/// Frames above a page: a packet socket takes them as they are, AF_XDP in several buffers.
 fn jumbo(backend: Backend) -> Result<(), Failed> {
     const CHUNK_SIZE: usize = 10_240;
     let hosts = Hosts::with_mtu(9000)?;
-    let bridge = Bridge::start_with(&hosts, backend, CHUNK_SIZE);
-    if backend == Backend::Xdp {
-        let error = bridge.err().ok_or("a link that cannot work was opened")?;
-        let said = "m0: the slab's chunks have 10240 octets, not 2048 or 4096";
-        assert_eq!(error.message(), Some(said));
-        return Ok(());
-    }
-    let bridge = bridge?;
+    let bridge = Bridge::start_with(&hosts, backend, CHUNK_SIZE)?;
     for address in ADDRESSES {
         // In one piece: 9000 octets of IP.
         let size = if address.contains(':') { "8952" } else { "8972" };
-        let arguments = ["-M", "do", "-c", "3", "-i", "0.01", "-W", "2", "-s", size, address];
+        let arguments = ["-M", "do", "-c", "3", "-i", "0.01", "-W", "10", "-s", size, address];
         hosts.left.command("ping").args(arguments).run()?;
+        // Sizes around what fits one buffer and two.
+        for size in ["3750", "3800", "3850", "7600", "8000"] {
+            hosts
+                .left
+                .command("ping")
+                .args(["-c", "2", "-i", "0.01", "-s", size, address])
+                .run()?;
+        }
+        let said = iperf(&hosts, &["-c", address, "-n", "20M"])?;
+        let rate = number(&said, "/end/sum_received/bits_per_second")?;
+        eprintln!("{backend:?}: TCP {address} with an MTU of 9000: {:.2} Gbit/s", rate / 1e9);
     }
-    bridge.stop();
+    hosts.assert_no_checksum_errors()?;
+    let counters = bridge.stop();
+    assert!(counters.iter().all(|link| link.receive_malformed + link.receive_oversized == 0));
     Ok(())
 }
 
 /// The hosts spread their flows over two queues, and the middle receives by both.
 fn several_queues(backend: Backend) -> Result<(), Failed> {
+    // That all of one side take the same queue has a chance of one in 32,768.
+    const FLOWS: usize = 16;
+    const OCTETS: usize = 50_000;
     let hosts = Hosts::new()?;
     for (host, far, near) in [(&hosts.left, "l0", "m0"), (&hosts.right, "r0", "m1")] {
         hosts.middle.command("ethtool").args(["-L", near, "rx", "2"]).run()?;
         host.command("ethtool").args(["-L", far, "tx", "2"]).run()?;
     }
     let bridge = Bridge::start(&hosts, backend)?;
-    for address in ADDRESSES {
-        let said = iperf(&hosts, &["-c", address, "-t", "1", "-P", "8"])?;
-        let rate = bits_per_second(&said, "/end/sum_received/bits_per_second")?;
-        eprintln!("{backend:?}: 8 flows of TCP {address}: {:.2} Gbit/s", rate / 1e9);
-        // A queue that is not served stalls its flows for good.
-        let streams: serde_json::Value = serde_json::from_str(&said)?;
-        let streams =
-            streams.pointer("/end/streams").and_then(|s| s.as_array()).ok_or("no streams")?;
-        let octets = streams.iter().map(|stream| stream.pointer("/receiver/bytes"));
-        let octets: Vec<_> =
-            octets.map(|octets| octets.and_then(serde_json::Value::as_u64)).collect();
-        assert!(octets.iter().all(|&octets| octets > Some(100_000)), "{octets:?}");
+    for address in ["192.0.2.2:4000", "[2001:db8::2]:4000"] {
+        let listener = hosts.right.run(|| TcpListener::bind(address))??;
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(FLOWS) {
+                let (mut stream, mut heard) = (stream.unwrap(), Vec::new());
+                stream.set_read_timeout(Some(LIMIT)).unwrap();
+                stream.read_to_end(&mut heard).unwrap();
+                stream.write_all(&heard.len().to_be_bytes()).unwrap();
+            }
+        });
+        for _ in 0..FLOWS {
+            // A queue that is not served stalls its flows for good.
+            let mut stream = hosts.left.run(|| TcpStream::connect(address))??;
+            stream.set_read_timeout(Some(LIMIT))?;
+            stream.write_all(&vec![7; OCTETS])?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut heard = [0; size_of::<usize>()];
+            stream.read_exact(&mut heard)?;
+            assert_eq!(usize::from_be_bytes(heard), OCTETS);
+        }
+        server.join().map_err(|_| "the server failed")?;
     }
     bridge.stop();
     Ok(())

@@ -70,7 +70,7 @@ fn tag_comes_back(backend: Backend) -> Result<(), Failed> {
         // It has nobody to answer: what counts is the question.
         namespace.command("ping").args(["-c", "1", "-W", "0.1", "192.0.2.2"]).output()?;
         let mut batch = Batch::default();
-        wait_until(Duration::from_secs(2), || link.receive(Duration::ZERO, &mut batch) > 0);
+        wait_until(Duration::from_secs(30), || link.receive(Duration::ZERO, &mut batch) > 0);
         let packet = batch.pop().ok_or("nothing arrived")?;
         let (addresses, rest) = packet.octets().split_at(12);
         assert_eq!(addresses[..6], [0xff; 6], "an ARP request");

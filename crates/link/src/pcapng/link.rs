@@ -60,6 +60,8 @@ impl CaptureLink {
             exclusive: Exclusive::Ours,
             driver: String::new(),
             kernel_index: 0,
+            queues: Vec::new(),
+            receivers: 1,
         };
         Self {
             info,

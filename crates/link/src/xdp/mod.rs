@@ -3,8 +3,12 @@
 //! A program of six instructions, attached in the driver (native) or behind it (generic), hands
 //! every frame to a socket whose memory is the slab. The attachment is a descriptor of ours, so it
 //! ends with us, also by `kill -9`.
+//!
+//! Of the queues of an interface each worker that has a share of it opens its own: program, and map
+//! from queues to sockets, are one ([`Trunk`]).
 
 mod lent;
+mod pieces;
 mod ring;
 mod socket;
 
@@ -14,11 +18,13 @@ use crate::bpf::{self, Hook, Kind, Tags};
 use crate::btf;
 use crate::division::{self, Division};
 use crate::interface::Interface;
-use crate::packet_socket::join_promiscuous;
+use crate::packet_socket::{Sender, join_promiscuous};
+use crate::share::{Common, Part, Share};
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use pieces::BUFFER_SIZE;
 use socket::{Place, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,33 +36,51 @@ use std::time::Duration;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 
-/// The link over the AF_XDP sockets of an interface, one a receive queue.
+/// The link over the AF_XDP sockets of an interface, one a receive queue of its share.
 pub(crate) struct Xdp {
     info: LinkInfo,
     index: LinkIndex,
     interface: Interface,
-    /// Detaches the program; dropped before the socket it fills.
-    attached: Option<OwnedFd>,
-    /// By the number of their queue; there is at least one.
+    /// In the order of their queues.
     sockets: Vec<Socket>,
+    /// By what frames are sent where none of its sockets is on a transmit queue.
+    sender: Option<Sender>,
     /// The queue that is looked at first the next time.
     turn: usize,
     /// Readable when one of several sockets is.
     any: Option<Epoll>,
-    /// Keeps the interface promiscuous.
-    _promiscuous: Option<OwnedFd>,
     counters: LinkCounters,
 }
 
+/// What all sockets of an interface have in common.
+pub(crate) struct Trunk {
+    /// Detaches the program.
+    _attached: OwnedFd,
+    /// From receive queues to sockets.
+    map: OwnedFd,
+    /// Keeps the interface promiscuous.
+    _promiscuous: Option<OwnedFd>,
+    tags: Tags,
+    /// Receive queues of the interface.
+    queues: u32,
+    in_pieces: bool,
+    is_generic: bool,
+}
+
 /// What an AF_XDP link is opened with, beside what the interface itself says.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the link's own")]
 pub(crate) struct Options {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
+    /// Frames with VLAN tags are wanted.
+    pub(crate) tagged: bool,
     /// Entries of each ring, and chunks lent to the kernel.
     pub(crate) entries: u32,
     pub(crate) is_generic: bool,
-    /// Receive queues of the interface.
-    pub(crate) queues: u32,
+    /// Which of the interface's queues are ours.
+    pub(crate) share: Share,
+    /// Frames are copied between the slab and buffers of the kernel's size, several for a large one.
+    pub(crate) in_pieces: bool,
     /// What is ours, where the link is shared with the kernel.
     pub(crate) division: Option<Arc<Division>>,
 }
@@ -88,80 +112,160 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
     move |source| Failed { action, source }
 }
 
+impl Trunk {
+    fn new(interface: &Interface, options: &Options) -> Result<Self, Failed> {
+        let queues = interface.receive_queues();
+        let map = bpf::socket_map(queues).map_err(failed("make a map of sockets"))?;
+        // Before the sockets: a driver may rebuild its queues when a program comes.
+        let (attached, tags) = attach(interface, options, map.as_fd())?;
+        let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
+        Ok(Self {
+            _attached: attached,
+            map,
+            _promiscuous: promiscuous.map_err(failed("make it promiscuous"))?,
+            tags,
+            queues,
+            in_pieces: options.in_pieces,
+            is_generic: options.is_generic,
+        })
+    }
+
+    /// `options` as the first share has found them.
+    pub(crate) fn options(&self, options: Options) -> Options {
+        Options { in_pieces: self.in_pieces, is_generic: self.is_generic, ..options }
+    }
+}
+
+/// An AF_XDP link, and what its shares have in common.
+pub(crate) type Opened = (Xdp, Arc<Common>);
+
 impl Xdp {
+    /// Opens the first share of an interface, or all of it.
     pub(crate) fn open(
         mut info: LinkInfo,
         interface: Interface,
         options: &Options,
         pool: &Rc<Pool>,
         registered: &mut Registered,
-    ) -> Result<Self, (Interface, Failed)> {
-        let parts = open_parts(&interface, options, pool, registered);
-        let Parts { attached, sockets, any, promiscuous, tags } = match parts {
-            Ok(parts) => parts,
+    ) -> Result<Opened, (Interface, Failed)> {
+        let opened = Trunk::new(&interface, options).and_then(|trunk| {
+            let branch = Branch::open(&interface, options, &trunk, pool, registered)?;
+            Ok((trunk, branch))
+        });
+        let (trunk, branch) = match opened {
+            Ok(opened) => opened,
             Err(failed) => return Err((interface, failed)),
         };
-        if tags == Tags::InFrame && interface.takes_tags_out() {
+        if trunk.tags == Tags::InFrame && interface.takes_tags_out() {
             info.why += "; a VLAN tag that its driver takes out of a frame is lost";
         }
-        let is_zero_copy = sockets.iter().any(|socket| socket.is_zero_copy);
+        if options.in_pieces {
+            info.why += "; frames above a page come in several buffers, and are copied into one";
+        }
+        let is_zero_copy = branch.sockets.iter().any(|socket| socket.is_zero_copy);
         info.mode = match (options.is_generic, is_zero_copy) {
             (true, _) => Mode::XdpGeneric,
             (false, true) => Mode::XdpZeroCopy,
             (false, false) => Mode::XdpCopy,
         };
-        Ok(Self {
-            info,
-            index: options.index,
-            interface,
-            attached: Some(attached),
-            sockets,
-            turn: 0,
-            any,
-            _promiscuous: promiscuous,
-            counters: LinkCounters::default(),
-        })
+        info.receivers = usize::try_from(trunk.queues).map_or(1, |n| n.min(options.share.of));
+        let common = Common::new(info, Part::Xdp(trunk));
+        Ok((branch.into_link(&common.info, interface, options), common))
+    }
+
+    /// Opens a further share of the interface that others have opened as `trunk`.
+    pub(crate) fn join(
+        (info, trunk): (&LinkInfo, &Trunk),
+        interface: Interface,
+        options: &Options,
+        pool: &Rc<Pool>,
+        registered: &mut Registered,
+    ) -> Result<Self, Failed> {
+        let branch = Branch::open(&interface, options, trunk, pool, registered)?;
+        Ok(branch.into_link(info, interface, options))
     }
 }
 
-/// What a link stands on.
-struct Parts {
-    attached: OwnedFd,
+/// What a share of a link stands on.
+struct Branch {
+    /// The queues of its sockets.
+    queues: Vec<u32>,
     sockets: Vec<Socket>,
     any: Option<Epoll>,
-    promiscuous: Option<OwnedFd>,
-    tags: Tags,
+    sender: Option<Sender>,
 }
 
-fn open_parts(
+impl Branch {
+    fn open(
+        interface: &Interface,
+        options: &Options,
+        trunk: &Trunk,
+        pool: &Rc<Pool>,
+        registered: &mut Registered,
+    ) -> Result<Self, Failed> {
+        let queues = options.share.queues(trunk.queues);
+        let sockets = if options.in_pieces {
+            let lent = usize::try_from(options.entries).unwrap_or(usize::MAX);
+            let buffers = Pool::new(lent.saturating_mul(queues.len() + 1), BUFFER_SIZE);
+            let buffers = buffers.map_err(io::Error::other);
+            let buffers = Rc::new(buffers.map_err(failed("have memory for its frames"))?);
+            let registered = &mut Registered::default();
+            let mut sockets = open_sockets(interface, options, &queues, &buffers, registered)?;
+            for socket in &mut sockets {
+                socket.live_in(Rc::clone(pool));
+            }
+            sockets
+        } else {
+            open_sockets(interface, options, &queues, pool, registered)?
+        };
+        let any = (sockets.len() > 1).then(|| any_of(&sockets)).transpose();
+        let any = any.map_err(failed("wait for several sockets"))?;
+        let sends = queues.first().is_some_and(|&first| first < interface.transmit_queues());
+        let sender = (!sends).then(|| Sender::new(interface.index)).transpose();
+        let sender = sender.map_err(failed("open a socket to send by"))?;
+        for (&queue, socket) in queues.iter().zip(&sockets) {
+            let Some(fd) = socket.fd() else { continue };
+            let set = bpf::set_socket(trunk.map.as_fd(), queue, fd);
+            set.map_err(failed("redirect to the socket"))?;
+        }
+        Ok(Self { queues, sockets, any, sender })
+    }
+
+    fn into_link(self, info: &LinkInfo, interface: Interface, options: &Options) -> Xdp {
+        let Self { queues, sockets, any, sender } = self;
+        Xdp {
+            info: LinkInfo { queues, ..info.clone() },
+            index: options.index,
+            interface,
+            sockets,
+            sender,
+            turn: 0,
+            any,
+            counters: LinkCounters::default(),
+        }
+    }
+}
+
+/// Opens a socket for each of `queues`, whose buffers are the chunks of `buffers`.
+fn open_sockets(
     interface: &Interface,
     options: &Options,
-    pool: &Rc<Pool>,
+    queues: &[u32],
+    buffers: &Rc<Pool>,
     registered: &mut Registered,
-) -> Result<Parts, Failed> {
-    let map = bpf::socket_map(options.queues).map_err(failed("make a map of sockets"))?;
-    // Before the sockets: a driver may rebuild its queues when a program comes.
-    let (attached, tags) = attach(interface, options, map.as_fd())?;
-    let mut sockets = Vec::new();
-    for queue in 0..options.queues {
+) -> Result<Vec<Socket>, Failed> {
+    let open = |&queue| {
         let place = Place {
             interface_index: interface.index,
             queue,
             entries: options.entries,
             copy: options.is_generic,
+            in_pieces: options.in_pieces,
         };
-        let socket = Socket::open(place, Rc::clone(pool), registered);
-        sockets.push(socket.map_err(failed("open an AF_XDP socket"))?);
-    }
-    let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
-    let promiscuous = promiscuous.map_err(failed("make it promiscuous"))?;
-    let any = (options.queues > 1).then(|| any_of(&sockets)).transpose();
-    let any = any.map_err(failed("wait for several sockets"))?;
-    for (queue, socket) in (0..).zip(&sockets) {
-        let Some(fd) = socket.fd() else { continue };
-        bpf::set_socket(map.as_fd(), queue, fd).map_err(failed("redirect to the socket"))?;
-    }
-    Ok(Parts { attached, sockets, any, promiscuous, tags })
+        let socket = Socket::open(place, Rc::clone(buffers), registered);
+        socket.map_err(failed("open an AF_XDP socket"))
+    };
+    queues.iter().map(open).collect()
 }
 
 /// Attaches the program that redirects, one that sees tags that were taken out if the kernel can
@@ -179,7 +283,8 @@ fn attach(
             Some(division) => division::in_driver(map, division.fd(), mac, tags),
             None => bpf::redirect_all(map, tags),
         };
-        let program = bpf::load(Kind::Xdp, "gw_redirect", &program, bound_to);
+        let kind = if options.in_pieces { Kind::XdpInPieces } else { Kind::Xdp };
+        let program = bpf::load(kind, "gw_redirect", &program, bound_to);
         let program = program.map_err(failed("load the program that redirects"))?;
         let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
         attached.map_err(failed("attach the program that redirects"))
@@ -191,9 +296,9 @@ fn attach(
     {
         return Ok((attached, tags));
     }
-    if options.division.is_some() && interface.takes_tags_out() {
+    if (options.division.is_some() || options.tagged) && interface.takes_tags_out() {
         // Without its tag a frame of a VLAN would look as if it were ours.
-        let action = "tell frames of VLANs from others, as its driver takes the tags out";
+        let action = "see the tags of VLANs, which its driver takes out (Linux 6.8 tells them)";
         return Err(Failed { action, source: io::ErrorKind::Unsupported.into() });
     }
     try_with(Tags::InFrame).map(|attached| (attached, Tags::InFrame))
@@ -221,13 +326,6 @@ fn promiscuous(interface_index: u32) -> io::Result<OwnedFd> {
     let socket = crate::socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     join_promiscuous(socket.as_fd(), interface_index)?;
     Ok(socket)
-}
-
-impl Drop for Xdp {
-    fn drop(&mut self) {
-        // No frame may be on its way into a socket that is being closed.
-        self.attached = None;
-    }
 }
 
 impl Link for Xdp {
@@ -260,8 +358,12 @@ impl Link for Xdp {
     }
 
     fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
+        if let Some(sender) = &mut self.sender {
+            sender.send(batch, self.info.mtu, &mut self.counters);
+            return;
+        }
         let len_max = self.info.mtu + ETHERNET_LEN + TAG_LEN;
-        // One queue is enough to send by: all of them are ours, and this keeps the order.
+        // One of its queues is enough to send by, and keeps the order.
         let Some(socket) = self.sockets.first_mut() else { return };
         for mut packet in batch.drain() {
             if !(ETHERNET_LEN..=len_max).contains(&packet.len()) {
@@ -283,7 +385,9 @@ impl Link for Xdp {
     }
 
     fn counters(&mut self) -> LinkCounters {
-        self.counters.receive_overrun += self.sockets.iter_mut().map(Socket::dropped).sum::<u64>();
+        for socket in &mut self.sockets {
+            socket.count(&mut self.counters);
+        }
         self.counters
     }
 

@@ -145,7 +145,7 @@ impl<T: Entry> Producer<T> {
     }
 
     /// Entries that can be written now, by the kernel's side as it is.
-    fn room(&mut self) -> u32 {
+    pub(super) fn room(&mut self) -> u32 {
         self.consumed = self.ring.consumer().load(Ordering::Acquire);
         (self.ring.mask + 1).wrapping_sub(self.next.wrapping_sub(self.consumed))
     }

@@ -1,6 +1,7 @@
 //! An AF_XDP socket on one receive queue: its four rings, and the chunks in them.
 
 use super::lent::Lent;
+use super::pieces::{GOES_ON, Pieces};
 use super::ring::{Consumer, Descriptor, Offsets, Producer};
 use crate::{LinkCounters, socket};
 use gatewright_packet::{Batch, Packet, Pool};
@@ -28,6 +29,7 @@ const COMPLETION_OFFSET: i64 = 0x1_8000_0000;
 const BIND_SHARED: u16 = 1 << 0;
 const BIND_COPY: u16 = 1 << 1;
 const BIND_NEED_WAKEUP: u16 = 1 << 3;
+const BIND_SEVERAL_BUFFERS: u16 = 1 << 4;
 
 /// Octets that may wait on their way out. The default throttles a veth to a tenth.
 const SEND_BUFFER: i32 = 16 << 20;
@@ -47,6 +49,8 @@ pub(crate) type Registered = Weak<OwnedFd>;
 pub(super) struct Socket {
     fd: Option<Rc<OwnedFd>>,
     lent: Lent,
+    /// Where the kernel's buffers are not the slab's: what they become there.
+    pieces: Option<Pieces>,
     fill: Producer<u64>,
     completion: Consumer<u64>,
     receive: Consumer<Descriptor>,
@@ -56,7 +60,8 @@ pub(super) struct Socket {
     /// Chunks that the receive side of the kernel holds.
     filled: u32,
     pub(super) is_zero_copy: bool,
-    statistics: u64,
+    /// What was last asked: overruns, empty fill rings, refusals.
+    statistics: [u64; 3],
 }
 
 /// Which queue of which interface, with rings of how many entries.
@@ -67,6 +72,8 @@ pub(super) struct Place {
     pub(super) entries: u32,
     /// The driver's own memory must not be used: what generic attachment needs.
     pub(super) copy: bool,
+    /// Frames may be in several buffers.
+    pub(super) in_pieces: bool,
 }
 
 impl Socket {
@@ -109,6 +116,7 @@ impl Socket {
         let mut socket = Self {
             fd: Some(Rc::new(fd)),
             lent: Lent::new(pool),
+            pieces: None,
             fill,
             completion,
             receive,
@@ -116,10 +124,15 @@ impl Socket {
             fill_target: place.entries,
             filled: 0,
             is_zero_copy,
-            statistics: 0,
+            statistics: [0; 3],
         };
         socket.refill();
         Ok(socket)
+    }
+
+    /// Has frames live in `frames`, of which the kernel's buffers hold copies.
+    pub(super) fn live_in(&mut self, frames: Rc<Pool>) {
+        self.pieces = Some(Pieces::new(frames));
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -149,12 +162,18 @@ impl Socket {
         while batch.room() > 0 {
             let Some(descriptor) = self.receive.pop() else { break };
             self.filled = self.filled.saturating_sub(1);
+            let goes_on = descriptor.options & GOES_ON != 0;
             let Some(packet) = self.lent.take(descriptor.address, descriptor.len) else {
                 counters.receive_malformed += 1;
+                self.pieces.iter_mut().for_each(|pieces| pieces.lose(goes_on));
                 continue;
             };
+            let whole = match &mut self.pieces {
+                Some(pieces) => pieces.add(packet.octets(), goes_on, counters),
+                None => Some(packet),
+            };
             // The loop's condition left room for it.
-            let _ = batch.push(packet);
+            let _ = whole.map(|packet| batch.push(packet));
         }
         if batch.len() > before || self.filled < self.fill_target {
             self.receive.release();
@@ -172,6 +191,11 @@ impl Socket {
     /// Puts a frame into the transmit ring, copied if it is not of our pool; whether there was
     /// room. It leaves with the next [`Self::flush`].
     pub(super) fn push(&mut self, packet: Packet) -> Result<(), Refused> {
+        if let Some(mut pieces) = self.pieces.take() {
+            let pushed = self.push_in_pieces(packet.octets(), pieces.room());
+            self.pieces = Some(pieces);
+            return pushed;
+        }
         if !self.transmit.has_room() {
             return Err(Refused::Full);
         }
@@ -185,6 +209,28 @@ impl Socket {
         };
         // There was room above.
         self.transmit.push(Descriptor { address, len, options: 0 });
+        Ok(())
+    }
+
+    /// Copies a frame into as many buffers as it needs; all of it or nothing.
+    fn push_in_pieces(&mut self, frame: &[u8], buffers: &mut Vec<Packet>) -> Result<(), Refused> {
+        let pieces = frame.chunks(self.lent.pool().packet_len_max());
+        if usize::try_from(self.transmit.room()).is_ok_and(|room| room < pieces.len()) {
+            return Err(Refused::Full);
+        }
+        let mut left = pieces.len();
+        buffers.extend(pieces.map_while(|piece| self.lent.pool().packet_of(piece)));
+        if buffers.len() < left {
+            buffers.clear();
+            return Err(Refused::NoPacket);
+        }
+        for buffer in buffers.drain(..) {
+            left -= 1;
+            // A packet of the pool is never refused, and there was room for all of them.
+            let (address, len) = self.lent.lend(buffer).map_err(|_| Refused::NoPacket)?;
+            let options = if left > 0 { GOES_ON } else { 0 };
+            self.transmit.push(Descriptor { address, len, options });
+        }
         Ok(())
     }
 
@@ -233,20 +279,23 @@ impl Socket {
         }
     }
 
-    /// Frames that the kernel has dropped since the last time this was asked.
-    pub(super) fn dropped(&mut self) -> u64 {
+    /// Adds what the kernel has counted since the last time this was asked.
+    pub(super) fn count(&mut self, counters: &mut LinkCounters) {
         // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
         // descriptors, ring full, and how often the fill and the transmit ring were found empty.
         let mut statistics = [0_u64; 6];
-        let Some(fd) = &self.fd else { return 0 };
+        let Some(fd) = &self.fd else { return };
         if socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).is_err() {
-            return 0;
+            return;
         }
-        let [dropped, _, _, receive_full, ..] = statistics;
-        let now = dropped + receive_full;
-        let since = now.saturating_sub(self.statistics);
-        self.statistics = now;
-        since
+        let [dropped, receive_invalid, transmit_invalid, receive_full, fill_empty, _] = statistics;
+        let now = [dropped + receive_full, fill_empty, receive_invalid + transmit_invalid];
+        let before = std::mem::replace(&mut self.statistics, now);
+        let [overrun, fill_empty, refused] = now;
+        let [overrun_before, fill_empty_before, refused_before] = before;
+        counters.receive_overrun += overrun.saturating_sub(overrun_before);
+        counters.fill_empty += fill_empty.saturating_sub(fill_empty_before);
+        counters.kernel_refused += refused.saturating_sub(refused_before);
     }
 }
 
@@ -305,11 +354,12 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<[Offsets; 4]> {
 
 /// Binds the socket to its queue, as soon as that is free.
 fn bind(fd: BorrowedFd<'_>, place: Place, owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let several = if place.in_pieces { BIND_SEVERAL_BUFFERS } else { 0 };
     let flags = match owner {
-        // Copy mode and wake-ups are the owner's.
+        // Copy mode, wake-ups and several buffers are the owner's.
         Some(_) => BIND_SHARED,
-        None if place.copy => BIND_COPY | BIND_NEED_WAKEUP,
-        None => BIND_NEED_WAKEUP,
+        None if place.copy => BIND_COPY | BIND_NEED_WAKEUP | several,
+        None => BIND_NEED_WAKEUP | several,
     };
     let owner = owner.map_or(0, |owner| owner.as_raw_fd().cast_unsigned());
     while_busy(|| socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner))

@@ -2,7 +2,7 @@
 
 use gatewright_link::{Backend, Link, LinkConfig, LinkCounters, OpenError, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
-use gatewright_testbed::{Namespace, TestbedError, Veth, wait_until};
+use gatewright_testbed::{Interface, Namespace, TestbedError, Veth, wait_until};
 use gatewright_wire::partial::{self, Framing};
 use libtest_mimic::Failed;
 use std::rc::Rc;
@@ -52,6 +52,13 @@ impl Hosts {
         Ok(())
     }
 
+    /// Frames that did not get into a cable, at either end of both.
+    pub(crate) fn dropped_by_cables(&self) -> Result<u64, TestbedError> {
+        let ends = [(&self.left, "l0"), (&self.middle, "m0"), (&self.middle, "m1")];
+        let ends = ends.into_iter().chain([(&self.right, "r0")]);
+        ends.map(|(host, name)| Interface::existing(host, name).transmit_dropped()).sum()
+    }
+
     /// Sends so many datagrams of each family from the left to `port` (IPv4) and the next one
     /// (IPv6) of the right, past the left's UDP; every second one is corrupt.
     pub(crate) fn send_raw_datagrams(&self, port: u16, count: u8) -> Result<(), Failed> {
@@ -74,7 +81,7 @@ impl Hosts {
             let mut right = Tap::open("r0")?;
             self.left.run(|| Tap::open("l0")?.send(frames))??;
             let mut received = Vec::new();
-            wait_until(Duration::from_secs(2), || {
+            wait_until(Duration::from_secs(30), || {
                 right.link.receive(Duration::ZERO, &mut right.batch);
                 let frames_now = right.batch.drain().map(|packet| packet.octets().to_vec());
                 // The kernels talk, too: neighbour discovery and the like is of no interest.
@@ -209,7 +216,7 @@ fn forward(
     });
     let links = match Opener::new(pool).open_all(&configs) {
         Ok(links) => links,
-        Err(error) => {
+        Err((_, error)) => {
             ready.send(Err(error)).unwrap();
             return [LinkCounters::default(); 2];
         }

@@ -1,0 +1,165 @@
+//! A link that several workers receive by, each by queues of its own.
+//!
+//! Whoever opens its share first opens the device for all: it attaches the program that hands frames
+//! to sockets by their queues, or makes the packet sockets among which the kernel divides flows. The
+//! others join. What they have in common lives as long as one of them does; a device that one share
+//! finds gone is gone for all, so that no share of an old device stands beside one of a new.
+
+use crate::packet_socket::Bound;
+use crate::xdp::Trunk;
+use crate::{LinkInfo, OpenError, exclusive::KernelSilenced};
+use gatewright_packet::LinkIndex;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Which part of a link's queues a worker has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Share {
+    /// Its number, below `of`.
+    pub number: usize,
+    /// Shares of the link, at least one.
+    pub of: usize,
+}
+
+impl Share {
+    /// All of a link.
+    pub const WHOLE: Self = Self { number: 0, of: 1 };
+
+    /// Those of `queues` queues that are this share's: all shares together have each of them once.
+    pub(crate) fn queues(self, queues: u32) -> Vec<u32> {
+        let is_own = |(place, _): &(usize, u32)| place % self.of.max(1) == self.number;
+        (0..).zip(0..queues).filter(is_own).map(|(_, queue)| queue).collect()
+    }
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+/// The links of one gateway that are opened by shares. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Shares(Arc<Mutex<Known>>);
+
+/// What shares have in common, by link.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<(LinkIndex, Weak<Common>)>);
+
+impl Shares {
+    /// Nobody else opens a share while this is held.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// What another share of `link` has opened; `None` if this one is the first.
+    ///
+    /// # Errors
+    ///
+    /// If the device has gone and not all shares have let go of it.
+    pub(crate) fn find(
+        &self,
+        link: LinkIndex,
+        name: &str,
+        kernel_index: u32,
+    ) -> Result<Option<Arc<Common>>, OpenError> {
+        let known = self.0.iter().find(|(known, _)| *known == link);
+        let Some(common) = known.and_then(|(_, common)| common.upgrade()) else { return Ok(None) };
+        if common.info.kernel_index != kernel_index {
+            // Another device under the name of the old one, which is no more.
+            common.goes();
+            return Ok(None);
+        }
+        if common.has_gone() {
+            let reason = "other workers have not let go of it yet".to_owned();
+            return Err(OpenError::Unsupported { name: name.to_owned(), reason });
+        }
+        Ok(Some(common))
+    }
+
+    /// From now on `common` is what the shares of `link` have in common.
+    pub(crate) fn set(&mut self, link: LinkIndex, common: &Arc<Common>) {
+        self.0.retain(|(known, common)| *known != link && common.strong_count() > 0);
+        self.0.push((link, Arc::downgrade(common)));
+    }
+}
+
+/// What the shares of a link have in common.
+pub(crate) struct Common {
+    /// What the link is, as the first share has found it.
+    pub(crate) info: LinkInfo,
+    pub(crate) part: Part,
+    has_gone: AtomicBool,
+}
+
+/// The same, by the kind of link.
+pub(crate) enum Part {
+    Xdp(Trunk),
+    PacketSocket(Group),
+}
+
+/// Packet sockets among which the kernel divides flows.
+pub(crate) struct Group {
+    /// Those that no worker has come for yet.
+    waiting: Mutex<Vec<Option<Bound>>>,
+    _silenced: Option<KernelSilenced>,
+}
+
+impl Group {
+    pub(crate) fn new(bound: Vec<Bound>, silenced: Option<KernelSilenced>) -> Self {
+        let waiting = bound.into_iter().map(Some).collect();
+        Self { waiting: Mutex::new(waiting), _silenced: silenced }
+    }
+
+    /// The socket of a share; `None` if there is none for it.
+    pub(crate) fn take(&self, share: Share) -> Option<Bound> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get_mut(share.number)?.take()
+    }
+}
+
+impl Common {
+    pub(crate) fn new(info: LinkInfo, part: Part) -> Arc<Self> {
+        Arc::new(Self { info, part, has_gone: AtomicBool::new(false) })
+    }
+
+    /// Tells the other shares that the device has gone.
+    pub(crate) fn goes(&self) {
+        self.has_gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_gone(&self) -> bool {
+        self.has_gone.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_queue_is_of_one_share(of in 1..9_usize, queues in 0..40_u32) {
+            let shares = (0..of).map(|number| Share { number, of }.queues(queues));
+            let mut all: Vec<u32> = shares.clone().flatten().collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..queues).collect::<Vec<_>>());
+            for (number, share) in shares.enumerate() {
+                prop_assert!(share.len() <= usize::try_from(queues).unwrap().div_ceil(of));
+                // It is to send by the queue of its own number where there is one.
+                let first = share.first().copied().map(|queue| usize::try_from(queue).unwrap());
+                prop_assert!(first.is_none_or(|first| first == number));
+            }
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! A token bucket: so many at once, so many a second.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 /// Lets at most `burst` things pass at once and `per_second` in the long run.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +38,50 @@ impl Bucket {
     }
 }
 
+/// A bucket that several workers take from, without a lock.
+#[derive(Debug)]
+pub(crate) struct SharedBucket {
+    /// What one worker's bucket would be, with the time that is shared left at its beginning.
+    shape: Bucket,
+    full_at: AtomicU64,
+}
+
+impl SharedBucket {
+    /// As [`Bucket::new`].
+    pub(crate) const fn new(per_second: u32, burst: u32) -> Self {
+        Self { shape: Bucket::new(per_second, burst), full_at: AtomicU64::new(0) }
+    }
+
+    /// How many of `wanted` may pass at `now`; takes a token for each that may.
+    pub(crate) fn take(&self, wanted: usize, now: Duration) -> usize {
+        let mut passed = 0;
+        let taken = |full_at| {
+            let mut bucket = Bucket { full_at, ..self.shape };
+            passed = (0..wanted).take_while(|_| bucket.take(now)).count();
+            (passed > 0).then_some(bucket.full_at)
+        };
+        // Nothing else is told by the number: no order with other memory is needed. If none may
+        // pass nothing is to be stored, which is no failure.
+        let _none = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        passed
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_several_workers_take_from_one_bucket_is_its_burst() {
+        let bucket = SharedBucket::new(10, 1000);
+        let taken: usize = std::thread::scope(|scope| {
+            let take = || (0..100).map(|_| bucket.take(7, Duration::ZERO)).sum::<usize>();
+            let workers = [(); 4].map(|()| scope.spawn(take));
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 1000);
+        assert_eq!(bucket.take(9, Duration::from_millis(300)), 3);
+    }
 
     #[test]
     fn a_burst_passes_and_then_the_rate() {

@@ -8,16 +8,21 @@
 //! | `mirror` | sends a copy by another link | `to` |
 //! | `capture` | gives a copy to the control side | |
 
-use crate::{At, Bucket, Context, Counter, Handler, Side, udp::Ends};
+use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket, udp::Ends, vlan};
 use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
 use gatewright_wire::{
     EtherType, IpProtocol,
+    ethernet::Ethernet,
     ipv4::Ipv4,
     ipv6::{Ipv6, Ipv6Fields},
+    vlan::Vlan,
 };
 use std::{
     net::IpAddr,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     time::Duration,
 };
 
@@ -45,6 +50,10 @@ impl Handler for Count {
         self.packets.add(batch.len() as u64);
         self.octets.add(batch.iter().map(|packet| packet.len() as u64).sum());
     }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(Self { packets: self.packets.part(), octets: self.octets.part() }))
+    }
 }
 
 /// Which packets: those for which all that is given holds. Packets that are not IP match only the
@@ -62,12 +71,16 @@ pub struct Match {
 }
 
 impl Match {
-    /// Whether `packet` matches; `link_header` octets stand before its IP header.
+    /// Whether `packet` matches; `link_header` octets stand before its IP header, and a VLAN tag if
+    /// it is a frame that has one.
     pub fn matches(&self, packet: &Packet, link_header: usize) -> bool {
         if *self == Self::default() {
             return true;
         }
-        let octets = packet.network_octets().get(link_header..).unwrap_or_default();
+        let octets = packet.network_octets();
+        let is_tagged = link_header >= Ethernet::LEN && vlan::id_of(octets).is_some();
+        let behind = if is_tagged { link_header + Vlan::LEN } else { link_header };
+        let octets = octets.get(behind..).unwrap_or_default();
         let Some((ends, protocol, payload)) = read(octets) else { return false };
         self.source.is_none_or(|subnet| is_in(ends.from, subnet))
             && self.destination.is_none_or(|subnet| is_in(ends.to, subnet))
@@ -130,23 +143,37 @@ impl Handler for DropMatching {
     fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
         batch.retain(|packet| !self.which.matches(packet, self.link_header));
     }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(*self))
+    }
 }
 
 /// Lets so many packets pass a second, and takes the others.
-#[derive(Clone, Copy, Debug)]
-pub struct RateLimit(Bucket);
+///
+/// Those of several workers take from one bucket: it is asked once for a batch.
+#[derive(Clone, Debug)]
+pub struct RateLimit(Arc<SharedBucket>);
 
 impl RateLimit {
     /// Lets `per_second` packets pass, `burst` of them at once.
-    pub const fn new(per_second: u32, burst: u32) -> Self {
-        Self(Bucket::new(per_second, burst))
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        Self(Arc::new(SharedBucket::new(per_second, burst)))
     }
 }
 
 impl Handler for RateLimit {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        let now = context.now();
-        batch.retain(|_| self.0.take(now));
+        let mut pass = self.0.take(batch.len(), context.now());
+        batch.retain(|_| {
+            let passes = pass > 0;
+            pass = pass.saturating_sub(1);
+            passes
+        });
+    }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(self.clone()))
     }
 }
 
@@ -186,6 +213,10 @@ impl Handler for Mirror {
                 self.missed.add(1);
             }
         }
+    }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(Self { to: self.to, missed: self.missed.part() }))
     }
 }
 
@@ -279,6 +310,10 @@ impl Handler for Capture {
             }
         }
     }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(Self { missed: self.missed.part(), ..self.clone() }))
+    }
 }
 
 /// Octets of the link-layer header before the IP header of a whole frame.
@@ -360,6 +395,29 @@ mod tests {
     fn a_limit_takes_what_is_too_much() {
         let pool = Pool::new(8, CHUNK_SIZE).unwrap();
         assert_eq!(run(&mut RateLimit::new(1, 2), &pool, &[QUERY4; 5]).0, 2);
+    }
+
+    #[test]
+    fn a_handler_of_another_worker_limits_and_counts_with_the_first() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let handle = |handler: &mut dyn Handler, packets: usize| {
+            let mut batch = Batch::default();
+            for _ in 0..packets {
+                batch.push(pool.packet_of(&octets(QUERY4)).unwrap()).unwrap();
+            }
+            let mut sent = Vec::new();
+            let mut context = Context { now: Duration::ZERO, frames: &pool, sent: &mut sent };
+            handler.handle(&mut batch, &mut context);
+            batch.len()
+        };
+        let mut limit = RateLimit::new(1, 5);
+        let mut another = limit.another().unwrap();
+        assert_eq!([handle(&mut limit, 3), handle(another.as_mut(), 3)], [3, 2]);
+        let mut count = Count::default();
+        let mut another = count.another().unwrap();
+        handle(another.as_mut(), 2);
+        handle(&mut count, 1);
+        assert_eq!((count.packets(), count.octets()), (3, 84));
     }
 
     #[test]

@@ -6,19 +6,49 @@ use std::sync::{
 };
 
 /// A number that one worker raises and anyone may read, without a lock on either side.
+///
+/// Where several workers count the same, each has a part of its own ([`Self::part`]).
 #[derive(Clone, Debug, Default)]
-pub struct Counter(Arc<AtomicU64>);
+pub struct Counter(Arc<Number>);
+
+#[derive(Debug, Default)]
+struct Number {
+    value: AtomicU64,
+    /// The next worker's part.
+    next: OnceLock<Counter>,
+}
 
 impl Counter {
     /// Raises it; only its one worker may.
     pub fn add(&self, more: u64) {
+        let value = &self.0.value;
         // One writer: a load and a store do, which cost a tenth of a locked addition.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        value.store(value.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Its value now.
+    /// Its value now, with that of all parts that were made of it.
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        let (mut sum, mut next) = (0_u64, Some(self));
+        while let Some(part) = next {
+            sum = sum.wrapping_add(part.0.value.load(Ordering::Relaxed));
+            next = part.0.next.get();
+        }
+        sum
+    }
+
+    /// One for another worker, which raises what this one says.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let (mut last, mut part) = (self, Self::default());
+        loop {
+            let made = part.clone();
+            match last.0.next.set(part) {
+                Ok(()) => return made,
+                // Somebody was there before: one goes behind the last.
+                Err(back) => part = back,
+            }
+            last = last.0.next.get().unwrap_or(last);
+        }
     }
 }
 
@@ -78,5 +108,20 @@ impl Drops {
     /// All drops together.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_tells_what_all_its_parts_have_counted() {
+        let whole = Counter::default();
+        let parts = [whole.clone(), whole.part(), whole.part(), whole.clone().part()];
+        for (part, more) in parts.iter().zip([1, 10, 100, 1000]) {
+            part.add(more);
+        }
+        assert_eq!(whole.get(), 1111);
     }
 }

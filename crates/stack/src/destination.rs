@@ -153,21 +153,21 @@ impl<A: Key> Destinations<A> {
     /// Where packets to `to` go, if it is to a neighbour over a link that is up.
     #[inline]
     pub(crate) fn find_or_ask(&mut self, to: A, view: &View) -> Option<Destination<A>> {
-        self.find(to).copied().or_else(|| self.ask(to, view))
+        self.find(to).copied().or_else(|| self.ask(to, view).copied())
     }
 
     /// Asks the router, and remembers what it says.
     #[inline(never)]
-    fn ask(&mut self, to: A, view: &View) -> Option<Destination<A>> {
+    pub(crate) fn ask(&mut self, to: A, view: &View) -> Option<&Destination<A>> {
         let (link, next_hop) = Some(to).filter(|to| to.is_routable())?.route(view)?;
         let egress = view.interface(link).filter(|egress| egress.up)?;
         self.keep(to, next_hop, link, egress.mtu);
-        self.find(to).copied()
+        self.find(to)
     }
 
     /// Where packets to `to` go, if it is known.
     #[inline]
-    fn find(&self, to: A) -> Option<&Destination<A>> {
+    pub(crate) fn find(&self, to: A) -> Option<&Destination<A>> {
         let set = self.sets.get(set_of(to))?;
         set.iter().find(|known| known.to == to && known.age == self.age)
     }

@@ -2,13 +2,16 @@
 
 use crate::{
     At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
+    layer::Each,
     station::{Station, Stations},
+    wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, Packet};
 use gatewright_wire::{
     EtherType, MacAddress,
     ethernet::{Ethernet, EthernetMut},
 };
+use std::time::Duration;
 
 /// The frame is shorter than its header.
 pub(crate) const TRUNCATED: Reason = Reason("truncated");
@@ -63,76 +66,96 @@ impl Layer for EthernetLayer {
     }
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
-        let own = self.own(out);
-        let mut last = None;
-        for mut packet in batch.drain() {
-            let Some((mac, promiscuous)) = own else {
+        let Some((mac, promiscuous)) = self.own(out) else {
+            for packet in batch.drain() {
                 out.drop(NO_INTERFACE, packet);
-                continue;
-            };
-            match accept(&packet, mac, promiscuous) {
-                Ok((arrival, ether_type)) => {
-                    packet.strip(Ethernet::LEN);
-                    let meta = packet.meta_mut();
-                    meta.ingress = self.link;
-                    meta.arrival = arrival;
-                    meta.ether_type = ether_type.0;
-                    // Most frames of a batch carry the same.
-                    let way = match last {
-                        Some((of, way)) if of == ether_type => way,
-                        _ => out.way(At::EtherType(ether_type)),
-                    };
-                    last = Some((ether_type, way));
-                    match way {
-                        Some(way) => out.push_on(way, packet),
-                        None => out.drop(UNCLAIMED, packet),
-                    }
-                }
-                Err(reason) => out.drop(reason, packet),
             }
-        }
+            return;
+        };
+        out.push_each(batch, &mut Received { link: self.link, mac, promiscuous });
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         let own = self.own(out);
         self.stations.refresh();
         let (now, device) = (out.now(), out.way_down(self.link));
-        for mut packet in batch.drain() {
-            let Some((mac, _)) = own else {
-                out.drop(NO_INTERFACE, packet);
-                continue;
-            };
-            let destination = match self.stations.find(&packet.meta().next_hop, now) {
-                Station::At(station) => station,
-                Station::Unknown(family) => {
-                    out.push_or_drop(At::Unresolved(family), packet);
-                    continue;
-                }
-                Station::Nowhere => {
-                    out.drop(NO_NEXT_HOP, packet);
-                    continue;
-                }
-            };
-            let ether_type = EtherType(packet.meta().ether_type);
-            let header = packet.extend_front(Ethernet::LEN).ok();
-            let Some(header) = header.and_then(<[u8]>::first_chunk_mut) else {
-                out.drop(NO_HEADROOM, packet);
-                continue;
-            };
-            // In place: made beside and copied, it would be read before it is all written.
-            let mut header = EthernetMut::of(header);
-            header.set_destination(destination);
-            header.set_source(mac);
-            header.set_ether_type(ether_type);
-            match device {
-                Some(device) => out.push_on(device, packet),
-                None => out.drop(UNCLAIMED, packet),
-            }
+        let stations = &mut self.stations;
+        out.push_each(batch, &mut Sent { stations, own: own.map(|(mac, _)| mac), device, now });
+    }
+}
+
+/// A batch received.
+struct Received {
+    link: LinkIndex,
+    mac: MacAddress,
+    promiscuous: bool,
+}
+
+impl Each for Received {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
+    fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex> {
+        let (arrival, ether_type) = accept(packet, self.mac, self.promiscuous).ok()?;
+        let way = out.way(At::EtherType(ether_type))?;
+        packet.strip(Ethernet::LEN);
+        let meta = packet.meta_mut();
+        meta.ingress = self.link;
+        meta.arrival = arrival;
+        meta.ether_type = ether_type.0;
+        Some(way)
+    }
+
+    fn other(&mut self, packet: Packet, out: &mut Out<'_>) {
+        let refused = accept(&packet, self.mac, self.promiscuous).err();
+        out.drop(refused.unwrap_or(UNCLAIMED), packet);
+    }
+}
+
+/// A batch to be sent.
+struct Sent<'a> {
+    stations: &'a mut Stations,
+    own: Option<MacAddress>,
+    device: Option<EdgeIndex>,
+    now: Duration,
+}
+
+impl Each for Sent<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
+    fn ready(&mut self, packet: &mut Packet, _: &mut Out<'_>) -> Option<EdgeIndex> {
+        let (own, device) = self.own.zip(self.device)?;
+        let Station::At(station) = self.stations.find(&packet.meta().next_hop, self.now) else {
+            return None;
+        };
+        let ether_type = EtherType(packet.meta().ether_type);
+        let header = packet.extend_front(Ethernet::LEN).ok()?.first_chunk_mut()?;
+        // In place: made beside and copied, it would be read before it is all written.
+        let mut header = EthernetMut::of(header);
+        header.set_destination(station);
+        header.set_source(own);
+        header.set_ether_type(ether_type);
+        Some(device)
+    }
+
+    fn other(&mut self, packet: Packet, out: &mut Out<'_>) {
+        if self.own.is_none() {
+            return out.drop(NO_INTERFACE, packet);
+        }
+        match self.stations.find(&packet.meta().next_hop, self.now) {
+            Station::At(_) if self.device.is_none() => out.drop(UNCLAIMED, packet),
+            Station::At(_) => out.drop(NO_HEADROOM, packet),
+            Station::Unknown(family) => out.push_or_drop(At::Unresolved(family), packet),
+            Station::Nowhere => out.drop(NO_NEXT_HOP, packet),
         }
     }
 }
 
 /// How the frame is addressed and what it carries, if we take it.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a part of the loop over the batch: 33 instructions a packet"
+)]
 fn accept(
     packet: &Packet,
     mac: MacAddress,

@@ -1,9 +1,10 @@
 //! The running graph: batches in, batches out.
 
 use crate::{
-    At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, Handler, Layer, NodeIndex,
-    Out, Paths, Place, Reason, Side, Target, View, Wiring,
-    layer::{NO_KEY, UNCLAIMED},
+    At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, HandedOver, Handler, Layer,
+    NodeIndex, Out, Paths, Place, Reason, Side, Target, View, VlanLink, Wiring,
+    ethernet::NO_HEADROOM,
+    layer::{Found, NOTHING_FOUND, Told, UNCLAIMED},
     trace::{Fate, Step, Trace},
     wiring::{Edge, EdgeIndex, Post},
 };
@@ -35,6 +36,14 @@ const VISITS_MAX: u32 = 8192;
 struct Node {
     layer: Box<dyn Layer>,
     drops: Drops,
+    /// The edge that the layer found last, in the wiring as it is.
+    last: Found,
+}
+
+impl Node {
+    fn new(layer: Box<dyn Layer>) -> Self {
+        Self { layer, drops: Drops::default(), last: NOTHING_FOUND }
+    }
 }
 
 /// A handler with what it took.
@@ -60,8 +69,8 @@ struct Floor {
     ready: Vec<EdgeIndex>,
     host: View,
     /// The generation of the groups that the layers have seen, once they have seen the host.
-    told: Option<u64>,
-    events: Vec<Event>,
+    seen_groups: Option<u64>,
+    told: Told,
     groups: Groups,
     paths: Paths,
     frames: Rc<Pool>,
@@ -108,8 +117,7 @@ impl Graph {
         frames: Rc<Pool>,
         datagrams: Rc<Pool>,
     ) -> Self {
-        let nodes =
-            layers.into_iter().map(|layer| Node { layer, drops: Drops::default() }).collect();
+        let nodes = layers.into_iter().map(Node::new).collect();
         let queues = wiring.edges.iter().map(|_| Vec::with_capacity(QUEUE_START)).collect();
         let ready = || Vec::with_capacity(wiring.edges.len());
         let floor = Floor {
@@ -118,8 +126,8 @@ impl Graph {
             queues,
             ready: ready(),
             host,
-            told: None,
-            events: Vec::new(),
+            seen_groups: None,
+            told: Told::default(),
             groups: Groups::default(),
             paths: Paths::default(),
             frames,
@@ -152,6 +160,9 @@ impl Graph {
     /// wiring and the handlers that the new one no longer names, to be freed by somebody with time.
     pub fn swap(&mut self, swap: Swap) -> Swap {
         let old = std::mem::replace(&mut self.wiring, swap.wiring);
+        for node in &mut self.floor.nodes {
+            node.last = NOTHING_FOUND;
+        }
         // Edges of the plan keep their place, so their queues keep their memory.
         self.floor.queues.resize_with(self.wiring.edges.len(), Vec::new);
         let arrived = swap.handlers.into_iter();
@@ -183,7 +194,7 @@ impl Graph {
 
     /// What layers learnt from the network since the last call.
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
-        self.floor.events.drain(..)
+        self.floor.told.events.drain(..)
     }
 
     /// Takes frames received by `link` through the graph; sends what leaves it through `exit`.
@@ -196,7 +207,7 @@ impl Graph {
     ) {
         self.refresh(now);
         if let Some(trace) = &mut self.floor.trace {
-            trace.choose(link, batch, now);
+            trace.choose(link, &self.wiring.vlans, batch, now);
         }
         match self.wiring.entry(link) {
             Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
@@ -221,6 +232,29 @@ impl Graph {
         self.run(now, exit);
     }
 
+    /// What is to go on in the first worker's graph since the last call.
+    pub fn take_handed(&mut self) -> impl ExactSizeIterator<Item = HandedOver> + '_ {
+        self.floor.told.handed.drain(..)
+    }
+
+    /// Goes on with packets that another worker has left to the layer `node`, from below or above.
+    pub fn resume(
+        &mut self,
+        (node, at, side): (NodeIndex, At, Side),
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        self.refresh(now);
+        self.floor.call(&self.wiring, node, at, now, |layer, out| match side {
+            Side::Receive => layer.receive(batch, out),
+            Side::Transmit => layer.transmit(batch, out),
+        });
+        self.floor.drops.add_some(LEFT, batch.len() as u64);
+        batch.clear();
+        self.run(now, exit);
+    }
+
     /// When [`Self::handle_timeouts`] wants to be called, if nothing is received before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.has_news() {
@@ -231,7 +265,8 @@ impl Graph {
 
     /// Whether the layers have not yet seen the host, or the groups as they are.
     fn has_news(&self) -> bool {
-        self.floor.told != Some(self.floor.groups.generation()) || self.floor.host.has_changed()
+        self.floor.seen_groups != Some(self.floor.groups.generation())
+            || self.floor.host.has_changed()
     }
 
     /// Lets each layer do what is due.
@@ -253,7 +288,7 @@ impl Graph {
         if !self.floor.host.refresh() && !self.has_news() {
             return;
         }
-        self.floor.told = Some(self.floor.groups.generation());
+        self.floor.seen_groups = Some(self.floor.groups.generation());
         for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
             let look = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_host(out);
             self.floor.call(&self.wiring, index, At::Frame, now, look);
@@ -286,6 +321,7 @@ impl Graph {
 struct Counted {
     taken: Vec<(AttachmentId, u64)>,
     dropped: Vec<(&'static str, u64)>,
+    handed: usize,
 }
 
 impl Floor {
@@ -373,12 +409,13 @@ impl Floor {
         let node = if let Target::Layer(node) = edge.binding.to { Some(node) } else { None };
         let node = node.and_then(|node| self.nodes.get(node.index()));
         let of_layer = node.into_iter().flat_map(|node| node.drops.iter());
-        Counted { taken: taken.collect(), dropped: of_layer.chain(self.drops.iter()).collect() }
+        let dropped = of_layer.chain(self.drops.iter()).collect();
+        Counted { taken: taken.collect(), dropped, handed: self.told.handed.len() }
     }
 
     /// What became of the one packet that passed since `before` was counted.
     fn fate(&self, edge: &Edge, before: &Counted) -> Fate {
-        let Counted { taken, dropped } = self.counted(edge);
+        let Counted { taken, dropped, .. } = self.counted(edge);
         let new = taken.into_iter().find(|taken| !before.taken.contains(taken));
         if let Some((id, _)) = new {
             return Fate::Taken(id);
@@ -388,6 +425,9 @@ impl Floor {
         }
         if self.queues.iter().flatten().any(Trace::is_traced) {
             return Fate::Passed;
+        }
+        if self.told.handed.len() > before.handed {
+            return Fate::HandedOver;
         }
         let new = dropped
             .into_iter()
@@ -422,7 +462,7 @@ impl Floor {
         let Binding { at, side, to, .. } = edge.binding;
         for post in &edge.posts {
             self.hand(*post, side, batch, now);
-            self.send_past(exit);
+            self.send_past(&wiring.vlans, exit);
             if batch.is_empty() {
                 return;
             }
@@ -454,11 +494,8 @@ impl Floor {
             return;
         };
         for packet in batch.drain() {
-            let link = match side {
-                Side::Receive => packet.meta().ingress,
-                Side::Transmit => packet.meta().egress,
-            };
-            let part = if link == only { &mut self.seen } else { &mut self.others };
+            let is_meant = only.means(&packet, side);
+            let part = if is_meant { &mut self.seen } else { &mut self.others };
             // Neither can be full: together they hold what one batch held.
             let _refused = part.push(packet);
         }
@@ -473,9 +510,16 @@ impl Floor {
         }
     }
 
-    /// Sends what handlers send past the graph.
-    fn send_past(&mut self, exit: &mut impl Exit) {
-        for (link, frame) in self.sent.drain(..) {
+    /// Sends what handlers send past the graph; by a VLAN, with its tag.
+    fn send_past(&mut self, vlans: &[VlanLink], exit: &mut impl Exit) {
+        for (mut link, mut frame) in self.sent.drain(..) {
+            if let Some(vlan) = vlans.iter().find(|vlan| vlan.link == link) {
+                link = vlan.below;
+                if vlan.insert(&mut frame).is_err() {
+                    self.drops.add(NO_HEADROOM, 1);
+                    continue;
+                }
+            }
             // Both are empty between two uses.
             let _refused = self.others.push(frame);
             exit.send(link, &mut self.others);
@@ -491,7 +535,7 @@ impl Floor {
         now: Duration,
         call: impl FnOnce(&mut dyn Layer, &mut Out<'_>),
     ) {
-        let Some(Node { layer, drops }) = self.nodes.get_mut(node.index()) else { return };
+        let Some(Node { layer, drops, last }) = self.nodes.get_mut(node.index()) else { return };
         let mut out = Out {
             node: node.index(),
             at,
@@ -501,12 +545,12 @@ impl Floor {
             ready: &mut self.ready,
             drops,
             host: &self.host,
-            events: &mut self.events,
+            told: &mut self.told,
             groups: &mut self.groups,
             paths: &mut self.paths,
             frames: &self.frames,
             datagrams: &self.datagrams,
-            last: (NO_KEY, EdgeIndex(0)),
+            last,
         };
         call(layer.as_mut(), &mut out);
     }

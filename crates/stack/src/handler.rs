@@ -11,6 +11,12 @@ use std::{fmt, time::Duration};
 pub trait Handler: Send {
     /// Handles the packets that pass.
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>);
+
+    /// The same for another worker, with which it shares what it limits and what it tells; `None`
+    /// if it can only be one. Asked where a handler is attached, before it handles anything.
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        None
+    }
 }
 
 /// What a handler has beside its batch.

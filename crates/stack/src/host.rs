@@ -6,10 +6,11 @@
 //! control side decides what becomes of it.
 
 mod records;
+mod shared;
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
-    Capacities, HopIndex, MapWriter, Prefix, RegionError, RoutesFull, Tables, TablesWriter,
+    HopIndex, MapWriter, Prefix, RegionError, RoutesFull, Tables, TablesWriter,
     records::{Neighbour, NeighbourKey, Published},
 };
 use gatewright_wire::MacAddress;
@@ -309,19 +310,8 @@ impl Host {
     ///
     /// [`HostError::Memory`] if the tables cannot be mapped.
     pub fn with_random(routes_max: u32, random: [u64; 2]) -> Result<Self, HostError> {
-        let capacities = Capacities {
-            interfaces: INTERFACES_MAX,
-            addresses: ADDRESSES_MAX,
-            hops: HOPS_MAX,
-            neighbours: NEIGHBOURS_MAX,
-            routes4: routes_max,
-            routes6: routes_max,
-            ..Capacities::default()
-        };
-        let tables = TablesWriter::in_memory(&capacities, random);
-        let tables = tables.map_err(|_: RegionError| HostError::Memory(routes_max))?;
-        let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
-        Ok(Self { interfaces, tables, hops, hop_of, quiet: false })
+        let tables = TablesWriter::in_memory(&Self::capacities(routes_max), random);
+        tables.map(Self::over).map_err(|_: RegionError| HostError::Memory(routes_max))
     }
 
     /// As [`Self::with_random`], for a world without outsiders: a test, a simulation.
@@ -335,17 +325,7 @@ impl Host {
 
     /// A reader of this host, for one worker.
     pub fn view(&self) -> View {
-        let tables = self.tables.readers();
-        let mut view = View {
-            tables,
-            seen: 0,
-            generation: 0,
-            interfaces: Vec::new(),
-            spare: Vec::new(),
-            hops: Vec::new(),
-        };
-        view.refresh();
-        view
+        View::of(self.tables.readers())
     }
 
     /// Its tables, to read.
@@ -476,6 +456,17 @@ impl Host {
                 }
             }
         }
+        self.publish();
+    }
+
+    /// Removes an interface with its addresses and their routes.
+    pub fn remove_interface(&mut self, link: LinkIndex) {
+        let own = self.interfaces.iter().find(|own| own.link == link);
+        let addresses: Vec<_> = own.into_iter().flat_map(|own| own.addresses.clone()).collect();
+        for address in addresses {
+            self.remove_address(link, address.ip);
+        }
+        self.interfaces.retain(|own| own.link != link);
         self.publish();
     }
 

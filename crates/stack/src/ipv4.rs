@@ -6,18 +6,17 @@ mod options;
 mod transit;
 
 use crate::{
-    At, IcmpError, Layer, Out, Reason, Route, UNCLAIMED,
+    At, IcmpError, Layer, Out, Reason, Route, Side, UNCLAIMED,
     arp::NO_FRAME,
     destination::{Destinations, Ingress},
+    layer::Each,
     random::Random,
     reassembly::{Reassembly, Whole},
     redirect,
+    wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
-use gatewright_wire::{
-    EtherType,
-    ipv4::{Ipv4, Ipv4Mut},
-};
+use gatewright_wire::{EtherType, ipv4::Ipv4Mut};
 use header::Header;
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -79,6 +78,8 @@ pub struct Ipv4Layer {
     /// The address of ours that the last packet was for, and the age of `destinations` then: the
     /// packets of a socket come in runs.
     own: (Ipv4Addr, u32),
+    /// All else is another worker's.
+    transit_only: bool,
 }
 
 /// Why a packet goes no further.
@@ -102,7 +103,36 @@ impl Ipv4Layer {
         let identifications = Identifications::new(random);
         let destinations = Destinations::default();
         let reassembly = Reassembly::default();
-        Self { reassembly, identifications, destinations, own: (Ipv4Addr::UNSPECIFIED, 0) }
+        let own = (Ipv4Addr::UNSPECIFIED, 0);
+        Self { reassembly, identifications, destinations, own, transit_only: false }
+    }
+
+    /// For a worker that only passes packets on: what is not plain transit it leaves to the first.
+    pub(crate) fn transit_only(random: u64) -> Self {
+        Self { transit_only: true, ..Self::new(random) }
+    }
+}
+
+/// A batch received.
+struct Received<'a> {
+    layer: &'a mut Ipv4Layer,
+    /// The address of ours that the last packet was for, if it still is.
+    own: Ipv4Addr,
+    ingress: Ingress,
+}
+
+impl Each for Received<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
+    fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex> {
+        if !self.ingress.forwards(packet, out.host()) {
+            return None;
+        }
+        transit::pass(packet, &mut self.layer.destinations, self.own, out)
+    }
+
+    fn other(&mut self, packet: Packet, out: &mut Out<'_>) {
+        self.layer.accept(packet, out);
     }
 }
 
@@ -113,21 +143,9 @@ impl Layer for Ipv4Layer {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.destinations.refresh(out.host());
-        let mut ingress = Ingress::default();
-        for mut packet in batch.drain() {
-            let way = if !self.is_own(&packet) && ingress.forwards(&packet, out.host()) {
-                transit::pass(&mut packet, &mut self.destinations, out)
-            } else {
-                None
-            };
-            let refused = match way {
-                Some(link) => out.push_down(link, packet).err(),
-                None => Some(packet),
-            };
-            if let Some(packet) = refused {
-                self.accept(packet, out);
-            }
-        }
+        let own =
+            if self.own.1 == self.destinations.age() { self.own.0 } else { Ipv4Addr::UNSPECIFIED };
+        out.push_each(batch, &mut Received { layer: self, own, ingress: Ingress::default() });
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
@@ -147,13 +165,6 @@ impl Layer for Ipv4Layer {
 }
 
 impl Ipv4Layer {
-    /// Whether a packet is for the address of ours that the last one was for.
-    #[inline]
-    fn is_own(&self, packet: &Packet) -> bool {
-        let header: Option<&[u8; Ipv4::LEN]> = packet.octets().first_chunk();
-        header.is_some_and(|header| self.own_is(Ipv4::of(header).destination_address()))
-    }
-
     #[inline]
     fn own_is(&self, address: Ipv4Addr) -> bool {
         self.own == (address, self.destinations.age())
@@ -173,6 +184,9 @@ impl Ipv4Layer {
 
     /// Takes one received packet, whatever it is.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        if self.transit_only {
+            return out.hand_over(Side::Receive, packet);
+        }
         let header = match Header::check(packet.octets()) {
             Ok(header) => header,
             Err(reason) => {

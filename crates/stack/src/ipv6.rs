@@ -4,10 +4,12 @@ mod chain;
 mod transit;
 
 use crate::{
-    At, IcmpError, Layer, Out, Reason, Route,
+    At, IcmpError, Layer, Out, Reason, Route, Side,
     destination::{Destinations, Ingress},
+    layer::Each,
     reassembly::{Reassembly, Whole},
     redirect,
+    wiring::EdgeIndex,
 };
 use chain::{Chain, Step};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
@@ -63,6 +65,8 @@ pub struct Ipv6Layer {
     identification: u32,
     /// Where packets were forwarded to lately.
     destinations: Destinations<Ipv6Addr>,
+    /// All else is another worker's.
+    transit_only: bool,
 }
 
 impl Ipv6Layer {
@@ -70,11 +74,20 @@ impl Ipv6Layer {
     /// (RFC 7739 §5).
     pub fn new(identification: u32) -> Self {
         let destinations = Destinations::default();
-        Self { reassembly: Reassembly::default(), identification, destinations }
+        let reassembly = Reassembly::default();
+        Self { reassembly, identification, destinations, transit_only: false }
+    }
+
+    /// For a worker that only passes packets on: what is not plain transit it leaves to the first.
+    pub(crate) fn transit_only(identification: u32) -> Self {
+        Self { transit_only: true, ..Self::new(identification) }
     }
 
     /// One received packet.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
+        if self.transit_only {
+            return out.hand_over(Side::Receive, packet);
+        }
         packet.mark_network();
         let Ok((ip, rest)) = Ipv6::split(packet.octets()) else {
             return out.drop(TRUNCATED, packet);
@@ -342,6 +355,27 @@ fn cut(packet: &Packet, mtu: u32, identification: u32, out: &mut Out<'_>) {
     }
 }
 
+/// A batch received.
+struct Received<'a> {
+    layer: &'a mut Ipv6Layer,
+    ingress: Ingress,
+}
+
+impl Each for Received<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
+    fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex> {
+        if !self.ingress.forwards(packet, out.host()) {
+            return None;
+        }
+        transit::pass(packet, &mut self.layer.destinations, out)
+    }
+
+    fn other(&mut self, packet: Packet, out: &mut Out<'_>) {
+        self.layer.accept(packet, out);
+    }
+}
+
 impl Layer for Ipv6Layer {
     fn name(&self) -> &'static str {
         "ipv6"
@@ -349,21 +383,7 @@ impl Layer for Ipv6Layer {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.destinations.refresh(out.host());
-        let mut ingress = Ingress::default();
-        for mut packet in batch.drain() {
-            let way = if ingress.forwards(&packet, out.host()) {
-                transit::pass(&mut packet, &mut self.destinations, out)
-            } else {
-                None
-            };
-            let refused = match way {
-                Some(link) => out.push_down(link, packet).err(),
-                None => Some(packet),
-            };
-            if let Some(packet) = refused {
-                self.accept(packet, out);
-            }
-        }
+        out.push_each(batch, &mut Received { layer: self, ingress: Ingress::default() });
     }
 
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {

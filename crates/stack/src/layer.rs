@@ -1,11 +1,11 @@
 //! What a layer is, and what it can do with a packet.
 
 use crate::{
-    At, Drops, Event, Groups, Paths, Reason, View,
+    At, Drops, Event, Groups, HandedOver, NodeIndex, Paths, Reason, Side, Trace, View,
     wiring::{EdgeIndex, Wiring},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
-use std::{net::IpAddr, time::Duration};
+use std::{cmp::Ordering, net::IpAddr, time::Duration};
 
 /// A protocol layer: takes batches from below and from above, and pushes packets on.
 ///
@@ -46,13 +46,29 @@ pub struct Out<'a> {
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
     pub(crate) host: &'a View,
-    pub(crate) events: &'a mut Vec<Event>,
+    pub(crate) told: &'a mut Told,
     pub(crate) groups: &'a mut Groups,
     pub(crate) paths: &'a mut Paths,
     pub(crate) frames: &'a Pool,
     pub(crate) datagrams: &'a Pool,
-    /// The last edge found: packets of a batch mostly go the same way.
-    pub(crate) last: (u64, EdgeIndex),
+    /// The last edge found: packets mostly go the same way.
+    pub(crate) last: &'a mut Found,
+}
+
+/// What a layer does with each packet of a batch ([`Out::push_each`]).
+pub(crate) trait Each {
+    /// Readies a packet for its way, if it is one of most; leaves it as it is otherwise.
+    fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex>;
+
+    /// Takes a packet that is not one of most.
+    fn other(&mut self, packet: Packet, out: &mut Out<'_>);
+}
+
+/// What layers tell whoever runs the graph.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) events: Vec<Event>,
+    pub(crate) handed: Vec<HandedOver>,
 }
 
 /// A packet was refused because the queue of its edge was full.
@@ -79,8 +95,8 @@ impl Out<'_> {
 
     /// Tells the control side what was learnt from the network.
     pub fn report(&mut self, event: Event) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push(event);
+        if self.told.events.len() < EVENTS_MAX {
+            self.told.events.push(event);
         } else {
             self.drops.add(EVENTS_FULL, 1);
         }
@@ -126,12 +142,6 @@ impl Out<'_> {
     #[inline]
     pub(crate) fn way_down(&mut self, link: LinkIndex) -> Option<EdgeIndex> {
         self.edge(down_key(link))
-    }
-
-    /// Pushes the packet on a way.
-    #[inline]
-    pub(crate) fn push_on(&mut self, way: EdgeIndex, packet: Packet) {
-        self.enqueue(way, packet);
     }
 
     /// Whether a layer or a handler stands behind `at`, or behind any value of its kind.
@@ -196,10 +206,68 @@ impl Out<'_> {
         }
     }
 
+    /// Hands each packet of a batch on, in order.
+    ///
+    /// A batch that goes one way, as most do, changes hands without a packet being moved.
+    #[inline]
+    pub(crate) fn push_each(&mut self, batch: &mut Batch, each: &mut impl Each) {
+        let (mut way, mut alike) = (None, 0);
+        for packet in batch.iter_mut() {
+            let its = each.ready(packet, self);
+            if alike == 0 {
+                way = its;
+            }
+            if its != way || its.is_none() {
+                return self.push_parted(batch, each, (alike, way, its));
+            }
+            alike += 1;
+        }
+        match way.and_then(|way| self.queues.get_mut(way.index()).zip(Some(way))) {
+            Some((queue, way)) if queue.is_empty() => {
+                self.ready.push(way);
+                batch.append_to(queue);
+            }
+            _ => self.push_parted(batch, each, (alike, way, None)),
+        }
+    }
+
+    /// Hands the packets of a batch on one by one: the first so many are readied for a way, the
+    /// next, if there is one, for the other or for none.
+    #[inline(never)]
+    fn push_parted(
+        &mut self,
+        batch: &mut Batch,
+        each: &mut impl Each,
+        (alike, way, next): (usize, Option<EdgeIndex>, Option<EdgeIndex>),
+    ) {
+        for (index, mut packet) in batch.drain().enumerate() {
+            let way = match index.cmp(&alike) {
+                Ordering::Less => way,
+                Ordering::Equal => next,
+                Ordering::Greater => each.ready(&mut packet, self),
+            };
+            match way {
+                Some(way) => self.enqueue(way, packet),
+                None => each.other(packet, self),
+            }
+        }
+    }
+
     /// Drops the packet and counts it under `reason`.
     pub fn drop(&mut self, reason: Reason, packet: Packet) {
         drop(packet);
         self.drops.add(reason, 1);
+    }
+
+    /// Leaves the packet to the same layer of the first worker.
+    pub(crate) fn hand_over(&mut self, side: Side, mut packet: Packet) {
+        if self.told.handed.len() >= QUEUE_MAX {
+            self.overflow(packet);
+            return;
+        }
+        Trace::forget(&mut packet);
+        let to = NodeIndex(u16::try_from(self.node).unwrap_or(u16::MAX));
+        self.told.handed.push(HandedOver { to, at: self.at, side, packet });
     }
 
     /// Counts something that is not a dropped packet, such as a table that was full.
@@ -221,7 +289,7 @@ impl Out<'_> {
     #[inline(never)]
     fn find_edge(&mut self, key: u64) -> Option<EdgeIndex> {
         let edge = self.wiring.edge_of(self.node, key)?;
-        self.last = (key, edge);
+        *self.last = (key, edge);
         Some(edge)
     }
 
@@ -270,5 +338,8 @@ pub(crate) const fn released_key(link: LinkIndex) -> u64 {
     (13 << 32) | link.0 as u64
 }
 
-/// The number that no position has.
-pub(crate) const NO_KEY: u64 = 0;
+/// An edge with the number by which it was found.
+pub(crate) type Found = (u64, EdgeIndex);
+
+/// No edge: no position has this number.
+pub(crate) const NOTHING_FOUND: Found = (0, EdgeIndex(0));

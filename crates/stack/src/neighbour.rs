@@ -13,7 +13,7 @@
 //!
 //! Only in INCOMPLETE do packets wait: in every other state they are sent to the address known.
 
-use crate::{Reason, random::Random};
+use crate::{KeptNeighbours, Reason, random::Random};
 use gatewright_packet::{LinkIndex, Packet};
 use gatewright_wire::MacAddress;
 use std::{
@@ -162,6 +162,8 @@ pub struct Neighbours {
     retransmit: Duration,
     /// See [`Self::changes`].
     changes: u32,
+    /// Where they are looked up instead, if another worker keeps them.
+    kept: Option<KeptNeighbours>,
 }
 
 impl Neighbours {
@@ -182,6 +184,7 @@ impl Neighbours {
             reachable: Duration::from_secs(30),
             retransmit: Duration::from_secs(1),
             changes: 0,
+            kept: None,
         }
     }
 
@@ -210,6 +213,9 @@ impl Neighbours {
         address: IpAddr,
         now: Duration,
     ) -> Option<(MacAddress, Duration)> {
+        if let Some(kept) = &self.kept {
+            return kept.resolve_until(address, now);
+        }
         let index = self.find(address)?;
         let entry = self.entries.get_mut(index)?;
         if now < entry.fresh_until {
@@ -225,8 +231,13 @@ impl Neighbours {
     }
 
     /// A number that moves when a neighbour's address, or for how long it holds, does.
-    pub(crate) fn changes(&self) -> u32 {
-        self.changes
+    pub fn changes(&self) -> u32 {
+        self.kept.as_ref().map_or(self.changes, KeptNeighbours::changes)
+    }
+
+    /// Looks neighbours up in what another worker has written down, from now on.
+    pub fn follow(&mut self, kept: KeptNeighbours) {
+        self.kept = Some(kept);
     }
 
     /// Keeps `packet` until the neighbour has answered; asks for it if nobody has yet.

@@ -3,8 +3,8 @@
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
     IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NodeIndex, Plan,
-    Side, Sockets, Target, UdpLayer, UdpSockets, VlanLayer, VlanMember, Wake,
-    icmpv4::error_positions, random::Random,
+    Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters, VlanLayer, VlanLink, VlanMember,
+    Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{EtherType, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type};
@@ -15,17 +15,8 @@ use std::{fmt, sync::Arc};
 pub enum SuiteLink {
     /// A device with Ethernet frames.
     Ethernet(LinkIndex),
-    /// A VLAN of another of the links, which is a link of its own (IEEE 802.1Q).
-    Vlan {
-        /// The VLAN.
-        link: LinkIndex,
-        /// The link whose frames carry its tags.
-        below: LinkIndex,
-        /// Its identifier, 1 to 4094.
-        id: u16,
-        /// The priority of the frames we send, 0 to 7.
-        priority: u8,
-    },
+    /// A VLAN of another of the links.
+    Vlan(VlanLink),
 }
 
 /// Layers of both families with the plan that joins them; further layers can be added, and
@@ -39,6 +30,8 @@ pub struct Suite {
     pub neighbours: Vec<LinkNeighbours>,
     /// For each link, the layer that packets are pushed down to.
     pub bottoms: Vec<(LinkIndex, NodeIndex)>,
+    /// For each VLAN, what passes there.
+    pub vlans: Vec<(VlanLink, VlanCounters)>,
     /// The network layer of IPv4: sockets transmit by it.
     pub ipv4: NodeIndex,
     /// ICMP for IPv4.
@@ -59,6 +52,40 @@ impl fmt::Debug for Suite {
     }
 }
 
+impl Suite {
+    /// Makes it the suite of a worker that only passes packets on, of the same plan and in the same
+    /// order: what is not transit leaves its graph as [`HandedOver`](crate::HandedOver).
+    pub(crate) fn transit_only(mut self, random: u64) -> Self {
+        let mut random = Random::new(random);
+        let is_bottom = |node| self.bottoms.iter().any(|&(_, bottom)| bottom == node);
+        let nodes: Vec<_> = self.plan.layers().map(|(node, name, _)| (node, name)).collect();
+        for ((node, name), layer) in nodes.into_iter().zip(&mut self.layers) {
+            if is_bottom(node) {
+                continue;
+            }
+            *layer = match node {
+                _ if node == self.ipv4 => Box::new(Ipv4Layer::transit_only(random.draw())),
+                _ if node == self.ipv6 => Box::new(Ipv6Layer::transit_only(0)),
+                _ => Box::new(ElsewhereLayer { name }),
+            };
+        }
+        self
+    }
+}
+
+/// The suite over `links` for one more worker, beside the whole one of the first: it passes on what
+/// is transit, and leaves all else to the first.
+pub fn assemble_transit(links: &[SuiteLink], random: u64) -> Suite {
+    assemble(links, Arc::new(Nobody), random).transit_only(!random)
+}
+
+/// Whom the sockets of a suite wake that has none.
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
 /// The suite over `links`. Sockets `wake` whoever runs the graph; `random` makes what others must
 /// not guess unpredictable.
 pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite {
@@ -70,8 +97,8 @@ pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite 
     let (udp, sockets) =
         builder.udp([(EtherType::IPV4, ipv4, icmpv4), (EtherType::IPV6, ipv6, icmpv6)], wake);
     builder.dhcp(udp, ipv4, &mut random);
-    let Builder { plan, layers, neighbours, bottoms } = builder;
-    Suite { plan, layers, neighbours, bottoms, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
+    let Builder { plan, layers, neighbours, bottoms, vlans } = builder;
+    Suite { plan, layers, neighbours, bottoms, vlans, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
 }
 
 #[derive(Default)]
@@ -80,6 +107,7 @@ struct Builder {
     layers: Vec<Box<dyn Layer>>,
     neighbours: Vec<LinkNeighbours>,
     bottoms: Vec<(LinkIndex, NodeIndex)>,
+    vlans: Vec<(VlanLink, VlanCounters)>,
 }
 
 impl Builder {
@@ -99,6 +127,12 @@ impl Builder {
     fn down(&mut self, from: NodeIndex, at: At, link: Option<LinkIndex>, to: NodeIndex) {
         let (side, to) = (Side::Transmit, Target::Layer(to));
         self.plan.bind(Binding { from: Some(from), at, side, link, to });
+    }
+
+    /// The one link whose packets come up from the link layer `bottom` of `link`: several VLANs
+    /// share one layer, and so one way up.
+    fn one_link(&self, link: LinkIndex, bottom: NodeIndex) -> Option<LinkIndex> {
+        self.plan.link_of(bottom).filter(|of| *of == link)
     }
 
     /// Link layers.
@@ -123,15 +157,19 @@ impl Builder {
         }
         self.neighbours.push(own);
         self.bottoms.push((link, ethernet));
-        let members: Vec<_> = (links.iter())
-            .filter_map(|&found| match found {
-                SuiteLink::Vlan { link: member, below, id, priority } if below == link => {
-                    let neighbours = LinkNeighbours::new(member, random.draw());
-                    Some(VlanMember { id, priority, neighbours })
-                }
-                _ => None,
-            })
-            .collect();
+        let mut members = Vec::new();
+        for found in links {
+            if let SuiteLink::Vlan(of) = *found
+                && of.below == link
+            {
+                self.plan.tag(of);
+                let neighbours = LinkNeighbours::new(of.link, random.draw());
+                let counters = VlanCounters::default();
+                self.vlans.push((of, counters.clone()));
+                let (id, priority) = (of.id, of.priority);
+                members.push(VlanMember { id, priority, neighbours, counters });
+            }
+        }
         if members.is_empty() {
             return;
         }
@@ -150,8 +188,7 @@ impl Builder {
         let ipv4 = self.add(Ipv4Layer::new(random.draw()), None);
         let icmpv4 = self.add(Icmpv4Layer::new(random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
-            // Several VLANs share one layer, and so one way up.
-            let of_link = self.plan.link_of(bottom);
+            let of_link = self.one_link(link, bottom);
             self.up(bottom, At::EtherType(EtherType::ARP), of_link, arp);
             self.up(bottom, At::EtherType(family), of_link, ipv4);
             self.down(bottom, At::Unresolved(family), None, arp);
@@ -179,7 +216,7 @@ impl Builder {
         let icmpv6 = self.add(Icmpv6Layer::default(), None);
         let ndp = self.add(NdpLayer::new(&self.neighbours, random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
-            let of_link = self.plan.link_of(bottom);
+            let of_link = self.one_link(link, bottom);
             self.up(bottom, At::EtherType(family), of_link, ipv6);
             self.down(bottom, At::Unresolved(family), None, ndp);
             self.down(ndp, At::Unresolved(family), Some(link), bottom);

@@ -4,7 +4,7 @@
 //! before and after it, so that times and drops are its own. Others pay for the look whether they are
 //! it. A trace allocates, as nothing else does on a worker.
 
-use crate::{At, AttachmentId, Side, builtin::Match};
+use crate::{At, AttachmentId, Side, VlanLink, builtin::Match, vlan};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use std::{fmt, time::Duration};
 
@@ -71,6 +71,8 @@ pub enum Fate {
     Taken(AttachmentId),
     /// It was dropped, for this reason.
     Dropped(&'static str),
+    /// It goes on in the graph of the first worker.
+    HandedOver,
     /// The layer has it: it is delivered or answered, or waits for something.
     Kept,
 }
@@ -91,11 +93,26 @@ impl Trace {
     }
 
     /// Marks the first packet that is meant, if none was met yet.
-    pub(crate) fn choose(&mut self, link: LinkIndex, batch: &mut Batch, now: Duration) {
-        if self.since.is_some() || self.link.is_some_and(|meant| meant != link) {
+    pub(crate) fn choose(
+        &mut self,
+        link: LinkIndex,
+        vlans: &[VlanLink],
+        batch: &mut Batch,
+        now: Duration,
+    ) {
+        if self.since.is_some() {
             return;
         }
-        if let Some(packet) = batch.iter_mut().find(|one| self.which.matches(one, ETHERNET_LEN)) {
+        let vlan = vlans.iter().find(|vlan| Some(vlan.link) == self.link);
+        let device = vlan.map(|vlan| vlan.below).or(self.link);
+        if device.is_some_and(|meant| meant != link) {
+            return;
+        }
+        let is_meant = |one: &Packet| {
+            vlan.is_none_or(|vlan| vlan::id_of(one.octets()) == Some(vlan.id))
+                && self.which.matches(one, ETHERNET_LEN)
+        };
+        if let Some(packet) = batch.iter_mut().find(|one| is_meant(one)) {
             packet.meta_mut().mark = MARK;
             self.since = Some(now);
         }
@@ -112,6 +129,13 @@ impl Trace {
 
     pub(crate) fn is_traced(packet: &Packet) -> bool {
         packet.meta().mark == MARK
+    }
+
+    /// What goes on with another worker is followed no further.
+    pub(crate) fn forget(packet: &mut Packet) {
+        if Self::is_traced(packet) {
+            packet.meta_mut().mark = 0;
+        }
     }
 
     /// Records that a packet has come somewhere; its fate is told by [`Self::end`].

@@ -1,18 +1,48 @@
 //! Virtual LANs: 802.1Q tags, each VLAN a link of its own.
 
 use crate::{
-    At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
+    At, Counter, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
     ethernet::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
     station::{Station, Stations},
 };
-use gatewright_packet::{Batch, LinkIndex, NextHop, Packet};
+use gatewright_packet::{Batch, LinkIndex, NextHop, NoRoom, Packet};
 use gatewright_wire::{
     EtherType,
-    vlan::{Vlan, VlanFields},
+    ethernet::Ethernet,
+    vlan::{VLAN_ID_PRIORITY, Vlan, VlanFields},
 };
 
 /// The tag names a VLAN that is not configured on this link.
 pub(crate) const UNKNOWN_VLAN: Reason = Reason("unknown-vlan");
+
+/// The VLAN is down.
+const LINK_DOWN: Reason = Reason("link-down");
+
+/// A VLAN of a link, which is a link of its own (IEEE 802.1Q).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VlanLink {
+    /// The VLAN.
+    pub link: LinkIndex,
+    /// The link whose frames carry its tags.
+    pub below: LinkIndex,
+    /// Its identifier, 1 to 4094.
+    pub id: u16,
+    /// The priority of the frames we send, 0 to 7.
+    pub priority: u8,
+}
+
+/// What has passed over a VLAN; octets count whole frames, with their tag.
+#[derive(Clone, Debug, Default)]
+pub struct VlanCounters {
+    /// Frames received.
+    pub received: Counter,
+    /// Their octets.
+    pub received_octets: Counter,
+    /// Frames sent.
+    pub sent: Counter,
+    /// Their octets.
+    pub sent_octets: Counter,
+}
 
 /// One VLAN of a link.
 #[derive(Debug)]
@@ -23,6 +53,8 @@ pub struct VlanMember {
     pub priority: u8,
     /// The VLAN as a link, with its neighbours.
     pub neighbours: LinkNeighbours,
+    /// What passes is counted here.
+    pub counters: VlanCounters,
 }
 
 /// The VLANs of one Ethernet link (IEEE 802.1Q).
@@ -30,7 +62,8 @@ pub struct VlanMember {
 /// Stands above [`EthernetLayer`](crate::EthernetLayer) at `ether:vlan`. Each VLAN is a link of its own, with
 /// addresses and neighbours: receives tagged packets, strips the tag, and pushes them on by the
 /// inner type as from that link; transmits what is sent by that link with a tag, down to the link
-/// below. Drops `truncated`, `unknown-vlan`, `no-next-hop`, `no-headroom`.
+/// below. A tag without an identifier is a priority only: its packet goes on as the link's own.
+/// Drops `truncated`, `unknown-vlan`, `link-down`, `no-next-hop`, `no-headroom`.
 #[derive(Debug)]
 pub struct VlanLayer {
     below: LinkIndex,
@@ -44,27 +77,42 @@ struct Member {
     priority: u8,
     link: LinkIndex,
     stations: Stations,
+    counters: VlanCounters,
+    /// Whether the host lets frames come and leave there.
+    up: bool,
 }
 
 impl VlanLayer {
     /// The VLANs `members` of the link `below`.
     pub fn new(below: LinkIndex, members: Vec<VlanMember>) -> Self {
-        let members = members.into_iter().map(|VlanMember { id, priority, neighbours }| Member {
+        let member = |VlanMember { id, priority, neighbours, counters }| Member {
             id,
             priority,
             link: neighbours.link,
             stations: Stations::new(neighbours),
-        });
-        Self { below, members: members.collect() }
+            counters,
+            up: false,
+        };
+        Self { below, members: members.into_iter().map(member).collect() }
     }
 
     fn untag(&self, packet: &mut Packet) -> Result<EtherType, Reason> {
         let (tag, _) = Vlan::split(packet.octets()).map_err(|_| TRUNCATED)?;
         let (id, ether_type) = (tag.vlan_id(), tag.ether_type());
-        let member = self.members.iter().find(|member| member.id == id).ok_or(UNKNOWN_VLAN)?;
+        let ingress = if id == VLAN_ID_PRIORITY {
+            self.below
+        } else {
+            let member = self.members.iter().find(|member| member.id == id).ok_or(UNKNOWN_VLAN)?;
+            if !member.up {
+                return Err(LINK_DOWN);
+            }
+            member.counters.received.add(1);
+            member.counters.received_octets.add((Ethernet::LEN + packet.len()) as u64);
+            member.link
+        };
         packet.strip(Vlan::LEN);
         let meta = packet.meta_mut();
-        meta.ingress = member.link;
+        meta.ingress = ingress;
         meta.ether_type = ether_type.0;
         Ok(ether_type)
     }
@@ -74,6 +122,9 @@ impl VlanLayer {
         let egress = packet.meta().egress;
         let member = self.members.iter_mut().find(|member| member.link == egress);
         let member = member.ok_or(Untagged::Drop(UNKNOWN_VLAN))?;
+        if !member.up {
+            return Err(Untagged::Drop(LINK_DOWN));
+        }
         let station = match member.stations.find(&packet.meta().next_hop, out.now()) {
             Station::At(station) => station,
             Station::Unknown(family) => return Err(Untagged::Push(At::Unresolved(family))),
@@ -86,6 +137,8 @@ impl VlanLayer {
             ether_type: EtherType(packet.meta().ether_type),
         };
         packet.prepend(&tag.emit()).map_err(|_| Untagged::Drop(NO_HEADROOM))?;
+        member.counters.sent.add(1);
+        member.counters.sent_octets.add((Ethernet::LEN + packet.len()) as u64);
         let meta = packet.meta_mut();
         meta.egress = self.below;
         meta.ether_type = EtherType::VLAN.0;
@@ -129,4 +182,43 @@ impl Layer for VlanLayer {
             }
         }
     }
+
+    fn handle_host(&mut self, out: &mut Out<'_>) {
+        for member in &mut self.members {
+            member.up = out.host().interface(member.link).is_some_and(|interface| interface.up);
+        }
+    }
 }
+
+/// Octets of the two addresses, behind which a tag stands.
+const ADDRESSES_LEN: usize = 12;
+
+/// The identifier in the tag of a whole frame, if it has one.
+pub(crate) fn id_of(frame: &[u8]) -> Option<u16> {
+    let (header, behind) = Ethernet::split(frame).ok()?;
+    let (tag, _) = Vlan::split(behind).ok().filter(|_| header.ether_type() == EtherType::VLAN)?;
+    Some(tag.vlan_id())
+}
+
+impl VlanLink {
+    /// Puts its tag into a whole frame that does not carry it yet.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the frame's chunk has no room in front.
+    pub fn insert(self, frame: &mut Packet) -> Result<(), NoRoom> {
+        let addresses = frame.octets().first_chunk::<ADDRESSES_LEN>().copied();
+        let Some(addresses) = addresses.filter(|_| id_of(frame.octets()) != Some(self.id)) else {
+            return Ok(());
+        };
+        let control = u16::from(self.priority) << PRIORITY_SHIFT | self.id;
+        let ([a, b], [c, d]) = (EtherType::VLAN.0.to_be_bytes(), control.to_be_bytes());
+        frame.strip(ADDRESSES_LEN);
+        frame.prepend(&[a, b, c, d])?;
+        frame.prepend(&addresses)
+    }
+}
+
+/// The priority stands above the drop eligibility and the twelve bits of the identifier
+/// (IEEE 802.1Q §9.6).
+const PRIORITY_SHIFT: u32 = 13;

@@ -1,10 +1,11 @@
 //! Which edge leads where: made beside the running graph and swapped in between two batches.
 
 use crate::{
-    At, Attachment, AttachmentId, Counter, Place, Side,
+    At, Attachment, AttachmentId, Counter, Place, Side, VlanLink,
     layer::{down_key, released_key},
+    vlan,
 };
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkIndex, Packet};
 use std::sync::Arc;
 
 /// Which layer of a graph.
@@ -71,6 +72,7 @@ impl Binding {
 pub struct Plan {
     nodes: Vec<(&'static str, Option<LinkIndex>)>,
     bindings: Vec<(Binding, Counter)>,
+    vlans: Vec<VlanLink>,
 }
 
 /// Why a plan or an attachment cannot be.
@@ -108,6 +110,24 @@ impl Plan {
         self.bindings.push((binding, Counter::default()));
     }
 
+    /// The same for another worker, whose packets are counted in the ways of this one.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = |(binding, packets): &(Binding, Counter)| (*binding, packets.part());
+        let bindings = self.bindings.iter().map(part).collect();
+        Self { nodes: self.nodes.clone(), bindings, vlans: self.vlans.clone() }
+    }
+
+    /// Has it known that a link is a VLAN of another: its frames are those of that link with its tag.
+    pub fn tag(&mut self, vlan: VlanLink) {
+        self.vlans.push(vlan);
+    }
+
+    /// The links that are VLANs of others.
+    pub fn vlans(&self) -> &[VlanLink] {
+        &self.vlans
+    }
+
     /// The layers with the link each stands on.
     pub fn layers(&self) -> impl Iterator<Item = (NodeIndex, &'static str, Option<LinkIndex>)> {
         (0..).map(NodeIndex).zip(&self.nodes).map(|(index, &(name, link))| (index, name, link))
@@ -135,16 +155,33 @@ impl Plan {
         let mut edges: Vec<Edge> = (self.bindings.iter())
             .map(|(binding, packets)| Edge::new(*binding, packets.clone()))
             .collect();
-        for &(_, attachment) in attachments {
+        let stands = |&(id, attachment): &(AttachmentId, Attachment)| {
+            let (attachment, vlan) = self.frames_of(attachment)?;
+            Ok((id, attachment, vlan))
+        };
+        let stands: Vec<_> = attachments.iter().map(stands).collect::<Result<_, WiringError>>()?;
+        for &(_, attachment, _) in &stands {
             open(attachment, &mut edges)?;
         }
-        for &(id, attachment) in attachments {
-            attach(id, attachment, &mut edges);
+        for (id, attachment, vlan) in stands {
+            attach(id, attachment, vlan, &mut edges);
         }
         if edges.len() > EDGES_MAX {
             return Err(WiringError::TooManyEdges);
         }
-        Ok(Wiring::index(edges, self.nodes.len()))
+        Ok(Wiring { vlans: self.vlans.as_slice().into(), ..Wiring::index(edges, self.nodes.len()) })
+    }
+
+    /// Where an attachment stands that asks for the frames of a VLAN: on the link below, for what
+    /// carries the tag with this identifier.
+    fn frames_of(&self, of: Attachment) -> Result<(Attachment, Option<u16>), WiringError> {
+        let vlan = self.vlans.iter().find(|vlan| of.at == At::Frame && of.link == Some(vlan.link));
+        match vlan {
+            // Behind the layer that takes frames there are none.
+            Some(_) if of.place == Place::After => Err(WiringError::NoSuchPosition(of)),
+            Some(vlan) => Ok((Attachment { link: Some(vlan.below), ..of }, Some(vlan.id))),
+            None => Ok((of, None)),
+        }
     }
 }
 
@@ -188,8 +225,9 @@ fn shares_link(one: Option<LinkIndex>, other: Option<LinkIndex>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
-/// Puts the handler's id on each edge it stands on.
-fn attach(id: AttachmentId, attachment: Attachment, edges: &mut [Edge]) {
+/// Puts the handler's id on each edge it stands on; of whole frames it sees those with the tag of
+/// `vlan`, if there is one.
+fn attach(id: AttachmentId, attachment: Attachment, vlan: Option<u16>, edges: &mut [Edge]) {
     let behind: Vec<NodeIndex> = (edges.iter())
         .filter(|edge| edge.passes(attachment))
         .filter_map(|edge| match edge.binding.to {
@@ -207,7 +245,8 @@ fn attach(id: AttachmentId, attachment: Attachment, edges: &mut [Edge]) {
         };
         if stands {
             // A link-bound edge carries only that link's packets: no need to look at each.
-            let only = attachment.link.filter(|_| edge.binding.link.is_none());
+            let link = attachment.link.filter(|_| edge.binding.link.is_none());
+            let only = vlan.map(Only::Vlan).or(link.map(Only::Link));
             let post = Post { id, place: attachment.place, only };
             // After the layer comes before what the next layer's handlers see.
             let order = |place: Place| match place {
@@ -228,8 +267,28 @@ fn attach(id: AttachmentId, attachment: Attachment, edges: &mut [Edge]) {
 pub(crate) struct Post {
     pub(crate) id: AttachmentId,
     pub(crate) place: Place,
-    /// Only packets of this link.
-    pub(crate) only: Option<LinkIndex>,
+    /// Only these packets.
+    pub(crate) only: Option<Only>,
+}
+
+/// Which of the packets on an edge a handler sees.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Only {
+    /// Those of one link.
+    Link(LinkIndex),
+    /// Frames with the tag of one VLAN.
+    Vlan(u16),
+}
+
+impl Only {
+    /// Whether `packet`, which travels to this side, is one of them.
+    pub(crate) fn means(self, packet: &Packet, side: Side) -> bool {
+        match (self, side) {
+            (Self::Link(link), Side::Receive) => packet.meta().ingress == link,
+            (Self::Link(link), Side::Transmit) => packet.meta().egress == link,
+            (Self::Vlan(id), _) => vlan::id_of(packet.octets()) == Some(id),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -260,6 +319,7 @@ pub struct Wiring {
     by_key: Vec<Vec<(u64, EdgeIndex)>>,
     /// For each link the edge of its received frames.
     entries: Vec<Option<EdgeIndex>>,
+    pub(crate) vlans: Arc<[VlanLink]>,
 }
 
 impl Wiring {
@@ -282,7 +342,7 @@ impl Wiring {
         for keys in &mut by_key {
             keys.sort_unstable_by_key(|&(key, _)| key);
         }
-        Self { edges: edges.into(), by_key, entries }
+        Self { edges: edges.into(), by_key, entries, vlans: Arc::default() }
     }
 
     pub(crate) fn edge_of(&self, node: usize, key: u64) -> Option<EdgeIndex> {

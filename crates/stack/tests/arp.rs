@@ -231,32 +231,3 @@ fn a_link_that_goes_down_forgets_its_neighbours_and_announces_itself_again() {
     let request = arp(ALL, ArpFields::request(WAN_MAC, WAN_IP, B.1));
     assert_eq!(gateway.receive(LAN, &[packet]), [(WAN, request)]);
 }
-
-/// Two VLANs of one cable (IEEE 802.1Q): links of their own, between which is routed.
-#[test]
-fn vlans_are_links_of_their_own() {
-    let (one, two, cable) = (LAN, WAN, gatewright_packet::LinkIndex(2));
-    let vlan = |link, id| SuiteLink::Vlan { link, below: cable, id, priority: 3 };
-    let mut gateway =
-        Gateway::of(&[SuiteLink::Ethernet(cable), vlan(one, 10), vlan(two, 20)], |_| {});
-    for (link, ip) in [(one, LAN_IP), (two, WAN_IP)] {
-        gateway.host.add_interface(interface(link, LAN_MAC, vec![address(ip, 24)])).unwrap();
-    }
-    gateway.host.add_interface(interface(cable, LAN_MAC, Vec::new())).unwrap();
-    gateway.tick(10);
-    let tagged = |to: MacAddress, from: MacAddress, tci: &str, ether_type: &str, payload: &[u8]| {
-        ether(to, from, EtherType::VLAN, &[hex(tci), hex(ether_type), payload.to_vec()].concat())
-    };
-    let request = ArpFields::request(B.0, B.1, WAN_IP);
-    let sent = gateway.receive(cable, &[tagged(ALL, B.0, "0014", "0806", &request.emit())]);
-    // Priority 3 is 0x6000 of the tag.
-    let reply = tagged(B.0, LAN_MAC, "6014", "0806", &request.reply(LAN_MAC).emit());
-    assert_eq!(sent, [(cable, reply)]);
-    let packet = ipv4(A.1, B.1, IpProtocol::UDP, b"data", |_| {});
-    let sent = gateway.receive(cable, &[tagged(LAN_MAC, A.0, "000a", "0800", &packet)]);
-    let packet = ipv4(A.1, B.1, IpProtocol::UDP, b"data", |ip| ip.time_to_live = 63);
-    assert_eq!(sent, [(cable, tagged(B.0, LAN_MAC, "6014", "0800", &packet))]);
-    assert!(gateway.receive(cable, &[tagged(ALL, A.0, "001e", "0806", &[])]).is_empty());
-    assert_eq!(gateway.drops(), [("vlan", "unknown-vlan", 1)]);
-    assert!(gateway.is_clean());
-}

@@ -340,7 +340,10 @@ impl RegionOwner {
         for &map in &layout.maps {
             crate::map::set_seed(words.get(map..).unwrap_or(&[]), seed);
         }
-        for (word, value) in words.iter().zip(layout.header()).rev() {
+        let header = layout.header();
+        // Cut first: from its end, a longer list would be walked down word by word.
+        let words = words.get(..header.len()).unwrap_or(words);
+        for (word, value) in words.iter().zip(header).rev() {
             word.store(value, Ordering::Release);
         }
     }

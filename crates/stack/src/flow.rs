@@ -1,0 +1,155 @@
+//! Which flow a frame is of, so that one worker has all of it.
+
+use gatewright_wire::{
+    EtherType, IpProtocol,
+    ethernet::Ethernet,
+    ipv4::Ipv4,
+    ipv6::{Ipv6, Ipv6Fields},
+    vlan::Vlan,
+};
+
+/// VLAN tags behind which an IP header is looked for.
+const TAGS_MAX: usize = 2;
+
+/// A number for the flow that an Ethernet frame is of: the same for all its frames, and for those of
+/// the way back. `None` if it carries no IP packet.
+///
+/// A flow is what has both addresses, the protocol, and both ports in common; ports are looked for in
+/// TCP, UDP and UDP-Lite, directly behind the IP header. Fragments carry no ports but the first, so
+/// those of two hosts are one flow of their own.
+pub fn flow_of(frame: &[u8]) -> Option<u32> {
+    let (header, mut rest) = Ethernet::split(frame).ok()?;
+    let mut kind = header.ether_type();
+    for _ in 0..TAGS_MAX {
+        if !matches!(kind, EtherType::VLAN | EtherType::SERVICE_VLAN) {
+            break;
+        }
+        let (tag, behind) = Vlan::split(rest).ok()?;
+        (kind, rest) = (tag.ether_type(), behind);
+    }
+    match kind {
+        EtherType::IPV4 => of_ipv4(rest),
+        EtherType::IPV6 => of_ipv6(rest),
+        _ => None,
+    }
+}
+
+fn of_ipv4(packet: &[u8]) -> Option<u32> {
+    let (ip, _) = Ipv4::split(packet).ok()?;
+    let payload = packet.get(ip.header_len()..).filter(|_| !ip.is_fragment());
+    let ends = [ip.source_address(), ip.destination_address()].map(|end| u64::from(end.to_bits()));
+    Some(number(ends, ip.protocol(), payload.unwrap_or_default()))
+}
+
+fn of_ipv6(packet: &[u8]) -> Option<u32> {
+    let (ip, payload) = Ipv6::split(packet).ok()?;
+    let Ipv6Fields { source_address, destination_address, next_header, .. } = ip.fields();
+    let ends = [source_address, destination_address].map(|end| {
+        let octets = end.octets();
+        let (halves, _) = octets.as_chunks();
+        halves.iter().fold(0, |hash, &half| mixed(hash ^ u64::from_be_bytes(half)))
+    });
+    Some(number(ends, next_header, payload))
+}
+
+/// The number of what goes between two `ends`, whichever sends.
+fn number([from, to]: [u64; 2], protocol: IpProtocol, payload: &[u8]) -> u32 {
+    let with_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE);
+    let ports = payload.first_chunk().filter(|_| with_ports);
+    let &[a, b, c, d] = ports.unwrap_or(&[0; 4]);
+    let [from_port, to_port] = [[a, b], [c, d]].map(|port| u64::from(u16::from_be_bytes(port)));
+    // A sum is the same both ways; that of two numbers that are mixed is as good as one.
+    let sum = mixed(from ^ (from_port << 40)).wrapping_add(mixed(to ^ (to_port << 40)));
+    let high = mixed(sum ^ u64::from(protocol.0)) >> 32;
+    u32::try_from(high).unwrap_or_default()
+}
+
+/// Another number for each, the upper half of which depends on all of it (SplitMix64, Steele, Lea,
+/// Flood 2014).
+const fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Headers of UDP from 192.0.2.7 port 5300 to 198.51.100.53 port 53, and the way back; the same
+    /// over IPv6, and in a frame with a VLAN tag.
+    const STATIONS: &str = "020000000001020000000002";
+    const ASKED: &str = "4500001c00010000401100 00c0000207c6336435 14b4003500080000";
+    const ANSWERED: &str = "4500001c00090000401100 00c6336435c0000207 003514b400080000";
+    const ASKED6: &str = "6000000000081140 20010db8000000000000000000000007 \
+                          20010db8000100000000000000000053 14b4003500080000";
+    const ANSWERED6: &str = "6000000000081140 20010db8000100000000000000000053 \
+                             20010db8000000000000000000000007 003514b400080000";
+
+    fn octets(hex: &[&str]) -> Vec<u8> {
+        let hex = hex.concat();
+        let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|two| u8::try_from(two[0] * 16 + two[1]).unwrap()).collect()
+    }
+
+    #[test]
+    fn both_ways_are_one_flow_behind_tags_too() {
+        for (asked, answered, kind) in [(ASKED, ANSWERED, "0800"), (ASKED6, ANSWERED6, "86dd")] {
+            let flow = flow_of(&octets(&[STATIONS, kind, asked]));
+            assert!(flow.is_some());
+            assert_eq!(flow, flow_of(&octets(&[STATIONS, kind, answered])));
+            let tagged = octets(&[STATIONS, "8100 002a", kind, asked]);
+            assert_eq!(flow, flow_of(&tagged));
+            let twice = octets(&[STATIONS, "88a8 0007 8100 002a", kind, asked]);
+            assert_eq!(flow, flow_of(&twice));
+        }
+        assert_eq!(flow_of(&octets(&[STATIONS, "0806", "0001080006040001"])), None);
+    }
+
+    #[test]
+    fn fragments_stay_together_although_only_the_first_has_ports() {
+        let first = "4500001c00012000401100 00c0000207c6336435 14b4003500080000";
+        let second = "4500001c00010001401100 00c0000207c6336435 ffffffffffffffff";
+        let [first, second] = [first, second].map(|ip| flow_of(&octets(&[STATIONS, "0800", ip])));
+        assert!(first.is_some());
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn flows_are_spread_evenly_over_any_number_of_workers() {
+        let flow = |port: u16, host: u8| {
+            let mut frame = octets(&[STATIONS, "0800", ASKED]);
+            frame[33] = host;
+            frame[34..36].copy_from_slice(&port.to_be_bytes());
+            flow_of(&frame).unwrap()
+        };
+        for workers in 2..=8 {
+            let [mut by_port, mut by_host] = [[0; 8]; 2];
+            for number in 0..=255_u8 {
+                let place = |flow| usize::try_from(flow % workers).unwrap();
+                by_port[place(flow(5000 + u16::from(number), 1))] += 1;
+                by_host[place(flow(5000, number))] += 1;
+            }
+            let even = 256 / workers;
+            for share in [by_port, by_host].iter().flat_map(|all| all.iter().take(workers as usize))
+            {
+                assert!(
+                    (even / 2..=even * 2).contains(share),
+                    "{workers}: {by_port:?} {by_host:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_has_a_flow_or_none() {
+        for ip in [ASKED, ASKED6] {
+            for kind in ["0800", "86dd", "8100"] {
+                let frame = octets(&[STATIONS, kind, ip]);
+                for len in 0..frame.len() {
+                    let _either = flow_of(&frame[..len]);
+                }
+            }
+        }
+    }
+}

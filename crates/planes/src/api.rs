@@ -11,6 +11,7 @@
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
+//! | `{"do":"attach","handler":"count","at":"gateway:NAME/HANDLER",…}` | `{"id":2}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
@@ -24,12 +25,16 @@
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
 use crate::{
-    CaptureRequest, Configured, Part, PartAnswer, RouteOrder, RouteTarget, Status, TraceRequest,
-    UdpGatewayCounters,
+    AttachedMessages, CaptureRequest, Configured, MessageCounts, Part, PartAnswer, RouteOrder,
+    RouteTarget, Status, Told, TraceRequest, UdpGatewayCounters,
     capture::{Live, network},
+    door::Door,
     trace,
 };
-use gatewright_config::{self as config, Attach, Config, Located};
+use gatewright_config::{
+    self as config, Attach, AttachMessages, Config, Located, MessageHandler, MessageMatch,
+    MessagePosition,
+};
 use gatewright_diagnostic::{Severity, SourceId, Span};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
@@ -45,9 +50,8 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -78,6 +82,10 @@ pub enum Request {
     Reload {
         /// Its text.
         text: String,
+        /// The folder that its programs' files are relative to; that of the gateway's own
+        /// description if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<PathBuf>,
     },
     /// Take a link down, or up again.
     SetLink {
@@ -127,13 +135,24 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Reads the line of a client.
+    ///
+    /// # Errors
+    ///
+    /// Where it is no request.
+    pub fn parse(line: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(line)
+    }
+}
+
 /// A handler to be attached, as the command line has it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AttachRequest {
     /// `count`, `capture`, `drop`, `mirror` or `rate-limit`.
     pub handler: String,
-    /// The position: `ether:ipv4`.
+    /// The position: `ether:ipv4`, `gateway:NAME/HANDLER`.
     pub at: String,
     /// `receive` or `transmit`.
     pub side: Option<String>,
@@ -149,6 +168,8 @@ pub struct AttachRequest {
     pub protocol: Option<u8>,
     /// `drop`: destination port.
     pub port: Option<u16>,
+    /// `drop`, at messages: fields with their values, `NAME=VALUE`.
+    pub fields: Vec<String>,
     /// `rate-limit`: packets a second.
     pub rate: Option<u32>,
     /// `rate-limit`: packets at once.
@@ -182,12 +203,18 @@ pub struct AttachedAnswer {
     pub handler: &'static str,
     /// Where it stands.
     pub at: String,
-    /// Packets counted, if it counts.
+    /// Packets counted, if it counts packets.
     pub packets: Option<u64>,
     /// Octets counted, if it counts.
     pub octets: Option<u64>,
-    /// Packets that it could not write or copy in time, if it can miss any.
+    /// Packets, or pieces of messages, that it could not write or copy in time, if it can miss any.
     pub missed: Option<u64>,
+    /// Messages seen, if it stands at messages and looks at them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
+    /// Requests refused, if it stands at messages and refuses some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u64>,
 }
 
 /// A UDP gateway's counters.
@@ -211,9 +238,6 @@ const CLIENTS_MAX: usize = 16;
 /// Octets of a request at the most: a description with thousands of routes.
 const REQUEST_MAX: u64 = 1024 * 1024;
 
-/// How often a waiting server looks whether it is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// How long an answer may take: a link that is opened anew takes its time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
@@ -224,8 +248,7 @@ const CLIENT_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    door: Option<Door>,
 }
 
 impl Server {
@@ -235,13 +258,10 @@ impl Server {
     ///
     /// `AddrInUse` if another gateway answers there; else what the system says.
     pub fn start(gateway: Arc<Mutex<Configured>>, path: &Path) -> io::Result<Self> {
-        let listener = bind(path)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("api".to_owned())
-            .spawn(move || listen(&listener, &gateway, &ended))?;
-        Ok(Self { path: path.to_owned(), stop, thread: Some(thread) })
+        let clients = Arc::new(AtomicUsize::new(0));
+        let accept = move |listener: &UnixListener| accept(listener, &gateway, &clients);
+        let door = Door::open("api", bind(path)?, accept)?;
+        Ok(Self { path: path.to_owned(), door: Some(door) })
     }
 }
 
@@ -269,36 +289,33 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
+        drop(self.door.take());
         // Somebody may have removed it already.
         let _gone = fs::remove_file(&self.path);
     }
 }
 
-fn listen(listener: &UnixListener, gateway: &Arc<Mutex<Configured>>, stop: &AtomicBool) {
-    let clients = Arc::new(AtomicUsize::new(0));
-    while !stop.load(Ordering::Acquire) {
-        let Ok((stream, _)) = listener.accept() else {
-            std::thread::sleep(LOOK_EVERY);
-            continue;
-        };
-        if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
-            clients.fetch_sub(1, Ordering::AcqRel);
-            continue;
-        }
-        let (gateway, counted) = (Arc::clone(gateway), Arc::clone(&clients));
-        let started = std::thread::Builder::new().name("client".to_owned()).spawn(move || {
-            // A client that goes away in the middle has its own reasons.
-            let _gone = serve(&stream, &gateway);
-            counted.fetch_sub(1, Ordering::AcqRel);
-        });
-        if started.is_err() {
-            clients.fetch_sub(1, Ordering::AcqRel);
-        }
+/// Lets a client in, on a thread of its own; one too many is hung up.
+fn accept(
+    listener: &UnixListener,
+    gateway: &Arc<Mutex<Configured>>,
+    clients: &Arc<AtomicUsize>,
+) -> io::Result<()> {
+    let (stream, _) = listener.accept()?;
+    if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+        clients.fetch_sub(1, Ordering::AcqRel);
+        return Ok(());
     }
+    let (gateway, counted) = (Arc::clone(gateway), Arc::clone(clients));
+    let started = std::thread::Builder::new().name("client".to_owned()).spawn(move || {
+        // A client that goes away in the middle has its own reasons.
+        let _gone = serve(&stream, &gateway);
+        counted.fetch_sub(1, Ordering::AcqRel);
+    });
+    if started.is_err() {
+        clients.fetch_sub(1, Ordering::AcqRel);
+    }
+    started.map(drop)
 }
 
 /// One client, until it closes or is silent for too long.
@@ -312,7 +329,7 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
         if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let answer = match serde_json::from_str(&line) {
+        let answer = match Request::parse(&line) {
             Ok(Request::Capture(request)) => {
                 let gateway_now = gateway.lock().unwrap_or_else(PoisonError::into_inner);
                 let live = Live::start(&gateway_now, &request);
@@ -356,8 +373,13 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             Ok(json!({ "buckets": buckets }))
         }
         Request::Attach(request) => {
-            let attach = attach_of(&request, &gateway)?;
-            let id = gateway.attach(&attach).map_err(|error| error.to_string())?;
+            let id = if MessagePosition::is_meant(&request.at) {
+                gateway.attach_messages(&messages_of(&request)?)
+            } else {
+                let attach = attach_of(&request, &gateway)?;
+                gateway.attach(&attach)
+            };
+            let id = id.map_err(|error| error.to_string())?;
             Ok(json!({ "id": id.0 }))
         }
         Request::Detach { id } => {
@@ -367,8 +389,11 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             Ok(json!({ "id": id }))
         }
         Request::Description => Ok(json!({ "file": gateway.file() })),
-        Request::Reload { text } => {
-            let changes = gateway.reload(&read(&text)?).map_err(|error| error.to_string())?;
+        Request::Reload { text, folder } => {
+            let own = || gateway.file().and_then(|file| Path::new(file).parent());
+            let folder = folder.as_deref().or_else(own).unwrap_or(Path::new(""));
+            let config = read(&text)?.with_programs_in(folder);
+            let changes = gateway.reload(&config).map_err(|error| error.to_string())?;
             Ok(json!({ "changes": changes }))
         }
         Request::SetLink { name, up } => {
@@ -428,15 +453,39 @@ pub fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
         packets: attached.count.as_ref().map(gatewright_stack::builtin::Count::packets),
         octets: attached.count.as_ref().map(gatewright_stack::builtin::Count::octets),
         missed: attached.missed.as_ref().map(gatewright_stack::Counter::get),
+        messages: None,
+        refused: None,
     });
+    let attached = attached.chain(gateway.attached_messages().iter().map(messages_answer));
     let relays = gateway.udp_gateways().iter();
     let udp_gateways = relays.map(|(name, relay)| relay_answer(name, relay.counters()));
     Ok(StatusAnswer {
         gateway: gateway.gateway().status().map_err(|error| error.to_string())?,
         attached: attached.collect(),
         udp_gateways: udp_gateways.collect(),
-        parts: gateway.parts().iter().map(Part::answer).collect(),
+        parts: {
+            // One that has nothing to tell is there for what a reload brings.
+            let told = gateway.parts().iter().map(Part::answer);
+            told.filter(|part| part.told != Told::default()).collect()
+        },
     })
+}
+
+/// A handler at messages.
+fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
+    let MessageCounts { messages, octets, refused, missed } = one.counts();
+    let captures = matches!(one.attach.handler, MessageHandler::Capture { .. });
+    let looks = captures || matches!(one.attach.handler, MessageHandler::Count);
+    AttachedAnswer {
+        id: one.id.0,
+        handler: one.attach.handler.name(),
+        at: one.place(),
+        packets: None,
+        octets: looks.then_some(octets),
+        missed: captures.then_some(missed),
+        messages: looks.then_some(messages),
+        refused: (!looks).then_some(refused),
+    }
 }
 
 /// Where a handler stands, with its link's name.
@@ -457,16 +506,84 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
     }
 }
 
+/// The handler at messages that a request describes.
+fn messages_of(request: &AttachRequest) -> Result<AttachMessages, String> {
+    let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
+    let at = MessagePosition::parse(&request.at);
+    let at = at.ok_or("a position of messages is gateway:NAME/HANDLER")?;
+    let of_packets = [
+        ("--link", request.link.is_some()),
+        ("--destination", request.destination.is_some()),
+        ("--protocol", request.protocol.is_some()),
+        ("--port", request.port.is_some()),
+    ];
+    if let Some((name, _)) = of_packets.iter().find(|(_, given)| *given) {
+        return Err(format!("{name} is of packets, and has no use at messages"));
+    }
+    let handler = match request.handler.as_str() {
+        "count" => MessageHandler::Count,
+        "capture" => {
+            let file = request.file.as_deref().ok_or("the file is missing")?;
+            MessageHandler::Capture { file: plain(file) }
+        }
+        "drop" => {
+            let field = |text: &String| {
+                let (name, value) = text.split_once('=')?;
+                Some((name.to_owned(), value.to_owned()))
+            };
+            let fields = request
+                .fields
+                .iter()
+                .map(|text| field(text).ok_or_else(|| format!("{text}: a field is NAME=VALUE")));
+            let fields = fields.collect::<Result<_, _>>()?;
+            let source = request.source.as_deref().map(network).transpose()?;
+            MessageHandler::Drop { matching: MessageMatch { source, fields } }
+        }
+        "rate-limit" => {
+            let rate = request.rate.ok_or("the rate is missing")?;
+            MessageHandler::RateLimit { rate, burst: request.burst.unwrap_or(rate.max(1)) }
+        }
+        "mirror" => {
+            let why = "mirror copies packets to a link, and messages have none";
+            return Err(format!("{why}: capture writes messages to a file"));
+        }
+        other => {
+            let known = "count, capture, drop, rate-limit";
+            return Err(format!("there is no handler {other} at messages: {known}"));
+        }
+    };
+    let refuses = matches!(handler, MessageHandler::Drop { .. } | MessageHandler::RateLimit { .. });
+    let side = match request.side.as_deref() {
+        None | Some("receive") => config::Side::Receive,
+        Some("transmit") if refuses => {
+            return Err(format!("{} refuses requests, not answers", handler.name()));
+        }
+        Some("transmit") => config::Side::Transmit,
+        Some(other) => return Err(format!("{other} is neither receive nor transmit")),
+    };
+    match request.place.as_deref() {
+        None | Some("before") => {}
+        Some("tap") if !refuses => {}
+        Some(other) => return Err(format!("{} cannot stand {other} at messages", handler.name())),
+    }
+    Ok(AttachMessages { handler, at: Located { value: at, span: Span::default() }, side })
+}
+
 /// The handler that a request describes.
 fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
     let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
     let link = |name: &str| gateway.known_link(name).map(|_| plain(name));
     let prefix = |text: &Option<String>| text.as_deref().map(network).transpose();
-    let needed = |value: Option<u32>, name: &str| value.ok_or(format!("{name} is missing"));
+    let needed = |value: Option<u32>, name: &str| {
+        value.ok_or_else(|| format!("a {} needs {name}", request.handler))
+    };
     let handler = match request.handler.as_str() {
+        _ if !request.fields.is_empty() => {
+            return Err("packets have no fields of messages".to_owned());
+        }
         "count" => config::Handler::Count,
         "capture" => {
-            let file = request.file.as_deref().ok_or("the file is missing")?;
+            let file = request.file.as_deref().ok_or("a capture needs a file")?;
             config::Handler::Capture { file: plain(file) }
         }
         "drop" => config::Handler::Drop {
@@ -478,11 +595,11 @@ fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, St
             },
         },
         "mirror" => {
-            let to = request.to.as_deref().ok_or("the link to mirror to is missing")?;
+            let to = request.to.as_deref().ok_or("a mirror needs the link that gets the copies")?;
             config::Handler::Mirror { to: link(to)? }
         }
         "rate-limit" => {
-            let rate = needed(request.rate, "the rate")?;
+            let rate = needed(request.rate, "a rate")?;
             config::Handler::RateLimit { rate, burst: request.burst.unwrap_or(rate.max(1)) }
         }
         other => {

@@ -247,10 +247,10 @@ impl Write for Chunks<'_> {
     }
 }
 
-/// The client's side of a live capture.
+/// The client's side of a live capture, over what carries it.
 #[derive(Debug)]
-pub struct CaptureStream {
-    stream: BufReader<UnixStream>,
+pub struct CaptureStream<R = UnixStream> {
+    stream: BufReader<R>,
     told: Option<serde_json::Value>,
 }
 
@@ -266,7 +266,7 @@ impl CaptureStream {
     pub fn open(path: &Path, request: CaptureRequest) -> io::Result<Self> {
         let (stream, _) = crate::api::begin(path, &crate::api::Request::Capture(request))?;
         stream.get_ref().set_read_timeout(None)?;
-        Ok(Self { stream, told: None })
+        Ok(Self::over(stream))
     }
 
     /// What ends it from another thread, in order: everything captured until then still comes.
@@ -278,6 +278,13 @@ impl CaptureStream {
         let stream = self.stream.get_ref().try_clone()?;
         // It can have ended by itself.
         Ok(move || drop(stream.shutdown(Shutdown::Write)))
+    }
+}
+
+impl<R: Read> CaptureStream<R> {
+    /// What comes behind the gateway's answer.
+    pub const fn over(stream: BufReader<R>) -> Self {
+        Self { stream, told: None }
     }
 
     /// The next octets of the capture file; `None` at its end.
@@ -291,7 +298,7 @@ impl CaptureStream {
         let len = u32::from_be_bytes(len);
         if len == 0 {
             let mut line = String::new();
-            self.stream.read_line(&mut line)?;
+            self.stream.by_ref().take(CHUNK_MAX.into()).read_line(&mut line)?;
             self.told = Some(serde_json::from_str(&line)?);
             return Ok(None);
         }

@@ -3,21 +3,24 @@
 use crate::{
     gateway::{Gateway, GatewayError},
     handlers::{self, Made},
+    messages::Messages,
     not_yet,
     part::Part,
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
-    tcp_proxy::{self, TcpProxy, TcpProxySetup},
+    tcp_proxy::{Proxies, TcpProxySetup},
     udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
     worker::Command,
 };
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Advertise, Attachment, AttachmentId, Counter, Form, Route, builtin::Count};
+use gatewright_stack::{
+    Advertise, Attachment, AttachmentId, Counter, Form, Route, VlanLink, builtin::Count,
+};
 use gatewright_tables::Prefix;
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
@@ -40,6 +43,14 @@ pub enum RunError {
         /// Why.
         source: Box<GatewayError>,
     },
+    /// A handler cannot be attached at messages.
+    #[error("{at}: {why}")]
+    Messages {
+        /// Where.
+        at: String,
+        /// Why, with what there is.
+        why: String,
+    },
     /// A UDP gateway cannot be started.
     #[error("udp_gateway.{name}: {source}")]
     UdpGateway {
@@ -56,6 +67,12 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A part that others run cannot be as described.
+    #[error("{0}")]
+    Part(String),
+    /// The control socket or the metrics page cannot be served as described.
+    #[error("[control]: {0}")]
+    Control(String),
     /// A file cannot be written.
     #[error("cannot write {file}: {source}")]
     File {
@@ -77,9 +94,13 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Gateway(source) | Self::Attach { source, .. } => source.exit_code(),
-            Self::NotInThisVersion(_) => 78,
+            Self::NotInThisVersion(_) | Self::Messages { .. } => 78,
             Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::UdpGateway { .. } | Self::TcpProxy { .. } | Self::File { .. } => 69,
+            Self::UdpGateway { .. }
+            | Self::TcpProxy { .. }
+            | Self::Part(_)
+            | Self::Control(_)
+            | Self::File { .. } => 69,
         }
     }
 }
@@ -108,13 +129,39 @@ pub struct Configured {
     pub(crate) udp_gateways: Vec<(String, UdpGateway)>,
     pub(crate) attached: Vec<Attached>,
     pub(crate) recorders: Vec<(AttachmentId, Recorder)>,
+    pub(crate) messages: Messages,
     pub(crate) names: Vec<String>,
-    tcp_proxies: Vec<TcpProxy>,
+    pub(crate) tcp_proxies: Proxies,
     parts: Vec<Part>,
     pub(crate) gateway: Gateway,
     /// The description as it is in force.
     pub(crate) config: Config,
     file: Option<String>,
+    pub(crate) rim: Rim,
+}
+
+/// Whoever serves the control socket and the metrics page, asked to do it as another description
+/// says; why not, in words for the operator.
+pub type ServeControl = Box<dyn FnMut(&config::Control) -> Result<(), String> + Send>;
+
+/// As [`ServeControl`], if somebody does.
+#[derive(Default)]
+pub(crate) struct Rim(Option<ServeControl>);
+
+impl fmt::Debug for Rim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rim").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Rim {
+    /// Has it served as `control` says.
+    pub(crate) fn serve(&mut self, control: &config::Control) -> Result<(), RunError> {
+        match &mut self.0 {
+            Some(serve) => serve(control).map_err(RunError::Control),
+            None => Err(RunError::Control("nobody serves it here".to_owned())),
+        }
+    }
 }
 
 impl Configured {
@@ -125,18 +172,24 @@ impl Configured {
     /// [`RunError`] names the part that failed; then nothing runs.
     pub fn open(config: &Config, seed: u64) -> Result<Self, RunError> {
         refuse_what_is_not_there(config)?;
-        let names: Vec<String> = config.links.iter().map(|link| link.name.value.clone()).collect();
+        let mut names: Vec<String> =
+            config.links.iter().map(|link| link.name.value.clone()).collect();
+        if takes_links(config) {
+            names.extend((0..SPARE_PLACES).map(|_| String::new()));
+        }
         let gateway = Gateway::open(&setup(config, &names, seed)?)?;
         let mut configured = Self {
             udp_gateways: Vec::new(),
             attached: Vec::new(),
             recorders: Vec::new(),
+            messages: Messages::default(),
             names,
-            tcp_proxies: Vec::new(),
+            tcp_proxies: Proxies::default(),
             parts: Vec::new(),
             gateway,
             config: config.clone(),
             file: None,
+            rim: Rim::default(),
         };
         for attach in &config.attachments {
             configured.attach(attach)?;
@@ -150,13 +203,13 @@ impl Configured {
         for proxy in &config.tcp_proxies {
             configured.proxy(proxy)?;
         }
-        if !configured.tcp_proxies.is_empty() {
-            configured.add_part(tcp_proxy::part(&configured.tcp_proxies));
-        }
+        let proxies = configured.tcp_proxies.part();
+        configured.add_part(proxies);
         Ok(configured)
     }
 
-    fn proxy(&mut self, proxy: &config::TcpProxy) -> Result<(), RunError> {
+    /// Starts a TCP proxy.
+    pub(crate) fn proxy(&self, proxy: &config::TcpProxy) -> Result<(), RunError> {
         let setup = TcpProxySetup {
             listen: proxy.listen.value,
             server: proxy.forward.value,
@@ -164,10 +217,9 @@ impl Configured {
             idle: proxy.idle,
             connect: proxy.connect,
         };
-        let started = TcpProxy::start(setup);
         let name = proxy.name.value.clone();
-        self.tcp_proxies.push(started.map_err(|source| RunError::TcpProxy { name, source })?);
-        Ok(())
+        let started = self.tcp_proxies.start(&name, setup);
+        started.map_err(|source| RunError::TcpProxy { name, source })
     }
 
     /// Takes in a part that others run: it is asked for status and metrics.
@@ -193,6 +245,18 @@ impl Configured {
     /// The file of the description, if there is one.
     pub fn file(&self) -> Option<&str> {
         self.file.as_deref()
+    }
+
+    /// Says who serves the control socket and the metrics page: a reload that changes `[control]`
+    /// asks there.
+    pub fn on_control(&mut self, serve: ServeControl) {
+        self.rim = Rim(Some(serve));
+    }
+
+    /// Takes back who serves the control socket and the metrics page: to be dropped where this
+    /// gateway is not locked.
+    pub fn end_control(&mut self) -> Option<ServeControl> {
+        self.rim.0.take()
     }
 
     /// The names of its links, in the order of their indices.
@@ -232,6 +296,9 @@ impl Configured {
     ///
     /// [`RunError`] if the worker has ended.
     pub fn detach(&mut self, id: AttachmentId) -> Result<bool, RunError> {
+        if self.detach_messages(id) {
+            return Ok(true);
+        }
         let found = self.gateway.detach(id)?.is_some();
         self.attached.retain(|attached| attached.id != id);
         // The handler is gone, so its recorder writes what waits and ends.
@@ -252,7 +319,7 @@ impl Configured {
     /// Why it cannot be, in words for the operator.
     pub fn set_link(&self, name: &str, up: bool) -> Result<(), String> {
         let link = self.known_link(name)?;
-        let told = self.gateway.command(Command::Close(link, !up));
+        let told = self.gateway.workers().each(|| Command::Close(link, !up));
         told.map_err(|error| error.to_string())?;
         self.gateway.change(|control| control.close(link, !up));
         Ok(())
@@ -260,7 +327,11 @@ impl Configured {
 
     /// The link of a name that somebody says; in words for the operator if there is none.
     pub(crate) fn known_link(&self, name: &str) -> Result<LinkIndex, String> {
-        self.link(name).ok_or_else(|| format!("there is no link {name}: {}", self.names.join(", ")))
+        let known = || {
+            let names = self.names.iter().filter(|name| !name.is_empty());
+            names.map(String::as_str).collect::<Vec<_>>().join(", ")
+        };
+        self.link(name).ok_or_else(|| format!("there is no link {name}: {}", known()))
     }
 
     /// Starts a UDP gateway.
@@ -308,14 +379,34 @@ pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> 
 
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
+    setup.workers = usize::from(config.workers).max(1);
     if let Some(spin) = config.links.iter().map(|link| link.spin).max() {
         setup.spin = spin;
     }
-    for (index, link) in (0..).map(LinkIndex).zip(&config.links) {
-        setup.links.push(link_setup(index, link)?);
-    }
+    setup.links = link_setups(config, names)?;
     setup.routes = static_routes(config, names)?;
     Ok(setup)
+}
+
+/// Places for links that come while the gateway runs: each has its layers from the start.
+const SPARE_PLACES: usize = 4;
+
+/// Whether links may come and go while a gateway of this description runs: those that are shared are
+/// known to the kernel's follower from the start.
+pub(crate) fn takes_links(config: &Config) -> bool {
+    config.links.iter().all(|link| link.exclusive)
+}
+
+/// The links at the places `names`, in their order.
+pub(crate) fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunError> {
+    let setup = |(index, name): (LinkIndex, &String)| {
+        let link = config.links.iter().find(|link| link.name.value == *name);
+        link.map_or_else(
+            || Ok(LinkSetup::spare(index)),
+            |link| link_setup(index, link, config, names),
+        )
+    };
+    (0..).map(LinkIndex).zip(names).map(setup).collect()
 }
 
 /// The routes that a description has: of several for the same destinations, the one with the lowest
@@ -349,9 +440,15 @@ pub(crate) fn static_routes(
     Ok(routes)
 }
 
-/// A link as its description says.
-pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSetup, RunError> {
-    let mtu = link.mtu;
+/// A link as its description says, among the others of `config`, whose indices are in the order of
+/// `names`.
+fn link_setup(
+    index: LinkIndex,
+    link: &config::Link,
+    config: &Config,
+    names: &[String],
+) -> Result<LinkSetup, RunError> {
+    let (mut mtu, mut mac) = (link.mtu, link.mac);
     let tap = |name: &str, framing| {
         let mtu = mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU);
         DeviceSetup::Tap(TapConfig { index, interface: name.to_owned(), framing, mtu, up: true })
@@ -361,6 +458,10 @@ pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSe
             let mut device = LinkConfig::new(index, &name.value);
             device.promiscuous = link.promiscuous;
             device.exclusive = link.exclusive;
+            device.tagged = config
+                .links
+                .iter()
+                .any(|vlan| vlan.below().is_some_and(|below| below.value == link.name.value));
             device.backend = match mode {
                 config::Mode::Auto => Backend::Auto,
                 config::Mode::Xdp => Backend::Xdp,
@@ -370,6 +471,14 @@ pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSe
             DeviceSetup::Interface(device)
         }
         config::Device::Tap { name } => tap(&name.value, Framing::Ethernet),
+        config::Device::Vlan { on, id, priority } => {
+            let below = config.links.iter().find(|below| below.name.value == on.value);
+            // A VLAN has the address and, unless it says less, the MTU of the link below.
+            mtu = mtu.or(below.and_then(|below| below.mtu));
+            mac = below.and_then(|below| below.mac);
+            let below = handlers::link_of(names, on).unwrap_or(LinkIndex::NONE);
+            DeviceSetup::Vlan(VlanLink { link: index, below, id: id.value, priority: *priority })
+        }
         _ => {
             let what = format!("link.{}: this kind of device under `run`", link.name.value);
             return Err(RunError::NotInThisVersion(what));
@@ -386,7 +495,8 @@ pub(crate) fn link_setup(index: LinkIndex, link: &config::Link) -> Result<LinkSe
         hop_limit: told.hop_limit,
         mtu: told.mtu,
     });
-    setup.mac = link.mac.map(gatewright_wire::MacAddress);
+    setup.queues = link.queues.map(usize::from);
+    setup.mac = mac.map(gatewright_wire::MacAddress);
     let pair = |address: &config::Located<config::Prefix>| {
         (address.value.address(), address.value.length())
     };

@@ -4,13 +4,14 @@ use crate::{
     gateway::{Attached, GatewayError},
     kernel::Kernel,
     setup::{RouteTo, StaticRoute},
-    status::WayStatus,
+    shares::Downs,
+    status::{LayerStatus, WayStatus},
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     Address, AddressState, Attachment, AttachmentId, Binding, Counter, Drops, Event, Handler, Host,
-    HostError, Interface, Lease, Plan, Route, Swap, Target,
+    HostError, Interface, Lease, Plan, Route, Swap, Target, WiringError,
 };
 use gatewright_tables::{
     Prefix,
@@ -39,6 +40,8 @@ pub(crate) struct Control {
     pub(crate) links: Vec<(String, LinkInfo)>,
     pub(crate) drops: Vec<Drops>,
     pub(crate) graph_drops: Drops,
+    /// The same of further workers, whose ways are parts of those of `plan`.
+    pub(crate) others: Vec<Other>,
     attached: Vec<Attached>,
     next_id: u32,
     /// What is kept of the kernel, where links are shared with it.
@@ -47,6 +50,15 @@ pub(crate) struct Control {
     routes: Vec<(StaticRoute, Origin)>,
     /// The links that a command has taken down.
     closed: Vec<LinkIndex>,
+    /// What workers have found of their shares of links.
+    pub(crate) downs: Downs,
+}
+
+/// What the control side has of a further worker.
+pub(crate) struct Other {
+    pub(crate) plan: Plan,
+    pub(crate) drops: Vec<Drops>,
+    pub(crate) graph_drops: Drops,
 }
 
 /// Who wants a static route.
@@ -72,7 +84,8 @@ pub(crate) struct Prepared {
     /// The ids in the order of the posts.
     pub(crate) ids: Vec<AttachmentId>,
     next_id: u32,
-    swap: Swap,
+    /// One for each worker.
+    swaps: Vec<Swap>,
 }
 
 impl Control {
@@ -82,9 +95,10 @@ impl Control {
         links: Vec<(String, LinkInfo)>,
         drops: Vec<Drops>,
         graph_drops: Drops,
+        others: Vec<Other>,
     ) -> Self {
         let (attached, learnt, routes) = (Vec::new(), Vec::new(), Vec::new());
-        let closed = Vec::new();
+        let (closed, downs) = (Vec::new(), Downs::default());
         let (next_id, kernel) = (1, None);
         Self {
             host,
@@ -92,21 +106,30 @@ impl Control {
             links,
             drops,
             graph_drops,
+            others,
             attached,
             next_id,
             kernel,
             learnt,
             routes,
             closed,
+            downs,
         }
     }
 
-    /// The swap that attaches a handler.
+    /// An id for what is attached elsewhere.
+    pub(crate) const fn take_id(&mut self) -> AttachmentId {
+        let id = AttachmentId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// The swaps that attach a handler, one for each worker.
     pub(crate) fn attach(
         &mut self,
         attachment: Attachment,
         handler: Box<dyn Handler>,
-    ) -> Result<(AttachmentId, Swap), GatewayError> {
+    ) -> Result<(AttachmentId, Vec<Swap>), GatewayError> {
         let id = AttachmentId(self.next_id);
         let kept = self.attached.iter().map(|(id, ..)| Post::Kept(*id));
         let posts = kept.chain([Post::New(attachment, handler)]).collect();
@@ -114,8 +137,8 @@ impl Control {
         Ok((id, self.commit(prepared)))
     }
 
-    /// The swap that detaches a handler, if there is one.
-    pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Swap>, GatewayError> {
+    /// The swaps that detach a handler, if there is one.
+    pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Vec<Swap>>, GatewayError> {
         let others = self.attached.iter().filter(|(other, ..)| *other != id);
         let posts: Vec<_> = others.map(|(id, ..)| Post::Kept(*id)).collect();
         if posts.len() == self.attached.len() {
@@ -127,7 +150,9 @@ impl Control {
 
     /// Compiles the wiring in which just `posts` stand, in their order; nothing changes yet.
     pub(crate) fn prepare(&self, posts: Vec<Post>) -> Result<Prepared, GatewayError> {
-        let (mut attached, mut handlers, mut next_id) = (Vec::new(), Vec::new(), self.next_id);
+        let (mut attached, mut next_id) = (Vec::new(), self.next_id);
+        let mut first = Vec::new();
+        let mut others: Vec<Vec<_>> = self.others.iter().map(|_| Vec::new()).collect();
         for post in posts {
             match post {
                 Post::Kept(id) => {
@@ -137,21 +162,29 @@ impl Control {
                     let (id, taken) = (AttachmentId(next_id), Counter::default());
                     next_id += 1;
                     attached.push((id, attachment, taken.clone()));
-                    handlers.push((id, handler, taken));
+                    for of in &mut others {
+                        let another = handler.another().ok_or(GatewayError::OneOnly(attachment))?;
+                        of.push((id, another, taken.part()));
+                    }
+                    first.push((id, handler, taken));
                 }
             }
         }
         let records: Vec<_> = attached.iter().map(|&(id, at, _)| (id, at)).collect();
-        let wiring = self.plan.wire(&records)?;
+        let plans = [&self.plan].into_iter().chain(self.others.iter().map(|other| &other.plan));
+        let swaps = plans
+            .zip([first].into_iter().chain(others))
+            .map(|(plan, handlers)| Ok(Swap { wiring: plan.wire(&records)?, handlers }))
+            .collect::<Result<_, WiringError>>()?;
         let ids = attached.iter().map(|(id, ..)| *id).collect();
-        Ok(Prepared { attached, ids, next_id, swap: Swap { wiring, handlers } })
+        Ok(Prepared { attached, ids, next_id, swaps })
     }
 
-    /// Takes what was prepared for what is; the swap is the worker's.
-    pub(crate) fn commit(&mut self, prepared: Prepared) -> Swap {
+    /// Takes what was prepared for what is; the swaps are the workers'.
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> Vec<Swap> {
         (self.attached, self.next_id) = (prepared.attached, prepared.next_id);
         self.write_attachments();
-        prepared.swap
+        prepared.swaps
     }
 
     /// Writes into the table which handler stands where.
@@ -170,6 +203,24 @@ impl Control {
         for place in before.into_iter().filter(|place| *place >= used) {
             table.remove(place);
         }
+    }
+
+    /// The layers with the drops of all workers.
+    pub(crate) fn layers(&self) -> Vec<LayerStatus> {
+        let layers = self.plan.layers().zip(&self.drops).enumerate();
+        layers
+            .map(|(index, ((_, name, link), drops))| {
+                let others = self.others.iter().filter_map(|other| other.drops.get(index));
+                LayerStatus::new(name, link, summed([drops].into_iter().chain(others)))
+            })
+            .collect()
+    }
+
+    /// The drops that are no layer's, of all workers.
+    pub(crate) fn unclaimed(&self) -> Vec<(String, u64)> {
+        let others = self.others.iter().map(|other| &other.graph_drops);
+        let all = summed([&self.graph_drops].into_iter().chain(others));
+        all.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
     }
 
     /// The handlers with where they stand and what they took.
@@ -191,12 +242,27 @@ impl Control {
         self.plan.ways().map(|(way, packets)| WayStatus::new(way, name(way), packets)).collect()
     }
 
+    /// A link was opened as another device.
+    pub(crate) fn opened(&mut self, link: LinkIndex, info: &LinkInfo) {
+        if let Some((_, known)) = self.links.get_mut(link.index()) {
+            known.clone_from(info);
+        }
+        // Its VLANs take what it takes.
+        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
+        for vlan in carried {
+            if let Some((_, known)) = self.links.get_mut(vlan.link.index()) {
+                known.mtu = info.mtu;
+            }
+        }
+    }
+
     /// Acts upon what a layer learnt. A table that is full leaves things as they are.
     pub(crate) fn learn(&mut self, event: Event) {
         match event {
-            Event::Link { link, up } => {
-                let up = up && !self.closed.contains(&link);
-                self.set_up(link, up);
+            // Another worker may have found its share otherwise since this one told.
+            Event::Link { link, .. } => {
+                let up = self.downs.is_up(link) && !self.closed.contains(&link);
+                self.set_up_with_vlans(link, up);
             }
             Event::Duplicate { link, address, .. } => {
                 self.set_state(link, address, AddressState::Duplicate);
@@ -226,8 +292,26 @@ impl Control {
         if closed {
             self.closed.push(link);
         }
-        // Up if its device is, too: what that says comes again only when it changes.
-        self.set_up(link, !closed);
+        // Up if its device is, too: what that says comes again only when it changes. A VLAN is up if
+        // the link below is.
+        let vlan = self.plan.vlans().iter().find(|vlan| vlan.link == link);
+        let carried = vlan.is_none_or(|vlan| self.is_up(vlan.below));
+        self.set_up_with_vlans(link, !closed && carried);
+    }
+
+    fn is_up(&self, link: LinkIndex) -> bool {
+        self.host.interfaces().iter().any(|own| own.link == link && own.up)
+    }
+
+    /// As [`Self::set_up`], for the link and the VLANs that it carries.
+    fn set_up_with_vlans(&mut self, link: LinkIndex, up: bool) {
+        self.set_up(link, up);
+        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
+        let carried: Vec<_> = carried.map(|vlan| vlan.link).collect();
+        for vlan in carried {
+            let up = up && !self.closed.contains(&vlan);
+            self.set_up(vlan, up);
+        }
     }
 
     /// A link carries frames, or no longer: its routes come, or make room for others.
@@ -261,7 +345,7 @@ impl Control {
     fn leads(&self, route: Route) -> bool {
         match route {
             Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => {
-                self.host.interfaces().iter().any(|own| own.link == link && own.up)
+                self.is_up(link)
             }
             _ => true,
         }
@@ -388,6 +472,34 @@ impl Control {
         Ok(())
     }
 
+    /// A link goes, or comes, or makes room for another at its place.
+    pub(crate) fn exchange_link(
+        &mut self,
+        gone: Option<&Interface>,
+        come: Option<&Interface>,
+    ) -> Result<(), HostError> {
+        if let Some(Interface { link, .. }) = gone {
+            self.set_up(*link, false);
+            self.closed.retain(|closed| closed != link);
+            let taught: Vec<_> =
+                self.learnt.extract_if(.., |(learnt, _)| learnt.link() == *link).collect();
+            for (learnt, _) in taught {
+                self.unlearn(learnt);
+            }
+            self.host.remove_interface(*link);
+        }
+        if let Some(come) = come {
+            self.host.add_interface(come.clone())?;
+        }
+        if let Some((name, _)) = gone.or(come).and_then(|own| self.links.get_mut(own.link.index()))
+        {
+            *name = come.map_or_else(String::new, |come| come.name.clone());
+        }
+        // Routes that only this link, or only others, could lead.
+        let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
+        wanted.into_iter().try_for_each(|to| self.settle(to))
+    }
+
     /// Forgets what routers taught on `link`.
     fn unlearn_all6(&mut self, link: LinkIndex, after: &Interface) {
         let of_routers = |learnt: &Learnt| match *learnt {
@@ -487,6 +599,18 @@ impl Control {
     }
 }
 
+/// Drops by reason, those of several workers for the same reason together.
+fn summed<'a>(all: impl Iterator<Item = &'a Drops>) -> Vec<(&'static str, u64)> {
+    let mut sums: Vec<(&'static str, u64)> = Vec::new();
+    for (reason, count) in all.flat_map(Drops::iter) {
+        match sums.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((reason, count)),
+        }
+    }
+    sums
+}
+
 /// A handler as the tables have it: its id, and its position in words.
 fn attachment_record(id: AttachmentId, of: &Attachment) -> records::Attachment {
     records::Attachment {
@@ -500,6 +624,15 @@ fn attachment_record(id: AttachmentId, of: &Attachment) -> records::Attachment {
 }
 
 impl Learnt {
+    /// The link that it was learnt on.
+    const fn link(self) -> LinkIndex {
+        match self {
+            Self::Router { link, .. } | Self::Address { link, .. } | Self::OnLink { link, .. } => {
+                link
+            }
+        }
+    }
+
     /// The destinations whose route it is about.
     fn to(self) -> RouteTo {
         match self {

@@ -23,11 +23,13 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    pub(crate) fn new(what: impl Into<String>, how: impl Into<String>) -> Self {
+    /// Something that a running gateway takes.
+    pub fn new(what: impl Into<String>, how: impl Into<String>) -> Self {
         Self { what: what.into(), how: how.into(), restart: false }
     }
 
-    fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
+    /// Something that needs a gateway that is started anew.
+    pub fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
         Self { restart: true, ..Self::new(what, how) }
     }
 }
@@ -38,17 +40,25 @@ pub(crate) fn differences(old: &Config, new: &Config) -> Vec<Change> {
     if old.name != new.name {
         changes.push(Change::restart("gateway", format!("name {}, not {}", new.name, old.name)));
     }
+    if old.workers != new.workers {
+        let how = format!("{} workers, not {}", new.workers, old.workers);
+        changes.push(Change::restart("gateway", how));
+    }
     links(old, new, &mut changes);
-    lists(&old.routes, &new.routes, route, false, &mut changes);
-    lists(&old.attachments, &new.attachments, handler, false, &mut changes);
+    lists(&old.routes, &new.routes, route, &mut changes);
+    lists(&old.attachments, &new.attachments, handler, &mut changes);
+    let at = |one: &config::AttachMessages| format!("{} at {}", one.handler.name(), one.at.value);
+    lists(&old.message_attachments, &new.message_attachments, at, &mut changes);
     let relay = |relay: &config::UdpGateway| format!("udp_gateway {}", relay.name.value);
     named(&old.udp_gateways, &new.udp_gateways, relay, &mut changes);
     let proxy = |proxy: &config::TcpProxy| format!("tcp_proxy {}", proxy.name.value);
-    lists(&old.tcp_proxies, &new.tcp_proxies, proxy, true, &mut changes);
-    let program = |program: &config::Program| format!("program {}", program.file.value);
-    lists(&old.programs, &new.programs, program, true, &mut changes);
+    named(&old.tcp_proxies, &new.tcp_proxies, proxy, &mut changes);
+    if old.control != new.control {
+        changes.push(Change::new("[control]", "changed"));
+    }
+    // Parts that take others say what of theirs has changed.
     let whole = [
-        ("[control]", old.control == new.control),
+        ("[programs]", old.programs == new.programs),
         ("[devices]", old.devices == new.devices),
         ("[cse]", old.cse == new.cse),
     ];
@@ -63,13 +73,11 @@ fn lists<T: PartialEq>(
     old: &[T],
     new: &[T],
     name: impl Fn(&T) -> String,
-    restart: bool,
     changes: &mut Vec<Change>,
 ) {
     let gone = old.iter().filter(|item| !new.contains(item)).map(|item| (item, "removed"));
     let come = new.iter().filter(|item| !old.contains(item)).map(|item| (item, "added"));
-    let change = |(item, how): (&T, &str)| Change { restart, ..Change::new(name(item), how) };
-    changes.extend(gone.chain(come).map(change));
+    changes.extend(gone.chain(come).map(|(item, how)| Change::new(name(item), how)));
 }
 
 /// As [`lists`]; what is in both, but otherwise, has changed.
@@ -92,12 +100,18 @@ fn named<T: PartialEq>(
 fn links(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let find = |list: &[Link], link: &Link| list.iter().find(|l| l.name == link.name).cloned();
     let what = |link: &Link| format!("link {}", link.name.value);
+    // VLANs stand in a layer that is made at the start, and shared links with the kernel's follower.
+    let change = |link: &Link, how| {
+        let fixed = !link.exclusive || link.below().is_some();
+        let change = if fixed { Change::restart } else { Change::new };
+        change(what(link), how)
+    };
     for link in old.links.iter().filter(|link| find(&new.links, link).is_none()) {
-        changes.push(Change::restart(what(link), "removed"));
+        changes.push(change(link, "removed"));
     }
     for link in &new.links {
         match find(&old.links, link) {
-            None => changes.push(Change::restart(what(link), "added")),
+            None => changes.push(change(link, "added")),
             Some(before) => changes.extend(keys(&before, link)),
         }
     }
@@ -109,8 +123,10 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.device != new.device {
         let how = format!("{}, not {}", device(new), device(old));
-        // Shared links are known to the kernel's follower by the names of their interfaces.
-        let change = if new.exclusive { Change::new } else { Change::restart };
+        // Shared links are known to the kernel's follower by the names of their interfaces, and a
+        // VLAN has no device that could be opened anew.
+        let vlan = old.below().or(new.below()).is_some();
+        let change = if new.exclusive && !vlan { Change::new } else { Change::restart };
         changes.push(change(&what, how));
     }
     if old.exclusive != new.exclusive {
@@ -127,7 +143,7 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
     let address = |address: &config::Located<config::Prefix>| {
         format!("link {} address {}", new.name.value, address.value)
     };
-    lists(&old.addresses, &new.addresses, address, false, &mut changes);
+    lists(&old.addresses, &new.addresses, address, &mut changes);
     let switches = [
         ("dhcp", old.dhcp, new.dhcp),
         ("autoconfigure", old.autoconfigure, new.autoconfigure),
@@ -144,6 +160,10 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
             (Some(_), Some(_)) => "advertises otherwise",
         };
         changes.push(Change::new(&what, how));
+    }
+    if old.queues != new.queues {
+        let queues = |link: &Link| link.queues.map_or_else(|| "all".to_owned(), |n| n.to_string());
+        changes.push(Change::new(&what, format!("queues {}, not {}", queues(new), queues(old))));
     }
     if old.spin != new.spin {
         changes.push(Change::new(&what, format!("spins for {:?}", new.spin)));
@@ -166,6 +186,7 @@ fn device(link: &Link) -> String {
         Device::Tun { name } => format!("{} by tun", name.value),
         Device::Pcapng { file } => format!("{} by pcapng", file.value),
         Device::Segment { name } => format!("{} by segment", name.value),
+        Device::Vlan { on, id, .. } => format!("VLAN {} on {}", id.value, on.value),
         _ => "another device".to_owned(),
     }
 }
@@ -244,11 +265,11 @@ mod tests {
             ),
             ("port = 53 }\nforward", "port = 54 }\nforward", &["udp_gateway x: changed"]),
             ("gateway.x", "gateway.y", &["udp_gateway x: removed", "udp_gateway y: added"]),
-            ("[[attach]]", "[link.new]\n[[attach]]", &["link new: added (restart)"]),
+            ("[[attach]]", "[link.new]\n[[attach]]", &["link new: added"]),
             (
                 "[[attach]]",
                 "[gateway]\nname = \"a\"\n[control]\nsocket = \"s\"\n[[attach]]",
-                &["gateway: name a, not gatewright (restart)", "[control]: changed (restart)"],
+                &["gateway: name a, not gatewright (restart)", "[control]: changed"],
             ),
         ];
         for (from, to, expected) in cases {

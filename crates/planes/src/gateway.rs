@@ -3,24 +3,25 @@
 use crate::{
     control::{Control, Post, Prepared},
     kernel::{Follower, Kernel},
-    reopen::Reopen,
-    setup::Setup,
+    reopen::{Reopen, reopen},
+    setup::{Setup, WORKERS_MAX},
     sojourn::Sojourn,
     start::{self, Started},
-    status::{LayerStatus, LinkStatus, Status},
-    worker::{Command, Pace, TraceOrder, Waker},
+    status::{LinkStatus, Status, WorkerStatus},
+    worker::{Command, Pace, TraceOrder},
+    workers::{ANSWER_WITHIN, Workers},
 };
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Trace, Wake,
+    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace, Wake,
     WiringError, builtin::Match,
 };
 use std::{
     fmt, io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -82,6 +83,18 @@ pub enum GatewayError {
         /// One that is not.
         other: String,
     },
+    /// A VLAN's tags are to be carried by what is no Ethernet link of this gateway.
+    #[error("link {name}: the link below it carries no tags")]
+    NoTags {
+        /// The VLAN's name.
+        name: String,
+    },
+    /// A handler that cannot make another of itself was to stand on several workers.
+    #[error("the handler {0} can only stand on one worker, and there are several")]
+    OneOnly(Attachment),
+    /// More workers than can be, or none.
+    #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
+    Workers(usize),
     /// The worker has ended.
     #[error("the worker has ended")]
     Ended,
@@ -95,9 +108,6 @@ pub(crate) struct Reopened {
     pub(crate) pause: Duration,
 }
 
-/// How long opening a link may take: a busy queue is asked for again for a second.
-const REOPENED_WITHIN: Duration = Duration::from_secs(10);
-
 impl GatewayError {
     /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
     /// 69 for a missing device or resource.
@@ -105,27 +115,20 @@ impl GatewayError {
         match self {
             Self::Link { source, .. } => source.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mixed { .. } => 78,
+            Self::Mixed { .. } | Self::NoTags { .. } => 78,
             _ => 69,
         }
     }
 }
 
-/// How long the worker may take to answer: it answers between two batches, so this is a worker
-/// that has ended or hangs in a handler.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// A running gateway: links, layers and handlers on a worker of their own.
+/// A running gateway: links, layers and handlers on workers of their own.
 ///
-/// Dropping it stops the worker and closes the links.
+/// Dropping it stops the workers and closes the links.
 pub struct Gateway {
     control: Arc<Mutex<Control>>,
-    commands: Sender<Command>,
-    waker: Arc<Waker>,
-    sojourn: Arc<Sojourn>,
+    workers: Workers,
     sockets: Sockets,
     started: Instant,
-    worker: Option<JoinHandle<()>>,
     events: Option<JoinHandle<()>>,
     /// Follows the kernel, where links are shared with it.
     follower: Option<Follower>,
@@ -144,25 +147,20 @@ impl Gateway {
     ///
     /// [`GatewayError`] names the link, table or resource that failed.
     pub fn open(setup: &Setup) -> Result<Self, GatewayError> {
-        let Started { control, commands, events, waker, sojourn, sockets, worker, news } =
-            start::start(setup)?;
+        let Started { control, workers, events, sockets, news } = start::start(setup)?;
         let control = Arc::new(Mutex::new(control));
         let listening = Arc::clone(&control);
         let listener = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || listen(&listening, &events))
             .map_err(|source| GatewayError::System { action: "start a thread", source })?;
-        let wake: Arc<dyn Wake> = Arc::<Waker>::clone(&waker);
-        let follow = |news| Follower::start(news, Arc::clone(&control), wake);
+        let follow = |news| Follower::start(news, Arc::clone(&control), workers.waker());
         let follower = news.map(follow).transpose()?;
         Ok(Self {
             control,
-            commands,
-            waker,
-            sojourn,
+            workers,
             sockets,
             started: Instant::now(),
-            worker: Some(worker),
             events: Some(listener),
             follower,
         })
@@ -172,10 +170,9 @@ impl Gateway {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn command(&self, command: Command) -> Result<(), GatewayError> {
-        self.commands.send(command).map_err(|_| GatewayError::Ended)?;
-        Wake::wake(self.waker.as_ref());
-        Ok(())
+    /// The workers, to be told something.
+    pub(crate) const fn workers(&self) -> &Workers {
+        &self.workers
     }
 
     /// The sockets of this gateway's own stack.
@@ -187,15 +184,16 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Wiring`] if nothing passes where it was to stand.
+    /// [`GatewayError::Wiring`] if nothing passes where it was to stand, [`GatewayError::OneOnly`]
+    /// if there are several workers and it cannot make another of itself ([`Handler::another`]).
     pub fn attach(
         &self,
         attachment: Attachment,
         handler: Box<dyn Handler>,
     ) -> Result<AttachmentId, GatewayError> {
         let mut control = self.control();
-        let (id, swap) = control.attach(attachment, handler)?;
-        self.exchange(swap)?;
+        let (id, swaps) = control.attach(attachment, handler)?;
+        self.exchange(swaps)?;
         Ok(id)
     }
 
@@ -207,9 +205,11 @@ impl Gateway {
     /// [`GatewayError::Ended`] if the worker has ended.
     pub fn detach(&self, id: AttachmentId) -> Result<Option<Box<dyn Handler>>, GatewayError> {
         let mut control = self.control();
-        let Some(swap) = control.detach(id)? else { return Ok(None) };
-        let back = self.exchange(swap)?;
-        Ok(back.handlers.into_iter().find(|(gone, ..)| *gone == id).map(|(_, handler, _)| handler))
+        let Some(swaps) = control.detach(id)? else { return Ok(None) };
+        let back = self.exchange(swaps)?.into_iter().flat_map(|swap| swap.handlers);
+        // That of the first worker is the one that was attached.
+        let mut found = back.filter(|(gone, ..)| *gone == id).map(|(_, handler, _)| handler);
+        Ok(found.next())
     }
 
     /// Compiles a wiring in which just `posts` stand, in their order.
@@ -220,14 +220,14 @@ impl Gateway {
     /// Exchanges the wiring for one that was prepared, without losing a packet.
     pub(crate) fn commit(&self, prepared: Prepared) -> Result<(), GatewayError> {
         let mut control = self.control();
-        let swap = control.commit(prepared);
-        self.exchange(swap).map(drop)
+        let swaps = control.commit(prepared);
+        self.exchange(swaps).map(drop)
     }
 
     /// Changes the control side's part, and wakes the worker to look at it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
         let changed = change(&mut self.control());
-        Wake::wake(self.waker.as_ref());
+        self.workers.wake();
         changed
     }
 
@@ -237,23 +237,14 @@ impl Gateway {
     ///
     /// [`GatewayError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), GatewayError> {
-        self.command(Command::Pace(pace))
+        self.workers.each(|| Command::Pace(pace))
     }
 
     /// Closes a link and opens it as another device; how long its frames were not taken.
-    pub(crate) fn reopen(&self, name: &str, order: Reopen) -> Result<Reopened, GatewayError> {
+    pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, GatewayError> {
         let started = Instant::now();
-        let link = order.device.index().index();
-        let (answer, opened) = channel();
-        self.command(Command::Reopen(order, answer))?;
-        let opened = opened.recv_timeout(REOPENED_WITHIN).map_err(|_| GatewayError::Ended)?;
-        let info = opened.map_err(|error| GatewayError::Reopen {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })?;
-        if let Some((_, known)) = self.control().links.get_mut(link) {
-            known.clone_from(&info);
-        }
+        let info = reopen(&self.workers, order)?;
+        self.control().opened(order.device.device.index(), &info);
         Ok(Reopened { info, pause: started.elapsed() })
     }
 
@@ -270,28 +261,38 @@ impl Gateway {
     ) -> Result<Receiver<Trace>, GatewayError> {
         let (back, traced) = channel();
         let epoch = Instant::now();
-        let trace = Trace::new(link, which, move || epoch.elapsed());
-        let frame = link.zip(frame);
-        self.command(Command::Trace(TraceOrder { trace, frame, back }))?;
+        let vlan = self.control().plan.vlans().iter().find(|vlan| Some(vlan.link) == link).copied();
+        let order = |frame| {
+            let trace = Trace::new(link, which, move || epoch.elapsed());
+            Command::Trace(TraceOrder { trace, frame, vlan, back: back.clone() })
+        };
+        match link.zip(frame) {
+            Some(frame) => self.workers.first(order(Some(frame)))?,
+            // Whoever meets the packet answers first.
+            None => self.workers.each(|| order(None))?,
+        }
         Ok(traced)
     }
 
-    /// Ends the trace that runs.
+    /// Ends the traces that run.
     ///
     /// # Errors
     ///
     /// [`GatewayError::Ended`] if the worker has ended.
     pub(crate) fn end_trace(&self) -> Result<(), GatewayError> {
-        self.command(Command::EndTrace)
+        self.workers.each(|| Command::EndTrace)
     }
 
-    fn exchange(
-        &self,
-        swap: gatewright_stack::Swap,
-    ) -> Result<gatewright_stack::Swap, GatewayError> {
-        let (answer, old) = channel();
-        self.command(Command::Swap(swap, answer))?;
-        old.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)
+    /// Has each worker take its swap; what they give back, in their order.
+    fn exchange(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, GatewayError> {
+        let mut answers = Vec::new();
+        for (worker, swap) in swaps.into_iter().enumerate() {
+            let (answer, old) = channel();
+            self.workers.one(worker, Command::Swap(swap, answer))?;
+            answers.push(old);
+        }
+        let old = |old: Receiver<Swap>| old.recv_timeout(ANSWER_WITHIN);
+        answers.into_iter().map(|answer| old(answer).map_err(|_| GatewayError::Ended)).collect()
     }
 
     /// What the gateway is and has counted.
@@ -300,62 +301,65 @@ impl Gateway {
     ///
     /// [`GatewayError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, GatewayError> {
-        let (answer, links) = channel();
-        self.command(Command::Links(answer))?;
-        let counted = links.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)?;
+        let counted = self.workers.links()?;
         let control = self.control();
-        let links = (control.links.iter().zip(counted))
-            .map(|((name, info), (counters, state))| {
+        let links: Vec<_> = ((0..).zip(control.links.iter().zip(counted)))
+            .filter(|(_, ((name, _), _))| !name.is_empty())
+            .map(|(link, ((name, info), now))| {
                 let interface =
                     (control.host.interfaces().iter()).find(|found| found.name == *name);
-                LinkStatus::new(name, info, counters, state, interface)
+                LinkStatus::new((link, name), info, now, self.workers.len(), interface)
             })
             .collect();
-        let layers = (control.plan.layers().zip(&control.drops))
-            .map(|((_, name, link), drops)| LayerStatus::new(name, link, drops))
-            .collect();
+        // What stands at places without a link moves nothing.
+        let is_there = |link: Option<u16>| {
+            link.is_none_or(|link| links.iter().any(|known| known.link == link))
+        };
+        let several = self.workers.handled().enumerate().filter(|_| self.workers.len() > 1);
+        let workers = several.map(|(worker, handled)| WorkerStatus::new(worker, handled)).collect();
+        let sojourn = self.workers.sojourn();
+        let (mut layers, mut ways) = (control.layers(), control.ways());
+        layers.retain(|layer| is_there(layer.link));
+        ways.retain(|way| is_there(way.link));
         Ok(Status {
             uptime: self.started.elapsed(),
             links,
             layers,
-            ways: control.ways(),
-            unclaimed: control
-                .graph_drops
-                .iter()
-                .map(|(reason, count)| (reason.to_owned(), count))
-                .collect(),
+            ways,
+            unclaimed: control.unclaimed(),
             handlers: control.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
-            sojourn_p50: self.sojourn.quantile(0.5),
-            sojourn_p99: self.sojourn.quantile(0.99),
-            sojourn_packets: self.sojourn.packets(),
+            sojourn_p50: sojourn.quantile(0.5),
+            sojourn_p99: sojourn.quantile(0.99),
+            sojourn_packets: sojourn.packets(),
+            workers,
         })
     }
 
     /// How long packets stay in this gateway.
     pub fn sojourn(&self) -> &Sojourn {
-        &self.sojourn
+        self.workers.sojourn()
     }
 
     /// Changes the host: its addresses and routes.
     pub fn change_host<R>(&self, change: impl FnOnce(&mut gatewright_stack::Host) -> R) -> R {
         let changed = change(&mut self.control().host);
-        Wake::wake(self.waker.as_ref());
+        self.workers.wake();
         changed
     }
 
-    /// Whether the worker runs.
+    /// Whether the workers run.
     pub fn is_running(&self) -> bool {
-        self.worker.as_ref().is_some_and(|worker| !worker.is_finished())
+        self.workers.are_running()
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         drop(self.follower.take());
-        self.waker.stop();
-        for thread in [self.worker.take(), self.events.take()].into_iter().flatten() {
-            // A worker that panicked has said so on its own thread.
+        self.workers.stop();
+        if let Some(thread) = self.events.take() {
+            // It has said so on its own thread.
             let _panicked = thread.join();
         }
     }

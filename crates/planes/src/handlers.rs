@@ -19,9 +19,9 @@ pub(crate) struct Made {
     pub(crate) recorder: Option<Recorder>,
 }
 
-/// The link of a name.
+/// The link of a name. Places without a link have none.
 pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
-    let index = names.iter().position(|known| known == name)?;
+    let index = names.iter().position(|known| known == name && !name.is_empty())?;
     u16::try_from(index).ok().map(LinkIndex)
 }
 

@@ -4,11 +4,14 @@
 //! `_total`, base units (`seconds`, `bytes`), `# EOF` at the end. Layers, ways and handlers name
 //! their link as the description does; one that is on no link in particular has no label `link`.
 
+mod attached;
+mod handled;
+mod part;
 mod serve;
 
 pub use serve::MetricsServer;
 
-use crate::{PartAnswer, Sojourn, api::StatusAnswer};
+use crate::{KernelStatus, Sojourn, WorkerStatus, api::StatusAnswer};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -35,7 +38,7 @@ const SOJOURN: Family = (
 );
 
 /// A link's counters by their names in [`LinkStatus`](crate::LinkStatus).
-const LINK: [(&str, Family); 14] = [
+const LINK: [(&str, Family); 16] = [
     ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
     ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),
     ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the device.")),
@@ -50,10 +53,34 @@ const LINK: [(&str, Family); 14] = [
     ("transmit_full", LINK_DROPPED),
     ("transmit_length", LINK_DROPPED),
     ("transmit_down", LINK_DROPPED),
+    (
+        "fill_empty",
+        (
+            "gatewright_link_fill_empty",
+            "",
+            "How often the kernel found no chunk of ours to receive a frame into.",
+        ),
+    ),
+    ("kernel_refused", LINK_DROPPED),
 ];
 
 const LINK_DROPPED: Family =
     ("gatewright_link_dropped_packets", "packets", "Frames that a link dropped, by reason.");
+
+/// What is followed of the kernel, where links are shared with it: numbers now, and counts.
+const KERNEL_ROUTES: Family = ("gatewright_kernel_routes", "", "Routes of the kernel.");
+const KERNEL_FORWARDED: Family =
+    ("gatewright_kernel_forwarded_routes", "", "Destinations that are forwarded here.");
+const KERNEL_NEIGHBOURS: Family = ("gatewright_kernel_neighbours", "", "Neighbours of the kernel.");
+const KERNEL_WITHDRAWN: Family = (
+    "gatewright_kernel_withdrawn",
+    "",
+    "Whether the kernel has more routes than there is room for, and forwards everything.",
+);
+const KERNEL_RENEWED: Family =
+    ("gatewright_kernel_renewals", "", "How often the kernel was asked for everything.");
+const KERNEL_OVERRUNS: Family =
+    ("gatewright_kernel_news_overruns", "", "How often news of the kernel was lost.");
 
 const COUNTED: Family =
     ("gatewright_handler_counted_packets", "packets", "Packets that a handler counted.");
@@ -64,6 +91,13 @@ const MISSED: Family = (
     "packets",
     "Packets that a handler could not write or copy in time.",
 );
+
+const WORKER_RECEIVED: Family =
+    ("gatewright_worker_received_packets", "packets", "Packets that a worker's links received.");
+const WORKER_TAKEN: Family =
+    ("gatewright_worker_taken_packets", "packets", "Packets that came from other workers.");
+const WORKER_GIVEN: Family =
+    ("gatewright_worker_given_packets", "packets", "Packets that went to other workers.");
 
 const UDP_RECEIVED: Family =
     ("gatewright_udp_gateway_received_datagrams", "datagrams", "Datagrams read from clients.");
@@ -114,7 +148,7 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
         }
     }
     let on = |link: Option<u16>| {
-        let link = links.get(usize::from(link?))?;
+        let link = links.iter().find(|known| Some(known.link) == link)?;
         Some(("link", link.name.as_str()))
     };
     for layer in &gateway.layers {
@@ -125,6 +159,10 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
     }
     for (reason, count) in &gateway.unclaimed {
         page.count(UNCLAIMED, &[("reason", reason)], *count);
+    }
+    workers_text(&mut page, &gateway.workers);
+    if let Some(kernel) = &gateway.kernel {
+        kernel_text(&mut page, kernel);
     }
     for way in &gateway.ways {
         let to = if way.to_device { "device" } else { "layer" };
@@ -146,23 +184,32 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
     }
     let mut out = String::new();
     for part in &status.parts {
-        part_text(&mut out, part);
+        part::text(&mut out, part);
     }
+    attached::text(&mut out, &status.attached);
+    let handlers: Vec<_> = status.parts.iter().flat_map(|part| &part.told.handlers).collect();
+    handled::text(&mut out, &handlers);
     out.push_str(&page.text(sojourn));
     out
 }
 
-/// What a part tells, each number a family of its own.
-fn part_text(out: &mut String, part: &PartAnswer) {
-    let told = &part.told;
-    let gauges = told.gauges.iter().map(|gauge| (gauge, "gauge", ""));
-    let counters = told.counters.iter().map(|counter| (counter, "counter", "_total"));
-    for ((name, value), kind, suffix) in gauges.chain(counters) {
-        let family = format!("gatewright_{}_{name}", part.name);
-        let help = format!("{}: {}.", part.name, name.replace('_', " "));
-        head(out, (&family, "", &help), kind);
-        sample(out, &family, suffix, "", value);
+fn workers_text(page: &mut Page, workers: &[WorkerStatus]) {
+    for one in workers {
+        let number = one.worker.to_string();
+        let label = [("worker", number.as_str())];
+        page.count(WORKER_RECEIVED, &label, one.received);
+        page.count(WORKER_TAKEN, &label, one.taken);
+        page.count(WORKER_GIVEN, &label, one.given);
     }
+}
+
+fn kernel_text(page: &mut Page, kernel: &KernelStatus) {
+    page.gauge(KERNEL_ROUTES, &[], kernel.routes);
+    page.gauge(KERNEL_FORWARDED, &[], kernel.forwarded);
+    page.gauge(KERNEL_NEIGHBOURS, &[], kernel.neighbours);
+    page.gauge(KERNEL_WITHDRAWN, &[], u8::from(kernel.withdrawn));
+    page.count(KERNEL_RENEWED, &[], kernel.renewed);
+    page.count(KERNEL_OVERRUNS, &[], kernel.overruns);
 }
 
 fn handlers(page: &mut Page, status: &StatusAnswer) {
@@ -170,7 +217,8 @@ fn handlers(page: &mut Page, status: &StatusAnswer) {
     for (id, attachment, taken) in &status.gateway.handlers {
         let house = status.attached.iter().find(|attached| attached.id == id.0);
         let (id, at) = (id.0.to_string(), Attachment { link: None, ..*attachment }.to_string());
-        let link = attachment.link.and_then(|link| links.get(link.index()));
+        let link =
+            links.iter().find(|known| Some(known.link) == attachment.link.map(|link| link.0));
         let labels = given([
             Some(("id", id.as_str())),
             house.map(|house| ("handler", house.handler)),

@@ -22,7 +22,13 @@ pub(crate) struct Neighbourhood {
     permanent: Map<NeighbourKey, Neighbour>,
     /// What `permanent` had changed to when it was last read.
     seen: u32,
+    /// What the caches had changed to when they were last told to other workers, and when.
+    told: (u32, Duration),
 }
+
+/// Between two times that changed neighbours are written down for other workers, which have packets
+/// for a neighbour that they do not know come by the first.
+const TELL_EVERY: Duration = Duration::from_millis(5);
 
 /// What a worker is to forget.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +46,30 @@ impl Neighbourhood {
         learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
         permanent: Map<NeighbourKey, Neighbour>,
     ) -> Self {
-        Self { caches, learnt, permanent, seen: 0 }
+        Self { caches, learnt, permanent, seen: 0, told: (0, Duration::ZERO) }
+    }
+
+    /// Writes down at once what has changed, where other workers follow it.
+    pub(crate) fn tell(&mut self, now: Duration) {
+        if self.learnt.is_none() || now.saturating_sub(self.told.1) < TELL_EVERY {
+            return;
+        }
+        let changes =
+            |of: &LinkNeighbours| of.v4.lock().changes().wrapping_add(of.v6.lock().changes());
+        let changes = self.caches.iter().map(changes).fold(0, u32::wrapping_add);
+        if changes != self.told.0 {
+            self.told = (changes, now);
+            self.look(now);
+        }
+    }
+
+    /// Another worker uses a neighbour that is not fresh: it is asked whether it is still there.
+    pub(crate) fn used(&self, link: LinkIndex, address: IpAddr, now: Duration) {
+        if let Some(of) = self.caches.iter().find(|known| known.link == link) {
+            let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
+            // The answer is in the table.
+            let _known = cache.lock().resolve(address, now);
+        }
     }
 
     /// Takes what was set, and writes down what is known.
@@ -321,7 +350,7 @@ impl Configured {
     /// Has the worker forget, take what was set, and write down what it knows.
     fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
         let (answer, done) = channel();
-        let sent = self.gateway.command(Command::LookAtNeighbours(forget, answer));
+        let sent = self.gateway.workers().first(Command::LookAtNeighbours(forget, answer));
         sent.map_err(|error| error.to_string())?;
         done.recv_timeout(LOOKED_WITHIN).map_err(|_| "the worker has ended".to_owned())
     }

@@ -17,7 +17,10 @@ pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
     let mut asked: Vec<(Span, String)> = Vec::new();
     for link in &config.links {
         let name = &link.name.value;
-        let runs = matches!(link.device, Device::Interface { .. } | Device::Tap { .. });
+        let runs = matches!(
+            link.device,
+            Device::Interface { .. } | Device::Tap { .. } | Device::Vlan { .. }
+        );
         if !runs {
             asked.push((link.name.span, format!("the mode of link `{name}`")));
         }

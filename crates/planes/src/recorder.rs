@@ -49,7 +49,7 @@ impl Recorder {
 
 /// Creates a file. A file of that name is replaced, not emptied: another capture may be writing it
 /// still, and ends it in peace.
-fn create(file: &str) -> io::Result<File> {
+pub(crate) fn create(file: &str) -> io::Result<File> {
     if fs::symlink_metadata(file).is_ok_and(|old| old.is_file()) {
         fs::remove_file(file)?;
     }
@@ -93,8 +93,10 @@ impl<W: Write> Pages<W> {
     pub(crate) fn begin(out: W, at: At, links: &[String]) -> io::Result<Self> {
         let framing = if Capture::is_framed(at) { Framing::Ethernet } else { Framing::Ip };
         let mut writer = Writer::new(out)?;
-        for link in links {
-            writer.add_interface(link, framing)?;
+        for (index, link) in links.iter().enumerate() {
+            // A link that comes while this is written is known by its number.
+            let number = format!("link{index}");
+            writer.add_interface(if link.is_empty() { &number } else { link }, framing)?;
         }
         let comment = if at == At::Frame { String::new() } else { at.to_string() };
         Ok(Self { writer, comment, epoch: None })
@@ -127,6 +129,6 @@ impl<W: Write> Pages<W> {
     }
 }
 
-fn since_1970() -> Duration {
+pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -7,16 +7,18 @@
 
 use crate::{
     Configured, GatewayError, Pace, RunError,
-    configured::{Attached, link_setup, refuse_what_is_not_there, static_routes},
+    configured::{Attached, link_setups, refuse_what_is_not_there, static_routes},
     control::{Origin, Post, Prepared},
     difference::{Change, differences},
-    handlers::{self, Made, link_of},
+    handlers::{self, Made},
+    part::Undo,
     recorder::Recorder,
     reopen::Reopen,
     setup::{LinkSetup, StaticRoute},
     start::interface,
 };
 use gatewright_config::{self as config, Config};
+use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AttachmentId, HostError, Interface};
 
@@ -44,7 +46,8 @@ fn list(changes: &[Change]) -> String {
 
 /// What the host is to have.
 struct Wanted {
-    interfaces: Vec<Interface>,
+    /// By their places; none where no link is.
+    interfaces: Vec<Option<Interface>>,
     routes: Vec<StaticRoute>,
 }
 
@@ -59,7 +62,7 @@ impl Configured {
     /// Takes `config` for the description in force; what has changed.
     ///
     /// Handlers and routes that came by command stay. A link whose device changes is closed and
-    /// opened anew.
+    /// opened anew; links come and go.
     ///
     /// # Errors
     ///
@@ -67,32 +70,109 @@ impl Configured {
     pub fn reload(&mut self, config: &Config) -> Result<Vec<Change>, ReloadError> {
         refuse_what_is_not_there(config)?;
         let mut changes = differences(&self.config, config);
+        for part in self.parts() {
+            part.tell_differences(&self.config, config, &mut changes);
+        }
         if changes.iter().any(|change| change.restart) {
             changes.retain(|change| change.restart);
             return Err(ReloadError::Restart(changes));
         }
+        let names = self.places(config)?;
+        let before = std::mem::replace(&mut self.names, names);
+        match self.take(config, &before) {
+            Ok(reopened) => {
+                changes.extend(reopened);
+                Ok(changes)
+            }
+            Err(error) => {
+                self.names = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes `config`, whose links have their places already; `places` were those before.
+    fn take(&mut self, config: &Config, places: &[String]) -> Result<Vec<Change>, ReloadError> {
+        // First, as handlers stand at messages of programs that have come.
+        let undo = self.exchange_parts(config)?;
+        let taken = self.take_all(config, places);
+        if taken.is_err() {
+            undo.into_iter().rev().for_each(|undo| undo());
+        }
+        taken
+    }
+
+    /// Takes what of `config` is not the parts' own.
+    fn take_all(&mut self, config: &Config, places: &[String]) -> Result<Vec<Change>, ReloadError> {
         let old = self.config.clone();
-        let before = self.wanted(&old)?;
-        let handlers = self.new_handlers(config)?;
-        let reopened = self.reopen_links(&old, config)?;
-        let applied = self.wanted(config).and_then(|after| {
+        // First, as they take ids of the same row.
+        let messages = self.attach_new_messages(&old, config)?;
+        let handlers = self.new_handlers(config, places);
+        let taken = handlers.and_then(|of| self.take_rest(config, &old, places, of));
+        match taken {
+            Ok(reopened) => {
+                self.detach_old_messages(config);
+                Ok(reopened)
+            }
+            Err(error) => {
+                self.detach_all(&messages);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes what of `config` is not the handlers at messages.
+    fn take_rest(
+        &mut self,
+        config: &Config,
+        old: &Config,
+        places: &[String],
+        handlers: NewHandlers,
+    ) -> Result<Vec<Change>, ReloadError> {
+        let before = self.wanted(old, places)?;
+        let (then, now) = (link_setups(old, places)?, link_setups(config, &self.names)?);
+        let reopened = self.reopen_links(&then, &now)?;
+        let applied = self.wanted(config, &self.names).and_then(|after| {
             self.furnish(&before, &after)?;
-            self.exchange_relays(&old, config).inspect_err(|_| {
+            self.exchange(old, config).inspect_err(|_| {
                 // What was there a moment ago fits.
                 let _fits = self.furnish(&after, &before);
             })
         });
         if let Err(error) = applied {
             // What was open a moment ago can be opened, or the link says that it is closed.
-            let _closed = self.reopen_links(config, &old);
+            let _closed = self.reopen_links(&now, &then);
             return Err(error.into());
         }
         self.commit(handlers)?;
         let spin = config.links.iter().map(|link| link.spin).max().unwrap_or_default();
         self.gateway.set_pace(Pace { spin })?;
+        if self.config.cse != config.cse || self.config.devices != config.devices {
+            self.parts().iter().for_each(|part| part.take(config));
+        }
         self.config = config.clone();
-        changes.extend(reopened);
-        Ok(changes)
+        Ok(reopened)
+    }
+
+    /// The names of the links by their places when `config` is in force: links that stay keep
+    /// theirs, and those that come get one that is free.
+    fn places(&self, config: &Config) -> Result<Vec<String>, ReloadError> {
+        let stays = |name: &String| config.links.iter().any(|link| link.name.value == *name);
+        let mut names: Vec<String> = (self.names.iter())
+            .map(|name| if stays(name) { name.clone() } else { String::new() })
+            .collect();
+        let come = config.links.iter().map(|link| &link.name.value);
+        for name in come.filter(|name| !self.names.contains(name)) {
+            let Some(place) = names.iter_mut().find(|place| place.is_empty()) else {
+                let how = "added, and no further link fits beside those of the start";
+                return Err(ReloadError::Restart(vec![Change::restart(
+                    format!("link {name}"),
+                    how,
+                )]));
+            };
+            place.clone_from(name);
+        }
+        Ok(names)
     }
 
     /// The description in force.
@@ -100,35 +180,30 @@ impl Configured {
         &self.config
     }
 
-    /// The links of a description in the order in which they run.
-    fn setups(&self, config: &Config) -> Result<Vec<LinkSetup>, RunError> {
-        let by_name = config.links.iter().filter_map(|link| {
-            Some((link_of(&self.names, &link.name)?, link)) // a new link was refused
-        });
-        let mut setups = by_name
-            .map(|(index, link)| Ok((index, link_setup(index, link)?)))
-            .collect::<Result<Vec<(LinkIndex, LinkSetup)>, RunError>>()?;
-        setups.sort_by_key(|(index, _)| *index);
-        Ok(setups.into_iter().map(|(_, setup)| setup).collect())
-    }
-
-    fn wanted(&self, config: &Config) -> Result<Wanted, RunError> {
-        let setups = self.setups(config)?;
+    fn wanted(&self, config: &Config, places: &[String]) -> Result<Wanted, RunError> {
+        let setups = link_setups(config, places)?;
+        let wanted = |(setup, info): (&LinkSetup, &LinkInfo)| {
+            (!setup.is_spare()).then(|| interface(setup, info))
+        };
         let interfaces = self.gateway.change(|control| {
             let opened = control.links.iter().map(|(_, info)| info);
-            setups.iter().zip(opened).map(|(setup, info)| interface(setup, info)).collect()
+            setups.iter().zip(opened).map(wanted).collect()
         });
-        Ok(Wanted { interfaces, routes: static_routes(config, &self.names)? })
+        Ok(Wanted { interfaces, routes: static_routes(config, places)? })
     }
 
     /// Makes the handlers that `config` adds, and the wiring in which they stand in its order, those
-    /// that came by command behind them.
-    fn new_handlers(&self, config: &Config) -> Result<NewHandlers, ReloadError> {
+    /// that came by command behind them. Those of links that go, go with them.
+    fn new_handlers(&self, config: &Config, places: &[String]) -> Result<NewHandlers, ReloadError> {
+        let goes = |attached: &Attached| {
+            let link = attached.attachment.link.map(LinkIndex::index);
+            link.is_some_and(|link| self.names.get(link) != places.get(link))
+        };
         let mut standing: Vec<_> = self.attached.iter().map(Some).collect();
         let (mut posts, mut attached) = (Vec::new(), Vec::new());
         for attach in &config.attachments {
             let same = |place: &&mut Option<&Attached>| {
-                place.is_some_and(|standing| standing.described.as_ref() == Some(attach))
+                place.is_some_and(|one| one.described.as_ref() == Some(attach) && !goes(one))
             };
             if let Some(stays) = standing.iter_mut().find(same).and_then(Option::take) {
                 posts.push(Post::Kept(stays.id));
@@ -141,7 +216,8 @@ impl Configured {
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
             attached.push((Attached { id, name, attachment, count, missed, described }, recorder));
         }
-        for by_command in standing.into_iter().flatten().filter(|one| one.described.is_none()) {
+        let by_command = standing.into_iter().flatten().filter(|one| one.described.is_none());
+        for by_command in by_command.filter(|one| !goes(one)) {
             posts.push(Post::Kept(by_command.id));
             attached.push((by_command.clone(), None));
         }
@@ -169,13 +245,21 @@ impl Configured {
     }
 
     /// Opens anew the links whose device differs; all of them or none.
-    fn reopen_links(&self, old: &Config, new: &Config) -> Result<Vec<Change>, RunError> {
-        let (old, new) = (self.setups(old)?, self.setups(new)?);
-        let mut done: Vec<(&str, Reopen)> = Vec::new();
+    fn reopen_links(&self, old: &[LinkSetup], new: &[LinkSetup]) -> Result<Vec<Change>, RunError> {
+        let mut done: Vec<Reopen> = Vec::new();
         let mut told = Vec::new();
-        for (old, new) in old.iter().zip(&new).filter(|(old, new)| old.device != new.device) {
-            let order = Reopen { device: new.device.clone(), before: old.device.clone() };
-            match self.gateway.reopen(&new.name, order.clone()) {
+        let differ = |(old, new): &(&LinkSetup, &LinkSetup)| {
+            old.device != new.device || old.queues != new.queues
+        };
+        for (old, new) in old.iter().zip(new).filter(differ) {
+            let order = Reopen { device: new.clone(), before: old.clone() };
+            match self.gateway.reopen(&order) {
+                Ok(_) if new.is_spare() => done.push(order),
+                Ok(reopened) if old.is_spare() => {
+                    let how = format!("opened by {}, {}", reopened.info.mode, reopened.info.why);
+                    told.push(Change::new(format!("link {}", new.name), how));
+                    done.push(order);
+                }
                 Ok(reopened) => {
                     let how = format!(
                         "opened anew by {}, {}; it took no frames for {} ms",
@@ -184,13 +268,13 @@ impl Configured {
                         reopened.pause.as_millis()
                     );
                     told.push(Change::new(format!("link {}", new.name), how));
-                    done.push((&new.name, order));
+                    done.push(order);
                 }
                 Err(error) => {
-                    for (name, Reopen { device, before }) in done {
+                    for Reopen { device, before } in done {
                         let back = Reopen { device: before, before: device };
                         // A link that does not come back says so itself.
-                        let _closed = self.gateway.reopen(name, back);
+                        let _closed = self.gateway.reopen(&back);
                     }
                     return Err(error.into());
                 }
@@ -203,8 +287,12 @@ impl Configured {
     fn furnish(&self, before: &Wanted, after: &Wanted) -> Result<(), RunError> {
         let furnished = self.gateway.change(|control| -> Result<(), HostError> {
             for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
-                if before != after {
-                    control.refurnish(before, after)?;
+                match (before, after) {
+                    (Some(before), Some(after)) if before == after => {}
+                    (Some(before), Some(after)) if before.name == after.name => {
+                        control.refurnish(before, after)?;
+                    }
+                    _ => control.exchange_link(before.as_ref(), after.as_ref())?,
                 }
             }
             for route in after.routes.iter().filter(|route| !before.routes.contains(route)) {
@@ -218,6 +306,82 @@ impl Configured {
             Ok(())
         });
         furnished.map_err(|error| GatewayError::from(error).into())
+    }
+
+    /// Exchanges what stands beside the links; all of it or nothing.
+    fn exchange(&mut self, old: &Config, new: &Config) -> Result<(), RunError> {
+        self.exchange_relays(old, new)?;
+        let exchanged = self.exchange_proxies(old, new).and_then(|()| {
+            self.serve_control(old, new).inspect_err(|_| {
+                // Ports that were ours a moment ago are free.
+                let _free = self.exchange_proxies(new, old);
+            })
+        });
+        exchanged.inspect_err(|_| {
+            let _free = self.exchange_relays(new, old);
+        })
+    }
+
+    /// Has the parts take what they may be unable to; how each undoes it.
+    fn exchange_parts(&self, new: &Config) -> Result<Vec<Undo>, RunError> {
+        let mut done: Vec<Undo> = Vec::new();
+        for taken in self.parts().iter().filter_map(|part| part.exchange(new)) {
+            match taken {
+                Ok(undo) => done.push(undo),
+                Err(why) => {
+                    done.into_iter().rev().for_each(|undo| undo());
+                    return Err(RunError::Part(why));
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Ends the TCP proxies that have changed, with their connections, and starts those that come; all
+    /// of them or none.
+    fn exchange_proxies(&self, old: &Config, new: &Config) -> Result<(), RunError> {
+        let (old, new) = (&old.tcp_proxies, &new.tcp_proxies);
+        let gone: Vec<_> = old.iter().filter(|proxy| !new.contains(proxy)).collect();
+        let come = new.iter().filter(|proxy| !old.contains(proxy));
+        // Whoever listens where another one does can begin only when that one has ended; the others
+        // begin first, so that what fails cuts no connection.
+        let taken = |proxy: &config::TcpProxy| {
+            gone.iter().any(|gone| {
+                gone.listen.value == proxy.listen.value || gone.name.value == proxy.name.value
+            })
+        };
+        let (later, first): (Vec<_>, Vec<_>) = come.partition(|proxy| taken(proxy));
+        self.start_proxies(&first)?;
+        self.end_proxies(&gone);
+        if let Err(error) = self.start_proxies(&later) {
+            self.end_proxies(&first);
+            // Their ports were their own a moment ago.
+            let _free = self.start_proxies(&gone);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Starts all of them or none.
+    fn start_proxies(&self, proxies: &[&config::TcpProxy]) -> Result<(), RunError> {
+        for (at, proxy) in proxies.iter().enumerate() {
+            if let Err(error) = self.proxy(proxy) {
+                self.end_proxies(proxies.get(..at).unwrap_or_default());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_proxies(&self, proxies: &[&config::TcpProxy]) {
+        for proxy in proxies {
+            self.tcp_proxies.end(&proxy.name.value);
+        }
+    }
+
+    /// Has control socket and metrics page served as `new` says, if it says something else.
+    fn serve_control(&mut self, old: &Config, new: &Config) -> Result<(), RunError> {
+        if old.control == new.control { Ok(()) } else { self.rim.serve(&new.control) }
     }
 
     /// Ends the UDP gateways that have changed and starts those that come; all of them or none.

@@ -1,67 +1,130 @@
 //! A link that becomes another device while the gateway runs.
 //!
-//! The worker that owns the links does it, between two batches: a device gives its queues to one
-//! link at a time, so the old link is closed first. Frames of the other links wait in their rings
-//! for as long as that takes.
+//! The workers that have the link do it, between two batches: a device gives its queues to one link
+//! at a time, so the old link is closed first, on all of them. Frames of the other links wait in their
+//! rings for as long as that takes.
 
-use crate::{setup::DeviceSetup, start::open};
-use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, OpenError, Opener};
+use crate::{
+    gateway::GatewayError,
+    setup::{DeviceSetup, LinkSetup},
+    shares::{share_of, shares},
+    worker::Command,
+    workers::{ANSWER_WITHIN, Workers},
+};
+use gatewright_link::{
+    Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, OpenError, Share,
+};
 use gatewright_packet::Batch;
-use std::{os::fd::BorrowedFd, time::Duration};
+use std::{os::fd::BorrowedFd, sync::mpsc::channel, time::Duration};
 
 /// What is to be opened in place of what.
 #[derive(Clone, Debug)]
 pub(crate) struct Reopen {
     /// The new device.
-    pub(crate) device: DeviceSetup,
+    pub(crate) device: LinkSetup,
     /// The one that is open, which comes back if the new one cannot be opened.
-    pub(crate) before: DeviceSetup,
+    pub(crate) before: LinkSetup,
 }
 
-/// Why a link has not become another device.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotReopened {
-    /// It is what it was.
-    #[error("{0}; it runs on as it was")]
-    AsBefore(OpenError),
-    /// It is closed now.
-    #[error("{new}; and it could not be opened again as it was: {old}: it is closed")]
-    Closed {
-        /// Why the new device was not opened.
-        new: OpenError,
-        /// Why the old one was not.
-        old: OpenError,
-    },
+/// What a worker is to have in the place of a link.
+#[derive(Debug)]
+pub(crate) struct OpenDevice {
+    pub(crate) device: DeviceSetup,
+    /// Its share; `None` if others have all `shares`.
+    pub(crate) share: Option<Share>,
+    pub(crate) shares: usize,
 }
 
-/// Closes the link in `place` and opens it as `order` says.
-pub(crate) fn reopen(
-    opener: &Opener,
-    place: &mut Box<dyn Link>,
-    order: &Reopen,
-) -> Result<LinkInfo, Box<NotReopened>> {
-    let info = place.info().clone();
-    *place = Box::new(Closed { info, counters: LinkCounters::default() });
-    let new = match open(opener, &order.device) {
-        Ok(link) => {
-            *place = link;
-            return Ok(place.info().clone());
-        }
+/// How long opening a link may take: a busy queue is asked for again for a second.
+const OPENED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Has the workers close a link and open it as `order` says; what it is then.
+pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, GatewayError> {
+    close(workers, order)?;
+    let new = match open_all(workers, &order.device)? {
+        Ok(info) => return Ok(info),
         Err(new) => new,
     };
-    match open(opener, &order.before) {
-        Ok(link) => {
-            *place = link;
-            Err(Box::new(NotReopened::AsBefore(new)))
+    // Some may have their share of it.
+    close(workers, order)?;
+    let reason = match open_all(workers, &order.before)? {
+        Ok(_) => format!("{new}; it runs on as it was"),
+        Err(old) => {
+            close(workers, order)?;
+            format!("{new}; and it could not be opened again as it was: {old}: it is closed")
         }
-        Err(old) => Err(Box::new(NotReopened::Closed { new, old })),
+    };
+    Err(GatewayError::Reopen { name: order.device.name.clone(), reason })
+}
+
+/// Has all workers close what they have of a link.
+fn close(workers: &Workers, order: &Reopen) -> Result<(), GatewayError> {
+    for worker in 0..workers.len() {
+        let (answer, closed) = channel();
+        let link = order.device.device.index();
+        workers.one(worker, Command::CloseDevice(link, answer))?;
+        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)?;
     }
+    Ok(())
+}
+
+/// Has each worker open its share of a link, one after the other; what the first share is. The outer
+/// result is that of asking the workers.
+fn open_all(
+    workers: &Workers,
+    link: &LinkSetup,
+) -> Result<Result<LinkInfo, OpenError>, GatewayError> {
+    let shares = match shares(link, workers.len()) {
+        Ok(shares) => shares,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut first = None;
+    for worker in 0..workers.len() {
+        let share = share_of(link.device.index(), worker, workers.len(), shares);
+        let order = OpenDevice { device: link.device.clone(), share, shares };
+        let (answer, opened) = channel();
+        workers.one(worker, Command::OpenDevice(Box::new(order), answer))?;
+        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| GatewayError::Ended)? {
+            Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    // There is a first share wherever there are shares.
+    first.map(Ok).ok_or(GatewayError::Ended)
 }
 
 /// A link without a device: it gives nothing, and drops what it is given.
-struct Closed {
+pub(crate) struct Closed {
     info: LinkInfo,
     counters: LinkCounters,
+}
+
+impl Closed {
+    /// What stands in the place of a link that has been closed; who had none of it sends nothing.
+    pub(crate) fn after(link: &dyn Link) -> Self {
+        let info = LinkInfo { queues: Vec::new(), ..link.info().clone() };
+        Self { info, counters: LinkCounters::default() }
+    }
+
+    /// What stands at a place where no link has come yet.
+    pub(crate) fn spare() -> Self {
+        let info = LinkInfo {
+            name: String::new(),
+            mode: Mode::Memory,
+            why: "no link has come here yet".to_owned(),
+            framing: Framing::Ethernet,
+            mac: None,
+            mtu: 0,
+            partial_checksums: false,
+            exclusive: Exclusive::Ours,
+            driver: String::new(),
+            kernel_index: 0,
+            queues: Vec::new(),
+            receivers: 1,
+        };
+        Self { info, counters: LinkCounters::default() }
+    }
 }
 
 impl Link for Closed {

@@ -2,7 +2,7 @@
 
 use gatewright_link::{Backend, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Advertise, Route};
+use gatewright_stack::{Advertise, Route, SuiteLink, VlanLink};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
@@ -18,11 +18,14 @@ pub struct Setup {
     pub links: Vec<LinkSetup>,
     /// Its static routes.
     pub routes: Vec<StaticRoute>,
-    /// How its worker waits.
+    /// Threads that move packets, at most [`WORKERS_MAX`]; each has a slab and a graph of its own.
+    pub workers: usize,
+    /// How its workers wait.
     pub spin: Duration,
-    /// Frames in the slab.
+    /// Frames in the slab of each worker.
     pub frames: usize,
-    /// Octets of a chunk of the slab; a link whose frames are larger is refused.
+    /// Octets of a chunk of the slab at the least: a link whose frames are larger has them made
+    /// larger.
     pub chunk_size: usize,
     /// Routes of each family at the most.
     pub routes_max: u32,
@@ -31,6 +34,9 @@ pub struct Setup {
     /// Whence random numbers come: identifications, jitter, secrets.
     pub seed: u64,
 }
+
+/// Workers of a gateway at the most.
+pub const WORKERS_MAX: usize = gatewright_config::WORKERS_MAX as usize;
 
 /// Frames in the slab unless configured: two links' rings and what waits on the way.
 const FRAMES: usize = 8192;
@@ -51,6 +57,7 @@ impl Setup {
         Self {
             links: Vec::new(),
             routes: Vec::new(),
+            workers: 1,
             spin: SPIN,
             frames: FRAMES,
             chunk_size: gatewright_packet::CHUNK_SIZE,
@@ -64,6 +71,21 @@ impl Setup {
     pub fn link(&mut self, name: &str, device: &str) -> &mut LinkSetup {
         let index = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
         let device = DeviceSetup::Interface(LinkConfig::new(index, device));
+        self.links.push_mut(LinkSetup::new(name, device))
+    }
+
+    /// Adds the VLAN `id` of the link `below`, which was added before (IEEE 802.1Q): a link of its
+    /// own.
+    pub fn vlan(&mut self, name: &str, below: LinkIndex, id: u16) -> &mut LinkSetup {
+        let link = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
+        for other in &mut self.links {
+            if let DeviceSetup::Interface(device) = &mut other.device
+                && device.index == below
+            {
+                device.tagged = true;
+            }
+        }
+        let device = DeviceSetup::Vlan(VlanLink { link, below, id, priority: 0 });
         self.links.push_mut(LinkSetup::new(name, device))
     }
 
@@ -82,6 +104,10 @@ pub enum DeviceSetup {
     Interface(LinkConfig),
     /// A TAP interface that the gateway makes.
     Tap(TapConfig),
+    /// A VLAN of another link.
+    Vlan(VlanLink),
+    /// None: a place for a link that comes while the gateway runs.
+    Spare(LinkIndex),
 }
 
 impl DeviceSetup {
@@ -90,6 +116,21 @@ impl DeviceSetup {
         match self {
             Self::Interface(device) => device.index,
             Self::Tap(device) => device.index,
+            Self::Vlan(device) => device.link,
+            Self::Spare(index) => *index,
+        }
+    }
+
+    /// Whether it is opened: a VLAN comes and goes by the link below it.
+    pub(crate) const fn is_device(&self) -> bool {
+        !matches!(self, Self::Vlan(_))
+    }
+
+    /// What it is in the standard assembly of layers.
+    pub(crate) const fn in_suite(&self) -> SuiteLink {
+        match self {
+            Self::Vlan(vlan) => SuiteLink::Vlan(*vlan),
+            Self::Interface(_) | Self::Tap(_) | Self::Spare(_) => SuiteLink::Ethernet(self.index()),
         }
     }
 
@@ -97,7 +138,7 @@ impl DeviceSetup {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(device) => Some(&device.interface),
-            Self::Tap(_) => None,
+            Self::Tap(_) | Self::Vlan(_) | Self::Spare(_) => None,
         }
     }
 
@@ -128,6 +169,9 @@ pub struct LinkSetup {
     pub autoconfigure: bool,
     /// Whether it asks a DHCP server for an IPv4 address.
     pub dhcp: bool,
+    /// How many workers receive by it, each by queues of its own, at the most; as many as there are
+    /// unless given. Beyond the queues of its device only packet sockets go, and only if it is given.
+    pub queues: Option<usize>,
 }
 
 impl LinkSetup {
@@ -143,7 +187,18 @@ impl LinkSetup {
             advertise: None,
             autoconfigure: false,
             dhcp: false,
+            queues: None,
         }
+    }
+
+    /// A place for a link that comes while the gateway runs.
+    pub(crate) fn spare(index: LinkIndex) -> Self {
+        Self::new("", DeviceSetup::Spare(index))
+    }
+
+    /// Whether it is a place without a link.
+    pub(crate) const fn is_spare(&self) -> bool {
+        matches!(self.device, DeviceSetup::Spare(_))
     }
 
     /// Adds an address with the bits of its subnet.

@@ -6,7 +6,10 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,12 +19,17 @@ const SUB_BITS: u32 = 4;
 /// Buckets in all: values below 16 ns have one each, the other 60 powers of two 16 each.
 const BUCKETS: usize = (u64::BITS - SUB_BITS + 1) as usize * (1 << SUB_BITS);
 
-/// Sojourn times with one writer and any number of readers.
-pub struct Sojourn(Box<[AtomicU64]>);
+/// Sojourn times with one writer and any number of readers, who see those of all parts.
+pub struct Sojourn {
+    own: Box<[AtomicU64]>,
+    /// The next worker's part.
+    next: OnceLock<Arc<Self>>,
+}
 
 impl Default for Sojourn {
     fn default() -> Self {
-        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+        let own = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
+        Self { own, next: OnceLock::new() }
     }
 }
 
@@ -34,20 +42,43 @@ impl fmt::Debug for Sojourn {
 impl Sojourn {
     /// Records `packets` that stayed `nanoseconds`; only the one writer may.
     pub fn record(&self, nanoseconds: u64, packets: u64) {
-        if let Some(bucket) = self.0.get(bucket_of(nanoseconds)) {
+        if let Some(bucket) = self.own.get(bucket_of(nanoseconds)) {
             let now = bucket.load(Ordering::Relaxed);
             bucket.store(now.wrapping_add(packets), Ordering::Relaxed);
         }
     }
 
+    /// One for another writer, whose packets are seen here.
+    #[must_use]
+    pub fn part(&self) -> Arc<Self> {
+        let (part, mut last) = (Arc::new(Self::default()), self);
+        while last.next.set(Arc::clone(&part)).is_err() {
+            last = last.next.get().map_or(last, |next| next);
+        }
+        part
+    }
+
+    /// Packets of each bucket.
+    fn counts(&self) -> Vec<u64> {
+        let mut counts = vec![0_u64; BUCKETS];
+        let mut next = Some(self);
+        while let Some(part) = next {
+            for (count, bucket) in counts.iter_mut().zip(&part.own) {
+                *count = count.wrapping_add(bucket.load(Ordering::Relaxed));
+            }
+            next = part.next.get().map(Arc::as_ref);
+        }
+        counts
+    }
+
     /// Packets recorded.
     pub fn packets(&self) -> u64 {
-        self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
+        self.counts().iter().sum()
     }
 
     /// The time within which `share` (0 to 1) of the packets left; `None` without packets.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
-        let counts: Vec<u64> = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        let counts = self.counts();
         let all: u64 = counts.iter().sum();
         #[expect(clippy::cast_precision_loss, reason = "a share of a count needs no 64 bits")]
         let wanted = share.clamp(0.0, 1.0) * all as f64;
@@ -64,10 +95,11 @@ impl Sojourn {
 
     /// The buckets that are not empty: the largest value of each in nanoseconds, and its packets.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter().enumerate().filter_map(|(bucket, count)| {
-            let count = count.load(Ordering::Relaxed);
-            (count > 0).then(|| (bucket_end(bucket), count))
-        })
+        self.counts()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, count)| *count > 0)
+            .map(|(bucket, count)| (bucket_end(bucket), count))
     }
 }
 
@@ -127,8 +159,10 @@ mod tests {
     fn quantiles_of_a_known_crowd() {
         let sojourn = Sojourn::default();
         assert_eq!(sojourn.quantile(0.5), None);
-        sojourn.record(10, 90);
-        sojourn.record(1000, 10);
+        sojourn.record(10, 80);
+        sojourn.part().record(1000, 10);
+        sojourn.part().record(10, 10);
+        assert_eq!(sojourn.packets(), 100);
         assert_eq!(sojourn.quantile(0.5), Some(Duration::from_nanos(10)));
         assert_eq!(sojourn.quantile(0.9), Some(Duration::from_nanos(10)));
         let p99 = sojourn.quantile(0.99).unwrap();

@@ -1,19 +1,27 @@
 //! From a description to running threads: links are opened on the worker, where their frames live.
 
 use crate::{
-    control::{Control, Origin},
+    control::{Control, Origin, Other},
+    crew::{Berth, Crew, FIRST},
     gateway::GatewayError,
     kernel::{self, News, follow},
     neighbours::Neighbourhood,
-    setup::{DeviceSetup, LinkSetup, Setup},
+    reopen::Closed,
+    setup::{DeviceSetup, LinkSetup, Setup, WORKERS_MAX},
+    shares::{Downs, share_of, shares},
     sojourn::Sojourn,
+    tagged::{self, Tagged},
     worker::{Command, Pace, Waker, Worker},
+    workers::{Hand, Workers},
 };
-use gatewright_link::{Division, Link, LinkInfo, OpenError, Opener};
-use gatewright_packet::{CHUNK_SIZE_DATAGRAM, Pool};
+use gatewright_link::{
+    Division, Link, LinkConfig, LinkInfo, OpenError, Opener, Share, Shares, frame_len_max,
+};
+use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    Address, AddressState, Drops, Event, Graph, Host, Interface, LinkNeighbours, Plan, Sockets,
-    Suite, SuiteLink, View, Wake, assemble,
+    Address, AddressState, Drops, Event, Graph, Host, Interface, KeptNeighbours, LinkNeighbours,
+    Plan, Sockets, Suite, UsedNeighbours, View, VlanCounters, VlanLink, Wake, assemble,
+    assemble_transit,
 };
 use gatewright_tables::{
     Map, MapWriter,
@@ -25,9 +33,8 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+        mpsc::{Receiver, SyncSender, channel, sync_channel},
     },
-    thread::JoinHandle,
     time::Instant,
 };
 
@@ -37,85 +44,172 @@ const DATAGRAMS: usize = 64;
 /// Events that wait for the control side at the most.
 const EVENTS_MAX: usize = 1024;
 
-/// A gateway whose worker runs.
+/// A gateway whose workers run.
 pub(crate) struct Started {
     pub(crate) control: Control,
-    pub(crate) commands: Sender<Command>,
+    pub(crate) workers: Workers,
     pub(crate) events: Receiver<Event>,
-    pub(crate) waker: Arc<Waker>,
-    pub(crate) sojourn: Arc<Sojourn>,
     pub(crate) sockets: Sockets,
-    pub(crate) worker: JoinHandle<()>,
     /// What the kernel changes is heard here, where links are shared with it.
     pub(crate) news: Option<News>,
 }
 
-/// What the worker tells when its links are open.
+/// What a worker tells when its links are open.
 struct Opened {
     plan: Plan,
     sockets: Sockets,
-    links: Vec<LinkInfo>,
+    /// Those that it has.
+    links: Vec<(LinkIndex, LinkInfo)>,
     drops: Vec<Drops>,
     graph_drops: Drops,
 }
 
-/// What the worker is given.
+/// What a worker is given.
 struct Order {
     setup: Setup,
+    berth: Berth,
+    split: Split,
+    /// The plan of the first worker, for the others.
+    plan: Option<Plan>,
     view: View,
     learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
     permanent: Map<NeighbourKey, Neighbour>,
+    /// What the first worker writes down of neighbours.
+    kept: Map<NeighbourKey, Neighbour>,
     division: Option<Arc<Division>>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Arc<Waker>,
     sojourn: Arc<Sojourn>,
+    epoch: Instant,
     opened: SyncSender<Result<Opened, GatewayError>>,
+}
+
+/// How links are divided among workers.
+#[derive(Clone)]
+struct Split {
+    /// By link, how many workers receive by it.
+    shares: Vec<usize>,
+    /// What these have in common.
+    opened: Shares,
+    downs: Downs,
+}
+
+impl Split {
+    fn new(setup: &Setup) -> Result<Self, GatewayError> {
+        let of = |link: &LinkSetup| {
+            let failed = |source| GatewayError::Link { name: link.name.clone(), source };
+            shares(link, setup.workers).map_err(failed)
+        };
+        let shares = setup.links.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        let downs = Downs::new(setup.links.len());
+        Ok(Self { shares, opened: Shares::default(), downs })
+    }
 }
 
 /// Opens a gateway.
 pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     refuse_mixed(setup)?;
+    if !(1..=WORKERS_MAX).contains(&setup.workers) {
+        return Err(GatewayError::Workers(setup.workers));
+    }
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
-    let waker = Arc::new(Waker::new().map_err(|errno| GatewayError::System {
-        action: "make an eventfd",
-        source: errno.into(),
-    })?);
-    let sojourn = Arc::new(Sojourn::default());
-    let (commands, orders) = channel();
     let (events, learnt) = sync_channel(EVENTS_MAX);
-    let (opened, answer) = sync_channel(1);
-    let order = Order {
-        setup: setup.clone(),
-        view: host.view(),
-        learnt: host.take_neighbours(),
-        permanent: host.tables().permanent,
-        division: division.clone(),
-        commands: orders,
-        events,
-        waker: Arc::clone(&waker),
-        sojourn: Arc::clone(&sojourn),
-        opened,
-    };
-    let worker = std::thread::Builder::new()
-        .name("worker".to_owned())
-        .spawn(move || work(order))
-        .map_err(|source| GatewayError::System { action: "start a thread", source })?;
-    let Opened { plan, sockets, links, drops, graph_drops } =
-        answer.recv().map_err(|_| GatewayError::Ended)??;
+    let split = Split::new(setup)?;
+    let (workers, opened) = hire(setup, &split, &mut host, division.as_ref(), &events)?;
+    drop(events);
+    let mut opened = opened.into_iter();
+    let first = opened.next().ok_or(GatewayError::Ended)?;
+    let mut links = first.links;
+    let mut others = Vec::new();
+    for Opened { plan, links: more, drops, graph_drops, .. } in opened {
+        links.extend(more);
+        others.push(Other { plan, drops, graph_drops });
+    }
+    let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
-    let followed = division.map(|division| follow(setup, division, &mut host, commands.clone()));
+    let commands = workers.commands_of_first()?;
+    let followed = division.map(|division| follow(setup, division, &mut host, commands));
     let (kernel, news) = followed.transpose()?.unzip();
-    waker.wake();
+    workers.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
-    let mut control = Control::new(host, plan, links, drops, graph_drops);
-    control.kernel = kernel;
+    let Opened { plan, sockets, drops, graph_drops, .. } = first;
+    let mut control = Control::new(host, plan, links, drops, graph_drops, others);
+    (control.kernel, control.downs) = (kernel, split.downs);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }
-    Ok(Started { control, commands, events: learnt, waker, sojourn, sockets, worker, news })
+    Ok(Started { control, workers, events: learnt, sockets, news })
+}
+
+/// Starts the workers, the first before the others, which take its plan; what they tell, in their
+/// order. If one cannot be, none is.
+fn hire(
+    setup: &Setup,
+    split: &Split,
+    host: &mut Host,
+    division: Option<&Arc<Division>>,
+    events: &SyncSender<Event>,
+) -> Result<(Workers, Vec<Opened>), GatewayError> {
+    let chunk_size = chunk_size(setup)?;
+    let waker = |_| {
+        let made = Waker::new().map(Arc::new);
+        made.map_err(|errno| system("make an eventfd")(errno.into()))
+    };
+    let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
+    let sojourn = Arc::new(Sojourn::default());
+    let mut workers = Workers::new(Arc::clone(&sojourn));
+    let (epoch, mut told): (_, Vec<Opened>) = (Instant::now(), Vec::new());
+    for (berth, waker) in Berth::all(&wakers).into_iter().zip(wakers) {
+        let is_first = berth.own == FIRST;
+        let (commands, orders) = channel();
+        let (opened, answer) = sync_channel(1);
+        let handled = berth.handled.clone();
+        let order = Order {
+            setup: Setup { chunk_size, ..setup.clone() },
+            berth,
+            split: split.clone(),
+            plan: told.first().map(|first| first.plan.part()),
+            view: host.view(),
+            learnt: if is_first { host.take_neighbours() } else { None },
+            permanent: host.tables().permanent,
+            kept: host.tables().neighbours,
+            division: division.map(Arc::clone),
+            commands: orders,
+            events: events.clone(),
+            waker: Arc::clone(&waker),
+            sojourn: if is_first { Arc::clone(&sojourn) } else { sojourn.part() },
+            epoch,
+            opened,
+        };
+        let name = if is_first { "worker".to_owned() } else { format!("worker-{}", told.len()) };
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
+        let thread = Some(thread.map_err(system("start a thread"))?);
+        workers.add(Hand { commands, waker, handled, thread });
+        told.push(answer.recv().map_err(|_| GatewayError::Ended)??);
+    }
+    Ok((workers, told))
+}
+
+/// Octets of a chunk that holds the frames of every link.
+fn chunk_size(setup: &Setup) -> Result<usize, GatewayError> {
+    let needed = |link: &LinkSetup| {
+        let len = match &link.device {
+            DeviceSetup::Interface(device) => frame_len_max(&device.interface),
+            DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
+            DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(0),
+        };
+        let failed = |source| GatewayError::Link { name: link.name.clone(), source };
+        len.map(Pool::chunk_size_for).map_err(failed)
+    };
+    let all = setup.links.iter().map(needed).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().fold(setup.chunk_size, usize::max).min(CHUNK_SIZE_DATAGRAM))
+}
+
+fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> GatewayError {
+    move |source| GatewayError::System { action, source }
 }
 
 /// Two numbers for the tables, neither of which tells the layers' randomness, which begins with
@@ -136,107 +230,204 @@ fn refuse_mixed(setup: &Setup) -> Result<(), GatewayError> {
     Ok(())
 }
 
-/// The worker's thread: opens everything, says so, and runs.
+/// A worker's thread: opens everything, says so, and runs.
 fn work(order: Order) {
-    let Order {
-        setup,
-        view,
-        learnt,
-        permanent,
-        division,
-        commands,
-        events,
-        waker,
-        sojourn,
-        opened,
-    } = order;
-    let (Parts { links, opener, graph, neighbours }, told) =
-        match build(&setup, view, division, &waker) {
-            Ok(built) => built,
-            Err(error) => {
-                // The other side waits for just this.
-                let _gone = opened.send(Err(error));
-                return;
+    let opened = order.opened.clone();
+    match build(order) {
+        Ok((worker, told)) => {
+            if opened.send(Ok(told)).is_ok() {
+                drop(opened);
+                worker.run();
             }
-        };
-    if opened.send(Ok(told)).is_err() {
-        return;
+        }
+        Err(error) => {
+            // The other side waits for just this.
+            let _gone = opened.send(Err(error));
+        }
     }
-    drop(opened);
-    let pace = Pace { spin: setup.spin };
-    let epoch = Instant::now();
-    let up = vec![true; links.len()];
-    let (closed, drops) = (vec![false; links.len()], graph.drops());
-    let worker = Worker {
-        links,
-        opener,
-        graph,
-        neighbours: Neighbourhood::new(neighbours, learnt, permanent),
-        epoch,
-        pace,
-        commands,
-        events,
-        waker,
-        sojourn,
-        up,
-        tracing: None,
-        closed,
-        drops,
-    };
-    worker.run();
-}
-
-/// What the worker works with.
-struct Parts {
-    links: Vec<Box<dyn Link>>,
-    opener: Opener,
-    graph: Graph,
-    neighbours: Vec<LinkNeighbours>,
 }
 
 /// Opens a link.
-pub(crate) fn open(opener: &Opener, device: &DeviceSetup) -> Result<Box<dyn Link>, OpenError> {
+pub(crate) fn open(
+    opener: &Opener,
+    device: &DeviceSetup,
+    share: Share,
+) -> Result<Box<dyn Link>, OpenError> {
     match device {
-        DeviceSetup::Interface(device) => opener.open(device),
+        DeviceSetup::Interface(device) => opener.open(&LinkConfig { share, ..device.clone() }),
         DeviceSetup::Tap(device) => opener.open_tap(device),
+        DeviceSetup::Vlan(vlan) => {
+            let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
+            Err(OpenError::Unsupported { name, reason })
+        }
+        DeviceSetup::Spare(_) => Ok(Box::new(Closed::spare())),
     }
 }
 
-fn build(
-    setup: &Setup,
-    view: View,
-    division: Option<Arc<Division>>,
-    waker: &Arc<Waker>,
-) -> Result<(Parts, Opened), GatewayError> {
+/// Opens all links that a worker has and that are devices, those of interfaces together: the kernel takes milliseconds for
+/// each, and can take them at the same time.
+fn open_all(
+    opener: &Opener,
+    setups: &[(&LinkSetup, Share)],
+) -> Result<Vec<Box<dyn Link>>, GatewayError> {
+    let interfaces: Vec<_> = (setups.iter())
+        .filter_map(|(link, share)| match &link.device {
+            DeviceSetup::Interface(config) => Some(LinkConfig { share: *share, ..config.clone() }),
+            DeviceSetup::Tap(_) | DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => None,
+        })
+        .collect();
+    let failed = |index: LinkIndex, source| {
+        let link = setups.iter().find(|(link, _)| link.device.index() == index);
+        let name = link.map_or_else(String::new, |(link, _)| link.name.clone());
+        GatewayError::Link { name, source }
+    };
+    let opened = opener.open_all(&interfaces).map_err(|(index, source)| failed(index, source))?;
+    let mut opened = opened.into_iter();
+    let links = setups.iter().filter_map(|(link, _)| match &link.device {
+        DeviceSetup::Interface(_) => opened.next().map(Ok),
+        DeviceSetup::Tap(device) => {
+            Some(opener.open_tap(device).map_err(|source| failed(device.index, source)))
+        }
+        DeviceSetup::Spare(_) => Some(Ok(Box::new(Closed::spare()) as Box<dyn Link>)),
+        DeviceSetup::Vlan(_) => None,
+    });
+    links.collect()
+}
+
+/// Opens what a worker has, and readies it to run.
+fn build(order: Order) -> Result<(Worker, Opened), GatewayError> {
+    let Order { setup, berth, split, view, .. } = order;
+    let (own, several) = (berth.own, berth.workers() > 1);
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
     let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
-    let opener = Opener::new(Rc::clone(&frames));
-    let opener = match division {
+    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened);
+    let opener = match order.division {
         Some(division) => opener.divided(division),
         None => opener,
     };
-    let mut links = Vec::new();
-    for link in &setup.links {
-        let opened = open(&opener, &link.device);
-        links
-            .push(opened.map_err(|source| GatewayError::Link { name: link.name.clone(), source })?);
+    let of_link = |(link, &shares): (&LinkSetup, &usize)| {
+        share_of(link.device.index(), own, berth.workers(), shares)
+    };
+    let all = || setup.links.iter().zip(&split.shares);
+    let away: Vec<bool> =
+        all().map(|link| link.0.device.is_device() && of_link(link).is_none()).collect();
+    let mine: Vec<_> = (all().filter(|(link, _)| link.device.is_device()))
+        .filter_map(|link| Some((link.0, of_link(link)?)))
+        .collect();
+    let opened = open_all(&opener, &mine)?;
+    let Suite { plan, layers, sockets, neighbours, vlans, .. } = suite(&setup, own, &order.waker);
+    let plan = order.plan.unwrap_or(plan);
+    let graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
+    let used = UsedNeighbours::default();
+    if own != FIRST {
+        follow_first(&neighbours, &order.kept, &used);
     }
-    let indices: Vec<_> =
-        setup.links.iter().map(|link| SuiteLink::Ethernet(link.device.index())).collect();
-    let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
-    let Suite { plan, layers, sockets, neighbours, .. } = assemble(&indices, wake, setup.seed);
-    let wiring = plan.wire(&[])?;
-    let graph = Graph::new(layers, wiring, view, frames, datagrams);
-    let drops = plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect();
-    let infos = links.iter().map(|link| link.info().clone()).collect();
-    let graph_drops = graph.drops();
-    let opened = Opened { plan, sockets, links: infos, drops, graph_drops };
-    Ok((Parts { links, opener, graph, neighbours }, opened))
+    let mut crew = several.then(|| berth.take(setup.links.len(), used, graph.drops()));
+    for ((link, _), opened) in mine.iter().zip(&opened) {
+        if let Some(crew) = &mut crew {
+            crew.set_receivers(link.device.index(), opened.info().receivers);
+        }
+    }
+    let told = Opened {
+        sockets,
+        links: (mine.iter().zip(&opened))
+            .filter(|((_, share), _)| share.number == 0)
+            .map(|((link, _), opened)| (link.device.index(), opened.info().clone()))
+            .collect(),
+        drops: plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect(),
+        graph_drops: graph.drops(),
+        plan,
+    };
+    let links = all_links(opened, &setup, (&away, &split.shares), &vlans, crew.as_ref());
+    let worker = Worker {
+        opener,
+        drops: graph.drops(),
+        graph,
+        neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
+        epoch: order.epoch,
+        pace: Pace { spin: setup.spin },
+        commands: order.commands,
+        events: order.events,
+        waker: order.waker,
+        sojourn: order.sojourn,
+        up: vec![true; links.len()],
+        downs: split.downs,
+        own,
+        tracing: None,
+        closed: vec![false; links.len()],
+        crew,
+        away: if several { away } else { Vec::new() },
+        links,
+    };
+    Ok((worker, told))
+}
+
+/// The layers of a worker: the first has all of them.
+fn suite(setup: &Setup, own: usize, waker: &Arc<Waker>) -> Suite {
+    let links: Vec<_> = setup.links.iter().map(|link| link.device.in_suite()).collect();
+    if own == FIRST {
+        let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
+        assemble(&links, wake, setup.seed)
+    } else {
+        assemble_transit(&links, setup.seed.wrapping_add(own as u64))
+    }
+}
+
+/// Has the caches of a further worker look neighbours up in what the first writes down.
+fn follow_first(
+    caches: &[LinkNeighbours],
+    kept: &Map<NeighbourKey, Neighbour>,
+    used: &UsedNeighbours,
+) {
+    for of in caches {
+        for cache in [&of.v4, &of.v6] {
+            cache.lock().follow(KeptNeighbours::new(kept.clone(), of.link, used.clone()));
+        }
+    }
+}
+
+/// All links of a gateway in their order: those that are opened here, the ends of those that other
+/// workers have, and the VLANs, of which each worker counts its part.
+fn all_links(
+    opened: Vec<Box<dyn Link>>,
+    setup: &Setup,
+    (away, shares): (&[bool], &[usize]),
+    vlans: &[(VlanLink, VlanCounters)],
+    crew: Option<&Crew>,
+) -> Vec<Box<dyn Link>> {
+    let mut opened = opened.into_iter();
+    let link = |(link, (away, shares)): (&LinkSetup, (&bool, &usize))| -> Option<Box<dyn Link>> {
+        match (&link.device, crew) {
+            (DeviceSetup::Vlan(vlan), _) => {
+                let (_, counters) = vlans.iter().find(|(known, _)| known == vlan)?;
+                Some(Box::new(Tagged::new(counters.clone())))
+            }
+            (_, Some(crew)) if *away => Some(Box::new(crew.away(link.device.index(), *shares))),
+            _ => opened.next(),
+        }
+    };
+    setup.links.iter().zip(away.iter().zip(shares)).filter_map(link).collect()
+}
+
+/// What all links are, in their order: the devices as they were opened, and the VLANs on them.
+fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo>, GatewayError> {
+    let device = |link| opened.iter().find(|(known, _)| *known == link).map(|(_, info)| info);
+    let info = |link: &LinkSetup| {
+        let DeviceSetup::Vlan(vlan) = link.device else {
+            return device(link.device.index()).cloned().ok_or(GatewayError::Ended);
+        };
+        let below = setup.links.iter().find(|below| below.device.index() == vlan.below);
+        match below.zip(device(vlan.below)) {
+            Some((below, device)) => Ok(tagged::info(vlan, below, device)),
+            None => Err(GatewayError::NoTags { name: link.name.clone() }),
+        }
+    };
+    setup.links.iter().map(info).collect()
 }
 
 /// Gives the host its interfaces and addresses.
 fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), GatewayError> {
-    for (link, info) in setup.links.iter().zip(infos) {
+    for (link, info) in setup.links.iter().zip(infos).filter(|(link, _)| !link.is_spare()) {
         host.add_interface(interface(link, info))?;
     }
     Ok(())

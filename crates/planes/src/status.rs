@@ -1,9 +1,9 @@
 //! What a gateway says of itself: plain values, the shape of `--json`.
 
-use crate::kernel::KernelStatus;
+use crate::{crew::Handled, kernel::KernelStatus, shares::in_words, workers::LinkNow};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Drops, Interface, Target};
+use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Interface, Target};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -31,6 +31,28 @@ pub struct Status {
     pub sojourn_p99: Option<Duration>,
     /// Packets whose stay was measured.
     pub sojourn_packets: u64,
+    /// What each worker has handled; nothing where there is one, which handles everything.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A worker at one moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct WorkerStatus {
+    /// Its number; the first is 0.
+    pub worker: usize,
+    /// Packets that its links received.
+    pub received: u64,
+    /// Packets that came from other workers.
+    pub taken: u64,
+    /// Packets that went to other workers.
+    pub given: u64,
+}
+
+impl WorkerStatus {
+    pub(crate) fn new(worker: usize, handled: &Handled) -> Self {
+        let Handled { received, taken, given } = handled;
+        Self { worker, received: received.get(), taken: taken.get(), given: given.get() }
+    }
 }
 
 fn handlers<S: serde::Serializer>(
@@ -54,6 +76,8 @@ fn handlers<S: serde::Serializer>(
 /// A link at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkStatus {
+    /// Its number, by which layers and ways name it.
+    pub link: u16,
     /// Its name in the gateway.
     pub name: String,
     /// The interface or file behind it.
@@ -72,16 +96,27 @@ pub struct LinkStatus {
     pub mac: Option<String>,
     /// Its addresses with their prefix lengths and states.
     pub addresses: Vec<String>,
-    /// Its counters by name.
+    /// Its receive queues, each with the worker that has it.
+    pub queues: Vec<QueueStatus>,
+    /// Its counters by name, those of all queues together.
     pub counters: Vec<(&'static str, u64)>,
+}
+
+/// A receive queue at one moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct QueueStatus {
+    /// Its number: that of the device, or that of the socket among those that divide what arrives.
+    pub queue: u32,
+    /// The worker that receives by it.
+    pub worker: usize,
 }
 
 impl LinkStatus {
     pub(crate) fn new(
-        name: &str,
+        (link, name): (u16, &str),
         info: &LinkInfo,
-        counters: LinkCounters,
-        state: LinkState,
+        LinkNow { counters, state, queues }: LinkNow,
+        workers: usize,
         interface: Option<&Interface>,
     ) -> Self {
         let addresses = interface.map_or(&[][..], |interface| &interface.addresses);
@@ -95,15 +130,19 @@ impl LinkStatus {
             format!("{}/{}{state}", address.ip, address.prefix_len)
         };
         Self {
+            link,
             name: name.to_owned(),
             device: info.name.clone(),
             mode: info.mode.to_string(),
-            why: info.why.clone(),
+            why: format!("{}{}", info.why, in_words(&queues, workers)),
             kernel: info.exclusive.to_string(),
             up: state == LinkState::Up && interface.is_none_or(|interface| interface.up),
             mtu: info.mtu,
             mac: info.mac.map(|mac| mac.to_string()),
             addresses: addresses.iter().map(address).collect(),
+            queues: (queues.into_iter())
+                .map(|(queue, worker)| QueueStatus { queue, worker })
+                .collect(),
             counters: named(counters),
         }
     }
@@ -126,6 +165,8 @@ pub(crate) fn named(counters: LinkCounters) -> Vec<(&'static str, u64)> {
         ("transmit_full", counters.transmit_full),
         ("transmit_length", counters.transmit_length),
         ("transmit_down", counters.transmit_down),
+        ("fill_empty", counters.fill_empty),
+        ("kernel_refused", counters.kernel_refused),
     ]
 }
 
@@ -141,8 +182,12 @@ pub struct LayerStatus {
 }
 
 impl LayerStatus {
-    pub(crate) fn new(layer: &'static str, link: Option<LinkIndex>, drops: &Drops) -> Self {
-        Self { layer, link: link.map(|link| link.0), drops: drops.iter().collect() }
+    pub(crate) fn new(
+        layer: &'static str,
+        link: Option<LinkIndex>,
+        drops: Vec<(&'static str, u64)>,
+    ) -> Self {
+        Self { layer, link: link.map(|link| link.0), drops }
     }
 }
 

@@ -27,6 +27,17 @@ pub struct TraceRequest {
     pub seconds: Option<f64>,
 }
 
+impl TraceRequest {
+    /// The octets of its frame, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with its digits, in words for the operator.
+    pub fn octets(&self) -> Result<Option<Vec<u8>>, String> {
+        self.frame.as_deref().map(octets).transpose()
+    }
+}
+
 /// What was seen of a packet.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceAnswer {
@@ -55,7 +66,8 @@ pub struct StepAnswer {
     pub octets: String,
     /// What this place changed.
     pub changed: Vec<String>,
-    /// What became of it: `passed`, `sent`, `kept`, `dropped: REASON` or `taken by handler ID`.
+    /// What became of it: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or
+    /// `taken by handler ID`.
     pub fate: String,
 }
 
@@ -84,11 +96,20 @@ pub(crate) fn trace(
     let (traced, names) = begin(&lock(), request)?;
     let ended = |error: GatewayError| error.to_string();
     let trace = match traced.recv_timeout(patience) {
-        Ok(trace) => trace,
+        Ok(trace) => {
+            let gateway = lock();
+            if gateway.gateway().workers().len() > 1 {
+                // The others wait for theirs still.
+                gateway.gateway().end_trace().map_err(ended)?;
+            }
+            trace
+        }
         Err(RecvTimeoutError::Disconnected) => return Err(BUSY.to_owned()),
         Err(RecvTimeoutError::Timeout) => {
             lock().gateway().end_trace().map_err(ended)?;
-            traced.recv_timeout(BACK_WITHIN).map_err(|_| ended(GatewayError::Ended))?
+            let back = std::iter::from_fn(|| traced.recv_timeout(BACK_WITHIN).ok());
+            let longest = back.max_by_key(|trace| trace.steps().len());
+            longest.ok_or_else(|| ended(GatewayError::Ended))?
         }
     };
     Ok(told(&trace, &names))
@@ -100,7 +121,7 @@ fn begin(
 ) -> Result<(Receiver<Trace>, Vec<String>), String> {
     let which = request.which.matching()?;
     let link = request.which.link.as_deref().map(|name| gateway.known_link(name)).transpose()?;
-    let frame = request.frame.as_deref().map(octets).transpose()?;
+    let frame = request.octets()?;
     if frame.is_some() && link.is_none() {
         return Err("by which link is the frame to come?".to_owned());
     }
@@ -162,6 +183,7 @@ fn answer(step: &Step, next: Option<&Step>, names: &[String]) -> StepAnswer {
             Fate::Passed => "passed".to_owned(),
             Fate::Sent => "sent".to_owned(),
             Fate::Kept => "kept".to_owned(),
+            Fate::HandedOver => "handed over to the first worker".to_owned(),
             Fate::Dropped(reason) => format!("dropped: {reason}"),
             Fate::Taken(id) => format!("taken by handler {}", id.0),
         },

@@ -4,14 +4,18 @@
 //! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
 
 use crate::{
+    crew::{Course, Crew, Work},
     kernel::Told,
     neighbours::{Forget, Neighbourhood},
-    reopen::{self, NotReopened, Reopen},
+    reopen::{Closed, OpenDevice},
+    shares::Downs,
     sojourn::Sojourn,
+    start::open,
+    workers::ShareNow,
 };
-use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Opener};
+use gatewright_link::{Link, LinkInfo, LinkState, OpenError, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, Wake};
+use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VlanLink, Wake};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -23,7 +27,7 @@ use std::{
     os::fd::AsFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, Ordering, fence},
         mpsc::{Receiver, Sender, SyncSender, TryRecvError},
     },
     time::{Duration, Instant},
@@ -43,11 +47,13 @@ pub(crate) enum Command {
     /// Take what the kernel says of neighbours.
     Neighbours(Vec<Told>),
     /// What the links have counted, and whether they are up.
-    Links(Sender<Vec<(LinkCounters, LinkState)>>),
+    Links(Sender<Vec<ShareNow>>),
     /// Wait in another way from now on.
     Pace(Pace),
-    /// Close a link and open it as another device.
-    Reopen(Reopen, Sender<Result<LinkInfo, Box<NotReopened>>>),
+    /// Close the device of a link, which is to be opened as another.
+    CloseDevice(LinkIndex, Sender<()>),
+    /// Open a device in the place of a link.
+    OpenDevice(Box<OpenDevice>, Sender<Result<LinkInfo, OpenError>>),
     /// Forget neighbours, take those that were set, and write down those that are known.
     LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Take a link down, or up again.
@@ -63,6 +69,8 @@ pub(crate) struct TraceOrder {
     pub(crate) trace: Trace,
     /// A frame to be received by a link now, instead of the next that comes.
     pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
+    /// The VLAN that the link is, if it is one: the frame comes with its tag, by the link below.
+    pub(crate) vlan: Option<VlanLink>,
     /// Where the trace goes when it is over. It is hung up if another runs.
     pub(crate) back: Sender<Trace>,
 }
@@ -82,6 +90,17 @@ impl Waker {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let [asleep, called, stop] = [(); 3].map(|()| AtomicBool::new(false));
         Ok(Self { event, asleep, called, stop })
+    }
+
+    /// Wakes the worker to look at what other workers have sent, if it sleeps.
+    pub(crate) fn rouse(&self) {
+        // Between what was sent and this look, as between falling asleep and the look at what was
+        // sent: one of both sees the other.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            // As for `wake`.
+            let _full = self.event.write(1);
+        }
     }
 
     /// Ends the worker's loop.
@@ -116,12 +135,20 @@ pub(crate) struct Worker {
     pub(crate) sojourn: Arc<Sojourn>,
     /// What was last told of each link.
     pub(crate) up: Vec<bool>,
+    /// The same of all workers.
+    pub(crate) downs: Downs,
+    /// Its number.
+    pub(crate) own: usize,
     /// Who waits for the trace that runs.
     pub(crate) tracing: Option<Sender<Trace>>,
     /// The links that a command has taken down: nothing comes and nothing leaves there.
     pub(crate) closed: Vec<bool>,
     /// The graph's drops that are no layer's.
     pub(crate) drops: Drops,
+    /// Its place among other workers, if there are any.
+    pub(crate) crew: Option<Crew>,
+    /// The links that other workers have; empty if there are none.
+    pub(crate) away: Vec<bool>,
 }
 
 /// A frame came by, or was to leave by, a link that a command has taken down.
@@ -144,10 +171,16 @@ impl Worker {
             let now = self.now();
             let mut busy = self.obey(now);
             busy |= self.receive(now, &mut batch);
+            busy |= self.crew.is_some() && self.work_for_others(now);
             // What sockets on other threads send is due at once.
             if self.waker.called.swap(false, Ordering::AcqRel) || now >= timers_at {
                 busy |= self.timers(now);
                 timers_at = now + TIMERS_EVERY;
+            }
+            if let Some(crew) = &mut self.crew {
+                crew.hand_over(self.graph.take_handed());
+                self.neighbours.tell(now);
+                crew.wake_others();
             }
             if self.tracing.is_some() {
                 self.end_trace(now, false);
@@ -178,6 +211,13 @@ impl Worker {
             (0..).map(LinkIndex).zip(self.links.iter_mut().zip(&mut self.up))
         {
             let up = link.state() == LinkState::Up;
+            if let Some(crew) = &mut self.crew {
+                // A device that has come back may have other queues.
+                crew.set_receivers(index, link.info().receivers);
+            }
+            if up != *told {
+                self.downs.tell(index, self.own, up);
+            }
             // Told again next time if the control side could not take it now.
             if up != *told && self.events.try_send(Event::Link { link: index, up }).is_ok() {
                 *told = up;
@@ -199,12 +239,51 @@ impl Worker {
                 batch.clear();
                 continue;
             }
-            let mut exit =
-                Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
             let index = LinkIndex(u16::try_from(index).unwrap_or(u16::MAX));
-            self.graph.receive(index, batch, now, &mut exit);
+            if let Some(crew) = &mut self.crew {
+                crew.keep_own(index, batch);
+                if batch.is_empty() {
+                    continue;
+                }
+            }
+            let (graph, mut exit) = self.graph_and_exit();
+            graph.receive(index, batch, now, &mut exit);
         }
         busy
+    }
+
+    /// Goes on with what other workers have sent; whether there was anything.
+    fn work_for_others(&mut self, now: Duration) -> bool {
+        let Some(mut crew) = self.crew.take() else { return false };
+        let any = crew.take_errands(|work| self.work(work, now));
+        self.crew = Some(crew);
+        any
+    }
+
+    fn work(&mut self, work: Work<'_>, now: Duration) {
+        match work {
+            Work::Packets(Course::Received(link), batch) => {
+                if self.closed.get(link.index()) == Some(&true) {
+                    self.drops.add(LINK_DOWN, batch.len() as u64);
+                    return;
+                }
+                let (graph, mut exit) = self.graph_and_exit();
+                graph.receive(link, batch, now, &mut exit);
+            }
+            Work::Packets(Course::Transmit(link), batch) => {
+                self.graph_and_exit().1.send(link, batch);
+            }
+            Work::Packets(Course::Resume(node, at, side), batch) => {
+                let (graph, mut exit) = self.graph_and_exit();
+                graph.resume((node, at, side), batch, now, &mut exit);
+            }
+            Work::Used(link, address) => self.neighbours.used(link, address, now),
+        }
+    }
+
+    fn graph_and_exit(&mut self) -> (&mut Graph, Egress<'_>) {
+        let Self { graph, links, closed, away, drops, sojourn, epoch, .. } = self;
+        (graph, Egress { links, closed, away, drops, sojourn, epoch: *epoch })
     }
 
     /// Lets layers do what is due, and tells the control side what they learnt; whether anything
@@ -212,9 +291,8 @@ impl Worker {
     fn timers(&mut self, now: Duration) -> bool {
         let due = self.graph.poll_timeout().is_some_and(|at| at <= now);
         if due {
-            let mut exit =
-                Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
-            self.graph.handle_timeouts(now, &mut exit);
+            let (graph, mut exit) = self.graph_and_exit();
+            graph.handle_timeouts(now, &mut exit);
         }
         for event in self.graph.take_events() {
             // The control side is slow or gone: what it misses, the network says again.
@@ -237,14 +315,22 @@ impl Worker {
                 }
             }
             Ok(Command::Links(back)) => {
-                let look = |link: &mut Box<dyn Link>| (link.counters(), link.state());
+                let look = |link: &mut Box<dyn Link>| ShareNow {
+                    counters: link.counters(),
+                    state: link.state(),
+                    queues: link.info().queues.clone(),
+                };
                 let _unwanted = back.send(self.links.iter_mut().map(look).collect());
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
-            Ok(Command::Reopen(order, back)) => {
-                if let Some(place) = self.links.get_mut(order.device.index().index()) {
-                    let _unwanted = back.send(reopen::reopen(&self.opener, place, &order));
+            Ok(Command::CloseDevice(link, back)) => {
+                if let Some(place) = self.links.get_mut(link.index()) {
+                    *place = Box::new(Closed::after(&**place));
                 }
+                let _unwanted = back.send(());
+            }
+            Ok(Command::OpenDevice(order, back)) => {
+                let _unwanted = back.send(self.open_device(*order));
             }
             Ok(Command::LookAtNeighbours(forget, done)) => {
                 if let Some(forget) = forget {
@@ -265,22 +351,48 @@ impl Worker {
         true
     }
 
+    /// Opens this worker's share of a device, if it has one.
+    #[cold]
+    fn open_device(&mut self, order: OpenDevice) -> Result<LinkInfo, OpenError> {
+        let OpenDevice { device, share, shares } = order;
+        let index = device.index();
+        let (link, is_away): (Box<dyn Link>, _) = match (share, &self.crew) {
+            (None, Some(crew)) => (Box::new(crew.away(index, shares)), true),
+            (share, _) => (open(&self.opener, &device, share.unwrap_or_default())?, false),
+        };
+        let info = link.info().clone();
+        if let Some(place) = self.links.get_mut(index.index()) {
+            *place = link;
+        }
+        if let Some(place) = self.away.get_mut(index.index()) {
+            *place = is_away;
+        }
+        if let Some(crew) = &mut self.crew {
+            crew.set_receivers(index, info.receivers);
+        }
+        Ok(info)
+    }
+
     /// Begins a trace, with a frame of its own if there is one.
     fn trace(&mut self, order: TraceOrder, now: Duration) {
         if !self.graph.trace(order.trace) {
             return;
         }
         self.tracing = Some(order.back);
-        let Some((link, octets)) = order.frame else { return };
+        let Some((mut link, octets)) = order.frame else { return };
         let Some(mut packet) = self.graph.frames().packet_of(&octets) else { return };
+        if let Some(vlan) = order.vlan {
+            link = vlan.below;
+            // A fresh chunk has headroom for it.
+            let _room = vlan.insert(&mut packet);
+        }
         packet.meta_mut().ingress = link;
         packet.set_received_ns(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         let mut batch = Batch::default();
         // An empty batch has room.
         let _fits = batch.push(packet);
-        let mut exit =
-            Egress::of(&mut self.links, &self.closed, &self.drops, &self.sojourn, self.epoch);
-        self.graph.receive(link, &mut batch, now, &mut exit);
+        let (graph, mut exit) = self.graph_and_exit();
+        graph.receive(link, &mut batch, now, &mut exit);
     }
 
     /// Sends a trace back that is over, or is to be.
@@ -294,8 +406,10 @@ impl Worker {
     /// Sleeps until a frame, a timer or a command.
     fn sleep(&mut self, now: Duration) {
         self.waker.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         // A command sent before `asleep` was set woke nobody: look once more before sleeping.
-        if self.obey(now) || self.waker.stop.load(Ordering::Acquire) {
+        let sent = self.obey(now) || self.crew.as_mut().is_some_and(Crew::has_errands);
+        if sent || self.waker.stop.load(Ordering::Acquire) {
             self.waker.asleep.store(false, Ordering::Release);
             return;
         }
@@ -321,21 +435,10 @@ impl Worker {
 struct Egress<'a> {
     links: &'a mut [Box<dyn Link>],
     closed: &'a [bool],
+    away: &'a [bool],
     drops: &'a Drops,
     sojourn: &'a Sojourn,
     epoch: Instant,
-}
-
-impl<'a> Egress<'a> {
-    fn of(
-        links: &'a mut [Box<dyn Link>],
-        closed: &'a [bool],
-        drops: &'a Drops,
-        sojourn: &'a Sojourn,
-        epoch: Instant,
-    ) -> Self {
-        Self { links, closed, drops, sojourn, epoch }
-    }
 }
 
 impl Exit for Egress<'_> {
@@ -346,6 +449,13 @@ impl Exit for Egress<'_> {
             return;
         }
         let now = self.epoch.elapsed();
+        if self.away.get(link.index()) == Some(&true) {
+            // Whoever has the link sees when they leave.
+            if let Some(link) = self.links.get_mut(link.index()) {
+                link.transmit(now, batch);
+            }
+            return;
+        }
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Frames received together carry the same stamp: one record for each run of them.
         let mut run = (0, 0);

@@ -96,7 +96,7 @@ pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, GatewayEr
         return Ok(None);
     }
     let division = Division::new(setup.routes_max.saturating_mul(2));
-    let failed = failed("make the table by which links are divided with the kernel");
+    let failed = failed("make the table that divides links with the kernel, which needs CAP_BPF");
     Ok(Some(Arc::new(division.map_err(failed)?)))
 }
 

@@ -3,18 +3,17 @@
 //! The server knows one path, answers one client at a time and closes after each answer: whoever
 //! comes meanwhile waits in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
 
-use crate::{Configured, api};
+use crate::{Configured, api, door::Door};
 use gatewright_config::Listen;
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::{UnixListener, UnixStream},
     },
-    thread::JoinHandle,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -33,9 +32,6 @@ const DRAINED_MAX: usize = 64 * 1024;
 /// How long one client may take for its request and our answer.
 const CLIENT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often a waiting server looks whether it is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// Makes the page, or says why there is none.
 type Page = dyn Fn() -> Result<String, String> + Send;
 
@@ -44,8 +40,7 @@ type Page = dyn Fn() -> Result<String, String> + Send;
 pub struct MetricsServer {
     address: Option<SocketAddr>,
     path: Option<PathBuf>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    door: Option<Door>,
 }
 
 impl MetricsServer {
@@ -79,27 +74,17 @@ impl MetricsServer {
                 (Listener::Unix(listener), None, Some(PathBuf::from(path)))
             }
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            while !ended.load(Ordering::Acquire) {
-                match listener.accept() {
-                    // A client that goes away in the middle has its own reasons.
-                    Ok(client) => drop(client.serve(&page)),
-                    Err(_) => std::thread::sleep(LOOK_EVERY),
-                }
-            }
+        let door = Door::open("metrics", listener, move |listener| {
+            // A client that goes away in the middle has its own reasons.
+            listener.accept().map(|client| drop(client.serve(&page)))
         })?;
-        Ok(Self { address, path, stop, thread: Some(thread) })
+        Ok(Self { address, path, door: Some(door) })
     }
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
+        drop(self.door.take());
         if let Some(path) = &self.path {
             // Somebody may have removed it already.
             let _gone = std::fs::remove_file(path);
@@ -111,6 +96,15 @@ impl Drop for MetricsServer {
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
 }
 
 impl Listener {

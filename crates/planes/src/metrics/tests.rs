@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    LayerStatus, LinkStatus, Status, Told, WayStatus,
+    HandledRequests, LayerStatus, LinkStatus, PartAnswer, PartHistogram, Status, Told, WayStatus,
+    WorkerStatus,
     api::{AttachedAnswer, UdpGatewayAnswer},
     status::named,
 };
@@ -20,6 +21,7 @@ fn link(name: &str) -> LinkStatus {
         ..LinkCounters::default()
     };
     LinkStatus {
+        link: u16::from(name != "lan"),
         name: name.to_owned(),
         device: "eth0".to_owned(),
         mode: "packet".to_owned(),
@@ -29,8 +31,33 @@ fn link(name: &str) -> LinkStatus {
         mtu: 1500,
         mac: None,
         addresses: Vec::new(),
+        queues: Vec::new(),
         counters: named(counters),
     }
+}
+
+fn attached() -> Vec<AttachedAnswer> {
+    let at_packets = AttachedAnswer {
+        id: 1,
+        handler: "count",
+        at: String::new(),
+        packets: Some(9),
+        octets: Some(90),
+        missed: None,
+        messages: None,
+        refused: None,
+    };
+    let at_messages = AttachedAnswer {
+        id: 2,
+        handler: "capture",
+        at: "gateway:courier/ask receive".to_owned(),
+        packets: None,
+        octets: Some(80),
+        missed: Some(0),
+        messages: Some(8),
+        refused: None,
+    };
+    vec![at_packets, at_messages]
 }
 
 fn status() -> StatusAnswer {
@@ -54,18 +81,14 @@ fn status() -> StatusAnswer {
         ways: vec![way(None), way(Some(0)), way(Some(0))],
         unclaimed: vec![("no_handler".to_owned(), 4)],
         handlers: vec![(AttachmentId(1), attachment, 9)],
-        kernel: None,
+        kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
         sojourn_p50: None,
         sojourn_p99: None,
         sojourn_packets: 0,
-    };
-    let attached = AttachedAnswer {
-        id: 1,
-        handler: "count",
-        at: String::new(),
-        packets: Some(9),
-        octets: Some(90),
-        missed: None,
+        workers: vec![
+            WorkerStatus { worker: 0, received: 11, taken: 5, given: 6 },
+            WorkerStatus { worker: 1, received: 12, taken: 6, given: 5 },
+        ],
     };
     let relay =
         UdpGatewayAnswer { name: "coap".to_owned(), received: 4, sent: 3, returned: 2, lost: 1 };
@@ -73,9 +96,26 @@ fn status() -> StatusAnswer {
         words: vec![("listens_at", "127.0.0.1:6024".to_owned())],
         gauges: vec![("associated", 3)],
         counters: vec![("reports", 8)],
+        histograms: vec![
+            PartHistogram {
+                name: "report_us",
+                counts: vec![1, 0, 4, 2],
+                sum: 1_000_023,
+                largest: 1_000_000,
+            },
+            PartHistogram { name: "group", counts: vec![0, 3, 0], sum: 3, largest: 1 },
+        ],
+        handlers: vec![HandledRequests {
+            program: "courier".to_owned(),
+            handler: "here.ask".to_owned(),
+            started: 9,
+            finished: 7,
+            failed: 1,
+            latency_us: vec![1, 0, 4, 2],
+        }],
     };
     let parts = vec![PartAnswer { name: "devices", told }];
-    StatusAnswer { gateway, attached: vec![attached], udp_gateways: vec![relay], parts }
+    StatusAnswer { gateway, attached: attached(), udp_gateways: vec![relay], parts }
 }
 
 /// Checks a page against OpenMetrics 1.0; the samples by their whole names.
@@ -131,6 +171,9 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
             1.0,
         ),
         ("gatewright_unclaimed_packets_total{reason=\"no_handler\"}", 4.0),
+        ("gatewright_worker_received_packets_total{worker=\"1\"}", 12.0),
+        ("gatewright_worker_taken_packets_total{worker=\"0\"}", 5.0),
+        ("gatewright_worker_given_packets_total{worker=\"0\"}", 6.0),
         ("gatewright_way_packets_total{at=\"ether:ipv4\",side=\"receive\",to=\"layer\"}", 5.0),
         // Two ways that differ in nothing that is told are one sample.
         (
@@ -138,6 +181,9 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
             10.0,
         ),
         ("gatewright_udp_gateway_lost_datagrams_total{udp_gateway=\"coap\"}", 1.0),
+        ("gatewright_kernel_routes", 9.0),
+        ("gatewright_kernel_withdrawn", 0.0),
+        ("gatewright_kernel_news_overruns_total", 2.0),
         ("gatewright_devices_associated", 3.0),
         ("gatewright_devices_reports_total", 8.0),
     ] {
@@ -146,6 +192,38 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
     let counted = |key: &&String| key.starts_with("gatewright_handler_counted_bytes_total{");
     let key = samples.keys().find(counted).unwrap();
     assert!(key.contains("id=\"1\",handler=\"count\"") && key.contains("link=\"wa"), "{key}");
+}
+
+#[test]
+fn a_handler_of_a_program_has_its_outcomes_and_its_latency() {
+    let samples = checked(&text(&status(), &Sojourn::default()));
+    let of = "program=\"courier\",handler=\"here.ask\"";
+    for (outcome, count) in [("begun", 9.0), ("finished", 7.0), ("failed", 1.0)] {
+        let key = format!("gatewright_program_requests_total{{{of},outcome=\"{outcome}\"}}");
+        assert_eq!(samples.get(&key), Some(&count), "{key}");
+    }
+    let bounds = [("0.000001", 1.0), ("0.000002", 1.0), ("0.000004", 5.0), ("+Inf", 7.0)];
+    for (bound, count) in bounds {
+        let key = format!("gatewright_program_latency_seconds_bucket{{{of},le=\"{bound}\"}}");
+        assert_eq!(samples.get(&key), Some(&count), "{key}");
+    }
+}
+
+#[test]
+fn a_part_has_its_histograms_in_base_units() {
+    let samples = checked(&text(&status(), &Sojourn::default()));
+    let of = "gatewright_devices_report_seconds";
+    for (key, value) in [
+        (format!("{of}_bucket{{le=\"0.000001\"}}"), 1.0),
+        (format!("{of}_bucket{{le=\"0.000004\"}}"), 5.0),
+        (format!("{of}_bucket{{le=\"+Inf\"}}"), 7.0),
+        (format!("{of}_count"), 7.0),
+        (format!("{of}_sum"), 1.000_023),
+        ("gatewright_devices_group_bucket{le=\"2.0\"}".to_owned(), 3.0),
+        ("gatewright_devices_group_sum".to_owned(), 3.0),
+    ] {
+        assert_eq!(samples.get(&key), Some(&value), "{key}");
+    }
 }
 
 #[test]

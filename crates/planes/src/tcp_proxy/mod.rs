@@ -9,18 +9,22 @@ mod pipe;
 mod serve;
 
 use crate::part::{Part, Told};
+use gatewright_descriptors::Claim;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serve::Server;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
+
+/// Descriptors that a connection takes: the client's and the server's.
+const DESCRIPTORS_EACH: u64 = 2;
 
 /// A TCP proxy to be started.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,6 +86,7 @@ pub struct TcpProxy {
     counts: Arc<Counts>,
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+    descriptors: Claim,
 }
 
 impl TcpProxy {
@@ -91,6 +96,8 @@ impl TcpProxy {
     ///
     /// What the system says: that the address is in use, or is none of this host's.
     pub fn start(setup: TcpProxySetup) -> io::Result<Self> {
+        let connections = u64::try_from(setup.connections_max).unwrap_or(u64::MAX);
+        let descriptors = Claim::new(connections.saturating_mul(DESCRIPTORS_EACH));
         let listener = TcpListener::bind(setup.listen)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -100,7 +107,7 @@ impl TcpProxy {
         let server = Server::new(setup, listener, Arc::clone(&counts), &stop)?;
         let thread = std::thread::Builder::new().name("tcp-proxy".to_owned());
         let thread = thread.spawn(move || server.run())?;
-        Ok(Self { setup, address, counts, stop, thread: Some(thread) })
+        Ok(Self { setup, address, counts, stop, thread: Some(thread), descriptors })
     }
 
     /// Where it listens.
@@ -114,31 +121,93 @@ impl TcpProxy {
     }
 }
 
-/// What the proxies of a gateway tell of themselves, all of them together.
-pub(crate) fn part(proxies: &[TcpProxy]) -> Part {
-    let proxies: Vec<_> =
-        (proxies.iter()).map(|proxy| (proxy.setup, Arc::clone(&proxy.counts))).collect();
-    Part::new("tcp_proxy", move || {
-        let words = proxies.iter().map(|(TcpProxySetup { listen, server, .. }, _)| {
+/// The proxies of a gateway, by name. They come and go; what those that are gone have counted stays.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proxies(Arc<Mutex<Running>>);
+
+#[derive(Debug, Default)]
+struct Running {
+    proxies: Vec<(String, TcpProxy)>,
+    gone: TcpProxyCounters,
+}
+
+impl Proxies {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts one.
+    pub(crate) fn start(&self, name: &str, setup: TcpProxySetup) -> io::Result<()> {
+        let proxy = TcpProxy::start(setup)?;
+        self.lock().proxies.push((name.to_owned(), proxy));
+        Ok(())
+    }
+
+    /// Ends one, and its connections.
+    pub(crate) fn end(&self, name: &str) {
+        let mut running = self.lock();
+        let Some(at) = running.proxies.iter().position(|(known, _)| known == name) else { return };
+        let (_, proxy) = running.proxies.remove(at);
+        let counts = Arc::clone(&proxy.counts);
+        // Its thread is gone then, and counts no more.
+        drop(proxy);
+        running.gone = running.gone.and(counts.read());
+    }
+
+    /// What they tell of themselves, all of them together; nothing if there never was one.
+    pub(crate) fn part(&self) -> Part {
+        let this = self.clone();
+        Part::new("tcp_proxy", move || this.told())
+    }
+
+    fn told(&self) -> Told {
+        let running = self.lock();
+        if running.proxies.is_empty() && running.gone == TcpProxyCounters::default() {
+            return Told::default();
+        }
+        let words = running.proxies.iter().map(|(_, proxy)| {
+            let TcpProxySetup { listen, server, .. } = proxy.setup;
             ("relays", format!("{listen} to {server}"))
         });
-        let each: Vec<_> = proxies.iter().map(|(_, counts)| counts.read()).collect();
-        let sum = |of: fn(&TcpProxyCounters) -> u64| each.iter().map(of).sum::<u64>();
+        let each = running.proxies.iter().map(|(_, proxy)| proxy.counters());
+        let sum = each.fold(running.gone, TcpProxyCounters::and);
+        let short = running.proxies.iter().filter_map(|(_, proxy)| {
+            let (shortage, listen) = (proxy.descriptors.shortage()?, proxy.setup.listen);
+            Some(("connections", format!("{listen}: with all else in this process {shortage}")))
+        });
         Told {
-            words: words.collect(),
-            gauges: vec![("open_connections", sum(|it| it.open))],
+            words: words.chain(short).collect(),
+            gauges: vec![("open_connections", sum.open)],
             counters: vec![
-                ("accepted", sum(|it| it.accepted)),
-                ("ended", sum(|it| it.ended)),
-                ("refused", sum(|it| it.refused)),
-                ("unreachable", sum(|it| it.unreachable)),
-                ("broken", sum(|it| it.broken)),
-                ("idle", sum(|it| it.idle)),
-                ("octets_to_server", sum(|it| it.octets_to_server)),
-                ("octets_to_clients", sum(|it| it.octets_to_clients)),
+                ("accepted", sum.accepted),
+                ("ended", sum.ended),
+                ("refused", sum.refused),
+                ("unreachable", sum.unreachable),
+                ("broken", sum.broken),
+                ("idle", sum.idle),
+                ("octets_to_server", sum.octets_to_server),
+                ("octets_to_clients", sum.octets_to_clients),
             ],
+            ..Told::default()
         }
-    })
+    }
+}
+
+impl TcpProxyCounters {
+    /// The sums.
+    const fn and(self, other: Self) -> Self {
+        Self {
+            open: self.open + other.open,
+            accepted: self.accepted + other.accepted,
+            ended: self.ended + other.ended,
+            refused: self.refused + other.refused,
+            unreachable: self.unreachable + other.unreachable,
+            broken: self.broken + other.broken,
+            idle: self.idle + other.idle,
+            octets_to_server: self.octets_to_server + other.octets_to_server,
+            octets_to_clients: self.octets_to_clients + other.octets_to_clients,
+        }
+    }
 }
 
 impl Counts {

@@ -1,0 +1,462 @@
+//! Workers beside one another: who does what, and the rings between them.
+//!
+//! Each worker has a thread, a slab, a graph and its own waiting. A link's queue has one receiving
+//! worker. Where a link has queues for all workers, its device divides flows among them. Where it has
+//! fewer, whoever receives hands frames on by flow ([`flow_of`]), so that one worker has all of a flow
+//! and keeps its order, and who has no share of the link hands what it sends to one who has. What is not transit the workers
+//! leave to the first ([`HandedOver`]). All of it goes by rings, one for each pair of workers and
+//! direction; who finds one full drops the packet and counts it as `ring-full`. Nothing else is
+//! shared but the tables.
+
+use crate::{shares::holder, worker::Waker};
+use gatewright_link::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode};
+use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, RingReceiver, RingSender, ring};
+use gatewright_stack::{
+    At, Counter, Drops, HandedOver, NodeIndex, Reason, Side, UsedNeighbours, flow_of,
+};
+use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, sync::Arc, time::Duration};
+
+/// Packets on their way from one worker to another at the most: what 16 batches hold.
+const RING_PLACES: usize = 1024;
+
+/// Errands that a worker takes from one other before it looks at its links again.
+const ERRANDS_AT_ONCE: usize = 256;
+
+/// A packet was dropped because the ring to its worker was full.
+const RING_FULL: Reason = Reason("ring-full");
+
+/// The first worker, which has all that is not transit.
+pub(crate) const FIRST: usize = 0;
+
+/// What a packet from another worker is to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Course {
+    /// It was received by this link.
+    Received(LinkIndex),
+    /// It is to be sent by this link.
+    Transmit(LinkIndex),
+    /// It goes on at this layer.
+    Resume(NodeIndex, At, Side),
+}
+
+/// What one worker asks of another.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    Packet(Course, Parcel),
+    /// A neighbour was used although it is not fresh.
+    Used(LinkIndex, IpAddr),
+}
+
+/// What passed between workers, in numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handled {
+    /// Packets received from its own links.
+    pub(crate) received: Counter,
+    /// Packets that came from other workers.
+    pub(crate) taken: Counter,
+    /// Packets that went to other workers.
+    pub(crate) given: Counter,
+}
+
+/// The way to one other worker.
+struct Outlet {
+    ring: RingSender<Errand>,
+    waker: Arc<Waker>,
+    /// Something was sent since it was last woken.
+    due: bool,
+}
+
+/// The ways to all other workers, by their numbers; none to itself.
+struct Outlets {
+    to: Vec<Option<Outlet>>,
+    drops: Drops,
+    given: Counter,
+}
+
+impl Outlets {
+    /// Sends an errand to the worker `to`, or drops it.
+    fn send(&mut self, to: usize, errand: Errand) {
+        let is_packet = matches!(errand, Errand::Packet(..));
+        let Some(outlet) = self.to.get_mut(to).and_then(Option::as_mut) else { return };
+        if outlet.ring.send(errand).is_ok() {
+            outlet.due = true;
+            if is_packet {
+                self.given.add(1);
+            }
+        } else if is_packet {
+            self.drops.add(RING_FULL, 1);
+        }
+    }
+}
+
+/// A worker's place among the others.
+pub(crate) struct Crew {
+    own: usize,
+    outlets: Rc<RefCell<Outlets>>,
+    inlets: Vec<RingReceiver<Errand>>,
+    /// Links whose frames are handed on by flow.
+    spread: Vec<bool>,
+    /// Neighbours that were used here and are kept by the first.
+    used: UsedNeighbours,
+    handled: Handled,
+    own_frames: Batch,
+}
+
+/// What a worker is told of its place before it has a thread.
+pub(crate) struct Berth {
+    /// Its number.
+    pub(crate) own: usize,
+    ways: Vec<Option<(RingSender<Errand>, Arc<Waker>)>>,
+    inlets: Vec<RingReceiver<Errand>>,
+    pub(crate) handled: Handled,
+}
+
+impl Berth {
+    /// Places for the workers that `wakers` wake, with a ring from each to each other.
+    pub(crate) fn all(wakers: &[Arc<Waker>]) -> Vec<Self> {
+        let berth = |own| Self {
+            own,
+            ways: wakers.iter().map(|_| None).collect(),
+            inlets: Vec::new(),
+            handled: Handled::default(),
+        };
+        let mut berths: Vec<_> = (0..wakers.len()).map(berth).collect();
+        for from in 0..wakers.len() {
+            for (to, waker) in wakers.iter().enumerate().filter(|(to, _)| *to != from) {
+                let (sender, receiver) = ring(RING_PLACES);
+                if let Some(berth) = berths.get_mut(to) {
+                    berth.inlets.push(receiver);
+                }
+                let way = berths.get_mut(from).and_then(|berth| berth.ways.get_mut(to));
+                if let Some(way) = way {
+                    *way = Some((sender, Arc::clone(waker)));
+                }
+            }
+        }
+        berths
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.ways.len()
+    }
+
+    /// Takes the place among the workers of a gateway of `links` links, on the worker's thread. Drops
+    /// are counted in `drops`.
+    pub(crate) fn take(self, links: usize, used: UsedNeighbours, drops: Drops) -> Crew {
+        let outlet = |(ring, waker)| Outlet { ring, waker, due: false };
+        let to = self.ways.into_iter().map(|way| way.map(outlet)).collect();
+        let outlets = Outlets { to, drops, given: self.handled.given.clone() };
+        Crew {
+            own: self.own,
+            outlets: Rc::new(RefCell::new(outlets)),
+            inlets: self.inlets,
+            spread: vec![true; links],
+            used,
+            handled: self.handled,
+            own_frames: Batch::default(),
+        }
+    }
+}
+
+impl Crew {
+    /// The end here of a link of which other workers have all `shares`.
+    pub(crate) fn away(&self, link: LinkIndex, shares: usize) -> Away {
+        let outlets = Rc::clone(&self.outlets);
+        let to = holder(link, self.own, self.workers(), shares);
+        Away { info: nothing(), link, to, outlets }
+    }
+
+    fn workers(&self) -> usize {
+        self.outlets.borrow().to.len()
+    }
+
+    /// Hands the frames of `link` on by flow unless as many workers as there are receive by it.
+    pub(crate) fn set_receivers(&mut self, link: LinkIndex, receivers: usize) {
+        let spread = receivers < self.workers();
+        if let Some(place) = self.spread.get_mut(link.index()) {
+            *place = spread;
+        }
+    }
+
+    /// Leaves in `batch`, just received by `link`, what this worker goes on with.
+    pub(crate) fn keep_own(&mut self, link: LinkIndex, batch: &mut Batch) {
+        self.handled.received.add(batch.len() as u64);
+        if self.spread.get(link.index()) != Some(&true) {
+            return;
+        }
+        let mut outlets = self.outlets.borrow_mut();
+        mem::swap(batch, &mut self.own_frames);
+        for packet in self.own_frames.drain() {
+            let worker = worker_of(&packet, outlets.to.len());
+            if worker == self.own {
+                // They came in a batch of this size.
+                let _fits = batch.push(packet);
+            } else {
+                let parcel = packet.into_parcel();
+                outlets.send(worker, Errand::Packet(Course::Received(link), parcel));
+            }
+        }
+    }
+
+    /// Has the first worker go on with what is not transit.
+    pub(crate) fn hand_over(&mut self, handed: impl Iterator<Item = HandedOver>) {
+        let mut outlets = self.outlets.borrow_mut();
+        for HandedOver { to, at, side, packet } in handed {
+            let course = Course::Resume(to, at, side);
+            outlets.send(FIRST, Errand::Packet(course, packet.into_parcel()));
+        }
+        while let Some((link, address)) = self.used.pop() {
+            outlets.send(FIRST, Errand::Used(link, address));
+        }
+    }
+
+    /// Wakes the workers that something was sent to.
+    pub(crate) fn wake_others(&mut self) {
+        for outlet in self.outlets.borrow_mut().to.iter_mut().flatten() {
+            if mem::take(&mut outlet.due) {
+                outlet.waker.rouse();
+            }
+        }
+    }
+
+    /// Takes what other workers have sent, some of each: errands in their order, packets of the same
+    /// course together.
+    pub(crate) fn take_errands(&mut self, mut act: impl FnMut(Work<'_>)) -> bool {
+        let (mut any, mut batch) = (false, mem::take(&mut self.own_frames));
+        for inlet in &mut self.inlets {
+            let mut last = None;
+            for _ in 0..ERRANDS_AT_ONCE {
+                let Some(errand) = inlet.take() else { break };
+                any = true;
+                let (course, parcel) = match errand {
+                    Errand::Packet(course, parcel) => (course, parcel),
+                    Errand::Used(link, address) => {
+                        act(Work::Used(link, address));
+                        continue;
+                    }
+                };
+                self.handled.taken.add(1);
+                if let Some(before) = last
+                    && (before != course || batch.room() == 0)
+                {
+                    act(Work::Packets(before, &mut batch));
+                    batch.clear();
+                }
+                last = Some(course);
+                // There is room: a full batch has just been emptied.
+                let _fits = batch.push(parcel.into_packet());
+            }
+            if let Some(course) = last {
+                act(Work::Packets(course, &mut batch));
+                batch.clear();
+            }
+        }
+        self.own_frames = batch;
+        any
+    }
+
+    /// Whether any other worker has sent something.
+    pub(crate) fn has_errands(&mut self) -> bool {
+        self.inlets.iter_mut().any(|inlet| !inlet.is_empty())
+    }
+}
+
+/// What is to be done for another worker.
+pub(crate) enum Work<'a> {
+    Packets(Course, &'a mut Batch),
+    Used(LinkIndex, IpAddr),
+}
+
+/// The worker of a frame: that of its flow; the first has what carries no IP packet.
+fn worker_of(packet: &Packet, workers: usize) -> usize {
+    let Some(flow) = flow_of(packet.octets()) else { return FIRST };
+    // The upper half of the product is as even as the number, and needs no division.
+    usize::try_from((u64::from(flow) * workers as u64) >> 32).unwrap_or(FIRST)
+}
+
+/// A link that another worker has: nothing is received by it here, and what is sent by it goes there.
+pub(crate) struct Away {
+    info: LinkInfo,
+    link: LinkIndex,
+    to: usize,
+    outlets: Rc<RefCell<Outlets>>,
+}
+
+/// What is known on a worker of a link that is elsewhere, or no device.
+pub(crate) fn nothing() -> LinkInfo {
+    LinkInfo {
+        name: String::new(),
+        mode: Mode::Memory,
+        why: String::new(),
+        framing: Framing::Ethernet,
+        mac: None,
+        mtu: 0,
+        partial_checksums: false,
+        exclusive: Exclusive::Ours,
+        driver: String::new(),
+        kernel_index: 0,
+        queues: Vec::new(),
+        receivers: 1,
+    }
+}
+
+impl Link for Away {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, _: Duration, _: &mut Batch) -> usize {
+        0
+    }
+
+    fn transmit(&mut self, _: Duration, batch: &mut Batch) {
+        let mut outlets = self.outlets.borrow_mut();
+        for packet in batch.drain() {
+            let parcel = packet.into_parcel();
+            outlets.send(self.to, Errand::Packet(Course::Transmit(self.link), parcel));
+        }
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        LinkCounters::default()
+    }
+
+    fn state(&mut self) -> LinkState {
+        LinkState::Up
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_packet::{CHUNK_SIZE, Pool};
+    use std::collections::HashMap;
+
+    const LINK: LinkIndex = LinkIndex(0);
+    const FLOWS: u16 = 97;
+
+    /// One worker as far as its place among the others goes.
+    struct Hand {
+        crew: Crew,
+        pool: Pool,
+        drops: Drops,
+        /// What arrived: flows with the numbers of their frames.
+        seen: Vec<(u16, u32)>,
+    }
+
+    fn hands(workers: usize, chunks: usize) -> Vec<Hand> {
+        let wakers: Vec<_> = (0..workers).map(|_| Arc::new(Waker::new().unwrap())).collect();
+        let hand = |berth: Berth| {
+            let drops = Drops::default();
+            let crew = berth.take(1, UsedNeighbours::default(), drops.clone());
+            Hand { crew, pool: Pool::new(chunks, CHUNK_SIZE).unwrap(), drops, seen: Vec::new() }
+        };
+        Berth::all(&wakers).into_iter().map(hand).collect()
+    }
+
+    /// A UDP datagram of a flow, numbered at its end.
+    fn frame(flow: u16, number: u32) -> Vec<u8> {
+        let [high, low] = flow.to_be_bytes();
+        let ip = [0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 7, 198, 51, 100, 53];
+        let udp = [high, low, 0, 53, 0, 12, 0, 0];
+        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &ip, &udp, &number.to_be_bytes()].concat()
+    }
+
+    fn read(packet: &Packet) -> (u16, u32) {
+        let octets = packet.octets();
+        let number = octets[42..46].try_into().unwrap();
+        (u16::from_be_bytes([octets[34], octets[35]]), u32::from_be_bytes(number))
+    }
+
+    impl Hand {
+        fn receive(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
+            let mut batch = Batch::default();
+            for frame in frames {
+                batch.push(self.pool.packet_of(&frame).unwrap()).unwrap();
+            }
+            self.crew.keep_own(LINK, &mut batch);
+            self.seen.extend(batch.iter().map(read));
+        }
+
+        fn take(&mut self) -> bool {
+            let seen = &mut self.seen;
+            self.crew.take_errands(|work| match work {
+                Work::Packets(course, batch) => {
+                    assert_eq!(course, Course::Received(LINK));
+                    seen.extend(batch.iter().map(read));
+                }
+                Work::Used(..) => panic!("no neighbour was used"),
+            })
+        }
+    }
+
+    /// The sequence of Knuth's MMIX.
+    fn draw(state: &mut u64, below: u64) -> u64 {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    /// The frames of all flows come in order, by one worker's link, while the others work or not as
+    /// chance has it.
+    #[test]
+    fn a_flow_has_one_worker_and_keeps_its_order() {
+        for seed in 0..20 {
+            let (mut state, workers) = (seed, 2 + usize::try_from(seed % 4).unwrap());
+            let mut hands = hands(workers, 4096);
+            let mut next = vec![0_u32; usize::from(FLOWS)];
+            for _ in 0..400 {
+                let worker = usize::try_from(draw(&mut state, workers as u64 + 1)).unwrap();
+                if let Some(hand) = hands.get_mut(worker) {
+                    hand.take();
+                    continue;
+                }
+                let frames = 1 + draw(&mut state, 16);
+                let frames: Vec<_> = (0..frames)
+                    .map(|_| {
+                        let flow = u16::try_from(draw(&mut state, FLOWS.into())).unwrap();
+                        let number = &mut next[usize::from(flow)];
+                        *number += 1;
+                        frame(flow, *number)
+                    })
+                    .collect();
+                hands[FIRST].receive(frames.into_iter());
+            }
+            while hands.iter_mut().any(Hand::take) {}
+            let mut of_flow: HashMap<u16, (usize, u32)> = HashMap::new();
+            for (worker, hand) in hands.iter().enumerate() {
+                for &(flow, number) in &hand.seen {
+                    let (before, last) =
+                        of_flow.insert(flow, (worker, number)).unwrap_or((worker, 0));
+                    assert_eq!((before, last + 1), (worker, number), "seed {seed}, flow {flow}");
+                }
+                assert_eq!(hand.drops.total(), 0);
+            }
+            let all: u32 = of_flow.values().map(|(_, last)| last).sum();
+            assert_eq!(all, next.iter().sum::<u32>(), "seed {seed}: all have arrived");
+            assert!(hands.iter().all(|hand| !hand.seen.is_empty()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts_and_no_chunk_is_lost() {
+        const FRAMES: usize = 4 * RING_PLACES;
+        let mut hands = hands(2, FRAMES);
+        let frames = u32::try_from(FRAMES).unwrap();
+        for number in 0..frames {
+            let flow = u16::try_from(number % 256).unwrap();
+            hands[FIRST].receive([frame(flow, number)].into_iter());
+        }
+        while hands[1].take() {}
+        let dropped = hands[FIRST].drops.get(RING_FULL);
+        let seen: usize = hands.iter().map(|hand| hand.seen.len()).sum();
+        assert_eq!((hands[1].seen.len(), seen as u64 + dropped), (RING_PLACES, FRAMES as u64));
+        assert_eq!(hands[FIRST].crew.handled.given.get(), RING_PLACES as u64);
+        assert_eq!(hands[FIRST].pool.available(), FRAMES, "all chunks are home");
+    }
+}

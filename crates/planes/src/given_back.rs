@@ -1,0 +1,109 @@
+//! What only the start has read of the program's own file is given back.
+#![expect(unsafe_code, reason = "the advice has no safe wrapper")]
+
+use nix::libc::{MADV_DONTNEED, madvise};
+use std::{fs, io, ptr::with_exposed_provenance_mut};
+
+/// Gives back the pages of the program's file that the process has mapped so far, code and
+/// constants; how many octets they had in memory.
+///
+/// To be called when a gateway has started: its command line and its description are read, and most
+/// of the code that did so is never needed again. The kernel maps sixteen pages at a touch, so nearly
+/// half of a large program stays with a gateway that has only begun. What is needed again is mapped
+/// again, from the kernel's own copy of the file. Where a debugger has written into the code, that is
+/// not given back.
+///
+/// # Errors
+///
+/// What the kernel says where it does not tell of mappings, or does not take the advice.
+pub fn give_back_start() -> io::Result<u64> {
+    let program = fs::read_link("/proc/self/exe")?;
+    let mut octets = 0;
+    for found in unchanged(&fs::read_to_string("/proc/self/smaps")?, &program.to_string_lossy()) {
+        let base = with_exposed_provenance_mut(found.first);
+        // SAFETY: the mapping is private, cannot be written to, and no page of it differs from the
+        // file's (`unchanged`): each reads the same when it is mapped again.
+        if unsafe { madvise(base, found.len, MADV_DONTNEED) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        octets += found.resident;
+    }
+    Ok(octets)
+}
+
+/// A mapping of a file.
+#[derive(Debug, Eq, PartialEq)]
+struct Mapping {
+    first: usize,
+    len: usize,
+    /// Octets of it in memory.
+    resident: u64,
+}
+
+/// The private mappings of the file `program` in a text of `/proc/PID/smaps` that cannot be written
+/// to, and of whose pages none is the process' own.
+fn unchanged(smaps: &str, program: &str) -> Vec<Mapping> {
+    let (mut found, mut next): (Vec<Mapping>, Option<Mapping>) = (Vec::new(), None);
+    for line in smaps.lines() {
+        if let Some((mapping, rights)) = header(line) {
+            let is_fixed = matches!(rights, "r-xp" | "r--p");
+            let is_ours = is_fixed && line.ends_with(&format!(" {program}"));
+            next = Some(mapping).filter(|_| is_ours);
+        } else if let Some(resident) = kib(line, "Rss:") {
+            next = next.map(|mapping| Mapping { resident: resident * 1024, ..mapping });
+        } else if let Some(own) = kib(line, "Anonymous:") {
+            found.extend(next.take().filter(|_| own == 0));
+        }
+    }
+    found
+}
+
+/// What a mapping's first line says, if the line is one, and what may be done with it.
+fn header(line: &str) -> Option<(Mapping, &str)> {
+    let mut words = line.split(' ');
+    let (range, rights) = (words.next()?, words.next()?);
+    let (first, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let (first, end) = (number(first)?, number(end)?);
+    Some((Mapping { first, len: end.saturating_sub(first), resident: 0 }, rights))
+}
+
+fn kib(line: &str, key: &str) -> Option<u64> {
+    line.strip_prefix(key)?.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+        00400000-00500000 r--p 00000000 fe:00 1 /usr/bin/gw\nSize: 1024 kB\nRss: 100 kB\n\
+        Anonymous:             0 kB\nVmFlags: rd mr mw me\n\
+        00500000-00700000 r-xp 00100000 fe:00 1 /usr/bin/gw\nRss: 1500 kB\nAnonymous: 0 kB\n\
+        00700000-00710000 r--p 00300000 fe:00 1 /usr/bin/gw\nRss: 64 kB\nAnonymous: 60 kB\n\
+        00710000-00720000 rw-p 00310000 fe:00 1 /usr/bin/gw\nRss: 64 kB\nAnonymous: 0 kB\n\
+        00720000-00730000 r--s 00310000 fe:00 1 /usr/bin/gw\nRss: 64 kB\nAnonymous: 0 kB\n\
+        00800000-00900000 rw-p 00000000 00:00 0 \nRss: 64 kB\nAnonymous: 0 kB\n\
+        00900000-00a00000 r-xp 00000000 fe:00 2 /usr/lib/libc.so\nRss: 64 kB\nAnonymous: 0 kB\n";
+
+    #[test]
+    fn only_what_the_file_still_says_is_given_back() {
+        let mapping = |first, len, kib: u64| Mapping { first, len, resident: kib * 1024 };
+        let expected = [mapping(0x40_0000, 0x10_0000, 100), mapping(0x50_0000, 0x20_0000, 1500)];
+        assert_eq!(unchanged(SMAPS, "/usr/bin/gw"), expected);
+        assert_eq!(unchanged(SMAPS, "/usr/bin/gw2"), []);
+        // Cut anywhere, it is never more.
+        for end in 0..SMAPS.len() {
+            assert!(unchanged(&SMAPS[..end], "/usr/bin/gw").len() <= 2);
+        }
+    }
+
+    #[test]
+    fn a_program_runs_on_without_what_it_gave_back() {
+        let first = give_back_start().unwrap();
+        assert!(first > 0, "this test has run from somewhere");
+        assert_eq!("still here".len(), 10);
+        // Whatever has run since is there again, and is less.
+        assert!(give_back_start().unwrap() > 0);
+    }
+}

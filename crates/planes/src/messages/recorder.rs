@@ -1,0 +1,104 @@
+//! Captured messages to a pcapng file, on a thread of its own.
+
+use super::frame::Framer;
+use crate::configured::RECORDER_ENDS_WITHIN;
+use crate::recorder::{FLUSH_EVERY, create, since_1970};
+use gatewright_link::{
+    Framing,
+    pcapng::{Direction, Record, Writer},
+};
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A piece of a message on its way to a capture file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MessageRecord {
+    /// The peer's end.
+    pub peer: SocketAddr,
+    /// The gateway's.
+    pub local: SocketAddr,
+    /// Whether it went over TCP; else by one datagram.
+    pub tcp: bool,
+    /// Whether it came from the peer.
+    pub inbound: bool,
+    /// The octets.
+    pub octets: Vec<u8>,
+    /// Octets behind these that were not kept.
+    pub missing: u64,
+}
+
+/// Pieces that wait to be written at the most; one is two pages, as a rule.
+const RECORDS_MAX: usize = 1024;
+
+/// Where a capture puts what it sees.
+#[derive(Clone, Debug)]
+pub struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
+
+impl MessageRecords {
+    /// Takes a piece, with the time of this moment, without waiting; whether there was room.
+    pub fn give(&self, record: MessageRecord) -> bool {
+        self.0.try_send((since_1970(), record)).is_ok()
+    }
+}
+
+/// Writes what a capture gives it; ends when nobody can give it any more.
+#[derive(Debug)]
+pub(super) struct MessageRecorder {
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl MessageRecorder {
+    /// Starts writing to `file` what is captured at `at`.
+    pub(super) fn start(file: &str, at: &str) -> io::Result<(MessageRecords, Self)> {
+        let mut writer = Writer::new(BufWriter::new(create(file)?))?;
+        let interface = writer.add_interface(at, Framing::Ip)?;
+        writer.flush()?;
+        let (sender, records) = sync_channel(RECORDS_MAX);
+        let at = at.to_owned();
+        let thread = std::thread::Builder::new().name("messages".to_owned()).spawn(move || {
+            let mut framer = Framer::default();
+            write(&records, &mut writer, |writer, (time, record)| {
+                let direction =
+                    if record.inbound { Direction::Inbound } else { Direction::Outbound };
+                for packet in framer.packets(&record) {
+                    writer.write(&Record {
+                        interface,
+                        at: time,
+                        octets: &packet,
+                        len: packet.len(),
+                        direction: Some(direction),
+                        comment: &at,
+                    })?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok((MessageRecords(sender), Self { thread }))
+    }
+}
+
+fn write<W: Write>(
+    records: &Receiver<(Duration, MessageRecord)>,
+    writer: &mut Writer<W>,
+    mut one: impl FnMut(&mut Writer<W>, (Duration, MessageRecord)) -> io::Result<()>,
+) -> io::Result<()> {
+    loop {
+        match records.recv_timeout(FLUSH_EVERY) {
+            Ok(record) => one(writer, record)?,
+            Err(RecvTimeoutError::Timeout) => writer.flush()?,
+            Err(RecvTimeoutError::Disconnected) => return writer.flush(),
+        }
+    }
+}
+
+impl Drop for MessageRecorder {
+    fn drop(&mut self) {
+        let end = Instant::now() + RECORDER_ENDS_WITHIN;
+        while !self.thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

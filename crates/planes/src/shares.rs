@@ -1,0 +1,145 @@
+//! Links that several workers receive by: how many of them, and which.
+//!
+//! A link has at most as many shares as there are workers, and as queues in its device. The workers
+//! that have them follow one another, those of the first link beginning with the first worker, those
+//! of the second with the second, and so on around. Who has none hands what it sends to one who has.
+
+use crate::setup::{DeviceSetup, LinkSetup};
+use gatewright_link::{Backend, OpenError, Share, receive_queues};
+use gatewright_packet::LinkIndex;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+/// How many of `workers` receive by a link.
+///
+/// # Errors
+///
+/// If its device is not there, or may not be asked.
+pub(crate) fn shares(link: &LinkSetup, workers: usize) -> Result<usize, OpenError> {
+    let wanted = link.queues.unwrap_or(workers).clamp(1, workers.max(1));
+    match &link.device {
+        DeviceSetup::Interface(_) if wanted == 1 => Ok(1),
+        // Packet sockets have as many as are asked for, whatever the device has.
+        DeviceSetup::Interface(device)
+            if device.backend == Backend::PacketSocket && link.queues.is_some() =>
+        {
+            Ok(wanted)
+        }
+        DeviceSetup::Interface(device) => Ok(wanted.min(receive_queues(&device.interface)?.max(1))),
+        DeviceSetup::Tap(_) | DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(1),
+    }
+}
+
+/// The place of `worker` among those that a link's shares are dealt to.
+fn place(link: LinkIndex, worker: usize, workers: usize) -> usize {
+    let workers = workers.max(1);
+    (worker + workers - link.index() % workers) % workers
+}
+
+/// The share of a link that `worker` has; `None` if it has none.
+pub(crate) fn share_of(
+    link: LinkIndex,
+    worker: usize,
+    workers: usize,
+    shares: usize,
+) -> Option<Share> {
+    let number = place(link, worker, workers);
+    (number < shares).then_some(Share { number, of: shares })
+}
+
+/// The worker that has a link for `worker`: itself, if it has a share of it.
+pub(crate) fn holder(link: LinkIndex, worker: usize, workers: usize, shares: usize) -> usize {
+    let number = place(link, worker, workers) % shares.max(1);
+    (link.index() + number) % workers.max(1)
+}
+
+/// Which shares of links are down, so that a link counts as up when all of it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Downs(Arc<Vec<AtomicU32>>);
+
+impl Downs {
+    pub(crate) fn new(links: usize) -> Self {
+        Self(Arc::new((0..links).map(|_| AtomicU32::new(0)).collect()))
+    }
+
+    /// A worker has found its share of a link up or down.
+    pub(crate) fn tell(&self, link: LinkIndex, worker: usize, up: bool) {
+        let Some(down) = self.0.get(link.index()) else { return };
+        let own = u32::try_from(worker).ok().and_then(|worker| 1_u32.checked_shl(worker));
+        let own = own.unwrap_or_default();
+        if up {
+            down.fetch_and(!own, Ordering::AcqRel);
+        } else {
+            down.fetch_or(own, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether no worker has found its share of the link down.
+    pub(crate) fn is_up(&self, link: LinkIndex) -> bool {
+        self.0.get(link.index()).is_none_or(|down| down.load(Ordering::Acquire) == 0)
+    }
+}
+
+/// Which queues come to which worker, in words for the operator; empty where there is no choice.
+pub(crate) fn in_words(queues: &[(u32, usize)], workers: usize) -> String {
+    if queues.len() <= 1 && (workers <= 1 || queues.is_empty()) {
+        return String::new();
+    }
+    let queue = |(queue, worker): &(u32, usize)| format!("{queue} by worker {worker}");
+    let all: Vec<_> = queues.iter().map(queue).collect();
+    let (many, spread) = match queues {
+        [_] => ("queue", ", which hands flows on"),
+        _ => ("queues", ""),
+    };
+    format!("; {many} {}{spread}", all.join(", "))
+}
+
+const _: () = assert!(crate::setup::WORKERS_MAX <= u32::BITS as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Each share is one worker's, and who has none finds one who has.
+        #[test]
+        fn shares_are_dealt_once(link in 0..40_u16, workers in 1..17_usize, wanted in 1..17_usize) {
+            let (link, shares) = (LinkIndex(link), wanted.min(workers));
+            let of = |worker| share_of(link, worker, workers, shares);
+            let mut numbers: Vec<_> =
+                (0..workers).filter_map(of).map(|share| share.number).collect();
+            numbers.sort_unstable();
+            prop_assert_eq!(numbers, (0..shares).collect::<Vec<_>>());
+            for worker in 0..workers {
+                let holder = holder(link, worker, workers, shares);
+                prop_assert!(of(holder).is_some());
+                prop_assert!(of(worker).is_none() || holder == worker);
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_is_up_when_all_its_shares_are() {
+        let downs = Downs::new(2);
+        let link = LinkIndex(1);
+        assert!(downs.is_up(link));
+        downs.tell(link, 0, false);
+        downs.tell(link, 3, false);
+        downs.tell(link, 0, true);
+        assert!(!downs.is_up(link) && downs.is_up(LinkIndex(0)));
+        downs.tell(link, 3, true);
+        assert!(downs.is_up(link));
+    }
+
+    #[test]
+    fn words_say_who_has_which_queue() {
+        assert_eq!(in_words(&[(0, 0)], 1), "");
+        assert_eq!(in_words(&[], 4), "");
+        assert_eq!(in_words(&[(0, 0), (1, 0)], 1), "; queues 0 by worker 0, 1 by worker 0");
+        assert_eq!(in_words(&[(0, 1)], 2), "; queue 0 by worker 1, which hands flows on");
+        assert_eq!(in_words(&[(0, 1), (1, 0)], 2), "; queues 0 by worker 1, 1 by worker 0");
+    }
+}

@@ -1,0 +1,66 @@
+//! A VLAN among a worker's links: its frames come and go by the link below, so here it is only what
+//! it counts and what it is.
+
+use crate::{crew::nothing, setup::LinkSetup};
+use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Mode};
+use gatewright_packet::Batch;
+use gatewright_stack::{VlanCounters, VlanLink};
+use std::{os::fd::BorrowedFd, time::Duration};
+
+/// A VLAN without frames of its own.
+pub(crate) struct Tagged {
+    info: LinkInfo,
+    counters: VlanCounters,
+    /// What was handed to it in spite of that.
+    dropped: u64,
+}
+
+/// What a VLAN is on the link `below`, which was opened as `device`.
+pub(crate) fn info(vlan: VlanLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
+    let why = format!("tag {} on {}", vlan.id, below.name);
+    let mac = below.mac.or(device.mac);
+    LinkInfo { mode: Mode::Vlan, why, mac, kernel_index: 0, ..device.clone() }
+}
+
+impl Tagged {
+    /// One whose frames are counted in `counters`; what it is, the control side knows.
+    pub(crate) fn new(counters: VlanCounters) -> Self {
+        Self { info: nothing(), counters, dropped: 0 }
+    }
+}
+
+impl Link for Tagged {
+    fn info(&self) -> &LinkInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, _: Duration, _: &mut Batch) -> usize {
+        0
+    }
+
+    fn transmit(&mut self, _: Duration, batch: &mut Batch) {
+        self.dropped += batch.len() as u64;
+        batch.clear();
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        let VlanCounters { received, received_octets, sent, sent_octets } = &self.counters;
+        LinkCounters {
+            received: received.get(),
+            received_octets: received_octets.get(),
+            sent: sent.get(),
+            sent_octets: sent_octets.get(),
+            transmit_down: self.dropped,
+            ..LinkCounters::default()
+        }
+    }
+
+    /// It is up as far as it can tell: the control side takes it down with the link below.
+    fn state(&mut self) -> LinkState {
+        LinkState::Up
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,173 @@
+//! The workers, seen from the control side.
+
+use crate::{
+    crew::{FIRST, Handled},
+    gateway::GatewayError,
+    sojourn::Sojourn,
+    worker::{Command, Waker},
+};
+use gatewright_link::{LinkCounters, LinkState};
+use gatewright_stack::Wake;
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// How long a worker may take to answer: it answers between two batches, so this is a worker that
+/// has ended or hangs in a handler.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// One worker that runs.
+pub(crate) struct Hand {
+    pub(crate) commands: Sender<Command>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) handled: Handled,
+    pub(crate) thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker says of its share of a link.
+pub(crate) struct ShareNow {
+    pub(crate) counters: LinkCounters,
+    pub(crate) state: LinkState,
+    pub(crate) queues: Vec<u32>,
+}
+
+/// What all workers say of a link.
+pub(crate) struct LinkNow {
+    pub(crate) counters: LinkCounters,
+    pub(crate) state: LinkState,
+    /// Its queues, each with the worker that has it.
+    pub(crate) queues: Vec<(u32, usize)>,
+}
+
+impl Default for LinkNow {
+    fn default() -> Self {
+        Self { counters: LinkCounters::default(), state: LinkState::Up, queues: Vec::new() }
+    }
+}
+
+/// All workers of a gateway. Dropping them stops them.
+pub(crate) struct Workers {
+    hands: Vec<Hand>,
+    sojourn: Arc<Sojourn>,
+}
+
+impl Workers {
+    /// None yet; they record what stays how long in `sojourn` and its parts.
+    pub(crate) fn new(sojourn: Arc<Sojourn>) -> Self {
+        Self { hands: Vec::new(), sojourn }
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&mut self, hand: Hand) {
+        self.hands.push(hand);
+    }
+
+    /// Where commands for the first go, for those who do not wait for it to wake.
+    pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, GatewayError> {
+        let first = self.hands.get(FIRST).ok_or(GatewayError::Ended)?;
+        Ok(first.commands.clone())
+    }
+
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.hands.len()
+    }
+
+    pub(crate) fn sojourn(&self) -> &Sojourn {
+        &self.sojourn
+    }
+
+    /// What each has handled.
+    pub(crate) fn handled(&self) -> impl Iterator<Item = &Handled> {
+        self.hands.iter().map(|hand| &hand.handled)
+    }
+
+    /// Has the first do something: it has all that is not transit.
+    pub(crate) fn first(&self, command: Command) -> Result<(), GatewayError> {
+        self.one(FIRST, command)
+    }
+
+    pub(crate) fn one(&self, worker: usize, command: Command) -> Result<(), GatewayError> {
+        let hand = self.hands.get(worker).ok_or(GatewayError::Ended)?;
+        hand.commands.send(command).map_err(|_| GatewayError::Ended)?;
+        Wake::wake(hand.waker.as_ref());
+        Ok(())
+    }
+
+    /// Has each do something.
+    pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), GatewayError> {
+        (0..self.hands.len()).try_for_each(|worker| self.one(worker, command()))
+    }
+
+    /// What all have counted for each link, whether it is up, and who has which of its queues.
+    pub(crate) fn links(&self) -> Result<Vec<LinkNow>, GatewayError> {
+        let mut all: Vec<LinkNow> = Vec::new();
+        for worker in 0..self.hands.len() {
+            let (answer, links) = channel();
+            self.one(worker, Command::Links(answer))?;
+            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)?;
+            all.resize_with(links.len(), LinkNow::default);
+            for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
+                now.counters = now.counters.plus(counters);
+                // Who does not have a link says that it is up.
+                now.state = if now.state == LinkState::Up { state } else { now.state };
+                now.queues.extend(queues.into_iter().map(|queue| (queue, worker)));
+            }
+        }
+        for now in &mut all {
+            now.queues.sort_unstable();
+        }
+        Ok(all)
+    }
+
+    /// Whether all run.
+    pub(crate) fn are_running(&self) -> bool {
+        let runs = |hand: &Hand| hand.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        self.hands.iter().all(runs)
+    }
+
+    /// Whoever wakes all of them, from any thread.
+    pub(crate) fn waker(&self) -> Arc<dyn Wake> {
+        Arc::new(All(self.hands.iter().map(|hand| Arc::clone(&hand.waker)).collect()))
+    }
+
+    /// Stops them and waits until they have.
+    pub(crate) fn stop(&mut self) {
+        for hand in &self.hands {
+            hand.waker.stop();
+        }
+        for thread in self.hands.iter_mut().filter_map(|hand| hand.thread.take()) {
+            // A worker that panicked has said so on its own thread.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Wake for Workers {
+    fn wake(&self) {
+        for hand in &self.hands {
+            Wake::wake(hand.waker.as_ref());
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct All(Vec<Arc<Waker>>);
+
+impl Wake for All {
+    fn wake(&self) {
+        for waker in &self.0 {
+            Wake::wake(waker.as_ref());
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Links of several queues, each with a worker that receives by it, between kernels that are not ours.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_config::parse;
+use gatewright_diagnostic::SourceId;
+use gatewright_link::Backend;
+use gatewright_planes::{Configured, Gateway, QueueStatus, Setup, Status};
+use gatewright_stack::{At, Attachment, Place, builtin::Count};
+use gatewright_tables::records::{NeighbourKey, NeighbourState};
+use gatewright_testbed::{Interface, Namespace, Needs, Veth, wait_until};
+use gatewright_wire::EtherType;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    collections::HashMap,
+    net::{Ipv4Addr, UdpSocket},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+/// How long anything may take.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// How often a receiver looks whether it may end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where datagrams go.
+const SOUTH: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 10, 2, 2), 7000);
+
+/// Flows, datagrams of each, and their octets: those of some are longer than a frame.
+const FLOWS: usize = 24;
+const NUMBERS: u32 = 400;
+const SENT: u64 = FLOWS as u64 * NUMBERS as u64;
+const OCTETS: [usize; 3] = [8, 1000, 3000];
+
+/// How the gateway receives.
+#[derive(Clone, Copy)]
+struct Kind {
+    backend: Backend,
+    /// Queues of its ends of both cables.
+    queues: usize,
+    workers: usize,
+    /// The same key of both links.
+    asked: Option<usize>,
+}
+
+/// Two hosts on two subnets with a gateway between them.
+struct World {
+    north: Namespace,
+    south: Namespace,
+    gateway: Gateway,
+    middle: Namespace,
+}
+
+/// The hosts in the north, in the middle and in the south, on cables of so many queues.
+fn hosts(queues: usize) -> Result<[Namespace; 3], Failed> {
+    let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
+    let lan = Veth::with_queues(&north, "n0", &middle, "g0", queues)?;
+    let wan = Veth::with_queues(&middle, "g1", &south, "s0", queues)?;
+    for end in [&lan.a, &lan.b, &wan.a, &wan.b] {
+        // One queue of what arrives, whichever processor it was sent on: without this the kernel
+        // has one for each processor, and a thread that moves overtakes itself.
+        end.namespace().command("ethtool").args(["-K", end.name(), "gro", "on"]).run()?;
+    }
+    lan.a.add_address("10.10.1.2/24")?;
+    wan.b.add_address("10.10.2.2/24")?;
+    lan.up()?;
+    wan.up()?;
+    north.add_route("default", "10.10.1.1")?;
+    south.add_route("default", "10.10.2.1")?;
+    Ok([north, middle, south])
+}
+
+fn reaches_south(north: &Namespace) -> bool {
+    let ping = north.command("ping").args(["-n", "-q", "-c1", "-W1", "10.10.2.2"]);
+    ping.output().unwrap().status.success()
+}
+
+/// What a gateway says of itself; on a busy machine a worker may answer late.
+fn status_of(gateway: &Gateway) -> Status {
+    let mut status = None;
+    wait_until(WITHIN, || {
+        status = gateway.status().ok();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
+/// The workers that have the queues of a link.
+fn queues_of(gateway: &Gateway, link: usize) -> Vec<(u32, usize)> {
+    let status = status_of(gateway);
+    let pair = |queue: &QueueStatus| (queue.queue, queue.worker);
+    status.links[link].queues.iter().map(pair).collect()
+}
+
+impl World {
+    fn new(Kind { backend, queues, workers, asked }: Kind) -> Result<Self, Failed> {
+        let [north, middle, south] = hosts(queues)?;
+        let gateway = middle.run(|| {
+            let mut setup = Setup::new(7);
+            setup.workers = workers;
+            setup.link("lan", "g0").backend(backend).address(Ipv4Addr::new(10, 10, 1, 1), 24);
+            setup.link("wan", "g1").backend(backend).address(Ipv4Addr::new(10, 10, 2, 1), 24);
+            for link in &mut setup.links {
+                link.queues = asked;
+            }
+            Gateway::open(&setup).unwrap()
+        })?;
+        let world = Self { north, south, gateway, middle };
+        let there = || reaches_south(&world.north);
+        // Until all workers know the neighbour, packets to it go by the first.
+        let known = || world.knows_south();
+        assert!(wait_until(WITHIN, there) && wait_until(WITHIN, known), "{:#?}", world.gateway);
+        Ok(world)
+    }
+
+    /// Whether the first worker has told the others where the south is.
+    fn knows_south(&self) -> bool {
+        let key = NeighbourKey { link: 1, address: SOUTH.0.into() };
+        let found = self.gateway.change_host(|host| host.tables().neighbours.get(&key));
+        found.ok().flatten().is_some_and(|found| found.state == NeighbourState::Reachable)
+    }
+
+    fn queues(&self, link: usize) -> Vec<(u32, usize)> {
+        queues_of(&self.gateway, link)
+    }
+
+    /// Sends flows of numbered datagrams to the south, while handlers come and go; what came, each
+    /// flow by itself.
+    fn send_flows(&self) -> Result<HashMap<u16, Vec<u32>>, Failed> {
+        let receiver = self.south.run(|| UdpSocket::bind(SOUTH))??;
+        receiver.set_read_timeout(Some(LOOK))?;
+        let senders = self.north.run(|| {
+            let bind = |_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+            (0..FLOWS).map(bind).collect::<std::io::Result<Vec<_>>>()
+        })??;
+        let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let came = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut flows, mut octets) = (HashMap::<u16, Vec<u32>>::new(), [0; 4096]);
+                loop {
+                    let is_last = is_over.load(Ordering::Acquire);
+                    let Ok((_, from)) = receiver.recv_from(&mut octets) else {
+                        if is_last {
+                            break flows;
+                        }
+                        // Silence is no end: a busy machine's sender may not get to run for long.
+                        continue;
+                    };
+                    let number = u32::from_be_bytes(octets[..4].try_into().unwrap());
+                    flows.entry(from.port()).or_default().push(number);
+                    came.fetch_add(1, Ordering::Release);
+                }
+            });
+            scope.spawn(|| {
+                for number in 0..NUMBERS {
+                    for (flow, sender) in senders.iter().enumerate() {
+                        let mut octets = vec![0; OCTETS[flow % OCTETS.len()]];
+                        octets[..4].copy_from_slice(&number.to_be_bytes());
+                        sender.send_to(&octets, SOUTH).unwrap();
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+                is_sent.store(true, Ordering::Release);
+            });
+            while !is_sent.load(Ordering::Acquire) {
+                let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+                // On a busy machine a worker may answer later than anybody waits; it still runs.
+                if let Ok(id) = self.gateway.attach(at, Box::new(Count::default())) {
+                    let _late = self.gateway.detach(id);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            // Nothing more is to come when what is missing is counted, or after long enough.
+            wait_until(WITHIN, || {
+                let lost = SENT.saturating_sub(came.load(Ordering::Acquire));
+                self.dropped().is_ok_and(|dropped| lost <= dropped)
+            });
+            is_over.store(true, Ordering::Release);
+            let flows = reader.join().map_err(|_| "the reader failed")?;
+            assert!(self.gateway.is_running());
+            Ok(flows)
+        })
+    }
+
+    /// Datagrams that were dropped and counted: by a kernel or a cable that got no room, or on their
+    /// way to a worker that did not get to run.
+    fn dropped(&self) -> Result<u64, Failed> {
+        let status = status_of(&self.gateway);
+        let cables = [(&self.north, "n0"), (&self.middle, "g1")];
+        let cables = cables.map(|(host, end)| Interface::existing(host, end).transmit_dropped());
+        let cables = cables.into_iter().sum::<Result<u64, _>>()?;
+        let overrun = |counters: &Vec<(&str, u64)>| count(counters, "receive_overrun");
+        let before: u64 = status.links.iter().map(|link| overrun(&link.counters)).sum();
+        let behind = ["UdpRcvbufErrors", "IpReasmFails"].map(|name| self.south.counter(name));
+        let ring_full = status.unclaimed.iter().filter(|(reason, _)| reason == "ring-full");
+        let between: u64 = ring_full.map(|(_, count)| count).sum();
+        Ok(cables + before + between + behind.into_iter().sum::<Result<u64, _>>()?)
+    }
+}
+
+fn count(counters: &[(&str, u64)], name: &str) -> u64 {
+    counters.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+}
+
+/// Each flow in its order, no datagram twice, none lost but those that are counted; the
+/// counters of a link are those of its workers together.
+fn flows_keep_their_order(kind: Kind) -> Result<(), Failed> {
+    let world = World::new(kind)?;
+    let flows = world.send_flows()?;
+    let status = status_of(&world.gateway);
+    assert_eq!(flows.len(), FLOWS, "{status:#?}");
+    for (flow, numbers) in &flows {
+        let in_order = numbers.is_sorted_by(|one, next| one < next);
+        assert!(in_order, "flow {flow} is out of its order: {numbers:?}; {status:#?}");
+    }
+    let came: usize = flows.values().map(Vec::len).sum();
+    let lost = SENT.saturating_sub(came as u64);
+    // A datagram in three frames may be lost three times.
+    let dropped = world.dropped()?;
+    assert!(lost <= dropped, "{lost} lost, {dropped} of them counted: {status:#?}");
+    let summed = || {
+        let status = status_of(&world.gateway);
+        let links: u64 = status.links.iter().map(|link| count(&link.counters, "received")).sum();
+        let workers: u64 = status.workers.iter().map(|worker| worker.received).sum();
+        links == workers
+    };
+    assert!(wait_until(WITHIN, summed), "{:#?}", world.gateway.status());
+    // With a queue for each, transit goes on where it was received: the first has what is not.
+    let by_rings: u64 = status.workers.iter().map(|worker| worker.given).sum();
+    let receivers = (0..kind.workers).filter(|own| world.queues(0).iter().any(|(_, w)| w == own));
+    let divided = receivers.count() == kind.workers;
+    assert_eq!(divided, by_rings < came as u64 / 10, "{:#?}", status.workers);
+    for worker in &status.workers {
+        assert!(worker.received + worker.taken > 100, "{:#?}", status.workers);
+    }
+    Ok(())
+}
+
+/// A link says how many queues it has, and which worker has which.
+fn queues_are_told(kind: Kind) -> Result<(), Failed> {
+    let world = World::new(kind)?;
+    let sockets = kind.backend == Backend::PacketSocket && kind.asked.is_some();
+    let asked = kind.asked.unwrap_or(kind.workers);
+    let shares = if sockets { asked } else { asked.min(kind.queues) };
+    // AF_XDP has a socket on each queue of the device, packet sockets are one a worker.
+    let queues = if kind.backend == Backend::Xdp { kind.queues } else { shares };
+    for link in 0..2 {
+        let worker = |queue: usize| (link + queue % shares) % kind.workers;
+        let expected: Vec<_> =
+            (0..queues).map(|queue| (u32::try_from(queue).unwrap(), worker(queue))).collect();
+        assert_eq!(world.queues(link), expected);
+        let why = status_of(&world.gateway).links[link].why.clone();
+        let said = format!("{} by worker {}", expected[0].0, expected[0].1);
+        assert!(why.contains(&said), "{why}");
+    }
+    Ok(())
+}
+
+/// A reload deals the queues of a link anew while the gateway runs; one that cannot be had leaves
+/// everything as it was.
+fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
+    let [north, middle, _south] = hosts(2)?;
+    let read = |lan: &str| {
+        let text = format!(
+            "[gateway]\nworkers = 2\n[link.lan]\nmode = \"{mode}\"\n{lan}\n\
+             addresses = [\"10.10.1.1/24\"]\n[link.wan]\nmode = \"{mode}\"\ndevice = \"g1\"\n\
+             addresses = [\"10.10.2.1/24\"]\n"
+        );
+        parse(SourceId::default(), &text).config.unwrap()
+    };
+    let (one, all) = (read("device = \"g0\"\nqueues = 1"), read("device = \"g0\""));
+    let nowhere = read("device = \"nowhere\"");
+    let mut gateway = middle.run(|| Configured::open(&one, 7).unwrap())?;
+    let both = vec![(0, 0), (1, 1)];
+    let of_one = if mode == "xdp" { vec![(0, 0), (1, 0)] } else { vec![(0, 0)] };
+    let there = || wait_until(WITHIN, || reaches_south(&north));
+    assert!(there());
+    assert_eq!(queues_of(gateway.gateway(), 0), of_one);
+    for (config, queues) in [(&all, &both), (&one, &of_one), (&all, &both)] {
+        let changes = middle.run(|| gateway.reload(config))??;
+        assert!(changes.iter().any(|change| change.how.starts_with("queues")), "{changes:?}");
+        assert_eq!(queues_of(gateway.gateway(), 0), *queues);
+        assert!(there(), "{:#?}", gateway.gateway().status());
+    }
+    let error = middle.run(|| gateway.reload(&nowhere))?.unwrap_err();
+    assert!(error.to_string().contains("there is no interface nowhere"), "{error}");
+    assert_eq!(queues_of(gateway.gateway(), 0), both, "as before");
+    assert!(there(), "{:#?}", gateway.gateway().status());
+    Ok(())
+}
+
+type Check = fn(Kind) -> Result<(), Failed>;
+
+fn main() {
+    let missing = Needs::new().namespaces().program("ping").program("ethtool").missing();
+    let missing_there = missing.is_some();
+    let (packet, xdp) = (Backend::PacketSocket, Backend::Xdp);
+    let kinds = [
+        ("packet_sockets", packet, 1, 2, Some(2)),
+        ("packet_sockets_fewer_than_workers", packet, 1, 3, Some(2)),
+        ("packet_socket_of_one", packet, 1, 2, None),
+        ("xdp", xdp, 2, 2, None),
+        ("xdp_fewer_than_workers", xdp, 2, 3, None),
+        ("xdp_more_than_workers", xdp, 4, 2, None),
+        ("xdp_of_one", xdp, 2, 2, Some(1)),
+    ];
+    let checks: [(&str, Check); 2] =
+        [("flows_keep_their_order", flows_keep_their_order), ("queues_are_told", queues_are_told)];
+    let trials = kinds.into_iter().flat_map(|(name, backend, queues, workers, asked)| {
+        let kind = Kind { backend, queues, workers, asked };
+        let missing = missing.clone();
+        checks.into_iter().map(move |(check, run)| match &missing {
+            None => Trial::test(format!("{name}::{check}"), move || run(kind)),
+            Some(missing) => {
+                let name = format!("{name}::{check} (needs {missing})");
+                Trial::test(name, || Ok(())).with_ignored_flag(true)
+            }
+        })
+    });
+    let reloads = ["packet", "xdp"].map(|mode| {
+        let name = format!("{mode}::a_reload_deals_queues_anew");
+        let trial = Trial::test(name, move || a_reload_deals_queues_anew(mode));
+        trial.with_ignored_flag(missing_there)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.chain(reloads).collect()).exit();
+}

@@ -152,6 +152,19 @@ codes! {
     "Addresses of fe80::/10 exist on every link (RFC 4291 §2.5.6), so the route must say on which: \
     add `link = \"NAME\"`."
 
+    VLAN_TWICE 137 "a VLAN is two links"
+    "A tag of one identifier on one cable leads to one link. Give the second another identifier, or \
+    put its addresses on the first."
+
+    NO_TAGS 138 "a VLAN where there are no tags"
+    "A VLAN is carried by tags in the Ethernet frames of another link (IEEE 802.1Q):\n\n    \
+    [link.trunk]\n    device = \"eth1\"\n\n    [link.cameras]\n    on = \"trunk\"\n    vlan = 10\n\n\
+    That link is an interface of its own, not a VLAN itself, not tun, and not shared with the kernel."
+
+    VLAN_MTU 139 "a VLAN with a larger MTU than its link"
+    "A tag makes the frame longer, not the packet, so a VLAN carries what the link below carries and \
+    no more. Raise the MTU there, or leave it out here."
+
     WRONG_PLACE 140 "the handler cannot stand at this place"
     "`count`, `capture` and `mirror` only look: as `instead` they would swallow every packet. `drop` \
     and `rate-limit` take packets away, which a `tap` cannot."
@@ -162,6 +175,17 @@ codes! {
 
     FILE_TWICE 142 "two captures write one file"
     "Both would write over each other. Give each its own file."
+
+    NOT_FOR_MESSAGES 145 "not for messages"
+    "At a handler of a gateway program, `gateway:NAME/HANDLER`, stand `count`, `capture`, `drop` and \
+    `rate-limit`. They see its requests; `count` and `capture` also its answers, with \
+    `side = \"transmit\"`. What a request cannot be refused by, or a message does not have, is refused \
+    here rather than ignored."
+
+    NO_MESSAGE_POSITION 144 "no such handler of a gateway program"
+    "A position of messages is `gateway:`, the name that the program gives itself (`gateway NAME`), \
+    `/`, and one of its handlers: `ROLE.NAME`, or NAME alone, or `*` for all. `gatewright gw graph` \
+    shows the handlers of a program."
 
     PORT_WITHOUT_PROTOCOL 143 "a port without a protocol"
     "Ports belong to UDP and TCP. Say which: `match = { protocol = \"udp\", port = 53 }`."
@@ -217,4 +241,8 @@ codes! {
     "A program names its roles with an address each; `at = [\"web=192.0.2.1:8080\"]` gives the role \
     `web` another one: its name, `=`, a host and a port. The host is an address, in brackets if it \
     is one of IPv6, or a name."
+
+    NOT_A_FIELD 169 "not a field with its value"
+    "What a message is matched by is `NAME=VALUE`: a field of the message as its module names it, and \
+    the value that it has, number or text: `fields = [\"method=DELETE\"]`."
 }

@@ -1,6 +1,7 @@
 //! Whether a string is the name, address or position that its key asks for.
 
 use crate::codes;
+use crate::messages::MessagePosition;
 use crate::shape::{self, Findings};
 pub(crate) use crate::tables::Form;
 use crate::tables::Key;
@@ -51,6 +52,9 @@ fn explain(
             let edit = format!("\"{address}\"");
             finding.label("no prefix length here").fix(findings.span(at), edit, "leave it out")
         }
+        Form::Position if MessagePosition::is_meant(text) => {
+            finding.label("a position of messages is gateway:NAME/HANDLER")
+        }
         Form::Position => {
             let names = values::position_names();
             match nearest(text, names.iter().map(String::as_str)) {
@@ -89,7 +93,9 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Network => network(),
         Form::Destination => text == "default" || network(),
         Form::Mac => values::mac(text).is_some(),
-        Form::Position => values::position(text).is_some(),
+        Form::Position => {
+            values::position(text).is_some() || MessagePosition::parse(text).is_some()
+        }
         Form::Socket => socket(text),
         Form::Listen => match text.strip_prefix("unix:") {
             Some(path) => !path.is_empty() && !path.contains('\0'),
@@ -98,10 +104,14 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Protocol => values::protocol(text).is_some(),
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
-        Form::Url => is_url(text, &["http://", "https://", "coap://", "ws://", "mqtt://"]),
+        Form::Url => {
+            is_url(text, &["http://", "https://", "coap://", "ws://", "wss://", "mqtt://"])
+        }
         Form::Broker => is_url(text, &["mqtt://"]),
         Form::SystemId => values::system_id(text).is_some(),
+        Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
         Form::RoleAddress => values::role_address(text).is_some(),
+        Form::Field => values::field(text).is_some(),
     }
 }
 
@@ -138,12 +148,13 @@ const fn code(form: Form) -> &'static Code {
         Form::Mac => &codes::NOT_A_MAC,
         Form::Position => &codes::NOT_A_POSITION,
         Form::Socket | Form::Listen => &codes::NOT_A_LISTENER,
-        Form::Protocol => &codes::NOT_A_CHOICE,
+        Form::Protocol | Form::DeviceKind => &codes::NOT_A_CHOICE,
         Form::Program => &codes::NOT_A_PROGRAM,
         Form::CseId => &codes::BAD_CSE_ID,
         Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
+        Form::Field => &codes::NOT_A_FIELD,
     }
 }
 
@@ -167,6 +178,8 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Url => "a URL: http://, coap:// or mqtt:// and a host, with a port if need be",
         Form::Broker => "a broker's URL: mqtt:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
+        Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
+        Form::Field => "a field with its value: its name, `=`, the value",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
 }
@@ -189,6 +202,8 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Url => "http://192.0.2.1:8080",
         Form::Broker => "mqtt://192.0.2.1:1883",
         Form::SystemId => "0022090000000001",
+        Form::DeviceKind => "oximeter",
+        Form::Field => "method=DELETE",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
 }
@@ -217,7 +232,9 @@ mod tests {
             Form::Url,
             Form::Broker,
             Form::SystemId,
+            Form::DeviceKind,
             Form::RoleAddress,
+            Form::Field,
         ] {
             assert!(is_right(form, example(form)), "{form:?}");
             assert!(!is_right(form, ""), "{form:?}");

@@ -17,6 +17,7 @@
 
 pub mod codes;
 mod form;
+mod messages;
 mod model;
 mod rules;
 mod schema;
@@ -27,14 +28,15 @@ mod templates;
 mod values;
 
 pub use codes::CODES;
+pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
 pub use model::{
-    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, DevicesTls, Handler, Link,
-    Listen, Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
-    UdpGateway,
+    Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
+    Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
+    Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway, WORKERS_MAX,
 };
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};
-pub use values::Prefix;
+pub use values::{DEVICE_KINDS, Prefix};
 
 use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
 use sections::View;

@@ -1,10 +1,12 @@
 //! What a description says, typed: it cannot be wrong any more.
 
 use crate::Prefix;
+use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 use gatewright_stack::At;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
+use std::path::Path;
 use std::time::Duration;
 
 /// A value with the place where the user wrote it, for findings that come later: a device that is
@@ -34,17 +36,24 @@ impl<T> Deref for Located<T> {
     }
 }
 
+/// Workers of a gateway at the most: with so many, each looks at 15 rings from others.
+pub const WORKERS_MAX: u16 = 16;
+
 /// A whole description, in the order in which it was written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     /// `[gateway] name`; `gatewright` if none is given.
     pub name: String,
+    /// `[gateway] workers`: threads that move packets, 1 if none is given.
+    pub workers: u16,
     /// `[link.NAME]`: at least one, unless it has devices or a service entity.
     pub links: Vec<Link>,
     /// `[[route]]`.
     pub routes: Vec<Route>,
     /// `[[attach]]`.
     pub attachments: Vec<Attach>,
+    /// `[[attach]]` at messages of gateway programs.
+    pub message_attachments: Vec<AttachMessages>,
     /// `[udp_gateway.NAME]`.
     pub udp_gateways: Vec<UdpGateway>,
     /// `[tcp_proxy.NAME]`.
@@ -57,6 +66,17 @@ pub struct Config {
     pub devices: Option<Devices>,
     /// `[cse]`.
     pub cse: Option<Cse>,
+}
+
+impl Config {
+    /// This description, with files of programs that are written as relative paths in `folder`.
+    #[must_use]
+    pub fn with_programs_in(mut self, folder: &Path) -> Self {
+        for program in &mut self.programs {
+            program.file.value = folder.join(&program.file.value).to_string_lossy().into_owned();
+        }
+        self
+    }
 }
 
 /// A link.
@@ -87,6 +107,8 @@ pub struct Link {
     pub advertise: Option<Advertise>,
     /// How long a worker looks for the next frame before it sleeps.
     pub spin: Duration,
+    /// How many workers receive by it; as many as can if none is given.
+    pub queues: Option<u16>,
 }
 
 /// What a router advertises on a link (RFC 4861 §6.2.1), beside the networks of its addresses.
@@ -103,6 +125,14 @@ pub struct Advertise {
 }
 
 impl Link {
+    /// The link whose frames carry its tags, if it is a VLAN.
+    pub const fn below(&self) -> Option<&Located<String>> {
+        match &self.device {
+            Device::Vlan { on, .. } => Some(on),
+            _ => None,
+        }
+    }
+
     /// Whether it gets addresses at run time that the description does not tell.
     pub const fn is_dynamic(&self) -> bool {
         !self.exclusive || self.dhcp || self.autoconfigure
@@ -139,6 +169,15 @@ pub enum Device {
     Segment {
         /// Links with the same name share the medium.
         name: Located<String>,
+    },
+    /// A VLAN of another link (IEEE 802.1Q).
+    Vlan {
+        /// Name of that link.
+        on: Located<String>,
+        /// Its identifier, 1 to 4094.
+        id: Located<u16>,
+        /// The priority of the frames that we send, 0 to 7.
+        priority: u8,
     },
 }
 
@@ -349,6 +388,11 @@ pub struct Devices {
     pub tls: Option<DevicesTls>,
     /// How readings are delivered.
     pub delivery: Delivery,
+    /// Kinds of devices whose readings are sent on at once, whatever [`delivery`](Self::delivery)
+    /// says.
+    pub direct: Vec<String>,
+    /// Kinds of devices whose readings are stored first, whatever else is said.
+    pub durable: Vec<String>,
     /// Associations at once.
     pub devices_max: u32,
     /// System-ids of the devices that may associate; all if none is given.
@@ -361,6 +405,40 @@ pub struct Devices {
     pub waiting_max: u32,
     /// Readings of all devices that wait for the registrar.
     pub waiting_total: u32,
+    /// Whether the known kinds of devices get their views (TS-0023).
+    pub views: bool,
+    /// What becomes what, before what is known by itself.
+    pub maps: Vec<DeviceMap>,
+}
+
+/// What an object of a device becomes; what is not given fits all.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeviceMap {
+    /// The container.
+    pub container: String,
+    /// Partition and code of what is measured (IEEE 11073-10101).
+    pub measured: Option<(u16, u16)>,
+    /// Code of the unit.
+    pub unit: Option<u16>,
+    /// Labels of the container.
+    pub labels: Vec<String>,
+    /// Instances that the container keeps.
+    pub instances: Option<u32>,
+    /// Its code in FHIR.
+    pub loinc: Option<String>,
+    /// A flexContainer that shows the latest value as a whole number.
+    pub view: Option<DeviceView>,
+}
+
+/// A flexContainer with one whole number (TS-0023).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeviceView {
+    /// Its short name with its namespace.
+    pub name: String,
+    /// Its containerDefinition.
+    pub definition: String,
+    /// The attribute.
+    pub attribute: String,
 }
 
 /// Devices that show a certificate; files in PEM.
@@ -411,10 +489,46 @@ pub struct Cse {
     pub admin: Option<String>,
     /// Identifiers of the CSEs that may register.
     pub admit: Vec<String>,
-    /// Whether each request is noted in the audit log.
+    /// Whether each request and how it ended is noted in the audit log.
     pub audit: bool,
+    /// What one peer may ask.
+    pub peer: PeerBounds,
+    /// Domain of its service provider.
+    pub provider: Option<String>,
+    /// TLS with certificates on both sides.
+    pub tls: Option<CseTls>,
     /// The CSE above.
     pub registrar: Option<Registrar>,
+}
+
+/// What one peer of the service entity may ask; what is not given is the entity's default.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PeerBounds {
+    /// Requests in a second; any number, if `None`.
+    pub rate: Option<u32>,
+    /// Requests that are not answered, at the same time.
+    pub requests: Option<u32>,
+    /// Content in those and in what is still arriving, in MiB.
+    pub mib: Option<u32>,
+    /// The same of all peers together.
+    pub mib_of_all: Option<u32>,
+    /// Connections of one address at the same time.
+    pub connections: Option<u32>,
+}
+
+/// TLS of the service entity: as a server where it listens, and as a client.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CseTls {
+    /// Where it answers HTTP.
+    pub https: Option<Located<SocketAddr>>,
+    /// Where it answers WebSocket.
+    pub wss: Option<Located<SocketAddr>>,
+    /// Path of its certificate.
+    pub certificate: String,
+    /// Path of the certificate's key.
+    pub key: String,
+    /// Path of the authorities whose certificates are taken.
+    pub authorities: String,
 }
 
 /// The CSE above: where this one registers, and where readings are sent on to.

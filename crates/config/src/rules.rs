@@ -6,6 +6,7 @@ mod attachments;
 mod links;
 mod routes;
 mod services;
+mod vlans;
 
 use crate::codes;
 use crate::model::{Config, Located};
@@ -52,7 +53,7 @@ fn twice(
 
 /// Reports the keys of `table` that `others` use and `own` does not, and those of `own` that are
 /// `needed` and missing.
-fn check_use(
+pub(crate) fn check_use(
     table: View<'_>,
     whose: &str,
     (own, others): (&[&str], &[&str]),

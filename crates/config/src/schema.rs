@@ -73,12 +73,16 @@ fn text(form: Form) -> Value {
         Form::Name => "^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
         Form::Interface => "^[^/:\\s]{1,15}$",
         Form::Mac => "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$",
-        Form::Position => "^(frame|(ether|ip|udp|tcp|label|dispatch):[0-9a-z]+)$",
+        Form::Position => {
+            "^(frame|(ether|ip|udp|tcp|label|dispatch):[0-9a-z]+|gateway:[A-Za-z0-9_.+]+/([A-Za-z0-9_.+]+|\\*))$"
+        }
         Form::Program => "^.+\\.gate$",
         Form::CseId => "^/[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
         Form::Url => "^(https?|coap|ws|mqtt)://[^/?#\\s]+$",
         Form::Broker => "^mqtt://[^/?#\\s]+$",
         Form::SystemId => "^[0-9A-Fa-f]{16}$",
+        Form::DeviceKind => "^[a-z][a-z-]*$",
+        Form::Field => "^[A-Za-z_][A-Za-z0-9_]*=.*$",
         Form::RoleAddress => "^[A-Za-z_][A-Za-z0-9_]*=.+:[0-9]+$",
         _ => "^.+$",
     };

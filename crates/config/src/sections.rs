@@ -1,10 +1,11 @@
 //! From the tables of a text to the typed description. What is wrong was reported before and is
 //! left out here, so that the rules can look at everything else.
 
+use crate::messages;
 use crate::model::{
-    Advertise, Attach, Config, Control, Cse, Delivery, Device, Devices, DevicesTls, Handler, Link,
-    Listen, Located, Match, Merge, Mode, Place, Program, Registrar, Route, Series, Side, TcpProxy,
-    UdpGateway,
+    Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
+    Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
+    Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -68,12 +69,16 @@ impl<'a> View<'a> {
         self.name(key).map(|name| name.value)
     }
 
-    fn parsed<T>(self, key: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Located<T>> {
+    pub(crate) fn parsed<T>(
+        self,
+        key: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<Located<T>> {
         let Located { value, span } = self.text(key)?;
         Some(Located { value: parse(value)?, span })
     }
 
-    fn name(self, key: &str) -> Option<Located<String>> {
+    pub(crate) fn name(self, key: &str) -> Option<Located<String>> {
         self.parsed(key, |text| (!text.is_empty()).then(|| text.to_owned()))
     }
 
@@ -81,7 +86,7 @@ impl<'a> View<'a> {
         self.value(key)?.0.as_bool()
     }
 
-    fn number<T: TryFrom<i64>>(self, key: &str) -> Option<T> {
+    pub(crate) fn number<T: TryFrom<i64>>(self, key: &str) -> Option<T> {
         integer(self.value(key)?.0.as_integer()?)?.try_into().ok()
     }
 
@@ -90,7 +95,7 @@ impl<'a> View<'a> {
         Some(Located { value: self.number(key)?, span })
     }
 
-    fn texts(self, key: &str) -> Vec<Located<&'a str>> {
+    pub(crate) fn texts(self, key: &str) -> Vec<Located<&'a str>> {
         let items = self.value(key).and_then(|(value, _)| value.as_array());
         let texts = items.into_iter().flatten().filter_map(|item| {
             let span = Span::new(self.header.source, item.span().start, item.span().end);
@@ -149,9 +154,11 @@ impl<'a> View<'a> {
 
 /// The whole description.
 pub(crate) fn config(root: View<'_>) -> Config {
-    let gateway = root.table("gateway").and_then(|table| table.owned("name"));
+    let gateway = root.table("gateway");
+    let name = gateway.and_then(|table| table.owned("name"));
     Config {
-        name: gateway.unwrap_or_else(|| "gatewright".to_owned()),
+        name: name.unwrap_or_else(|| "gatewright".to_owned()),
+        workers: gateway.and_then(|table| table.number("workers")).unwrap_or(1),
         links: root
             .named("link")
             .into_iter()
@@ -159,6 +166,9 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .collect(),
         routes: root.tables("route").into_iter().filter_map(route).collect(),
         attachments: root.tables("attach").into_iter().filter_map(attach).collect(),
+        message_attachments: (root.tables("attach").into_iter())
+            .filter_map(|table| messages::attach(table, BURST))
+            .collect(),
         tcp_proxies: (root.named("tcp_proxy").into_iter())
             .filter_map(|(name, table)| tcp_proxy(name, table))
             .collect(),
@@ -188,6 +198,7 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         advertise: table.table("advertise").map(advertise),
         mac: table.parsed("mac", values::mac).map(|mac| mac.value),
         promiscuous: table.flag("promiscuous").unwrap_or(false),
+        queues: table.number("queues"),
         spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),
         name,
     })
@@ -204,7 +215,19 @@ fn advertise(table: View<'_>) -> Advertise {
     }
 }
 
+/// Whether the table describes a VLAN of another link.
+pub(crate) fn is_vlan(table: View<'_>) -> bool {
+    table.key("vlan").or(table.key("on")).is_some()
+}
+
 fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {
+    if is_vlan(table) {
+        return Some(Device::Vlan {
+            on: table.name("on")?,
+            id: table.number_at("vlan")?,
+            priority: table.number("priority").unwrap_or(0),
+        });
+    }
     let name = || table.name("device").unwrap_or_else(|| link.clone());
     let interface = |mode| Some(Device::Interface { name: name(), mode });
     match table.text("mode").map_or("auto", |mode| mode.value) {
@@ -351,17 +374,43 @@ fn devices(table: View<'_>) -> Option<Devices> {
         udp: table.parsed("udp", |text| text.parse().ok()),
         tls: table.table("tls").and_then(devices_tls),
         delivery: if direct { Delivery::Direct } else { Delivery::Durable },
+        direct: owned(&table, "direct"),
+        durable: owned(&table, "durable"),
         devices_max: table.number("devices_max").unwrap_or(DEVICES),
         admit: (table.texts("admit").into_iter())
             .filter_map(|text| values::system_id(text.value))
             .collect(),
-        operators: (table.texts("operators").into_iter())
-            .map(|text| text.value.to_owned())
-            .collect(),
+        operators: owned(&table, "operators"),
         keep: Duration::from_hours(table.number("keep_hours").unwrap_or(KEEP_HOURS).into()),
         waiting_max: table.number("waiting_max").unwrap_or(WAITING),
         waiting_total: table.number("waiting_total").unwrap_or(WAITING_TOTAL),
+        views: table.flag("views").unwrap_or(false),
+        maps: table.tables("map").into_iter().filter_map(device_map).collect(),
     })
+}
+
+fn device_map(table: View<'_>) -> Option<DeviceMap> {
+    let measured = table.number("partition").zip(table.number("code"));
+    Some(DeviceMap {
+        container: table.owned("container")?,
+        measured,
+        unit: table.number("unit"),
+        labels: owned(&table, "labels"),
+        instances: table.number("instances"),
+        loinc: table.owned("loinc"),
+        view: table.table("view").and_then(|view| {
+            Some(DeviceView {
+                name: view.owned("name")?,
+                definition: view.owned("definition")?,
+                attribute: view.owned("attribute")?,
+            })
+        }),
+    })
+}
+
+/// The texts of a list.
+fn owned(table: &View<'_>, key: &str) -> Vec<String> {
+    table.texts(key).into_iter().map(|text| text.value.to_owned()).collect()
 }
 
 fn cse(table: View<'_>) -> Option<Cse> {
@@ -377,9 +426,29 @@ fn cse(table: View<'_>) -> Option<Cse> {
         store_mib: table.number("store_mib"),
         infrastructure: table.text("type").is_some_and(|kind| *kind == "infrastructure"),
         admin: table.owned("admin"),
-        admit: table.texts("admit").into_iter().map(|text| text.value.to_owned()).collect(),
+        admit: owned(&table, "admit"),
         audit: table.flag("audit").unwrap_or(false),
+        peer: PeerBounds {
+            rate: table.number("peer_rate"),
+            requests: table.number("peer_requests"),
+            mib: table.number("peer_mib"),
+            mib_of_all: table.number("content_mib"),
+            connections: table.number("peer_connections"),
+        },
+        provider: table.owned("provider"),
+        tls: table.table("tls").and_then(cse_tls),
         registrar: table.table("registrar").and_then(registrar),
+    })
+}
+
+fn cse_tls(table: View<'_>) -> Option<CseTls> {
+    let socket = |key| table.parsed(key, |text| text.parse().ok());
+    Some(CseTls {
+        https: socket("https"),
+        wss: socket("wss"),
+        certificate: table.owned("certificate")?,
+        key: table.owned("key")?,
+        authorities: table.owned("authorities")?,
     })
 }
 

@@ -1,5 +1,8 @@
 //! Every table and key of a description, as data: what is checked, and what the schema tells.
 
+use crate::WORKERS_MAX;
+use crate::values::DEVICE_KINDS;
+
 /// A table: `[name]`.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -80,8 +83,12 @@ pub(crate) enum Form {
     Broker,
     /// A device's EUI-64, 16 hexadecimal digits.
     SystemId,
+    /// A kind of devices.
+    DeviceKind,
     /// `ROLE=HOST:PORT`.
     RoleAddress,
+    /// `NAME=VALUE`.
+    Field,
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -102,6 +109,8 @@ const TABLES_MAX: usize = 4096;
 const MTU_MIN: i64 = 68;
 /// The most octets of an IPv4 packet (RFC 791 §3.1).
 const MTU_MAX: i64 = 65_535;
+/// The largest identifier of a VLAN: 4095 is reserved (IEEE 802.1Q table 9-2).
+const VLAN_ID_MAX: i64 = 4094;
 /// The longest time a worker may spin, in microseconds: longer is not waiting but burning.
 const SPIN_US_MAX: i64 = 1_000_000;
 /// Seconds between two router advertisements (MaxRtrAdvInterval, RFC 4861 §6.2.1).
@@ -121,6 +130,13 @@ const BURST_MAX: i64 = 1_000_000;
 /// Associations of devices at the most.
 const DEVICES_MAX: i64 = 100_000;
 
+/// Labels of a container at the most.
+const LABELS_MAX: usize = 64;
+/// Readings that a container keeps at the most.
+const INSTANCES_MAX: i64 = 100_000_000;
+
+/// A code or a partition of the nomenclature: 16 bits (IEEE 11073-10101).
+const CODE: Shape = Shape::Number(0, 65_535);
 const PORT: Shape = Shape::Number(1, 65_535);
 
 pub(crate) const MODES: &[&str] =
@@ -136,12 +152,20 @@ pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 const ADMITTED_MAX: usize = 4096;
 /// Roles of a program that are told addresses at the most.
 const ROLES_MAX: usize = 64;
+/// Fields that a message is matched by: more than any protocol's module has.
+const FIELDS_MAX: usize = 16;
 /// The longest time that readings wait for the registrar, in hours: ten years.
 const KEEP_HOURS_MAX: i64 = 87_600;
 /// The most readings that wait for the registrar, of one device or of all.
 const WAITING_MAX: i64 = 10_000_000;
 /// The largest database, in MiB: 1 TiB.
 const STORE_MIB_MAX: i64 = 1 << 20;
+/// Requests of one peer in a second.
+const PEER_RATE_MAX: i64 = 1_000_000;
+/// Requests or connections of one peer at the same time.
+const PEER_REQUESTS_MAX: i64 = 65_536;
+/// MiB of content of one peer.
+const PEER_MIB_MAX: i64 = 1 << 16;
 
 pub(crate) static ROOT: Table = Table {
     name: "description",
@@ -164,7 +188,14 @@ pub(crate) static ROOT: Table = Table {
 static GATEWAY: Table = Table {
     name: "[gateway]",
     doc: "The gateway itself.",
-    keys: &[key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures.")],
+    keys: &[
+        key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures."),
+        key(
+            "workers",
+            Shape::Number(1, WORKERS_MAX as i64),
+            "Threads that move packets; 1 if not given. A flow stays on one of them.",
+        ),
+    ],
 };
 
 static LINK: Table = Table {
@@ -217,6 +248,23 @@ static LINK: Table = Table {
             Shape::Number(0, SPIN_US_MAX),
             "Microseconds that a worker looks for the next frame before it sleeps.",
         ),
+        key(
+            "queues",
+            Shape::Number(1, WORKERS_MAX as i64),
+            "How many workers receive by the link, each by queues of its own: as many as there are, \
+             and as its device has, if not given; by mode packet also more than that.",
+        ),
+        key(
+            "vlan",
+            Shape::Number(1, VLAN_ID_MAX),
+            "The identifier of a VLAN (IEEE 802.1Q): this link is what carries its tag on another.",
+        ),
+        key("on", Shape::Text(Form::Name), "The link that carries the tags of `vlan`."),
+        key(
+            "priority",
+            Shape::Number(0, 7),
+            "The priority in the tags of the frames that are sent by a VLAN (0 if not given).",
+        ),
         key("file", Shape::Text(Form::Any), "The capture file of mode pcapng."),
         key("segment", Shape::Text(Form::Name), "The medium of mode segment, by name."),
     ],
@@ -266,7 +314,11 @@ static ATTACH: Table = Table {
     doc: "A handler at a position of the graph.",
     keys: &[
         required("handler", Shape::Choice(HANDLERS), "What it does."),
-        required("at", Shape::Text(Form::Position), "The position: which packets it sees."),
+        required(
+            "at",
+            Shape::Text(Form::Position),
+            "The position: which packets it sees, or which messages: gateway:NAME/HANDLER.",
+        ),
         key(
             "place",
             Shape::Choice(PLACES),
@@ -290,6 +342,11 @@ static MATCH: Table = Table {
         key("destination", Shape::Text(Form::Network), "Network of the receiver."),
         key("protocol", Shape::Text(Form::Protocol), "IP protocol, by name or number."),
         key("port", PORT, "Destination port of UDP or TCP."),
+        key(
+            "fields",
+            Shape::List(Form::Field, FIELDS_MAX),
+            "Of messages: fields with the value that they have, as NAME=VALUE.",
+        ),
     ],
 };
 
@@ -401,6 +458,16 @@ static DEVICES: Table = Table {
             Shape::Choice(DELIVERIES),
             "durable stores a reading before it is acknowledged; direct sends it on at once.",
         ),
+        key(
+            "direct",
+            Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
+            "Kinds of devices whose readings are sent on at once, whatever delivery says.",
+        ),
+        key(
+            "durable",
+            Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
+            "Kinds of devices whose readings are stored first, whatever else is said.",
+        ),
         key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once."),
         key(
             "admit",
@@ -427,6 +494,41 @@ static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Readings of all devices that wait for the registrar.",
         ),
+        key(
+            "views",
+            Shape::Flag,
+            "Show the latest values also as the flexContainers of TS-0023; false if not given.",
+        ),
+        key(
+            "map",
+            Shape::Many(&DEVICES_MAP, TABLES_MAX),
+            "What objects of devices become, before what is known by itself.",
+        ),
+    ],
+};
+
+static DEVICES_MAP: Table = Table {
+    name: "[[devices.map]]",
+    doc: "What an object of a device becomes: the first that fits.",
+    keys: &[
+        required("container", Shape::Text(Form::Name), "The container of its readings."),
+        key("partition", CODE, "Partition of what is measured: 2 for vital signs; with code."),
+        key("code", CODE, "Code of what is measured in its partition; all if not given."),
+        key("unit", CODE, "Code of the unit (IEEE 11073-10101): 544 for %; all if not given."),
+        key("labels", Shape::List(Form::Any, LABELS_MAX), "Labels of the container, too."),
+        key("instances", Shape::Number(1, INSTANCES_MAX), "Readings kept; 10000 if not given."),
+        key("loinc", Shape::Text(Form::Any), "Its LOINC code, for FHIR."),
+        key("view", Shape::Table(&DEVICES_VIEW), "A flexContainer that shows the latest value."),
+    ],
+};
+
+static DEVICES_VIEW: Table = Table {
+    name: "[devices.map.view]",
+    doc: "A flexContainer that shows the latest value as a whole number (TS-0023).",
+    keys: &[
+        required("name", Shape::Text(Form::Any), "Its name with its namespace: cod:oximr."),
+        required("definition", Shape::Text(Form::Any), "Its containerDefinition."),
+        required("attribute", Shape::Text(Form::Any), "The attribute: oxySn."),
     ],
 };
 
@@ -472,8 +574,59 @@ static CSE: Table = Table {
             Shape::List(Form::CseId, ADMITTED_MAX),
             "Identifiers of the CSEs that may register here; none if not given.",
         ),
-        key("audit", Shape::Flag, "Whether each request is noted in the audit log."),
+        key(
+            "audit",
+            Shape::Flag,
+            "Whether each request and how it ended is noted in the audit log.",
+        ),
+        key(
+            "peer_rate",
+            Shape::Number(1, PEER_RATE_MAX),
+            "Requests of one peer (an address; behind a broker, an originator) in a second.",
+        ),
+        key(
+            "peer_requests",
+            Shape::Number(1, PEER_REQUESTS_MAX),
+            "Requests of one peer that are not answered, at the same time; 4096 if not given.",
+        ),
+        key(
+            "peer_mib",
+            Shape::Number(1, PEER_MIB_MAX),
+            "Content in those and in what is still arriving, in MiB; 64 if not given.",
+        ),
+        key(
+            "content_mib",
+            Shape::Number(1, PEER_MIB_MAX),
+            "The same of all peers together; 256 if not given.",
+        ),
+        key(
+            "peer_connections",
+            Shape::Number(1, PEER_REQUESTS_MAX),
+            "Connections of one address at the same time; 1024 if not given.",
+        ),
+        key(
+            "provider",
+            Shape::Text(Form::Any),
+            "Domain of its service provider, as it stands in certificates: m2m://DOMAIN/CSE/AE.",
+        ),
+        key(
+            "tls",
+            Shape::Table(&CSE_TLS),
+            "TLS 1.3 with certificates on both sides: who asks is who its certificate says.",
+        ),
         key("registrar", Shape::Table(&REGISTRAR), "The CSE above, which gets the readings."),
+    ],
+};
+
+static CSE_TLS: Table = Table {
+    name: "[cse.tls]",
+    doc: "The entity's certificate, which it shows as a client too, and whom it trusts.",
+    keys: &[
+        key("https", Shape::Text(Form::Socket), "Where it answers HTTP over TLS."),
+        key("wss", Shape::Text(Form::Socket), "Where it answers WebSocket over TLS."),
+        required("certificate", Shape::Text(Form::Any), "Its certificate, PEM."),
+        required("key", Shape::Text(Form::Any), "The certificate's key, PEM."),
+        required("authorities", Shape::Text(Form::Any), "Whose certificates are taken, PEM."),
     ],
 };
 
@@ -484,7 +637,7 @@ static REGISTRAR: Table = Table {
         required(
             "url",
             Shape::Text(Form::Url),
-            "Where it answers: http, coap, ws, or an mqtt broker.",
+            "Where it answers: http, https, coap, ws, wss, or an mqtt broker.",
         ),
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
         required("base", Shape::Text(Form::Name), "Name of its base resource."),

@@ -122,10 +122,32 @@ pub(crate) fn protocol(text: &str) -> Option<u8> {
     gatewright_stack::ip_protocol(text).ok().map(|protocol| protocol.0)
 }
 
+/// Kinds of devices by name (IEEE 11073-104zz), and `device` for all others.
+pub const DEVICE_KINDS: [&str; 9] = [
+    "oximeter",
+    "spot-oximeter",
+    "blood-pressure",
+    "thermometer",
+    "scale",
+    "glucose",
+    "dispenser",
+    "activity",
+    "device",
+];
+
 /// A device's EUI-64, written as 16 hexadecimal digits.
 pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
     let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
+}
+
+/// A field of a message with the value that it is to have, `NAME=VALUE`.
+pub(crate) fn field(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    let mut octets = name.bytes();
+    let begins = octets.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
+    let right = begins && octets.all(|octet| octet.is_ascii_alphanumeric() || octet == b'_');
+    right.then(|| (name.to_owned(), value.to_owned()))
 }
 
 /// A role of a program and its address, written as `ROLE=HOST:PORT`.

@@ -2,6 +2,7 @@
 
 use super::{check_link, check_use, twice};
 use crate::codes;
+use crate::messages::{self, MessageHandler};
 use crate::model::{Attach, Config, Handler, Located, Place, Side};
 use crate::sections::View;
 use crate::shape::Findings;
@@ -12,6 +13,11 @@ use gatewright_diagnostic::{Diagnostic, Span};
 pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings: &mut Findings) {
     let tables = root.tables("attach");
     for table in &tables {
+        if messages::is_meant(*table) {
+            messages::check(*table, findings);
+        } else {
+            messages::check_packets(*table, findings);
+        }
         check_keys(*table, findings);
     }
     for attach in &config.attachments {
@@ -26,7 +32,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
         let place = table.and_then(|table| table.key("place"));
         check_place(attach, place.unwrap_or(attach.at.span), findings);
     }
-    check_files(&config.attachments, findings);
+    check_files(config, findings);
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
@@ -100,13 +106,17 @@ fn check_mirror(attach: &Attach, to: &Located<String>, findings: &mut Findings) 
     }
 }
 
-fn check_files(attachments: &[Attach], findings: &mut Findings) {
-    let files: Vec<&Located<String>> = (attachments.iter())
-        .filter_map(|attach| match &attach.handler {
-            Handler::Capture { file } => Some(file),
+fn check_files(config: &Config, findings: &mut Findings) {
+    let of_packets = config.attachments.iter().filter_map(|attach| match &attach.handler {
+        Handler::Capture { file } => Some(file),
+        _ => None,
+    });
+    let of_messages =
+        config.message_attachments.iter().filter_map(|attach| match &attach.handler {
+            MessageHandler::Capture { file } => Some(file),
             _ => None,
-        })
-        .collect();
+        });
+    let files: Vec<&Located<String>> = of_packets.chain(of_messages).collect();
     for (count, second) in files.iter().enumerate() {
         if let Some(first) = files.iter().take(count).find(|first| first.value == second.value) {
             let message = format!("two captures write `{}`", second.value);

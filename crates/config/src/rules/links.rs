@@ -1,9 +1,9 @@
 //! Rules for links: their keys, devices and addresses.
 
-use super::{check_use, twice};
+use super::{check_use, twice, vlans};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
-use crate::sections::View;
+use crate::sections::{View, is_vlan};
 use crate::shape::Findings;
 use crate::tables::MODES;
 use crate::values::{Prefix, is_host_address, is_link_local};
@@ -22,9 +22,11 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
             check_shared(link, *table, findings);
             check_mtu(link, *table, findings);
             check_advertise(link, *table, findings);
+            check_queues(link, *table, config.workers, findings);
         }
     }
     check_all_shared(config, findings);
+    vlans::check(config, root, findings);
     check_devices(&config.links, findings);
     check_addresses(&config.links, findings);
 }
@@ -46,8 +48,9 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 9] = [
+    const OTHERS: [&str; 11] = [
         "device",
+        "priority",
         "file",
         "segment",
         "mac",
@@ -56,7 +59,12 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
         "dhcp",
         "autoconfigure",
         "advertise",
+        "queues",
     ];
+    if is_vlan(table) {
+        vlans::check_keys(table, findings);
+        return;
+    }
     let mode = table.text("mode").map_or("auto", |mode| mode.value);
     if !MODES.contains(&mode) {
         return;
@@ -70,7 +78,16 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
             Some(("segment", "\"radio\"")),
         ),
         _ => (
-            &["device", "mac", "promiscuous", "exclusive", "dhcp", "autoconfigure", "advertise"],
+            &[
+                "device",
+                "mac",
+                "promiscuous",
+                "exclusive",
+                "dhcp",
+                "autoconfigure",
+                "advertise",
+                "queues",
+            ],
             None,
         ),
     };
@@ -100,11 +117,11 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
 /// All links are shared with the kernel or none, and then its routes are the gateway's, and what is
 /// for its addresses is its own.
 fn check_all_shared(config: &Config, findings: &mut Findings) {
-    let is_shared =
-        |link: &&Link| !link.exclusive && matches!(link.device, Device::Interface { .. });
+    let is_shared = |link: &&Link| vlans::is_shared(link);
     let Some(shared) = config.links.iter().find(is_shared) else { return };
     let name = &shared.name.value;
-    if let Some(other) = config.links.iter().find(|link| !is_shared(link)) {
+    let other = |link: &&Link| !is_shared(link) && link.below().is_none();
+    if let Some(other) = config.links.iter().find(other) {
         let message = format!("`{name}` is shared with the kernel, `{}` is not", other.name.value);
         let finding = Diagnostic::error(&codes::SHARED_AMONG, other.name.span, message);
         findings.add(finding.also(shared.name.span, "shared"));
@@ -155,6 +172,17 @@ fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
     }
 }
 
+/// A worker more than there are receives nothing.
+fn check_queues(link: &Link, table: View<'_>, workers: u16, findings: &mut Findings) {
+    if let (Some(queues), Some(span)) = (link.queues, table.key("queues"))
+        && queues > workers
+    {
+        let message = format!("`queues` is {queues}, and the gateway has {workers} workers");
+        let finding = Diagnostic::error(&codes::OUT_OF_RANGE, span, message);
+        findings.add(finding.help(format!("[gateway] workers = {queues}, or leave it out")));
+    }
+}
+
 fn check_devices(links: &[Link], findings: &mut Findings) {
     let devices: Vec<&Located<String>> = (links.iter())
         .filter_map(|link| match &link.device {
@@ -162,7 +190,7 @@ fn check_devices(links: &[Link], findings: &mut Findings) {
                 Some(name)
             }
             Device::Pcapng { file } => Some(file),
-            Device::Segment { .. } => None,
+            Device::Segment { .. } | Device::Vlan { .. } => None,
         })
         .collect();
     for (count, second) in devices.iter().enumerate() {

@@ -135,7 +135,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
     }
     let Some(devices) = &config.devices else { return };
-    let is_direct = devices.delivery == Delivery::Direct;
+    let is_direct = devices.delivery == Delivery::Direct || !devices.direct.is_empty();
     match &config.cse {
         None if root.key("cse").is_none() => {
             let message = "devices without a place for their readings";

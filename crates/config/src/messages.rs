@@ -1,0 +1,180 @@
+//! Handlers at messages: `[[attach]]` whose position is a handler of a gateway program.
+
+use crate::model::{Located, Side};
+use crate::sections::View;
+use crate::shape::Findings;
+use crate::values::Prefix;
+use crate::{codes, rules, values};
+use gatewright_diagnostic::Diagnostic;
+use std::fmt;
+
+/// Handlers of a gateway program, where messages are looked at: `gateway:NAME/HANDLER`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MessagePosition {
+    /// The program's name, as `gateway NAME` in its text says.
+    pub program: String,
+    /// One of its handlers, or `*` for all.
+    pub handler: String,
+}
+
+/// What a position of messages begins with.
+const KIND: &str = "gateway:";
+
+impl MessagePosition {
+    /// Whether a text means messages, well or badly written.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with(KIND)
+    }
+
+    /// Reads `gateway:NAME/HANDLER`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (program, handler) = text.strip_prefix(KIND)?.split_once('/')?;
+        let is_name = |name: &str| {
+            let word = |octet: u8| octet.is_ascii_alphanumeric() || b"_.+".contains(&octet);
+            !name.is_empty() && name.bytes().all(word)
+        };
+        let right = is_name(program) && (handler == "*" || is_name(handler));
+        right.then(|| Self { program: program.to_owned(), handler: handler.to_owned() })
+    }
+}
+
+impl fmt::Display for MessagePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{KIND}{}/{}", self.program, self.handler)
+    }
+}
+
+/// A handler at messages of a gateway program.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AttachMessages {
+    /// What it does.
+    pub handler: MessageHandler,
+    /// The position.
+    pub at: Located<MessagePosition>,
+    /// Requests (receive), or answers (transmit).
+    pub side: Side,
+}
+
+/// What a handler does with messages.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MessageHandler {
+    /// Counts messages and octets.
+    Count,
+    /// Writes messages to a pcapng file.
+    Capture {
+        /// Path of the file.
+        file: Located<String>,
+    },
+    /// Refuses what matches.
+    Drop {
+        /// What is refused; everything if it asks for nothing.
+        matching: MessageMatch,
+    },
+    /// Refuses what comes faster than a rate.
+    RateLimit {
+        /// Messages each second.
+        rate: u32,
+        /// Messages at once after a pause.
+        burst: u32,
+    },
+}
+
+impl MessageHandler {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Capture { .. } => "capture",
+            Self::Drop { .. } => "drop",
+            Self::RateLimit { .. } => "rate-limit",
+        }
+    }
+}
+
+/// Which messages are meant: those that agree with everything that is given.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct MessageMatch {
+    /// Network of the peer.
+    pub source: Option<Prefix>,
+    /// Fields of the message, each with its value.
+    pub fields: Vec<(String, String)>,
+}
+
+/// What an `[[attach]]` says, if its position is of messages.
+pub(crate) fn attach(table: View<'_>, burst: u32) -> Option<AttachMessages> {
+    let at = table.parsed("at", MessagePosition::parse)?;
+    let handler = match table.text("handler")?.value {
+        "count" => MessageHandler::Count,
+        "capture" => MessageHandler::Capture { file: table.name("file")? },
+        "drop" => MessageHandler::Drop {
+            matching: table.table("match").map(matching).unwrap_or_default(),
+        },
+        "rate-limit" => MessageHandler::RateLimit {
+            rate: table.number("rate")?,
+            burst: table.number("burst").unwrap_or(burst),
+        },
+        _ => return None,
+    };
+    let transmit = table.text("side").is_some_and(|side| side.value == "transmit");
+    Some(AttachMessages {
+        handler,
+        at,
+        side: if transmit { Side::Transmit } else { Side::Receive },
+    })
+}
+
+fn matching(table: View<'_>) -> MessageMatch {
+    let source = table.parsed("source", Prefix::parse).map(|network| network.value);
+    let fields = table.texts("fields");
+    let fields = fields.iter().filter_map(|field| values::field(field.value));
+    MessageMatch { source, fields: fields.collect() }
+}
+
+/// Keys that have no meaning for messages.
+const OF_PACKETS: [&str; 2] = ["link", "to"];
+/// Conditions that have none.
+const OF_PACKETS_MATCHED: [&str; 3] = ["destination", "protocol", "port"];
+
+/// Whether the table stands at messages.
+pub(crate) fn is_meant(table: View<'_>) -> bool {
+    table.text("at").is_some_and(|at| MessagePosition::is_meant(at.value))
+}
+
+/// Reports what cannot be at messages.
+pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
+    let Some(handler) = table.text("handler") else { return };
+    if handler.value == "mirror" {
+        let message = "`mirror` copies packets to a link, and messages have none".to_owned();
+        let finding = Diagnostic::error(&codes::NOT_FOR_MESSAGES, handler.span, message);
+        findings.add(finding.help("`capture` writes messages to a file"));
+        return;
+    }
+    rules::check_use(table, "a position of messages", (&[], &OF_PACKETS), None, findings);
+    if let Some(matched) = table.table("match") {
+        let others = (&[] as &[_], &OF_PACKETS_MATCHED as &[_]);
+        rules::check_use(matched, "a position of messages", others, None, findings);
+    }
+    let refuses = ["drop", "rate-limit"].contains(&handler.value);
+    let side = table.text("side").filter(|side| side.value == "transmit" && refuses);
+    if let Some(side) = side {
+        let message = format!("`{}` refuses requests, not answers", handler.value);
+        let finding = Diagnostic::error(&codes::NOT_FOR_MESSAGES, side.span, message);
+        findings.add(finding.help("leave `side` out, or write `side = \"receive\"`"));
+    }
+    let own = if refuses { "before" } else { "tap" };
+    let place = table.text("place").filter(|place| ![own, "before"].contains(&place.value));
+    if let Some(place) = place {
+        let message = format!("`{}` cannot stand `{}` at messages", handler.value, place.value);
+        let finding = Diagnostic::error(&codes::WRONG_PLACE, place.span, message);
+        findings.add(finding.help(format!("leave `place` out, or write `place = \"{own}\"`")));
+    }
+}
+
+/// Reports what cannot be matched in packets.
+pub(crate) fn check_packets(table: View<'_>, findings: &mut Findings) {
+    let Some(fields) = table.table("match").and_then(|of| of.key("fields")) else { return };
+    let message = "packets have no fields of messages".to_owned();
+    let finding = Diagnostic::error(&codes::NOT_FOR_MESSAGES, fields, message);
+    findings.add(finding.help("attach at gateway:NAME/HANDLER, or match by addresses and ports"));
+}

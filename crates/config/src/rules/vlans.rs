@@ -1,0 +1,85 @@
+//! Rules for VLANs: the link below, identifiers, MTU.
+
+use super::{check_link, check_use, twice};
+use crate::codes;
+use crate::model::{Config, Device, Link, Located};
+use crate::sections::View;
+use crate::shape::Findings;
+use gatewright_diagnostic::Diagnostic;
+
+pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
+    let tables = root.named("link");
+    let names: Vec<String> = tables.iter().map(|(name, _)| name.value.clone()).collect();
+    let mut seen: Vec<(&str, &Located<u16>)> = Vec::new();
+    for link in &config.links {
+        let Device::Vlan { on, id, .. } = &link.device else { continue };
+        check_link(on, &names, findings);
+        if let Some(below) = config.links.iter().find(|below| below.name.value == on.value) {
+            check_below(link, on, below, findings);
+            let table = tables.iter().find(|(name, _)| *name == link.name);
+            if let Some((_, table)) = table {
+                check_mtu(link, *table, below, findings);
+            }
+        }
+        let same =
+            |(other, known): &&(&str, &Located<u16>)| *other == on.value && known.value == id.value;
+        if let Some((_, first)) = seen.iter().find(same) {
+            let message = format!("VLAN {} of `{}` is two links", id.value, on.value);
+            twice(&codes::VLAN_TWICE, (first.span, id.span), message, findings);
+        }
+        seen.push((&on.value, id));
+    }
+}
+
+/// What a VLAN has of its own; the rest is the business of the link below.
+pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
+    const BELOW: [&str; 9] = [
+        "device",
+        "mode",
+        "exclusive",
+        "mac",
+        "promiscuous",
+        "spin_us",
+        "queues",
+        "file",
+        "segment",
+    ];
+    let needed = if table.key("on").is_none() { ("on", "\"lan\"") } else { ("vlan", "10") };
+    check_use(table, "a VLAN", (&[], &BELOW), Some(needed), findings);
+}
+
+/// Whether the kernel is the host there.
+pub(super) const fn is_shared(link: &Link) -> bool {
+    !link.exclusive && matches!(link.device, Device::Interface { .. })
+}
+
+/// Tags stand in Ethernet frames of a link that is ours.
+fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut Findings) {
+    let name = &below.name.value;
+    let why = match &below.device {
+        Device::Vlan { .. } if link.name == below.name => "itself",
+        Device::Vlan { .. } => "a VLAN itself",
+        Device::Tun { .. } => "a link without Ethernet frames",
+        _ if is_shared(below) => "shared with the kernel",
+        _ => return,
+    };
+    let message = format!("a VLAN on `{name}`, which is {why}");
+    let finding = Diagnostic::error(&codes::NO_TAGS, on.span, message);
+    let finding = finding.also(below.name.span, "this link");
+    findings.add(if is_shared(below) {
+        finding.help("make the VLAN in the kernel (ip link add … type vlan) and share that")
+    } else {
+        finding.help("name the Ethernet link whose cable carries the tags")
+    });
+}
+
+/// A tag adds four octets to the frame, not to the packet: a VLAN takes what the link below takes.
+fn check_mtu(link: &Link, table: View<'_>, below: &Link, findings: &mut Findings) {
+    let (Some(mtu), Some(span)) = (link.mtu, table.key("mtu")) else { return };
+    if let Some(carried) = below.mtu.filter(|carried| mtu > *carried) {
+        let message = format!("MTU {mtu} of a VLAN on a link of MTU {carried}");
+        let finding = Diagnostic::error(&codes::VLAN_MTU, span, message);
+        let finding = finding.also(below.name.span, format!("MTU {carried}"));
+        findings.add(finding.help(format!("at most {carried}; leave it out to have the same")));
+    }
+}

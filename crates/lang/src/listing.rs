@@ -2,8 +2,8 @@
 
 use crate::ir::{
     Action, Answer, BlockId, Build, Emit, Guard, Handler, LiteralId, Message, MessageId, Operand,
-    Operation, ParseOp, Pattern, Program, RegisterId, Role, RoleId, Select, SlotId, SlotType,
-    Source, StreamFraming, Terminator, Test,
+    Operation, ParseOp, Pattern, PeersId, Program, RegisterId, Role, RoleId, Select, SlotId,
+    SlotType, Source, StreamFraming, Terminator, Test,
 };
 use std::fmt::Write;
 
@@ -139,9 +139,13 @@ impl Listing<'_> {
             }
             ParseOp::Extend { slot, cases } => format!("extend {} {cases:?}", self.slot(*slot)),
             ParseOp::Sum { into, add } => format!("{} += {}", self.slot(*into), self.slot(*add)),
-            ParseOp::EnterLine { max } => format!("enter line at most {max}"),
-            ParseOp::EnterCounted { length, max } => {
-                format!("enter {} octets at most {max}", self.slot(*length))
+            ParseOp::EnterLine { max, folded } => {
+                let folded = if *folded { " folded" } else { "" };
+                format!("enter{folded} line at most {max}")
+            }
+            ParseOp::EnterCounted { length, less, max } => {
+                let less = if *less == 0 { String::new() } else { format!(" - {less}") };
+                format!("enter {}{less} octets at most {max}", self.slot(*length))
             }
             _ => self.parse_control(op),
         }
@@ -257,8 +261,9 @@ impl Listing<'_> {
             }
             Emit::Varint { from, .. } => (format!("varint {}", self.source(from)), Vec::new()),
             Emit::Extension { of, .. } => (format!("extension of {}", self.source(of)), Vec::new()),
-            Emit::Counted { octets, order, max, body } => {
-                (format!("counted {octets} {order:?} at most {max}"), vec![body])
+            Emit::Counted { octets, order, more, max, body } => {
+                let more = if *more == 0 { String::new() } else { format!(" + {more}") };
+                (format!("counted {octets} {order:?}{more} at most {max}"), vec![body])
             }
             Emit::Checked { by, body } => (format!("checked by {by:?}"), vec![body]),
             Emit::Let { local, value } => {
@@ -405,8 +410,15 @@ impl Listing<'_> {
                 let slot = session.and_then(|session| session.slots.get(slot.index()));
                 format!("session.{}", slot.map_or("?", |slot| &slot.name))
             }
+            Operand::Peers(id) => format!("session.{}", self.peers(id)),
+            Operand::Kept(at) => format!("kept.{at}"),
             Operand::Fresh => "fresh".to_owned(),
         }
+    }
+
+    fn peers(&self, id: PeersId) -> &str {
+        let session = self.program.session.as_ref();
+        session.and_then(|session| session.peers(id)).map_or("?", |peers| &peers.name)
     }
 
     /// The message that a register holds.
@@ -451,6 +463,12 @@ impl Listing<'_> {
             Operation::First { into, of, octets } => {
                 format!("r{} = first {octets} of {}", into.index(), self.operand(*of))
             }
+            Operation::Hex { into, of } => {
+                format!("r{} = hex of {}", into.index(), self.operand(*of))
+            }
+            Operation::Fold { into, of, fold } => {
+                format!("r{} = {fold:?} of {}", into.index(), self.operand(*of))
+            }
             Operation::Size { into, of } => {
                 format!("r{} = size of {}", into.index(), self.operand(*of))
             }
@@ -460,6 +478,15 @@ impl Listing<'_> {
             Operation::ClearSession { slot } => format!("clear {}", session(slot)),
             Operation::EndSession => "end session".to_owned(),
             Operation::Provisional(build) => format!("provisional {}", self.build(build)),
+            Operation::Part { peers } => format!("remove requester from {}", self.peers(*peers)),
+            Operation::ForgetRequester => "forget requester".to_owned(),
+            Operation::ClearPeers { peers } => format!("clear {}", self.peers(*peers)),
+            Operation::Tell { peers, cursor, message } => format!(
+                "send {} to {} by r{}",
+                self.build(message),
+                self.peers(*peers),
+                cursor.index()
+            ),
             Operation::Release { role } => format!("release {}", self.role_name(*role)),
             Operation::Hangup { role } => format!("close {}", self.role_name(*role)),
         }
@@ -491,12 +518,33 @@ impl Listing<'_> {
                 let (into, body, done) = (into.join(" "), to(body), to(done));
                 format!("{into} = next of {list} by r{cursor} -> {body} done {done}")
             }
-            Terminator::StartSession { then, full } => {
-                format!("start session -> {} full {}", to(then), to(full))
+            Terminator::StartSession { key, then, full } => {
+                format!("start session{} -> {} full {}", self.key(*key), to(then), to(full))
             }
-            Terminator::ResumeSession { then, none } => {
-                format!("resume session -> {} none {}", to(then), to(none))
+            Terminator::ResumeSession { key, then, none } => {
+                format!("resume session{} -> {} none {}", self.key(*key), to(then), to(none))
             }
+            Terminator::NextPart { of, separator, cursor, into, body, done } => {
+                let (of, separator) = (self.operand(*of), self.literal(*separator));
+                let (into, cursor) = (into.index(), cursor.index());
+                let (body, done) = (to(body), to(done));
+                format!("r{into} = next of {of} by {separator} r{cursor} -> {body} done {done}")
+            }
+            Terminator::Store { peers, done, full } => {
+                format!(
+                    "store requester in {} -> {} full {}",
+                    self.peers(*peers),
+                    to(done),
+                    to(full)
+                )
+            }
+            Terminator::EachPeer { peers, cursor, body, done } => format!(
+                "next peer of {} by r{} -> {} done {}",
+                self.peers(*peers),
+                cursor.index(),
+                to(body),
+                to(done)
+            ),
             Terminator::Return { message, close } => {
                 let message = message.as_ref().map(|build| self.build(build));
                 let close = if *close { " and close" } else { "" };
@@ -507,6 +555,10 @@ impl Listing<'_> {
             Terminator::Fail => "fail".to_owned(),
             _ => self.suspension(terminator),
         }
+    }
+
+    fn key(&self, key: Option<Operand>) -> String {
+        key.map_or(String::new(), |key| format!(" as {}", self.operand(key)))
     }
 
     fn suspension(&self, terminator: &Terminator) -> String {

@@ -1,6 +1,6 @@
 //! Handlers: what is done with a request, as a graph of basic blocks.
 
-use super::{BlockId, LiteralId, MessageId, Pattern, RegisterId, RoleId, SlotId};
+use super::{BlockId, Fold, LiteralId, MessageId, Pattern, PeersId, RegisterId, RoleId, SlotId};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -139,6 +139,22 @@ pub enum Operation {
         /// How many at most.
         octets: u32,
     },
+    /// Octets as small hexadecimal digits, two for each.
+    Hex {
+        /// Where.
+        into: RegisterId,
+        /// Of what.
+        of: Operand,
+    },
+    /// Octets with their ASCII letters folded.
+    Fold {
+        /// Where.
+        into: RegisterId,
+        /// Of what.
+        of: Operand,
+        /// How.
+        fold: Fold,
+    },
     /// How many octets or elements.
     Size {
         /// Where.
@@ -162,6 +178,30 @@ pub enum Operation {
     EndSession,
     /// Answers for now; the request stays open.
     Provisional(Build),
+    /// Takes the requester out of a variable that stores peers.
+    Part {
+        /// Which.
+        peers: PeersId,
+    },
+    /// Takes the requester out of every variable of every session; where the request carries the
+    /// `fresh` number of what was sent to it last ([`Peers::mark`](super::Peers::mark)), only out
+    /// of those through which that was sent.
+    ForgetRequester,
+    /// Takes every peer out of a variable.
+    ClearPeers {
+        /// Which.
+        peers: PeersId,
+    },
+    /// Sends a message to a stored peer, and waits for nothing: what the peer has no room for is
+    /// dropped and counted.
+    Tell {
+        /// The variable.
+        peers: PeersId,
+        /// Which of its peers: the register that [`Terminator::EachPeer`] counts in.
+        cursor: RegisterId,
+        /// What.
+        message: Build,
+    },
     /// The session's connection of this role may serve others, as soon as a response that is still
     /// on its way has been read to its end.
     Release {
@@ -222,6 +262,11 @@ pub enum Operand {
     Request(SlotId),
     /// A session variable, set or absent as it is.
     Session(SlotId),
+    /// How many peers a variable stores; 0 outside of a session.
+    Peers(PeersId),
+    /// In the message of a [`Operation::Tell`]: what was kept of the request of the peer that is
+    /// told, by its place in [`Peers::kept`](super::Peers::kept); absent if it was absent there.
+    Kept(u32),
     /// A number that no exchange in the air of this role uses, in the width of the hole; for
     /// octets, four of them.
     Fresh,
@@ -290,6 +335,13 @@ pub enum Partial {
         /// The delimiter.
         delimiter: LiteralId,
     },
+    /// What follows the first occurrence, spaces and tabs at both ends taken off.
+    Past {
+        /// The whole.
+        of: Operand,
+        /// The delimiter.
+        delimiter: LiteralId,
+    },
     /// An element of a list, counted from 1; of its only column, or of the one named.
     Item {
         /// The list.
@@ -305,6 +357,15 @@ pub enum Partial {
         of: Operand,
         /// The greatest.
         high: i64,
+    },
+    /// The elements of a list of octets with a text between them, if that is not above `max`.
+    Join {
+        /// The list.
+        of: Operand,
+        /// What stands between.
+        separator: LiteralId,
+        /// The most octets.
+        max: u32,
     },
 }
 
@@ -353,6 +414,43 @@ pub enum Terminator {
         /// Where each column goes.
         into: Vec<RegisterId>,
         /// For each element.
+        body: BlockId,
+        /// After the last.
+        done: BlockId,
+    },
+    /// The next part of octets between two separators, or before the first, or behind the last.
+    /// Where it begins is counted in a register that starts at 0.
+    NextPart {
+        /// The whole.
+        of: Operand,
+        /// What separates; not empty.
+        separator: LiteralId,
+        /// How many octets were taken, with their separators.
+        cursor: RegisterId,
+        /// Where the part goes.
+        into: RegisterId,
+        /// For each part.
+        body: BlockId,
+        /// After the last.
+        done: BlockId,
+    },
+    /// Stores the requester in a session's variable: its connection, or its address with what the
+    /// role's `sending … after …` keeps of its request. One that is there already is renewed.
+    Store {
+        /// The variable.
+        peers: PeersId,
+        /// If there was room; a variable of one peer always has.
+        done: BlockId,
+        /// If it is full.
+        full: BlockId,
+    },
+    /// The next of the stored peers, counted in a register that starts at 0.
+    EachPeer {
+        /// The variable.
+        peers: PeersId,
+        /// How many were taken.
+        cursor: RegisterId,
+        /// For each peer.
         body: BlockId,
         /// After the last.
         done: BlockId,
@@ -431,6 +529,10 @@ pub enum Terminator {
     },
     /// Begins the session of this request's key, or finds it.
     StartSession {
+        /// The key, where the program names its sessions ([`SessionKey::Value`]); octets.
+        ///
+        /// [`SessionKey::Value`]: super::SessionKey::Value
+        key: Option<Operand>,
         /// If there was room.
         then: BlockId,
         /// If every session is taken.
@@ -438,6 +540,8 @@ pub enum Terminator {
     },
     /// Finds the session of this request's key.
     ResumeSession {
+        /// The key, where the program names its sessions; octets.
+        key: Option<Operand>,
         /// If it is there.
         then: BlockId,
         /// If it is not.
@@ -491,11 +595,14 @@ impl Terminator {
             | Self::Try { present: one, absent: other, .. }
             | Self::Append { done: one, full: other, .. }
             | Self::Next { body: one, done: other, .. }
+            | Self::NextPart { body: one, done: other, .. }
+            | Self::EachPeer { body: one, done: other, .. }
+            | Self::Store { done: one, full: other, .. }
             | Self::Gather { body: one, done: other, .. }
             | Self::Send { then: one, failed: other, .. }
             | Self::Receive { then: one, failed: other, .. }
-            | Self::StartSession { then: one, full: other }
-            | Self::ResumeSession { then: one, none: other } => {
+            | Self::StartSession { then: one, full: other, .. }
+            | Self::ResumeSession { then: one, none: other, .. } => {
                 lead(one);
                 lead(other);
             }

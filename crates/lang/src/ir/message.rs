@@ -33,6 +33,32 @@ impl Message {
     pub fn slot(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id.index())
     }
+
+    /// Whether it is a line, or lines in a row: then the next message begins behind a line's end,
+    /// whatever is wrong with this one.
+    pub fn is_lines(&self) -> bool {
+        let (mut depth, mut lines) = (0_u32, false);
+        for step in &self.parser {
+            match &step.op {
+                ParseOp::EnterLine { .. } => {
+                    depth += 1;
+                    lines = true;
+                }
+                ParseOp::Leave => depth = depth.saturating_sub(1),
+                ParseOp::Count { .. }
+                | ParseOp::Clear { .. }
+                | ParseOp::Branch { .. }
+                | ParseOp::Jump(_)
+                | ParseOp::Copy { .. }
+                | ParseOp::Settle { .. }
+                | ParseOp::Accept
+                | ParseOp::Refuse => {}
+                _ if depth == 0 => return false,
+                _ => {}
+            }
+        }
+        lines
+    }
 }
 
 /// A typed place for one recognised field.
@@ -222,11 +248,19 @@ pub enum ParseOp {
     EnterLine {
         /// The bound.
         max: u32,
+        /// Whether a line's end does not end it where a space or tab follows (RFC 3261 §7.3.1); it
+        /// then waits for one octet behind it, unless it is empty or nothing can follow. In such a
+        /// region [`Class::Blank`] has CR and LF, too, and octets that are stored have one space
+        /// where a line's end is with the blanks around it; their bound counts what was sent.
+        folded: bool,
     },
-    /// Opens a region of as many octets as the slot says; malformed above `max`.
+    /// Opens a region of as many octets as the slot says, less those that stand before it;
+    /// malformed above `max`.
     EnterCounted {
         /// Its length.
         length: SlotId,
+        /// How many octets before the region are counted, too.
+        less: u32,
         /// The bound.
         max: u32,
     },
@@ -611,6 +645,8 @@ pub enum Emit {
         octets: u8,
         /// Their order.
         order: Order,
+        /// How many octets before the body are counted, too.
+        more: u32,
         /// The most octets of the body; more cannot be built.
         max: u32,
         /// The body.

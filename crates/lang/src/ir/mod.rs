@@ -51,7 +51,7 @@ pub use message::{
     Source, StreamFraming,
 };
 pub use role::{
-    Action, Answer, Bounds, BoundsLine, Case, Cast, Duplicates, FlowKey, Mode, RequestKind,
+    Action, Answer, Bounds, BoundsLine, Case, Cast, Duplicates, FlowKey, Mode, Peers, RequestKind,
     Retransmit, Reuse, ReuseWhen, Role, Session, SessionKey, Side, Transport,
 };
 pub use test::{Expect, Step, StepAction, TestCase};
@@ -85,6 +85,23 @@ impl Program {
     /// The octets of a literal.
     pub fn literal(&self, id: LiteralId) -> &[u8] {
         self.literals.get(id.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether one event loop runs the whole program, however many there could be: what its handlers
+    /// share by a value is in one place, what several connections share by a field is, too, and what
+    /// only the clock starts is started once.
+    ///
+    /// Datagrams can go to the loop that has their session, connections cannot.
+    pub fn is_of_one_loop(&self) -> bool {
+        let tcp =
+            |role: RoleId| self.role(role).is_some_and(|role| role.transport == Transport::Tcp);
+        let shared = |session: &Session| match session.key {
+            SessionKey::Value { .. } => true,
+            SessionKey::Slots(_) => tcp(session.role),
+            SessionKey::Connection => false,
+        };
+        let served = self.roles.iter().any(|role| role.side == Side::Server);
+        self.session.as_ref().is_some_and(shared) || !served
     }
 
     /// A message; `None` only for an id of another program.
@@ -132,6 +149,8 @@ ids! {
     SlotId;
     /// Index into [`Program::roles`].
     RoleId;
+    /// Index into [`Session::peers`].
+    PeersId;
     /// Index into [`Program::handlers`].
     HandlerId;
     /// Index into [`Handler::blocks`].

@@ -1,6 +1,6 @@
 //! Roles: how a protocol behaves on one side of the gateway.
 
-use super::{Build, Guard, HandlerId, MessageId, RoleId, Slot, SlotId};
+use super::{Build, Guard, HandlerId, MessageId, PeersId, RoleId, Slot, SlotId};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -189,12 +189,15 @@ pub struct Retransmit {
 pub struct Session {
     /// Its declaration.
     pub span: Span,
-    /// Which server role it belongs to.
+    /// Which server role it belongs to; without meaning for one that is found by a value.
     pub role: RoleId,
     /// What tells sessions apart.
     pub key: SessionKey,
     /// Its variables: all absent, and lists empty, when it begins.
     pub slots: Vec<Slot>,
+    /// Its variables that store peers: all empty when it begins. A peer is in none of them any more
+    /// when its connection is over; while a connection is in one, the session is not unused.
+    pub peers: Vec<Peers>,
     /// The most sessions at once.
     pub sessions_max: u32,
     /// How long an unused one is kept.
@@ -208,6 +211,39 @@ pub enum SessionKey {
     Connection,
     /// Slots of the request view: begins at `StartSession`, ends at `EndSession` or when idle.
     Slots(Vec<(MessageId, SlotId)>),
+    /// Octets that the program gives at `StartSession`, at most so many; such a session belongs to
+    /// no role.
+    Value {
+        /// The most octets of a key.
+        max: u32,
+    },
+}
+
+/// A session variable that stores peers of a server role.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Peers {
+    /// Its name.
+    pub name: String,
+    /// Its declaration.
+    pub span: Span,
+    /// Whose peers.
+    pub role: RoleId,
+    /// The most at once.
+    pub max: u32,
+    /// Whether it is a list; otherwise it stores one, and another one takes its place.
+    pub list: bool,
+    /// The view of the requests that something is kept of, and what.
+    pub kept: Vec<(MessageId, SlotId)>,
+    /// The slot of a request that carries the `fresh` number of what was sent to the peer last,
+    /// where it is about that.
+    pub mark: Option<(MessageId, SlotId)>,
+}
+
+impl Session {
+    /// A variable that stores peers; `None` only for an id of another program.
+    pub fn peers(&self, id: PeersId) -> Option<&Peers> {
+        self.peers.get(id.index())
+    }
 }
 
 /// The worst case of memory of one session, in octets.

@@ -3,12 +3,13 @@
 use super::Context;
 use super::gateway::Env;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
+use super::statement::Loop;
 use crate::codes;
 use crate::ir::{
     Block, BlockId, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
     RegisterId, RegisterType, RoleId, SlotId, Statement, Terminator,
 };
-use crate::syntax::ast::{MessageModule, Name};
+use crate::syntax::ast::{Answers, MessageModule, Name};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// A graph in the making.
@@ -29,6 +30,10 @@ pub(super) struct Body<'c, 'a> {
     edges: Vec<Option<Edge>>,
     /// Definitions that are being stood in for.
     pub(super) inlining: Vec<&'a str>,
+    /// The loops around the current statement.
+    pub(super) loops: Vec<Loop>,
+    /// The registers of variables: what they hold may change.
+    pub(super) variables: Vec<RegisterId>,
     /// Whether the connection ends behind what is returned here.
     pub(super) closing: bool,
 }
@@ -43,7 +48,7 @@ pub(super) struct Purpose {
     /// The client role whose new connection is opened.
     pub(super) opening: Option<RoleId>,
     /// Whether a response is due.
-    pub(super) answers: bool,
+    pub(super) answers: Answers,
 }
 
 struct Draft {
@@ -82,6 +87,8 @@ impl<'c, 'a> Body<'c, 'a> {
             },
             edges: Vec::new(),
             inlining: Vec::new(),
+            loops: Vec::new(),
+            variables: Vec::new(),
             closing: false,
         }
     }
@@ -158,7 +165,7 @@ impl<'c, 'a> Body<'c, 'a> {
             Ty::Octets { max } => RegisterType::Octets { max: *max },
             Ty::View(message) => RegisterType::View(*message),
             Ty::Unknown => RegisterType::Octets { max: 0 },
-            Ty::List { .. } | Ty::Stream | Ty::Element(_) => return None,
+            Ty::List { .. } | Ty::Stream | Ty::Peers { .. } | Ty::Element(_) => return None,
         };
         Some(self.register(name, span, ty))
     }

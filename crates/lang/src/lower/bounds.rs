@@ -5,8 +5,8 @@ use super::layout::held;
 use crate::codes;
 use crate::ir::{
     Action, Bounds, BoundsLine, Build, Cast, ColumnType, Emit, Handler, HandlerKind, Message,
-    MessageId, Operand, Operation, ParseOp, ParseStep, Program, RegisterType, Role, Side, SlotId,
-    SlotType, Source, StreamFraming, Terminator, Transport,
+    MessageId, Operand, Operation, ParseOp, ParseStep, Peers, Program, RegisterType, Role,
+    SessionKey, Side, SlotId, SlotType, Source, StreamFraming, Terminator, Transport,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -19,6 +19,10 @@ const CHUNK_WINDOW_OCTETS: u64 = 8_210;
 
 /// What one value costs beside its octets: where it is, how long it is, whether it is there.
 const VALUE_OCTETS: u64 = 16;
+
+/// What a stored peer costs beside what is kept of its request: an address or a connection, here
+/// and in the index by which it is found when it is gone.
+const PEER_OCTETS: u64 = 512;
 
 /// What a suspended handler costs beside its registers: where it goes on, its timer.
 const CONTINUATION_OCTETS: u64 = 64;
@@ -57,7 +61,15 @@ pub(super) fn bounds(program: &Program) -> Bounds {
     }
     if let Some(session) = &program.session {
         let octets = session.slots.iter().map(|slot| slot_octets(&slot.ty)).sum();
-        line("session variables".to_owned(), octets);
+        let key = match session.key {
+            SessionKey::Value { max } => u64::from(max).saturating_add(VALUE_OCTETS),
+            SessionKey::Slots(_) | SessionKey::Connection => 0,
+        };
+        line("session variables".to_owned(), key.saturating_add(octets));
+        for peers in &session.peers {
+            let octets = peer_octets(program, peers).saturating_mul(u64::from(peers.max));
+            line(format!("peers in `{}`", peers.name), octets);
+        }
     }
     let servers = program.roles.iter().filter(|role| role.side == Side::Server);
     let connections: u64 = servers.map(|role| u64::from(role.connections_max)).sum();
@@ -180,6 +192,15 @@ fn slot_octets(ty: &SlotType) -> u64 {
     held(ty).saturating_add(values.saturating_mul(VALUE_OCTETS))
 }
 
+/// A stored peer: where it is, what was kept of its request, and where it is found when it is gone.
+fn peer_octets(program: &Program, peers: &Peers) -> u64 {
+    let kept = peers.kept.iter().chain(&peers.mark).map(|(view, slot)| {
+        let slot = program.message(*view).and_then(|view| view.slot(*slot));
+        slot.map_or(0, |slot| slot_octets(&slot.ty))
+    });
+    kept.sum::<u64>().saturating_add(PEER_OCTETS)
+}
+
 fn handler_octets(program: &Program, handler: &Handler) -> u64 {
     let register = |ty: RegisterType| match ty {
         RegisterType::Int { .. } => VALUE_OCTETS,
@@ -243,6 +264,13 @@ fn report_larger(
 
 fn report_groups(program: &Program, role: &Role, handler: &Handler, found: &mut Vec<Diagnostic>) {
     for block in &handler.blocks {
+        if matches!(block.terminator, Terminator::Store { .. }) {
+            let message = format!(
+                "whoever forges a sender has it stored here, and `{}` sends to it from then on",
+                role.name
+            );
+            push_once(found, block.span, message);
+        }
         if let Terminator::Send { role: to, .. } | Terminator::Gather { role: to, .. } =
             &block.terminator
             && program.role(*to).is_some_and(|to| to.cast == Cast::Multicast)

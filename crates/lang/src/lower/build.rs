@@ -8,8 +8,8 @@ use super::value::columns_fit;
 use super::{Constant, Context};
 use crate::codes;
 use crate::ir::{
-    Build, Check, Emit, Guard, Hole, Message, MessageId, Operand, RoleId, Slot, SlotId, SlotType,
-    Source,
+    Build, Check, Emit, Guard, Hole, Message, MessageId, Operand, PeersId, RoleId, Slot, SlotId,
+    SlotType, Source,
 };
 use crate::syntax::ast::{
     self, Call, Expression, ExpressionKind, MessageModule, Parameter, Path, SendingValue, Template,
@@ -24,12 +24,14 @@ pub(super) enum Exchange {
     Answer(RoleId),
     /// Asks over a client role.
     Request(RoleId),
+    /// Tells a peer that a session variable stores.
+    Tell(RoleId, PeersId),
 }
 
 impl Exchange {
     pub(super) fn role(self) -> RoleId {
         match self {
-            Self::Answer(role) | Self::Request(role) => role,
+            Self::Answer(role) | Self::Request(role) | Self::Tell(role, _) => role,
         }
     }
 }
@@ -58,8 +60,12 @@ impl<'a> Context<'a> {
         template: &'a Template,
         call: &'a Call,
     ) {
-        let purpose =
-            super::body::Purpose { server: None, request: None, opening: None, answers: false };
+        let purpose = super::body::Purpose {
+            server: None,
+            request: None,
+            opening: None,
+            answers: ast::Answers::Never,
+        };
         let mut body = Body::new(self, env, purpose, call.span);
         for hole in &template.holes {
             let Some(ty) = body.context.value_type(&hole.ty) else { continue };
@@ -189,6 +195,11 @@ impl<'a> Context<'a> {
                     ast::ListElement::Int { low, high } => {
                         crate::ir::ColumnType::Int { low: low.value, high: high.value }
                     }
+                    ast::ListElement::Peer(name) => {
+                        let message = "only a session stores peers";
+                        self.error(&codes::WRONG_TYPE, name.span, message);
+                        return None;
+                    }
                     ast::ListElement::Fragment => {
                         let what = "each fragment of a list";
                         let max = self.limit_or_report(*each, *span, what, "octets");
@@ -198,7 +209,8 @@ impl<'a> Context<'a> {
                 Some(Ty::List { columns: vec![(String::new(), column)], max })
             }
             ValueType::Stream => Some(Ty::Stream),
-            ValueType::View(_) => None,
+            // Where peers are stored is the session's own.
+            ValueType::View(_) | ValueType::Peer(_) => None,
         }
     }
 
@@ -477,18 +489,32 @@ impl<'a> Body<'_, 'a> {
         let view = name_of(message);
         let request = match exchange {
             Exchange::Answer(_) => self.purpose.request,
-            Exchange::Request(_) => None,
+            Exchange::Request(_) | Exchange::Tell(..) => None,
         };
+        let told = matches!(exchange, Exchange::Tell(..));
         let request_name = request.and_then(name_of);
         let rule = protocol.sending.iter().find(|rule| {
             Some(rule.view.text.as_str()) == view
-                && rule.to.as_ref().map(|to| to.text.as_str()) == request_name
+                && rule.after == told
+                && (told || rule.to.as_ref().map(|to| to.text.as_str()) == request_name)
         });
         let Some(rule) = rule else { return Some(()) };
+        let needed = self.context.needed.get(message.index()).cloned().unwrap_or_default();
         for (field, value) in &rule.assigns {
             let slot = self.private_slot(message, field)?;
+            // Where the layout is known to leave the field out, nothing fills it.
+            let out =
+                |(guard, of): &(Guard, SlotId)| *of == slot && known(guard, holes) == Some(false);
+            if needed.iter().any(out) {
+                continue;
+            }
+            // What is not private can be filled by the gateway instead.
+            if holes.iter().any(|hole| hole.slot == slot) {
+                continue;
+            }
             let value = match value {
                 SendingValue::Fresh => Some(Operand::Fresh),
+                SendingValue::Request(name) if told => self.kept_operand(rule, name, exchange),
                 SendingValue::Request(name) => {
                     let slot = request.and_then(|request| self.slot_named(request, name));
                     slot.map(Operand::Request)
@@ -503,6 +529,24 @@ impl<'a> Body<'_, 'a> {
             holes.push(Hole { slot, value: value? });
         }
         Some(())
+    }
+
+    /// What was kept of the request of a stored peer.
+    fn kept_operand(
+        &self,
+        rule: &ast::Sending,
+        name: &ast::Name,
+        exchange: Exchange,
+    ) -> Option<Operand> {
+        let Exchange::Tell(role, peers) = exchange else { return None };
+        let module = self.env.roles.get(role.index())?.module.name.text.as_str();
+        let request = rule.to.as_ref()?.text.as_str();
+        let view = *self.context.ids.get(&(module, request))?;
+        let slots = &self.context.message(view)?.slots;
+        let slot = SlotId::new(slots.iter().position(|slot| slot.name == name.text)?);
+        let kept = &self.env.session.as_ref()?.peers.get(peers.index())?.kept;
+        let at = kept.iter().position(|kept| *kept == (view, slot))?;
+        u32::try_from(at).ok().map(Operand::Kept)
     }
 
     fn private_slot(&mut self, message: MessageId, field: &ast::Name) -> Option<SlotId> {

@@ -65,6 +65,9 @@ impl Body<'_, '_> {
 
     /// Whether a value matches one of the patterns.
     fn is(&mut self, value: &Value, patterns: &[ast::Pattern]) -> Option<Test> {
+        if matches!(value.ty, Ty::Peers { .. }) {
+            return self.is_stored(value, patterns);
+        }
         let mut plain = Vec::new();
         let mut any = Vec::new();
         for pattern in patterns {
@@ -78,6 +81,25 @@ impl Body<'_, '_> {
         }
         if !plain.is_empty() {
             any.push(Test::Is { value: value.operand, patterns: plain });
+        }
+        if any.len() == 1 { any.pop() } else { Some(Test::Any(any)) }
+    }
+
+    /// Whether a variable that stores peers has any: `present`, `absent`, `empty`.
+    fn is_stored(&mut self, value: &Value, patterns: &[ast::Pattern]) -> Option<Test> {
+        let mut any = Vec::new();
+        for pattern in patterns {
+            let nobody = vec![Pattern::Int { low: 0, high: 0 }];
+            let none = Test::Is { value: value.operand, patterns: nobody };
+            any.push(match pattern.kind {
+                PatternKind::Absent | PatternKind::Empty => none,
+                PatternKind::Present => Test::Not(Box::new(none)),
+                _ => {
+                    let message = "stored peers are `present`, `absent` or `empty`";
+                    self.context.error(&codes::WRONG_TYPE, pattern.span, message);
+                    return None;
+                }
+            });
         }
         if any.len() == 1 { any.pop() } else { Some(Test::Any(any)) }
     }

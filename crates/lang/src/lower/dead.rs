@@ -69,6 +69,9 @@ impl Uses<'_> {
                 self.build(build, None, None);
             }
         }
+        for peers in program.session.iter().flat_map(|session| &session.peers) {
+            self.used.extend(peers.kept.iter().chain(&peers.mark).copied());
+        }
         if let Some(SessionKey::Slots(keys)) = program.session.as_ref().map(|of| &of.key) {
             self.used.extend(keys.iter().copied());
         }
@@ -150,7 +153,9 @@ impl Uses<'_> {
         };
         for block in &handler.blocks {
             for statement in &block.statements {
-                if let Operation::Provisional(build) = &statement.operation {
+                if let Operation::Provisional(build) | Operation::Tell { message: build, .. } =
+                    &statement.operation
+                {
                     self.build(build, Some(handler), request);
                 }
                 for operand in operands(&statement.operation) {
@@ -174,7 +179,10 @@ fn operands(operation: &Operation) -> Vec<Operand> {
     match operation {
         Operation::Set { value, .. } | Operation::SetSession { value, .. } => vec![*value],
         Operation::Compute { left, right, .. } => vec![*left, *right],
-        Operation::First { of, .. } | Operation::Size { of, .. } => vec![*of],
+        Operation::First { of, .. }
+        | Operation::Size { of, .. }
+        | Operation::Hex { of, .. }
+        | Operation::Fold { of, .. } => vec![*of],
         Operation::Format { pieces, .. } => (pieces.iter())
             .filter_map(|piece| match piece {
                 Piece::Octets(operand) | Piece::Decimal(operand) => Some(*operand),
@@ -193,11 +201,17 @@ fn asked(terminator: &Terminator) -> Vec<Operand> {
             Partial::Value(of)
             | Partial::After { of, .. }
             | Partial::Before { of, .. }
+            | Partial::Join { of, .. }
+            | Partial::Past { of, .. }
             | Partial::Decimal { of, .. } => vec![of],
             Partial::Item { of, index, .. } => vec![of, index],
         },
         Terminator::Append { value, .. } => vec![*value],
         Terminator::Next { list, .. } => vec![*list],
+        Terminator::NextPart { of, .. } => vec![*of],
+        Terminator::StartSession { key, .. } | Terminator::ResumeSession { key, .. } => {
+            key.iter().copied().collect()
+        }
         Terminator::Send { address, .. } | Terminator::Gather { address, .. } => {
             address.iter().copied().collect()
         }

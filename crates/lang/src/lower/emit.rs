@@ -2,7 +2,7 @@
 
 use super::Constant;
 use super::fields::{VARINT_OCTETS_MAX, extensions};
-use super::layout::{Group, Lowering};
+use super::layout::{Group, Lowering, REPEATED};
 use crate::ir::{Check, Class, Emit, EmitField, LocalId, Order, SlotId, SlotType, Source};
 use crate::syntax::ast::{
     self, Field, FieldType, Frame, Item, ListOf, Literal, Measure, Presence, Table, TableEnd,
@@ -73,6 +73,7 @@ impl<'a> Lowering<'_, 'a> {
                 Item::When { items, .. }
                 | Item::Counted { items, .. }
                 | Item::Checked { items, .. }
+                | Item::Repeated { items, .. }
                 | Item::Line { items, .. } => {
                     self.derive(items, scope, sums);
                 }
@@ -122,21 +123,22 @@ impl<'a> Lowering<'_, 'a> {
     ) {
         match item {
             Item::Literal(octets) => emit.push(Emit::Literal(self.context.literal(&octets.value))),
-            Item::Skip { .. } => {
+            Item::Skip { stray: false, .. } => {
                 let space = Emit::Literal(self.context.literal(b" "));
                 emit.extend(self.if_next_present(space, next, scope));
             }
             Item::Field(field) => self.emit_field(field, items, scope, emit),
             Item::Line { items, .. } => emit.extend(self.emit_line(items, scope)),
+            Item::Repeated { items, .. } => emit.extend(self.emit_items(items, scope)),
             Item::Counted { by, max, items, .. } => {
                 let body = self.emit_items(items, scope);
                 let max = self.context.limit(*max).unwrap_or(1);
-                let (octets, order) = match by {
-                    Measure::Varint => (0, Order::Big),
-                    Measure::Word { octets, little: false } => (*octets, Order::Big),
-                    Measure::Word { octets, little: true } => (*octets, Order::Little),
+                let (octets, order, more) = match by {
+                    Measure::Varint => (0, Order::Big, 0),
+                    Measure::Word { octets, little: false, less } => (*octets, Order::Big, *less),
+                    Measure::Word { octets, little: true, less } => (*octets, Order::Little, *less),
                 };
-                emit.push(Emit::Counted { octets, order, max, body });
+                emit.push(Emit::Counted { octets, order, more, max, body });
             }
             Item::When { guard, items, .. } => {
                 let guard = self.guard(&scope.prefix, guard);
@@ -148,8 +150,8 @@ impl<'a> Lowering<'_, 'a> {
                 let body = self.emit_items(items, scope);
                 emit.push(Emit::Checked { by: *by, body });
             }
-            // Its fields stand in its place already.
-            Item::Diagram(_) => {}
+            // What is stray is not written; a diagram's fields stand in its place already.
+            Item::Skip { stray: true, .. } | Item::Diagram(_) => {}
             Item::Extend { field, cases, .. } => {
                 if let Some(of) = self.source(scope, &field.text) {
                     emit.push(Emit::Extension { of, cases: extensions(cases) });
@@ -284,7 +286,10 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn check(&mut self, field: &Field, items: &[Item], scope: &Scope) -> Check {
-        let max = match self.lookup(&scope.prefix, &field.name.text).and_then(|id| self.slot(id)) {
+        // The fields of a table in a repetition are known as those that are read again and again.
+        let own = self.lookup(&scope.prefix, &field.name.text);
+        let again = || self.lookup(&format!("{REPEATED}{}", scope.prefix), &field.name.text);
+        let max = match own.or_else(again).and_then(|id| self.slot(id)) {
             Some(slot) => match slot.ty {
                 SlotType::Octets { max } => max,
                 _ => 0,
@@ -414,7 +419,9 @@ impl<'a> Lowering<'_, 'a> {
             None => return,
         };
         let list = entry.presence == Presence::List;
-        let own = if list { Source::Element(0) } else { Source::Slot(slot) };
+        let length = scope.source(&entry.name.text).cloned();
+        let written = length.is_some();
+        let own = if list { Source::Element(0) } else { length.unwrap_or(Source::Slot(slot)) };
         let value = match entry.convert {
             ast::Convert::Decimal => Source::Decimal(Box::new(own)),
             ast::Convert::Uint => Source::Uint(Box::new(own)),
@@ -428,7 +435,7 @@ impl<'a> Lowering<'_, 'a> {
         let body = self.emit_part(part, &inner);
         if list {
             emit.push(Emit::ForEach { list: slot, body });
-        } else if entry.presence == Presence::Optional {
+        } else if entry.presence == Presence::Optional && !written {
             emit.push(Emit::IfPresent { slot, then: body, otherwise: Vec::new() });
         } else {
             emit.extend(body);

@@ -368,8 +368,9 @@ impl<'a> Lowering<'_, 'a> {
 
     fn part_line(&mut self, frame: &'a ast::LineFrame, items: &'a [Item], place: &Place) {
         let max = self.limited(frame.max, frame.span, "a line");
-        self.window = self.window.max(max);
-        self.step(ParseOp::EnterLine { max }, frame.span);
+        // Whether it is folded only the octet behind it tells.
+        self.window = self.window.max(max.saturating_add(u32::from(frame.folded)));
+        self.step(ParseOp::EnterLine { max, folded: frame.folded }, frame.span);
         self.items(items, &Place { room: Some(max.saturating_sub(2)), ..place.clone() });
         self.step(ParseOp::Leave, frame.span);
     }
@@ -435,19 +436,21 @@ impl<'a> Lowering<'_, 'a> {
         let max = self.limited(max, span, "a counted block");
         let high = i64::from(u32::MAX);
         let length = self.scratch("length", SlotType::Int { low: 0, high }, span);
+        let mut before = 0;
         match by {
             Measure::Varint => {
                 let op = ParseOp::Varint { octets_max: VARINT_OCTETS_MAX, into: length };
                 self.step(op, span);
             }
-            Measure::Word { octets, little } => {
+            Measure::Word { octets, little, less } => {
+                before = less;
                 let order = if little { Order::Little } else { Order::Big };
                 let width = octets * 8;
                 let fields = vec![BitField { shift: 0, width, into: Some(length), expect: None }];
                 self.step(ParseOp::Word { octets, order, fields }, span);
             }
         }
-        self.step(ParseOp::EnterCounted { length, max }, span);
+        self.step(ParseOp::EnterCounted { length, less: before, max }, span);
         self.items(items, &Place { bounded: true, room: Some(max), ..place.clone() });
         self.step(ParseOp::Leave, span);
     }
@@ -497,7 +500,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(ParseOp::Extend { slot, cases }, span);
     }
 
-    pub(super) fn table(&mut self, table: &'a Table, place: &Place) {
+    pub(super) fn table(&mut self, table: &'a Table, place: &Place, measured: &[&str]) {
         let prefix = format!("{}{}!", place.prefix, table.part.text);
         let max = self.context.limit(table.max).unwrap_or_else(|| {
             self.context.report(
@@ -523,8 +526,9 @@ impl<'a> Lowering<'_, 'a> {
             step.op = ParseOp::Clear { slots };
         }
         let Some((key, value)) = self.key_and_value(table, &prefix) else { return };
-        let entries = self.entries(table, place, key, value);
-        let filled = entries.iter().map(|entry| entry.into).collect();
+        let entries = self.entries(table, place, (key, value), measured);
+        let mut filled: Vec<SlotId> = entries.iter().map(|entry| entry.into).collect();
+        filled.dedup();
         self.step(ParseOp::Lookup { key, value, entries }, table.span);
         self.step(ParseOp::Jump(start), table.span);
         let end = self.here();
@@ -580,8 +584,8 @@ impl<'a> Lowering<'_, 'a> {
         &mut self,
         table: &'a Table,
         place: &Place,
-        key: SlotId,
-        value: SlotId,
+        (key, value): (SlotId, SlotId),
+        measured: &[&str],
     ) -> Vec<Entry> {
         let numeric = self.slot(key).is_some_and(|slot| matches!(slot.ty, SlotType::Int { .. }));
         let room = match self.slot(value).map(|slot| &slot.ty) {
@@ -609,7 +613,7 @@ impl<'a> Lowering<'_, 'a> {
                 let message = "the keys do not ascend, or one stands twice";
                 self.context.error(&codes::TABLE_KEY, entry.key.span(), message);
             }
-            let into = self.entry_slot(entry, place, room, !numeric);
+            let into = self.entry_slot(entry, place, room, (!numeric, measured));
             let convert = match entry.convert {
                 ast::Convert::Keep => Convert::Keep,
                 ast::Convert::Lower => Convert::Lower,
@@ -618,8 +622,30 @@ impl<'a> Lowering<'_, 'a> {
                 ast::Convert::Uint => Convert::Uint,
             };
             entries.push(Entry { key: entry_key, into, convert });
+            self.other_keys(entry, numeric, &mut entries);
         }
         entries
+    }
+
+    /// Further keys of an entry: what they name is read like the first, and written as the first.
+    fn other_keys(&mut self, entry: &'a ast::TableEntry, numeric: bool, entries: &mut Vec<Entry>) {
+        for other in &entry.others {
+            let key = match self.context.constant(self.module, other) {
+                Some(Constant::Octets(literal)) if !numeric => Key::Octets(literal),
+                Some(_) => {
+                    let message = "only a text can stand for another key";
+                    self.context.error(&codes::TABLE_KEY, other.span(), message);
+                    continue;
+                }
+                None => continue,
+            };
+            if entries.iter().any(|entry| entry.key == key) {
+                self.context.error(&codes::TABLE_KEY, other.span(), "a key stands twice");
+            }
+            if let Some(first) = entries.last().cloned() {
+                entries.push(Entry { key, ..first });
+            }
+        }
     }
 
     fn entry_slot(
@@ -627,7 +653,7 @@ impl<'a> Lowering<'_, 'a> {
         entry: &'a ast::TableEntry,
         place: &Place,
         room: u32,
-        text: bool,
+        (text, measured): (bool, &[&str]),
     ) -> SlotId {
         let list = entry.presence == Presence::List;
         let size = self.context.limit(if list { entry.each } else { entry.max });
@@ -657,8 +683,8 @@ impl<'a> Lowering<'_, 'a> {
             span: entry.name.span,
             ty,
             optional: place.optional || entry.presence == Presence::Optional,
-            private: false,
-            scratch: place.scratch,
+            private: entry.private,
+            scratch: place.scratch || measured.contains(&entry.name.text.as_str()),
         })
     }
 }
@@ -675,6 +701,7 @@ fn mandatory(items: &[Item]) -> Vec<&str> {
                 }
             }
             Item::Line { items, .. }
+            | Item::Repeated { items, .. }
             | Item::Counted { items, .. }
             | Item::Checked { items, .. }
             | Item::Diagram(items) => names.extend(mandatory(items)),

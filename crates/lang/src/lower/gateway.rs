@@ -5,16 +5,13 @@ use super::scope::Ty;
 use super::{Context, twice};
 use crate::codes;
 use crate::ir::{
-    Handler, HandlerId, HandlerKind, MessageId, Operand, Program, RegisterType, RoleId, Session,
-    SessionKey, Slot, SlotId, SlotType, Terminator,
+    Handler, HandlerId, HandlerKind, MessageId, Operand, Peers, PeersId, Program, RegisterType,
+    RoleId, Slot, SlotId, Terminator,
 };
-use crate::syntax::ast::{self, Definition, Gateway, MessageModule, Protocol, Start};
+use crate::syntax::ast::{self, Answers, Definition, Gateway, MessageModule, Protocol, Start};
 use gatewright_diagnostic::{Diagnostic, Severity, Span};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The most connection sessions, where only the role's connections bound them.
-const KEYED_IDLE_NEEDED: &str = "write `, idle TIME`";
 
 /// What every handler of a gateway sees.
 pub(super) struct Env<'a> {
@@ -24,6 +21,7 @@ pub(super) struct Env<'a> {
     pub(super) modules: Vec<&'a MessageModule>,
     pub(super) session: Option<SessionInfo>,
     read: RefCell<BTreeSet<SlotId>>,
+    told: RefCell<BTreeSet<PeersId>>,
     used: RefCell<BTreeSet<String>>,
 }
 
@@ -41,15 +39,19 @@ pub(super) struct RoleInfo<'a> {
 
 /// The session, before its bounds are known.
 pub(super) struct SessionInfo {
-    pub(super) role: RoleId,
+    /// The role that it belongs to; one that is found by a value belongs to none.
+    pub(super) role: Option<RoleId>,
     pub(super) keyed: bool,
+    /// The most octets of the value that finds it.
+    pub(super) value_max: Option<u32>,
     pub(super) slots: Vec<Slot>,
+    pub(super) peers: Vec<Peers>,
 }
 
 impl<'a> Env<'a> {
     /// Whether a session is open throughout the handlers of a role.
     pub(super) fn connection_session(&self, role: Option<RoleId>) -> bool {
-        (self.session.as_ref()).is_some_and(|session| !session.keyed && Some(session.role) == role)
+        (self.session.as_ref()).is_some_and(|session| !session.keyed && session.role == role)
     }
 
     /// Whether a dispatch of the role leads to a handler: always for a server, which owes an
@@ -88,6 +90,7 @@ impl<'a> Env<'a> {
             modules: vec![module],
             session: None,
             read: RefCell::default(),
+            told: RefCell::default(),
             used: RefCell::default(),
         }
     }
@@ -100,6 +103,20 @@ impl<'a> Env<'a> {
         self.read.borrow_mut().insert(slot);
     }
 
+    /// Whether a session variable is read in some handler.
+    pub(super) fn is_read(&self, slot: SlotId) -> bool {
+        self.read.borrow().contains(&slot)
+    }
+
+    pub(super) fn tell_peers(&self, peers: PeersId) {
+        self.told.borrow_mut().insert(peers);
+    }
+
+    /// Whether the peers in a session variable are told anything.
+    pub(super) fn is_told(&self, peers: PeersId) -> bool {
+        self.told.borrow().contains(&peers)
+    }
+
     pub(super) fn use_definition(&self, name: &str) {
         self.used.borrow_mut().insert(name.to_owned());
     }
@@ -108,7 +125,7 @@ impl<'a> Env<'a> {
 /// The handlers that are lowered so far.
 pub(super) struct Handlers {
     pub(super) made: Vec<Handler>,
-    by_request: BTreeMap<(usize, RoleId, MessageId, bool), HandlerId>,
+    by_request: BTreeMap<(usize, RoleId, MessageId, Answers), HandlerId>,
     called: BTreeSet<(usize, String)>,
 }
 
@@ -132,6 +149,7 @@ impl<'a> Context<'a> {
             modules: Vec::new(),
             session: None,
             read: RefCell::default(),
+            told: RefCell::default(),
             used: RefCell::default(),
         };
         for role in &env.roles {
@@ -220,97 +238,6 @@ impl<'a> Context<'a> {
         roles
     }
 
-    fn session_info(&mut self, gateway: &'a Gateway, env: &Env<'a>) -> Option<SessionInfo> {
-        let session = gateway.session.as_ref()?;
-        let found = env.roles.iter().position(|role| role.name == session.role.text);
-        let Some(index) = found else {
-            let known = env.roles.iter().map(|role| role.name.as_str());
-            self.unknown("role", &session.role, known);
-            return None;
-        };
-        let client = env.roles.get(index).is_some_and(|role| role.client);
-        let udp = env.roles.get(index).is_some_and(|role| role.protocol.udp);
-        let keyed = !session.key.is_empty();
-        if client || (udp && !keyed) {
-            let message =
-                "a session belongs to a server's connections, or to a key of its requests";
-            self.error(&codes::NO_SESSION, session.role.span, message);
-        }
-        let mut slots: Vec<Slot> = Vec::new();
-        for variable in &session.variables {
-            if let Some(other) = slots.iter().find(|slot| slot.name == variable.name.text) {
-                let diagnostic = twice(&variable.name, other.span);
-                self.report(diagnostic);
-            }
-            let ty = self.value_type(&variable.ty).and_then(|ty| ty.slot());
-            let Some(ty) = ty.filter(|ty| *ty != SlotType::Stream) else {
-                let message = "a session holds numbers, fragments and lists";
-                self.error(&codes::WRONG_TYPE, variable.name.span, message);
-                continue;
-            };
-            slots.push(Slot {
-                name: variable.name.text.clone(),
-                span: variable.name.span,
-                ty,
-                optional: true,
-                private: false,
-                scratch: false,
-            });
-        }
-        Some(SessionInfo { role: RoleId::new(index), keyed, slots })
-    }
-
-    fn session(&mut self, gateway: &'a Gateway, env: &Env<'a>) -> Option<Session> {
-        let (session, info) = (gateway.session.as_ref()?, env.session.as_ref()?);
-        let role = env.roles.get(info.role.index())?;
-        for (index, slot) in info.slots.iter().enumerate() {
-            if !env.read.borrow().contains(&SlotId::new(index)) {
-                let message = format!("nobody reads `session.{}`", slot.name);
-                self.report(Diagnostic::warning(&codes::UNUSED, slot.span, message));
-            }
-        }
-        if !info.keyed {
-            let connections = self.limit(role.protocol.connections).unwrap_or(1);
-            return Some(Session {
-                span: session.span,
-                role: info.role,
-                key: SessionKey::Connection,
-                slots: info.slots.clone(),
-                sessions_max: connections,
-                idle: role.protocol.idle.map(|idle| idle.value).unwrap_or_default(),
-            });
-        }
-        let mut keys = Vec::new();
-        for request in &role.protocol.requests {
-            let view = self.ids.get(&(&role.module.name.text, &request.view.text)).copied()?;
-            for key in &session.key {
-                let slots = &self.message(view)?.slots;
-                let Some(index) = slots.iter().position(|slot| slot.name == key.text) else {
-                    let known: Vec<String> = slots.iter().map(|slot| slot.name.clone()).collect();
-                    self.unknown("field", key, known.iter().map(String::as_str));
-                    continue;
-                };
-                keys.push((view, SlotId::new(index)));
-            }
-        }
-        let max = self.limit(session.max);
-        let idle = session.idle.map(|idle| idle.value);
-        if max.is_none() || idle.is_none() {
-            let help = if max.is_none() { "write `, at most N`" } else { KEYED_IDLE_NEEDED };
-            let message = "sessions need a greatest number and an idle time";
-            let diagnostic = Diagnostic::error(&codes::NO_LIMIT, session.span, message).help(help);
-            self.report(diagnostic);
-        }
-        Some(Session {
-            span: session.span,
-            role: info.role,
-            key: SessionKey::Slots(keys),
-            slots: info.slots.clone(),
-            sessions_max: max?,
-            idle: idle?,
-        })
-    }
-
     // -- Handlers.
 
     /// The handler that a dispatch leads to.
@@ -319,7 +246,7 @@ impl<'a> Context<'a> {
         env: &Env<'a>,
         role: RoleId,
         view: MessageId,
-        (name, silent): (&ast::Name, bool),
+        (name, answers): (&ast::Name, Answers),
         handlers: &mut Handlers,
     ) -> Option<HandlerId> {
         let role_name = env.roles.get(role.index()).map(|role| role.name.clone())?;
@@ -345,12 +272,11 @@ impl<'a> Context<'a> {
             return None;
         };
         handlers.called.insert((index, name.text.clone()));
-        let key = (index, role, view, silent);
+        let key = (index, role, view, answers);
         if let Some(id) = handlers.by_request.get(&key) {
             return Some(*id);
         }
-        let purpose =
-            Purpose { server: Some(role), request: Some(view), opening: None, answers: !silent };
+        let purpose = Purpose { server: Some(role), request: Some(view), opening: None, answers };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, handler.span);
         let register = body.register(&parameter.text, parameter.span, RegisterType::View(view));
@@ -363,12 +289,12 @@ impl<'a> Context<'a> {
         body.scope.push(super::scope::Local { name: parameter.clone(), value, used: true });
         body.statements(&handler.body);
         if body.reachable {
-            if silent {
-                body.leave(Terminator::Return { message: None, close: false }, handler.end);
-            } else {
+            if answers == Answers::Always {
                 let message = "control can come here, and nothing is answered";
                 body.context.error(&codes::NO_RETURN, handler.end, message);
                 body.leave(Terminator::Fail, handler.end);
+            } else {
+                body.leave(Terminator::Return { message: None, close: false }, handler.end);
             }
         }
         body.once_per_place(before);
@@ -393,7 +319,8 @@ impl<'a> Context<'a> {
         let info = env.roles.get(role.index())?;
         let statements = info.protocol.opening.as_ref()?;
         let span = info.protocol.name.span;
-        let purpose = Purpose { server: None, request: None, opening: Some(role), answers: false };
+        let purpose =
+            Purpose { server: None, request: None, opening: Some(role), answers: Answers::Never };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, span);
         body.modules = vec![info.module];
@@ -414,7 +341,8 @@ impl<'a> Context<'a> {
             if period.value.is_zero() {
                 self.error(&codes::BAD_NUMBER, period.span, "a period is longer than nothing");
             }
-            let purpose = Purpose { server: None, request: None, opening: None, answers: false };
+            let purpose =
+                Purpose { server: None, request: None, opening: None, answers: Answers::Never };
             let mut body = Body::new(self, env, purpose, handler.span);
             body.statements(&handler.body);
             if body.reachable {

@@ -91,6 +91,10 @@ impl<'a> Context<'a> {
             match &pattern.kind {
                 PatternKind::Present => any.push(Guard::Present(slot)),
                 PatternKind::Absent => any.push(Guard::Not(Box::new(Guard::Present(slot)))),
+                // A list without an element was never filled.
+                PatternKind::Empty if matches!(ty, SlotType::List { .. }) => {
+                    any.push(Guard::Not(Box::new(Guard::Present(slot))));
+                }
                 _ => plain.push(self.pattern(fields.module, pattern, &ty)?),
             }
         }

@@ -6,11 +6,13 @@ use crate::ir::{
     ColumnType, Emit, Guard, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId,
     SlotType, StepId,
 };
-use crate::syntax::ast::{Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule};
+use crate::syntax::ast::{
+    Condition, Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule, Number,
+};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// Slots of one repetition of a repeated line: the last repetition's are copied out.
-const REPEATED: &str = "~";
+pub(super) const REPEATED: &str = "~";
 
 /// One layout on its way to a message.
 pub(super) struct Lowering<'c, 'a> {
@@ -170,12 +172,7 @@ impl<'a> Lowering<'_, 'a> {
         emit
     }
 
-    pub(super) fn limited(
-        &mut self,
-        max: Option<crate::syntax::ast::Number>,
-        span: Span,
-        what: &str,
-    ) -> u32 {
+    pub(super) fn limited(&mut self, max: Option<Number>, span: Span, what: &str) -> u32 {
         if let Some(max) = self.context.limit(max) {
             return max;
         }
@@ -318,14 +315,24 @@ impl<'a> Lowering<'_, 'a> {
                 let literal = self.context.literal(&octets.value);
                 self.step(ParseOp::Literal { literal, fold: false }, octets.span);
             }
-            Item::Skip { blanks, span } => self.skip(*blanks, *span, place),
+            Item::Skip { blanks, span, .. } => self.skip(*blanks, *span, place),
             Item::Field(field) => self.field(field, place, measured),
             Item::Line { frame, items } => self.line(frame, items, place),
+            Item::Repeated { guard, times, items, span } => {
+                if !place.prefix.is_empty() {
+                    let message = "a repetition stands in a view, not in a part";
+                    self.context.error(&codes::BAD_FIELD, *span, message);
+                }
+                let what = "a repetition needs a limit";
+                self.repeated((guard, *times), *span, what, place, |this, inner| {
+                    this.items(items, inner);
+                });
+            }
             Item::Counted { by, max, items, span } => {
                 self.counted(*by, *max, items, place, *span);
             }
             Item::When { guard, items, span } => self.when(guard, items, place, *span),
-            Item::Table(table) => self.table(table, place),
+            Item::Table(table) => self.table(table, place, measured),
             Item::Extend { field, cases, span } => self.extend(field, cases, place, *span),
             Item::Checked { by, items, span } => {
                 self.step(ParseOp::BeginCheck { by: *by }, *span);
@@ -339,48 +346,66 @@ impl<'a> Lowering<'_, 'a> {
 
     /// A line, perhaps repeated: what counts then is what the last one held.
     fn line(&mut self, frame: &'a LineFrame, items: &'a [Item], place: &Place) {
+        if frame.folded {
+            let message = "only the line of a part is folded: behind it there is always another";
+            self.context.error(&codes::WRONG_PLACE, frame.span, message);
+        }
         let max = self.limited(frame.max, frame.span, "a line");
         self.window = self.window.max(max);
         let room = max.saturating_sub(2);
-        let mut inner = Place { bounded: true, room: Some(room), ..place.clone() };
-        let Some((guard, times)) = &frame.repeat else {
-            self.step(ParseOp::EnterLine { max }, frame.span);
-            self.items(items, &inner);
-            self.step(ParseOp::Leave, frame.span);
-            return;
+        let inner = Place { bounded: true, room: Some(room), ..place.clone() };
+        let read = |this: &mut Self, inner: &Place| {
+            this.step(ParseOp::EnterLine { max, folded: false }, frame.span);
+            this.items(items, inner);
+            this.step(ParseOp::Leave, frame.span);
         };
-        let times = self.context.limit(*times).unwrap_or_else(|| {
+        let Some((guard, times)) = &frame.repeat else { return read(self, &inner) };
+        let what = "a repeated line needs a limit";
+        let room = inner.room;
+        self.repeated((guard, *times), frame.span, what, place, |this, inner| {
+            read(this, &Place { bounded: true, room, ..inner.clone() });
+        });
+    }
+
+    /// What is read again and again while the guard holds: the last time counts.
+    fn repeated(
+        &mut self,
+        (guard, times): (&'a Condition, Option<Number>),
+        span: Span,
+        limit: &str,
+        place: &Place,
+        read: impl FnOnce(&mut Self, &Place),
+    ) {
+        let times = self.context.limit(times).unwrap_or_else(|| {
             self.context.report(
-                Diagnostic::error(&codes::NO_LIMIT, frame.span, "a repeated line needs a limit")
-                    .help("write `, at most N times`"),
+                Diagnostic::error(&codes::NO_LIMIT, span, limit).help("write `, at most N times`"),
             );
             1
         });
-        inner.prefix = format!("{}{REPEATED}", place.prefix);
-        inner.scratch = true;
+        let inner =
+            Place { prefix: format!("{}{REPEATED}", place.prefix), scratch: true, ..place.clone() };
         let first = self.slots.len();
-        let start = self.count(times, frame.span);
-        let clear = self.step(ParseOp::Clear { slots: Vec::new() }, frame.span);
-        self.step(ParseOp::EnterLine { max }, frame.span);
-        self.items(items, &inner);
-        self.step(ParseOp::Leave, frame.span);
+        let start = self.count(times, span);
+        let clear = self.step(ParseOp::Clear { slots: Vec::new() }, span);
+        read(self, &inner);
         let repeated: Vec<SlotId> = (first..self.slots.len()).map(SlotId::new).collect();
         if let Some(step) = self.steps.get_mut(clear.index()) {
             step.op = ParseOp::Clear { slots: repeated.clone() };
         }
         let guard = self.guard(&inner.prefix, guard);
-        let leave = self.step(ParseOp::Branch { guard, otherwise: start }, frame.span);
-        self.step(ParseOp::Jump(start), frame.span);
+        let leave = self.step(ParseOp::Branch { guard, otherwise: start }, span);
+        self.step(ParseOp::Jump(start), span);
         let end = self.here();
         self.lead(leave, end);
         for from in repeated {
-            self.copy_out(from, &inner.prefix, place, frame.span);
+            self.copy_out(from, &inner.prefix, place, span);
         }
     }
 
     fn copy_out(&mut self, from: SlotId, prefix: &str, place: &Place, span: Span) {
         let Some(slot) = self.slot(from) else { return };
-        let Some(name) = slot.name.strip_prefix(prefix).filter(|name| !name.contains('#')) else {
+        let Some(name) = slot.name.strip_prefix(prefix).filter(|name| !name.contains(['#', '!']))
+        else {
             return;
         };
         let real = Slot {
@@ -442,6 +467,7 @@ pub(super) fn measured(items: &[Item]) -> Vec<&str> {
             },
             Item::When { items, .. }
             | Item::Line { items, .. }
+            | Item::Repeated { items, .. }
             | Item::Counted { items, .. }
             | Item::Checked { items, .. } => names.extend(measured(items)),
             _ => {}
@@ -467,6 +493,7 @@ pub(super) fn min_bits(items: &[Item]) -> u32 {
             _ => 0,
         },
         Item::Line { items, .. } => min_bits(items).saturating_add(16),
+        Item::Repeated { items, .. } => min_bits(items),
         Item::Counted { items, .. } => min_bits(items).saturating_add(8),
         Item::Checked { by, items, .. } => {
             min_bits(items).saturating_add(u32::from(by.octets()) * 8)

@@ -11,13 +11,16 @@ mod fields;
 mod gateway;
 mod guard;
 mod layout;
+mod peers;
 mod role;
 mod scope;
 mod send;
+mod session;
 mod statement;
 mod test;
 mod tidy;
 mod value;
+mod variable;
 
 use crate::codes;
 use crate::ir::{Guard, LiteralId, Message, MessageId, Program, SlotId};

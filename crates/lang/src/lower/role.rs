@@ -10,7 +10,7 @@ use crate::ir::{
     Action, Answer, Build, Case, Cast, Duplicates, FlowKey, Guard, MessageId, Mode, RequestKind,
     Retransmit, Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
 };
-use crate::syntax::ast::{self, Call, DispatchAction, Name};
+use crate::syntax::ast::{self, Answers, Call, DispatchAction, Name};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 impl<'a> Context<'a> {
@@ -27,6 +27,7 @@ impl<'a> Context<'a> {
         let views: Vec<(MessageId, &'a ast::Request)> = (protocol.requests.iter())
             .filter_map(|request| Some((self.view_named(info, &request.view)?, request)))
             .collect();
+        self.one_request_view(info);
         let response = match &protocol.response {
             Some(name) => self.view_named(info, name),
             None => None,
@@ -75,6 +76,23 @@ impl<'a> Context<'a> {
             retransmit: self.retransmit(info),
             duplicates: self.duplicates(info, &views),
         })
+    }
+
+    /// Over TCP nothing says which of several views the next octets are of.
+    fn one_request_view(&mut self, info: &RoleInfo<'a>) {
+        let (Some(first), Some(second)) =
+            (info.protocol.requests.first(), info.protocol.requests.get(1))
+        else {
+            return;
+        };
+        let known = self.found.iter().any(|found| found.primary.span == second.view.span);
+        if !info.protocol.udp && !known {
+            let message = "over TCP one view is what can be asked";
+            let diagnostic = Diagnostic::error(&codes::WRONG_PLACE, second.view.span, message)
+                .also(first.view.span, "the one that is read")
+                .help("describe both in one view, and tell them apart by `when` in it");
+            self.report(diagnostic);
+        }
     }
 
     fn missing_settings(&mut self, info: &RoleInfo<'a>) {
@@ -176,8 +194,8 @@ impl<'a> Context<'a> {
                 DispatchAction::Handler { name, .. } if !env.handles(role, name) => {
                     Some(Action::Answer(Answer::default()))
                 }
-                DispatchAction::Handler { name, silent } => {
-                    self.handler(env, role, view, (name, *silent), handlers).map(Action::Handle)
+                DispatchAction::Handler { name, answers } => {
+                    self.handler(env, role, view, (name, *answers), handlers).map(Action::Handle)
                 }
                 DispatchAction::Answer(_) if client => Some(Action::Answer(Answer::default())),
                 DispatchAction::Answer(answer) => {
@@ -217,7 +235,8 @@ impl<'a> Context<'a> {
         call: &Call,
     ) -> Option<Build> {
         let info = env.roles.get(role.index())?;
-        let purpose = Purpose { server: Some(role), request, opening: None, answers: true };
+        let purpose =
+            Purpose { server: Some(role), request, opening: None, answers: Answers::Always };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, call.span);
         body.modules = vec![info.module];

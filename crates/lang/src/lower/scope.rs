@@ -19,6 +19,10 @@ pub(super) enum Ty {
         max: u32,
     },
     Stream,
+    /// A session variable that stores at most so many peers.
+    Peers {
+        max: u32,
+    },
     View(MessageId),
     /// An element of several fields, each in a register.
     Element(Vec<(String, RegisterId, ColumnType)>),
@@ -54,7 +58,7 @@ impl Ty {
                 Some(SlotType::List { columns: columns.clone(), max: *max })
             }
             Self::Stream => Some(SlotType::Stream),
-            Self::View(_) | Self::Element(_) | Self::Unknown => None,
+            Self::Peers { .. } | Self::View(_) | Self::Element(_) | Self::Unknown => None,
         }
     }
 
@@ -64,6 +68,7 @@ impl Ty {
             Self::Octets { .. } => "octets",
             Self::List { .. } => "a list",
             Self::Stream => "a stream",
+            Self::Peers { .. } => "stored peers",
             Self::View(_) => "a message",
             Self::Element(_) => "an element of several fields",
             Self::Unknown => "unknown",

@@ -72,6 +72,17 @@ impl Body<'_, '_> {
         let address = self.address(send.at.as_ref());
         self.take_edge();
         let message = message?;
+        self.speaks(role, &message, send.message.span)?;
+        Some(Outgoing { role, address: address?, message, within: within? })
+    }
+
+    /// Whether a role speaks a message; reports if not.
+    pub(super) fn speaks(
+        &mut self,
+        role: RoleId,
+        message: &crate::ir::Build,
+        span: Span,
+    ) -> Option<()> {
         let module = self.env.roles.get(role.index()).map(|role| role.module.name.text.clone());
         let of = self.context.message(message.message).map(|message| message.name.clone());
         let own = of
@@ -79,10 +90,9 @@ impl Body<'_, '_> {
             .is_some_and(|(of, module)| of.split('.').next() == Some(module.as_str()));
         if !own {
             let text = format!("this role speaks `{}`", module.unwrap_or_default());
-            self.context.error(&codes::WRONG_TYPE, send.message.span, text);
-            return None;
+            self.context.error(&codes::WRONG_TYPE, span, text);
         }
-        Some(Outgoing { role, address: address?, message, within: within? })
+        own.then_some(())
     }
 
     /// `at VALUE`: where to, if not to the role's own address.
@@ -204,6 +214,11 @@ impl Body<'_, '_> {
             self.context.report(diagnostic);
             return None;
         };
+        if self.loops.iter().any(|of| matches!(of.again, Terminator::NextResponse { .. })) {
+            let message = "responses are gathered already";
+            self.context.error(&codes::WRONG_PLACE, send.span, message);
+            return None;
+        }
         let Outgoing { role, address, message, within } = self.outgoing(send)?;
         let view = self.response_of(role)?;
         let register = self.register(&name.text, name.span, RegisterType::View(view));
@@ -219,11 +234,8 @@ impl Body<'_, '_> {
         let mark = self.scope.len();
         let (operand, ty) = (Operand::Register(register), Ty::View(view));
         self.bind(name, Value { operand, ty, optional: false, span: name.span });
-        self.statements(body);
+        self.turns(body, (Terminator::NextResponse { gather }, None), send.span);
         self.forget(mark);
-        if self.reachable {
-            self.end(Terminator::NextResponse { gather }, send.span);
-        }
         self.after_loop(before);
         self.go_on_in(done);
         Some(())

@@ -4,11 +4,22 @@ use super::body::Body;
 use super::build::Exchange;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
 use crate::codes;
-use crate::ir::{Operand, Operation, RegisterType, Terminator};
+use crate::ir::{Arithmetic, BlockId, Operand, Operation, RegisterType, Terminator, Test};
 use crate::syntax::ast::{
-    Bound, Call, Definition, Expression, ExpressionKind, Name, Statement, StatementKind,
+    Answers, Bound, Call, Definition, Expression, ExpressionKind, Name, Number, Octets, Statement,
+    StatementKind, Time,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
+
+/// A loop around the current statement.
+pub(super) struct Loop {
+    /// How it comes to its next turn.
+    pub(super) again: Terminator,
+    /// Where it goes on behind the last; responses are gone through to the last.
+    done: Option<BlockId>,
+    /// What is known on every way out of a turn so far but its end.
+    left: Option<Flow>,
+}
 
 impl<'a> Body<'_, 'a> {
     /// Statements in order; names end with them.
@@ -33,6 +44,8 @@ impl<'a> Body<'_, 'a> {
             StatementKind::Let { name, value, otherwise } => {
                 self.bound(name, value, otherwise.as_deref(), span)
             }
+            StatementKind::Variable { variable, value } => self.variable(variable, value),
+            StatementKind::Set { name, value } => self.set_variable(name, value, span),
             StatementKind::Send { send, otherwise } => self.send(None, send, otherwise.as_deref()),
             StatementKind::If { condition, then, otherwise } => {
                 self.if_statement(condition, then, otherwise.as_deref(), span);
@@ -53,6 +66,12 @@ impl<'a> Body<'_, 'a> {
                 self.leave(Terminator::Fail, span);
                 Some(())
             }
+            StatementKind::Repeat { times, body } => self.repeat(*times, body, span),
+            StatementKind::Next => {
+                self.next_turn(span);
+                Some(())
+            }
+            StatementKind::Leave => self.leave_loop(span),
             StatementKind::Release(role) => {
                 self.with_client(role, span, |role| Operation::Release { role })
             }
@@ -60,22 +79,22 @@ impl<'a> Body<'_, 'a> {
                 self.append(value, list, otherwise.as_deref(), span)
             }
             StatementKind::Assign { variable, value } => self.assign_session(variable, value, span),
-            StatementKind::Clear(name) => self.session_slot(name).map(|(slot, _)| {
-                self.flow.facts.retain(|fact| *fact != Operand::Session(slot));
-                self.push(Operation::ClearSession { slot }, span);
-            }),
-            StatementKind::StartSession(otherwise) => {
-                self.open_session(true, otherwise.as_deref(), span)
+            StatementKind::ForEachPart { name, of, separator, body } => {
+                self.for_each_part(name, of, separator, body, span)
             }
-            StatementKind::ResumeSession(otherwise) => {
-                self.open_session(false, otherwise.as_deref(), span)
+            StatementKind::Tell { message, to } => self.tell(message, to, span),
+            StatementKind::Part(name) => self.part(name, span),
+            StatementKind::ForgetRequester => self.forget_requester(span),
+            StatementKind::Clear(name) => self.clear(name, span),
+            StatementKind::StartSession { key, otherwise } => {
+                self.open_session(true, key.as_ref(), otherwise.as_deref(), span)
+            }
+            StatementKind::ResumeSession { key, otherwise } => {
+                self.open_session(false, key.as_ref(), otherwise.as_deref(), span)
             }
             StatementKind::EndSession => self.end_session(span),
             StatementKind::Wait(time) => {
-                let then = self.new_block(span);
-                self.end(Terminator::Sleep { period: time.value, then }, span);
-                self.go_on_in(then);
-                self.suspended();
+                self.wait(*time, span);
                 Some(())
             }
             StatementKind::Block(statements) => {
@@ -86,6 +105,13 @@ impl<'a> Body<'_, 'a> {
         if lowered.is_none() {
             self.stand_in(&statement.kind);
         }
+    }
+
+    fn wait(&mut self, time: Time, span: Span) {
+        let then = self.new_block(span);
+        self.end(Terminator::Sleep { period: time.value, then }, span);
+        self.go_on_in(then);
+        self.suspended();
     }
 
     /// After an error a name is known all the same, so that one error stays one.
@@ -144,9 +170,14 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A value that later changes of the session do not touch.
-    fn own(&mut self, value: Value) -> Value {
-        if !matches!(value.operand, Operand::Session(_)) {
+    /// A value that later changes of the session and of variables do not touch.
+    pub(super) fn own(&mut self, value: Value) -> Value {
+        let changes = match value.operand {
+            Operand::Session(_) | Operand::Peers(_) => true,
+            Operand::Register(register) => self.variables.contains(&register),
+            _ => false,
+        };
+        if !changes {
             return value;
         }
         let Some(into) = self.register_for("", &value.ty, value.span) else { return value };
@@ -219,6 +250,7 @@ impl<'a> Body<'_, 'a> {
         self.go_on_in(head);
         let list = value.operand;
         self.end(Terminator::Next { list, cursor, into: into.clone(), body: each, done }, span);
+        self.another_turn(body);
         let before = self.flow.clone();
         self.go_on_in(each);
         let mark = self.scope.len();
@@ -230,13 +262,159 @@ impl<'a> Body<'_, 'a> {
             Ty::Element(fields.map(|((name, column), of)| (name, of, column)).collect())
         };
         self.bind(name, Value { operand, ty, optional: false, span: name.span });
-        self.statements(body);
+        self.turns(body, (Terminator::Jump(head), Some(done)), span);
         self.forget(mark);
-        if self.reachable {
-            self.end(Terminator::Jump(head), span);
-        }
         self.after_loop(before);
         self.go_on_in(done);
+        Some(())
+    }
+
+    /// `for each NAME in OCTETS split by TEXT { … }`
+    fn for_each_part(
+        &mut self,
+        name: &Name,
+        of: &Expression,
+        separator: &Octets,
+        body: &[Statement],
+        span: Span,
+    ) -> Option<()> {
+        let value = self.set_value(of)?;
+        let Ty::Octets { max } = value.ty else {
+            let message = format!("this is {}, and only octets are split", value.ty.name());
+            self.wrong_type(&value.ty, of.span, message);
+            return None;
+        };
+        if separator.value.is_empty() {
+            let message = "nothing separates nothing";
+            self.context.error(&codes::WRONG_TYPE, separator.span, message);
+            return None;
+        }
+        let separator = self.context.literal(&separator.value);
+        let of = self.own(value).operand;
+        let high = i64::from(u32::MAX);
+        let cursor = self.register("", span, RegisterType::Int { low: 0, high });
+        self.push(Operation::Set { into: cursor, value: Operand::Int(0) }, span);
+        let into = self.register(&name.text, name.span, RegisterType::Octets { max });
+        let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
+        self.end(Terminator::Jump(head), span);
+        self.go_on_in(head);
+        let next = Terminator::NextPart { of, separator, cursor, into, body: each, done };
+        self.end(next, span);
+        self.another_turn(body);
+        let before = self.flow.clone();
+        self.go_on_in(each);
+        let mark = self.scope.len();
+        let (operand, ty) = (Operand::Register(into), Ty::Octets { max });
+        self.bind(name, Value { operand, ty, optional: false, span: name.span });
+        self.turns(body, (Terminator::Jump(head), Some(done)), span);
+        self.forget(mark);
+        self.after_loop(before);
+        self.go_on_in(done);
+        Some(())
+    }
+
+    /// `repeat at most N times { … }`
+    fn repeat(&mut self, times: Option<Number>, body: &[Statement], span: Span) -> Option<()> {
+        let Some(times) = times else {
+            let diagnostic =
+                Diagnostic::error(&codes::NO_LIMIT, span, "a repetition needs a limit")
+                    .help("write `repeat at most N times { … }`");
+            self.context.report(diagnostic);
+            return None;
+        };
+        if times.value > TURNS_MAX {
+            let message = format!("more than {TURNS_MAX} turns");
+            self.context.error(&codes::LIMIT_TOO_BIG, times.span, message);
+            return None;
+        }
+        let counter = self.register("", span, RegisterType::Int { low: 0, high: TURNS_MAX });
+        self.push(Operation::Set { into: counter, value: Operand::Int(0) }, span);
+        let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
+        self.end(Terminator::Jump(head), span);
+        self.go_on_in(head);
+        let left = Operand::Register(counter);
+        let test = Test::Less(left, Operand::Int(times.value));
+        self.end(Terminator::Branch { test, then: each, otherwise: done }, span);
+        self.another_turn(body);
+        let before = self.flow.clone();
+        self.go_on_in(each);
+        let (operator, right) = (Arithmetic::Add, Operand::Int(1));
+        self.push(Operation::Compute { into: counter, operator, left, right }, span);
+        self.turns(body, (Terminator::Jump(head), Some(done)), span);
+        self.after_loop(before);
+        self.go_on_in(done);
+        Some(())
+    }
+
+    fn clear(&mut self, name: &Name, span: Span) -> Option<()> {
+        if let Some(peers) = self.peers_named(name) {
+            if self.session_is_here(name) {
+                self.push(Operation::ClearPeers { peers }, span);
+            }
+            return Some(());
+        }
+        let (slot, _) = self.session_slot(name)?;
+        self.flow.facts.retain(|fact| *fact != Operand::Session(slot));
+        self.push(Operation::ClearSession { slot }, span);
+        Some(())
+    }
+
+    /// The body of a loop, and how it comes to its next turn.
+    pub(super) fn turns(
+        &mut self,
+        body: &[Statement],
+        (again, done): (Terminator, Option<BlockId>),
+        span: Span,
+    ) {
+        self.loops.push(Loop { again: again.clone(), done, left: None });
+        self.statements(body);
+        let left = self.loops.pop().and_then(|of| of.left);
+        let end = self.reachable.then(|| self.flow.clone());
+        if self.reachable {
+            self.end(again, span);
+        }
+        if let Some(flow) = Flow::meet(end, left) {
+            self.flow = flow;
+            self.reachable = true;
+        }
+    }
+
+    /// What is known at the beginning of every turn: of the session's variables nothing, if the
+    /// turn before may have waited, or ended it.
+    fn another_turn(&mut self, body: &[Statement]) {
+        if body.iter().any(Statement::forgets) {
+            self.suspended();
+        }
+    }
+
+    /// `next`
+    fn next_turn(&mut self, span: Span) {
+        let flow = self.flow.clone();
+        let Some(of) = self.loops.last_mut() else {
+            self.context.error(&codes::WRONG_PLACE, span, "there is no loop around this");
+            return self.leave(Terminator::Fail, span);
+        };
+        of.left = Flow::meet(of.left.take(), Some(flow));
+        let again = of.again.clone();
+        self.leave(again, span);
+    }
+
+    /// `leave`
+    fn leave_loop(&mut self, span: Span) -> Option<()> {
+        let flow = self.flow.clone();
+        let Some(of) = self.loops.last_mut() else {
+            self.context.error(&codes::WRONG_PLACE, span, "there is no loop around this");
+            self.leave(Terminator::Fail, span);
+            return None;
+        };
+        let Some(done) = of.done else {
+            let message = "responses are gone through until their time is over";
+            self.context.error(&codes::WRONG_PLACE, span, message);
+            self.leave(Terminator::Fail, span);
+            return None;
+        };
+        of.left = Flow::meet(of.left.take(), Some(flow));
+        self.leave(Terminator::Jump(done), span);
         Some(())
     }
 
@@ -264,14 +442,14 @@ impl<'a> Body<'_, 'a> {
             return;
         }
         let Some(value) = value else {
-            if self.purpose.answers {
+            if self.purpose.answers == Answers::Always {
                 let message = "this handler owes an answer";
                 self.context.error(&codes::WRONG_RETURN, span, message);
             }
             self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
         };
-        if !self.purpose.answers {
+        if self.purpose.answers == Answers::Never {
             let message = "nobody waits for an answer here";
             self.context.error(&codes::WRONG_RETURN, span, message);
             self.leave(Terminator::Return { message: None, close: self.closing }, span);
@@ -355,7 +533,9 @@ impl<'a> Body<'_, 'a> {
         self.inlining.push(&definition.name.text);
         let before = self.context.found.len();
         let outer = std::mem::replace(&mut self.scope, scope);
+        let loops = std::mem::take(&mut self.loops);
         self.statements(&definition.body);
+        self.loops = loops;
         if self.reachable {
             let message = format!("`{}` may end without an answer", definition.name.text);
             self.context.error(&codes::NO_RETURN, definition.end, message);
@@ -368,7 +548,7 @@ impl<'a> Body<'_, 'a> {
     }
 
     fn provisional(&mut self, value: &Expression, span: Span) -> Option<()> {
-        if !self.purpose.answers {
+        if self.purpose.answers == Answers::Never {
             let message = "nobody waits for an answer here";
             self.context.error(&codes::WRONG_PLACE, span, message);
             return None;
@@ -418,6 +598,9 @@ impl<'a> Body<'_, 'a> {
         otherwise: Option<&Statement>,
         span: Span,
     ) -> Option<()> {
+        if let Some(peers) = self.peers_named(list) {
+            return self.append_requester(peers, (value, list), otherwise, span);
+        }
         let value = self.set_value(value)?;
         let (slot, ty) = self.session_slot(list)?;
         let Ty::List { columns, .. } = &ty else {
@@ -437,6 +620,9 @@ impl<'a> Body<'_, 'a> {
     }
 
     fn assign_session(&mut self, variable: &Name, value: &Expression, span: Span) -> Option<()> {
+        if let Some(peers) = self.peers_named(variable) {
+            return self.assign_requester(peers, (value, variable), span);
+        }
         let value = self.set_value(value)?;
         let (slot, ty) = self.session_slot(variable)?;
         if !self.fits(&value, &ty, &variable.text) {
@@ -446,51 +632,39 @@ impl<'a> Body<'_, 'a> {
         self.flow.facts.push(Operand::Session(slot));
         Some(())
     }
+}
 
-    fn open_session(
-        &mut self,
-        start: bool,
-        otherwise: Option<&Statement>,
-        span: Span,
-    ) -> Option<()> {
-        if !self.has_keyed_session(span) {
-            return None;
+impl Statement {
+    /// Whether behind it less may be known of the session than before: it waits, or changes which
+    /// one it is, or empties it.
+    fn forgets(&self) -> bool {
+        let any = |statements: &[Self]| statements.iter().any(Self::forgets);
+        match &self.kind {
+            StatementKind::Let { value, otherwise, .. } => {
+                !matches!(value, Bound::Value(_))
+                    || otherwise.as_ref().is_some_and(|of| of.forgets())
+            }
+            StatementKind::If { then, otherwise, .. } => {
+                any(then) || otherwise.as_ref().is_some_and(|of| any(of))
+            }
+            StatementKind::ForEach { body, .. }
+            | StatementKind::ForEachPart { body, .. }
+            | StatementKind::Repeat { body, .. }
+            | StatementKind::Block(body) => any(body),
+            StatementKind::Append { otherwise, .. } => {
+                otherwise.as_ref().is_some_and(|of| of.forgets())
+            }
+            StatementKind::Send { .. }
+            | StatementKind::Gather { .. }
+            | StatementKind::Wait(_)
+            | StatementKind::Clear(_)
+            | StatementKind::StartSession { .. }
+            | StatementKind::ResumeSession { .. }
+            | StatementKind::EndSession => true,
+            _ => false,
         }
-        let (then, without) = (self.new_block(span), self.new_block(span));
-        let (terminator, why) = if start {
-            (Terminator::StartSession { then, full: without }, "every session may be taken")
-        } else {
-            (Terminator::ResumeSession { then, none: without }, "there may be no such session")
-        };
-        self.end(terminator, span);
-        self.otherwise(without, otherwise, span, why, true);
-        self.go_on_in(then);
-        self.flow.session = SessionState::Open;
-        Some(())
-    }
-
-    fn has_keyed_session(&mut self, span: Span) -> bool {
-        let keyed = (self.env.session.as_ref())
-            .is_some_and(|session| session.keyed && self.purpose.server == Some(session.role));
-        if !keyed {
-            let message =
-                "only a session `by` a field of this role's requests is started and ended";
-            self.context.error(&codes::NO_SESSION, span, message);
-        }
-        keyed
-    }
-
-    fn end_session(&mut self, span: Span) -> Option<()> {
-        if !self.has_keyed_session(span) {
-            return None;
-        }
-        if self.flow.session != SessionState::Open {
-            let message = "no session is open on every path that comes here";
-            self.context.error(&codes::OUTSIDE_SESSION, span, message);
-        }
-        self.push(Operation::EndSession, span);
-        self.flow.session = SessionState::NotOpen;
-        self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
-        Some(())
     }
 }
+
+/// The most turns of a `repeat`: a day of seconds.
+const TURNS_MAX: i64 = 86_400;

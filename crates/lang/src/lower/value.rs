@@ -1,12 +1,14 @@
 //! Expressions to operands.
 
 use super::body::Body;
-use super::scope::{SessionState, Ty, Value};
+use super::scope::{Ty, Value};
 use super::{Constant, HELD_MAX};
 use crate::codes;
-use crate::ir::{Arithmetic, ColumnType, Operand, Operation, Partial, Piece, RegisterType, SlotId};
+use crate::ir::{
+    Arithmetic, ColumnType, Fold, Operand, Operation, Partial, Piece, RegisterType, SlotId,
+};
 use crate::syntax::ast::{self, Arm, Expression, ExpressionKind, Literal, Name, Path};
-use gatewright_diagnostic::Span;
+use gatewright_diagnostic::{Diagnostic, Span};
 
 /// The greatest number that digits can give: eighteen of them.
 const DIGITS_MAX: i64 = 999_999_999_999_999_999;
@@ -38,6 +40,13 @@ impl Body<'_, '_> {
                 let delimiter = self.context.literal(&delimiter.value);
                 self.attempt(Partial::Before { of: operand, delimiter }, &Ty::Octets { max }, span)
             }
+            ExpressionKind::Past { of, delimiter } => {
+                let (operand, max) = self.octets_of(of)?;
+                let length = u32::try_from(delimiter.value.len()).unwrap_or(u32::MAX);
+                let delimiter = self.context.literal(&delimiter.value);
+                let ty = Ty::Octets { max: max.saturating_sub(length) };
+                self.attempt(Partial::Past { of: operand, delimiter }, &ty, span)
+            }
             ExpressionKind::Item { index, of } => self.item(index, of, span),
             ExpressionKind::Decimal { of, high } => {
                 let (operand, _) = self.octets_of(of)?;
@@ -53,7 +62,22 @@ impl Body<'_, '_> {
                 self.push(Operation::First { into, of: operand, octets }, span);
                 Some(octets_value(Operand::Register(into), max, span))
             }
+            ExpressionKind::Hex(of) => {
+                let (operand, max) = self.octets_of(of)?;
+                let max = max.saturating_mul(2);
+                let into = self.register("", span, RegisterType::Octets { max });
+                self.push(Operation::Hex { into, of: operand }, span);
+                Some(octets_value(Operand::Register(into), max, span))
+            }
+            ExpressionKind::Case { of, upper } => {
+                let (operand, max) = self.octets_of(of)?;
+                let into = self.register("", span, RegisterType::Octets { max });
+                let fold = if *upper { Fold::Upper } else { Fold::Lower };
+                self.push(Operation::Fold { into, of: operand, fold }, span);
+                Some(octets_value(Operand::Register(into), max, span))
+            }
             ExpressionKind::Size(of) => self.size(of, span),
+            ExpressionKind::Join { of, separator, max } => self.join(of, separator, *max, span),
             ExpressionKind::Binary { operator, left, right } => {
                 self.binary(*operator, left, right, span)
             }
@@ -253,20 +277,10 @@ impl Body<'_, '_> {
 
     /// A session variable, where there is a session.
     pub(super) fn session_slot(&mut self, name: &Name) -> Option<(SlotId, Ty)> {
-        let Some(session) = &self.env.session else {
-            self.context.error(&codes::NO_SESSION, name.span, "this gateway declares no session");
-            return None;
-        };
-        if self.purpose.server != Some(session.role) {
-            let message = "the session belongs to another role";
-            self.context.error(&codes::NO_SESSION, name.span, message);
+        if !self.session_is_here(name) {
             return None;
         }
-        if self.flow.session != SessionState::Open {
-            let message = format!("no session is open on every path to `session.{}`", name.text);
-            self.context.error(&codes::OUTSIDE_SESSION, name.span, message);
-            return None;
-        }
+        let session = self.env.session.as_ref()?;
         let Some(index) = session.slots.iter().position(|slot| slot.name == name.text) else {
             let known = session.slots.iter().map(|slot| slot.name.as_str());
             self.context.unknown("session variable", name, known);
@@ -277,6 +291,15 @@ impl Body<'_, '_> {
     }
 
     fn session_value(&mut self, name: &Name, span: Span) -> Option<Value> {
+        if let Some(peers) = self.peers_named(name) {
+            self.env.tell_peers(peers);
+            if !self.session_is_here(name) {
+                return None;
+            }
+            let max = self.env.session.as_ref()?.peers.get(peers.index())?.max;
+            let ty = Ty::Peers { max };
+            return Some(Value { operand: Operand::Peers(peers), ty, optional: false, span });
+        }
         let named = |slot: &crate::ir::Slot| slot.name == name.text;
         let session = self.env.session.as_ref();
         if let Some(index) = session.and_then(|session| session.slots.iter().position(named)) {
@@ -314,6 +337,10 @@ impl Body<'_, '_> {
 
     fn size(&mut self, of: &Expression, span: Span) -> Option<Value> {
         let value = self.set_value(of)?;
+        if let Ty::Peers { max } = value.ty {
+            let ty = Ty::Int { low: 0, high: i64::from(max) };
+            return Some(Value { ty, ..value });
+        }
         let (Ty::Octets { max } | Ty::List { max, .. }) = value.ty else {
             let message = format!("{} has no size", value.ty.name());
             self.wrong_type(&value.ty, of.span, message);
@@ -324,6 +351,34 @@ impl Body<'_, '_> {
         self.push(Operation::Size { into, of: value.operand }, span);
         let (operand, ty) = (Operand::Register(into), Ty::Int { low: 0, high });
         Some(Value { operand, ty, optional: false, span })
+    }
+
+    /// `join LIST by TEXT at most N octets`
+    fn join(
+        &mut self,
+        of: &Expression,
+        separator: &ast::Octets,
+        max: Option<ast::Number>,
+        span: Span,
+    ) -> Option<Value> {
+        let list = self.set_value(of)?;
+        let octets =
+            |columns: &[(String, ColumnType)]| matches!(columns, [(_, ColumnType::Octets { .. })]);
+        let fits = matches!(&list.ty, Ty::List { columns, .. } if octets(columns));
+        if !fits {
+            let message =
+                format!("this is {}, and only a list of octets is joined", list.ty.name());
+            self.wrong_type(&list.ty, of.span, message);
+            return None;
+        }
+        let Some(max) = self.context.limit(max) else {
+            let diagnostic = Diagnostic::error(&codes::NO_LIMIT, span, "how long may it become?")
+                .help("write `at most N octets` behind the text");
+            self.context.report(diagnostic);
+            return None;
+        };
+        let separator = self.context.literal(&separator.value);
+        self.attempt(Partial::Join { of: list.operand, separator, max }, &Ty::Octets { max }, span)
     }
 
     fn binary(

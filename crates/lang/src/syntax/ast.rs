@@ -91,6 +91,8 @@ pub(crate) enum Frame {
 pub(crate) struct LineFrame {
     pub(crate) span: Span,
     pub(crate) max: Option<Number>,
+    /// Whether it goes on where the next one begins with a blank.
+    pub(crate) folded: bool,
     pub(crate) repeat: Option<(Condition, Option<Number>)>,
 }
 
@@ -99,12 +101,21 @@ pub(crate) enum Item {
     Literal(Octets),
     Skip {
         blanks: bool,
+        /// Whether none is written.
+        stray: bool,
         span: Span,
     },
     Field(Box<Field>),
     Line {
         frame: LineFrame,
         items: Vec<Self>,
+    },
+    /// Items that come again and again; the last ones count.
+    Repeated {
+        guard: Condition,
+        times: Option<Number>,
+        items: Vec<Self>,
+        span: Span,
     },
     Counted {
         by: Measure,
@@ -136,7 +147,12 @@ pub(crate) enum Item {
 /// What a counted block's length is written in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Measure {
-    Word { octets: u8, little: bool },
+    /// `less`: how many of the octets that it counts stand before the block.
+    Word {
+        octets: u8,
+        little: bool,
+        less: u32,
+    },
     Varint,
 }
 
@@ -218,8 +234,11 @@ pub(crate) enum TableEnd {
 
 #[derive(Debug)]
 pub(crate) struct TableEntry {
+    /// The key that is written, and those that are read like it.
     pub(crate) key: Literal,
+    pub(crate) others: Vec<Literal>,
     pub(crate) name: Name,
+    pub(crate) private: bool,
     pub(crate) presence: Presence,
     pub(crate) convert: Convert,
     pub(crate) max: Option<Number>,
@@ -279,6 +298,8 @@ pub(crate) enum ValueType {
         span: Span,
     },
     Stream,
+    /// A peer of a role, in a session.
+    Peer(Name),
     /// A view, in a definition.
     View(Path),
 }
@@ -287,6 +308,7 @@ pub(crate) enum ValueType {
 pub(crate) enum ListElement {
     Int { low: Number, high: Number },
     Fragment,
+    Peer(Name),
 }
 
 // -- Protocol modules.
@@ -331,9 +353,19 @@ pub(crate) struct DispatchCase {
     pub(crate) span: Span,
 }
 
+/// Whether a handler answers.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Answers {
+    Always,
+    /// `or ignore`: it may end without an answer.
+    Perhaps,
+    /// `without response`
+    Never,
+}
+
 #[derive(Debug)]
 pub(crate) enum DispatchAction {
-    Handler { name: Name, silent: bool },
+    Handler { name: Name, answers: Answers },
     Answer(Answer),
 }
 
@@ -347,6 +379,8 @@ pub(crate) struct Answer {
 pub(crate) struct Sending {
     pub(crate) view: Name,
     pub(crate) to: Option<Name>,
+    /// Whether it is sent to a stored requester, rather than as the answer.
+    pub(crate) after: bool,
     pub(crate) assigns: Vec<(Name, SendingValue)>,
 }
 
@@ -394,12 +428,21 @@ pub(crate) struct Role {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) span: Span,
-    pub(crate) role: Name,
-    /// Empty for one session a connection.
-    pub(crate) key: Vec<Name>,
+    pub(crate) key: SessionBy,
     pub(crate) max: Option<Number>,
     pub(crate) idle: Option<Time>,
     pub(crate) variables: Vec<Parameter>,
+}
+
+/// What tells sessions apart.
+#[derive(Debug)]
+pub(crate) enum SessionBy {
+    /// Each has a connection of the role.
+    Connection(Name),
+    /// Fields of the role's requests.
+    Fields(Vec<Name>, Name),
+    /// Octets that the program gives, at most so many.
+    Value(Option<Number>),
 }
 
 #[derive(Debug)]
@@ -480,6 +523,10 @@ pub(crate) enum ExpressionKind {
         of: Box<Expression>,
         delimiter: Octets,
     },
+    Past {
+        of: Box<Expression>,
+        delimiter: Octets,
+    },
     Item {
         index: Box<Expression>,
         of: Box<Expression>,
@@ -493,6 +540,18 @@ pub(crate) enum ExpressionKind {
         of: Box<Expression>,
     },
     Size(Box<Expression>),
+    /// `hex of OCTETS`
+    Hex(Box<Expression>),
+    /// In small letters, or in capitals.
+    Case {
+        of: Box<Expression>,
+        upper: bool,
+    },
+    Join {
+        of: Box<Expression>,
+        separator: Octets,
+        max: Option<Number>,
+    },
     Binary {
         operator: char,
         left: Box<Expression>,
@@ -573,21 +632,91 @@ pub(crate) struct Statement {
 
 #[derive(Debug)]
 pub(crate) enum StatementKind {
-    Let { name: Name, value: Bound, otherwise: Option<Box<Statement>> },
-    Send { send: Send, otherwise: Option<Box<Statement>> },
-    If { condition: Condition, then: Vec<Statement>, otherwise: Option<Vec<Statement>> },
-    ForEach { name: Name, list: Expression, body: Vec<Statement> },
-    Gather { name: Name, send: Send, max: Option<Number>, body: Vec<Statement> },
-    Return { value: Option<Expression>, close: bool },
+    Let {
+        name: Name,
+        value: Bound,
+        otherwise: Option<Box<Statement>>,
+    },
+    /// `variable NAME: TYPE = VALUE`
+    Variable {
+        variable: Parameter,
+        value: Expression,
+    },
+    /// `NAME = VALUE`
+    Set {
+        name: Name,
+        value: Expression,
+    },
+    Send {
+        send: Send,
+        otherwise: Option<Box<Statement>>,
+    },
+    If {
+        condition: Condition,
+        then: Vec<Statement>,
+        otherwise: Option<Vec<Statement>>,
+    },
+    ForEach {
+        name: Name,
+        list: Expression,
+        body: Vec<Statement>,
+    },
+    ForEachPart {
+        name: Name,
+        of: Expression,
+        separator: Octets,
+        body: Vec<Statement>,
+    },
+    /// The same again, so often.
+    Repeat {
+        times: Option<Number>,
+        body: Vec<Statement>,
+    },
+    Gather {
+        name: Name,
+        send: Send,
+        max: Option<Number>,
+        body: Vec<Statement>,
+    },
+    /// Goes on with the next turn of the innermost loop.
+    Next,
+    /// Goes on behind the innermost loop.
+    Leave,
+    Return {
+        value: Option<Expression>,
+        close: bool,
+    },
     Provisional(Expression),
     Close(Option<Name>),
     Fail,
     Release(Name),
-    Append { value: Expression, list: Name, otherwise: Option<Box<Statement>> },
-    Assign { variable: Name, value: Expression },
+    Append {
+        value: Expression,
+        list: Name,
+        otherwise: Option<Box<Statement>>,
+    },
+    Assign {
+        variable: Name,
+        value: Expression,
+    },
     Clear(Name),
-    StartSession(Option<Box<Statement>>),
-    ResumeSession(Option<Box<Statement>>),
+    /// `remove requester from session.NAME`
+    Part(Name),
+    /// `forget requester`
+    ForgetRequester,
+    /// `send MESSAGE to session.NAME`
+    Tell {
+        message: Expression,
+        to: Name,
+    },
+    StartSession {
+        key: Option<Expression>,
+        otherwise: Option<Box<Statement>>,
+    },
+    ResumeSession {
+        key: Option<Expression>,
+        otherwise: Option<Box<Statement>>,
+    },
     EndSession,
     Wait(Time),
     Block(Vec<Statement>),

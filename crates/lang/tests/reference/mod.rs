@@ -4,8 +4,8 @@
 //! come from RFCs.
 
 use gatewright_lang::ir::{
-    Check, Checksum, Convert, Emit, ExtendCase, Fold, Guard, Key, Length, LocalId, Message, Order,
-    ParseOp, Pattern, Program, Select, SlotId, SlotType, Source, StreamFraming,
+    Check, Checksum, Class, Convert, Emit, ExtendCase, Fold, Guard, Key, Length, LocalId, Message,
+    Order, ParseOp, Pattern, Program, Select, SlotId, SlotType, Source, StreamFraming,
 };
 use std::collections::BTreeMap;
 
@@ -31,6 +31,7 @@ pub fn parse(program: &Program, message: &Message, octets: &[u8]) -> Option<(Slo
         slots: BTreeMap::new(),
         counts: [0; 8],
         check: 0,
+        folds: 0,
     };
     let mut step = 0;
     loop {
@@ -59,6 +60,8 @@ struct Parser<'p> {
     slots: BTreeMap<SlotId, Value>,
     counts: [u32; 8],
     check: usize,
+    /// How deep the line is that may be folded.
+    folds: usize,
 }
 
 impl Parser<'_> {
@@ -70,6 +73,31 @@ impl Parser<'_> {
         let taken = self.rest().get(..length)?.to_vec();
         self.at += length;
         Some(taken)
+    }
+
+    /// Whether this is within a line that may be folded.
+    fn folded(&self) -> bool {
+        self.folds > 0 && self.folds == self.ends.len()
+    }
+
+    /// In such a line: a line's end and the blanks around it are one space.
+    fn unfolded(&self, octets: Vec<u8>) -> Vec<u8> {
+        if !self.folded() || !octets.contains(&b'\n') {
+            return octets;
+        }
+        let text: String = octets.iter().map(|octet| char::from(*octet)).collect();
+        let blank = |of: char| of == ' ' || of == '\t';
+        let lines: Vec<&str> = text.split('\n').collect();
+        let last = lines.len() - 1;
+        let lines = lines.iter().enumerate().map(|(at, line)| {
+            let line = if at > 0 { line.trim_start_matches(blank) } else { line };
+            let line = if at < last { line.strip_suffix('\r').unwrap_or(line) } else { line };
+            if at < last { line.trim_end_matches(blank) } else { line }
+        });
+        let lines =
+            lines.enumerate().filter(|(at, line)| *at == 0 || *at == last || !line.is_empty());
+        let joined = lines.map(|(_, line)| line).collect::<Vec<_>>().join(" ");
+        joined.chars().map(|of| u8::try_from(of).unwrap()).collect()
     }
 
     fn set(&mut self, slot: Option<SlotId>, value: Value) -> Option<()> {
@@ -103,17 +131,27 @@ impl Parser<'_> {
             ParseOp::Until { delimiter, into, fold, max } => {
                 let delimiter = self.program.literal(*delimiter).to_vec();
                 let at = find(self.rest(), &delimiter).filter(|at| *at <= *max as usize)?;
-                let taken = folded(self.take(at)?, *fold);
+                let taken = {
+                    let taken = self.take(at)?;
+                    folded(self.unfolded(taken), *fold)
+                };
                 self.take(delimiter.len())?;
                 self.set(*into, Value::Octets(taken))?;
                 Some(next)
             }
             ParseOp::Run { class, into, empty_is_absent, fold, min, max } => {
-                let run = self.rest().iter().take_while(|octet| class.contains(**octet)).count();
+                let blank = self.folded() && *class == Class::Blank;
+                let is_in = |octet: &&u8| {
+                    class.contains(**octet) || (blank && matches!(**octet, b'\r' | b'\n'))
+                };
+                let run = self.rest().iter().take_while(is_in).count();
                 if run < *min as usize || run > *max as usize {
                     return None;
                 }
-                let taken = folded(self.take(run)?, *fold);
+                let taken = {
+                    let taken = self.take(run)?;
+                    folded(self.unfolded(taken), *fold)
+                };
                 if run > 0 || !empty_is_absent {
                     self.set(*into, Value::Octets(taken))?;
                 }
@@ -122,13 +160,16 @@ impl Parser<'_> {
             ParseOp::Take { length, into, empty_is_absent, fold, max } => {
                 let length = match length {
                     Length::Fixed(length) => *length as usize,
-                    Length::Slot(slot) => usize::try_from(self.int(*slot)?).ok()?,
+                    Length::Slot(slot) => usize::try_from(self.int(*slot).unwrap_or(0)).ok()?,
                     Length::Rest => self.rest().len(),
                 };
                 if length > *max as usize {
                     return None;
                 }
-                let taken = folded(self.take(length)?, *fold);
+                let taken = {
+                    let taken = self.take(length)?;
+                    folded(self.unfolded(taken), *fold)
+                };
                 if length > 0 || !empty_is_absent {
                     self.set(*into, Value::Octets(taken))?;
                 }
@@ -209,7 +250,27 @@ impl Parser<'_> {
                 self.slots.insert(*into, Value::Int(sum));
                 Some(next)
             }
-            ParseOp::EnterLine { max } => {
+            ParseOp::EnterLine { max, folded: true } => {
+                // Lines up to one that no blank follows; the first may be empty.
+                let mut lines = 0;
+                loop {
+                    lines += find(&self.rest()[lines..], b"\n")? + 1;
+                    if lines > *max as usize {
+                        return None;
+                    }
+                    let empty = matches!(&self.rest()[..lines], b"\n" | b"\r\n");
+                    let next = self.rest().get(lines);
+                    if empty || !next.is_some_and(|octet| Class::Blank.contains(*octet)) {
+                        break;
+                    }
+                }
+                let text = &self.rest()[..lines - 1];
+                let text = text.len() - usize::from(text.ends_with(b"\r"));
+                self.ends.push(self.at + text);
+                self.folds = self.ends.len();
+                Some(next)
+            }
+            ParseOp::EnterLine { max, .. } => {
                 let newline = find(self.rest(), b"\n")?;
                 if newline + 1 > *max as usize {
                     return None;
@@ -219,8 +280,8 @@ impl Parser<'_> {
                 self.ends.push(line - usize::from(cr));
                 Some(next)
             }
-            ParseOp::EnterCounted { length, max } => {
-                let length = usize::try_from(self.int(*length)?).ok()?;
+            ParseOp::EnterCounted { length, less, max } => {
+                let length = usize::try_from(self.int(*length)? - i64::from(*less)).ok()?;
                 if length > *max as usize || length > self.rest().len() {
                     return None;
                 }
@@ -228,6 +289,9 @@ impl Parser<'_> {
                 Some(next)
             }
             ParseOp::Leave => {
+                if self.folds == self.ends.len() {
+                    self.folds = 0;
+                }
                 let end = self.ends.pop()?;
                 if self.at != end {
                     return None;
@@ -548,14 +612,16 @@ impl Writer<'_> {
                     out.extend_from_slice(&more[8 - usize::from(case.octets)..]);
                 }
             }
-            Emit::Counted { octets, order, max, body } => {
+            Emit::Counted { octets, order, more, max, body } => {
                 let mut inner = Vec::new();
                 self.all(body, &mut inner)?;
                 (inner.len() <= *max as usize).then_some(())?;
                 if *octets == 0 {
                     varint(i64::try_from(inner.len()).ok()?, out);
                 } else {
-                    let mut length = inner.len().to_be_bytes()[8 - usize::from(*octets)..].to_vec();
+                    let counted = inner.len() + *more as usize;
+                    (counted.checked_shr(8 * u32::from(*octets)).unwrap_or(0) == 0).then_some(())?;
+                    let mut length = counted.to_be_bytes()[8 - usize::from(*octets)..].to_vec();
                     if *order == Order::Little {
                         length.reverse();
                     }

@@ -8,6 +8,9 @@ use super::super::token::Kind;
 use super::{NESTING_MAX, Parser};
 use crate::codes;
 
+/// Words that stand behind a value: what comes before them is one, and not the `item` of a list.
+const BEHIND: [&str; 7] = ["to", "at", "within", "else", "is", "split", "by"];
+
 impl Parser<'_> {
     pub(super) fn expression(&mut self) -> Option<Expression> {
         self.nested(|parser| if parser.word() == "when" { parser.when() } else { parser.sum() })
@@ -68,6 +71,9 @@ impl Parser<'_> {
             } else if self.eat_word("before") {
                 let delimiter = self.plain_text("the text it stands before")?;
                 ExpressionKind::Before { of, delimiter }
+            } else if self.eat_word("past") {
+                let delimiter = self.plain_text("the text it stands behind")?;
+                ExpressionKind::Past { of, delimiter }
             } else {
                 return Some(*of);
             };
@@ -106,7 +112,7 @@ impl Parser<'_> {
         let next = self.peek_at(1).kind;
         let operator = !matches!(next, Kind::Mark('.' | '('));
         match self.word() {
-            "item" if operator && next != Kind::End => {
+            "item" if operator && next != Kind::End && !BEHIND.contains(&self.word_at(1)) => {
                 self.bump();
                 let index = Box::new(self.postfix()?);
                 self.expect_word("of")?;
@@ -117,9 +123,29 @@ impl Parser<'_> {
                 let of = Box::new(self.postfix()?);
                 Some(ExpressionKind::Decimal { of, high: self.at_most(&[])? })
             }
+            "hex" if self.word_at(1) == "of" => {
+                self.at += 2;
+                Some(ExpressionKind::Hex(Box::new(self.postfix()?)))
+            }
+            "lower" | "upper" if self.word_at(1) == "of" => {
+                let upper = self.word() == "upper";
+                self.at += 2;
+                Some(ExpressionKind::Case { of: Box::new(self.postfix()?), upper })
+            }
             "size" if self.word_at(1) == "of" => {
                 self.at += 2;
                 Some(ExpressionKind::Size(Box::new(self.postfix()?)))
+            }
+            "join"
+                if self.word_at(2) == "by"
+                    || self.word_at(4) == "by" && self.word_at(1) != "is" =>
+            {
+                self.bump();
+                let of = Box::new(self.postfix()?);
+                self.expect_word("by")?;
+                let separator = self.plain_text("a text that stands between")?;
+                let max = self.at_most(&["octets", "octet"])?;
+                Some(ExpressionKind::Join { of, separator, max })
             }
             "first" if next == Kind::Number => {
                 self.bump();
@@ -303,8 +329,14 @@ impl Parser<'_> {
                         | Kind::AtLeast
                 );
                 !operator
-                    && !matches!(self.word_at(ahead), "not" | "item" | "decimal" | "size" | "first")
-                    && self.word_at(ahead + 1) != "is"
+                    && !matches!(
+                        self.word_at(ahead),
+                        "not" | "item" | "decimal" | "size" | "first" | "hex"
+                    )
+                    && !matches!(
+                        self.word_at(ahead + 1),
+                        "is" | "after" | "before" | "past" | "mod"
+                    )
             }
             _ => false,
         }

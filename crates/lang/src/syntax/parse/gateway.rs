@@ -1,6 +1,7 @@
 //! `gateway NAME { … }`
 
-use super::super::ast::{Definition, Gateway, Handler, Role, Session, Start};
+use super::super::ast::{Definition, Gateway, Handler, Role, Session, SessionBy, Start};
+use super::super::token::Kind;
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::Diagnostic;
@@ -60,8 +61,9 @@ impl Parser<'_> {
         Some(Role { name, protocol, client, address })
     }
 
-    /// `session for each ROLE connection { … }` or
-    /// `session by FIELD of ROLE, at most N, idle TIME { … }`
+    /// `session for each ROLE connection { … }`,
+    /// `session by FIELD of ROLE, at most N, idle TIME { … }` or
+    /// `session by value, each at most N octets, at most N, idle TIME { … }`
     fn session(&mut self) -> Option<Session> {
         let start = self.at;
         self.bump();
@@ -70,15 +72,11 @@ impl Parser<'_> {
             self.expect_word("connection")?;
             let span = self.since(start);
             let variables = self.block(Self::parameter)?;
-            return Some(Session { span, role, key: Vec::new(), max: None, idle: None, variables });
+            let key = SessionBy::Connection(role);
+            return Some(Session { span, key, max: None, idle: None, variables });
         }
         self.expect_word("by")?;
-        let mut key = vec![self.name("a field of the request")?];
-        while self.eat_mark(',') {
-            key.push(self.name("a field of the request")?);
-        }
-        self.expect_word("of")?;
-        let role = self.name("a role")?;
+        let key = self.session_key()?;
         let max = self.comma_at_most(&["sessions"])?;
         let mut idle = None;
         if self.is_mark(',') && self.word_at(1) == "idle" {
@@ -88,7 +86,27 @@ impl Parser<'_> {
         }
         let span = self.since(start);
         let variables = self.block(Self::parameter)?;
-        Some(Session { span, role, key, max, idle, variables })
+        Some(Session { span, key, max, idle, variables })
+    }
+
+    /// `FIELD, … of ROLE` or `value, each at most N octets`
+    fn session_key(&mut self) -> Option<SessionBy> {
+        if self.word() == "value" && !(self.word_at(1) == "of" || self.names_follow()) {
+            self.bump();
+            return Some(SessionBy::Value(self.comma_each()?));
+        }
+        let mut fields = vec![self.name("a field of the request")?];
+        while self.eat_mark(',') {
+            fields.push(self.name("a field of the request")?);
+        }
+        self.expect_word("of")?;
+        Some(SessionBy::Fields(fields, self.name("a role")?))
+    }
+
+    /// Whether more fields follow the first one, rather than a limit.
+    fn names_follow(&self) -> bool {
+        self.peek_at(1).kind == Kind::Mark(',')
+            && !matches!(self.word_at(2), "each" | "at" | "idle")
     }
 
     /// `on NAME, ROLE.NAME(PARAMETER) { … }` or `every TIME { … }`

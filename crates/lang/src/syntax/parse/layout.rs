@@ -9,6 +9,9 @@ use super::Parser;
 use crate::codes;
 use crate::ir::Checksum;
 
+/// The most octets before a counted block that its length counts, too: a header of any sense.
+const LESS_MAX: u32 = 255;
+
 impl Parser<'_> {
     pub(super) fn item(&mut self) -> Option<Item> {
         let start = self.at;
@@ -22,17 +25,26 @@ impl Parser<'_> {
         match self.word() {
             "skip" => {
                 self.bump();
+                let stray = self.eat_word("stray");
                 let blanks = self.word() == "blanks";
                 if !blanks && self.word() != "spaces" {
                     self.unexpected("`spaces` or `blanks`");
                     return None;
                 }
                 self.bump();
-                Some(Item::Skip { blanks, span: self.since(start) })
+                Some(Item::Skip { blanks, stray, span: self.since(start) })
             }
             "line" => {
                 let frame = self.line_frame()?;
                 Some(Item::Line { frame, items: self.block(Self::item)? })
+            }
+            "repeated" => {
+                self.bump();
+                self.expect_word("while")?;
+                let guard = self.condition()?;
+                let times = self.comma_at_most(&["times"])?;
+                let span = self.since(start);
+                Some(Item::Repeated { guard, times, items: self.block(Self::item)?, span })
             }
             "counted" => self.counted(),
             "when" => {
@@ -77,7 +89,7 @@ impl Parser<'_> {
         Some(Item::Checked { by, items: self.block(Self::item)?, span })
     }
 
-    /// `counted by u16, at most N octets { … }`
+    /// `counted by u16, at most N octets { … }`, `counted by u24 - 5, at most N octets { … }`
     fn counted(&mut self) -> Option<Item> {
         let start = self.at;
         self.bump();
@@ -91,7 +103,17 @@ impl Parser<'_> {
                 self.error(&codes::BAD_WIDTH, span, "a length has 8, 16, 24 or 32 bits");
                 return None;
             }
-            Measure::Word { octets: width / 8, little }
+            let mut less = 0;
+            if self.eat_mark('-') {
+                let number = self.number("how many octets before the block are counted, too")?;
+                less = u32::try_from(number.value).unwrap_or(u32::MAX);
+                if less > LESS_MAX {
+                    let message = format!("more than {LESS_MAX} octets before the block");
+                    self.error(&codes::LIMIT_TOO_BIG, number.span, &message);
+                    return None;
+                }
+            }
+            Measure::Word { octets: width / 8, little, less }
         };
         let max = self.comma_at_most(&["octets", "octet"])?;
         let span = self.since(start);
@@ -337,12 +359,17 @@ impl Parser<'_> {
         Some(Table { span, part, key, ends, max, entries })
     }
 
-    /// `"Host" -> host: optional lower, at most N octets`
+    /// `"Host" -> host: optional lower, at most N octets`, `"Via" or "v" -> via: list …`
     fn entry(&mut self) -> Option<TableEntry> {
         let key = self.literal("a key")?;
+        let mut others = Vec::new();
+        while self.eat_word("or") {
+            others.push(self.literal("another key")?);
+        }
         self.expect_arrow()?;
         let name = self.name("the field's name")?;
         self.expect_mark(':')?;
+        let private = self.eat_word("private");
         let presence = match self.word() {
             "optional" => Presence::Optional,
             "mandatory" => Presence::Mandatory,
@@ -365,6 +392,6 @@ impl Parser<'_> {
         }
         let max = self.comma_at_most(&["octets", "octet", "elements", "entries"])?;
         let each = self.comma_each()?;
-        Some(TableEntry { key, name, presence, convert, max, each })
+        Some(TableEntry { key, others, name, private, presence, convert, max, each })
     }
 }

@@ -74,6 +74,11 @@ impl Parser<'_> {
     pub(super) fn line_frame(&mut self) -> Option<LineFrame> {
         let span = self.bump().span;
         let max = self.comma_at_most(&["octets", "octet"])?;
+        let folded = self.is_mark(',') && self.word_at(1) == "folded";
+        if folded {
+            self.bump();
+            self.bump();
+        }
         let mut repeat = None;
         if self.is_mark(',') && self.word_at(1) == "repeated" {
             self.bump();
@@ -82,7 +87,7 @@ impl Parser<'_> {
             let guard = self.condition()?;
             repeat = Some((guard, self.comma_at_most(&["times"])?));
         }
-        Some(LineFrame { span, max, repeat })
+        Some(LineFrame { span, max, folded, repeat })
     }
 
     /// `template NAME(HOLE…) = VIEW(…)` or `template NAME(HOLE…) as VIEW = "…"`
@@ -141,17 +146,23 @@ impl Parser<'_> {
                 let element = if self.peek().kind == Kind::Number {
                     let (low, high) = self.bounds()?;
                     ListElement::Int { low, high }
+                } else if self.eat_words(&["peer", "of"]) {
+                    ListElement::Peer(self.name("a role")?)
                 } else {
                     self.expect_word("fragment")?;
                     ListElement::Fragment
                 };
-                let max = self.comma_at_most(&["elements", "entries"])?;
+                let max = self.comma_at_most(&["elements", "entries", "peers"])?;
                 let each = self.comma_each()?;
                 ValueType::List { element, max, each, span: self.since(start) }
             }
             (_, "stream") => {
                 self.bump();
                 ValueType::Stream
+            }
+            (_, "peer") if self.word_at(1) == "of" => {
+                self.at += 2;
+                ValueType::Peer(self.name("a role")?)
             }
             (Kind::Word, _) => ValueType::View(self.path("a view")?),
             _ => {

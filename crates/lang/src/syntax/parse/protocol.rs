@@ -1,8 +1,8 @@
 //! `protocol NAME = tcp, sync unicast { … }`
 
 use super::super::ast::{
-    Answer, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse, Sending,
-    SendingValue, Time,
+    Answer, Answers, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse,
+    Sending, SendingValue, Time,
 };
 use super::Parser;
 use crate::codes;
@@ -187,8 +187,14 @@ impl Parser<'_> {
             return self.answer().map(DispatchAction::Answer);
         }
         let name = self.name("a handler, an answer, `ignore` or `close`")?;
-        let silent = self.eat_words(&["without", "response"]);
-        Some(DispatchAction::Handler { name, silent })
+        let answers = if self.eat_words(&["without", "response"]) {
+            Answers::Never
+        } else if self.eat_words(&["or", "ignore"]) {
+            Answers::Perhaps
+        } else {
+            Answers::Always
+        };
+        Some(DispatchAction::Handler { name, answers })
     }
 
     fn outcome(&mut self) -> Option<Answer> {
@@ -213,10 +219,12 @@ impl Parser<'_> {
         Some(Answer { message, close })
     }
 
-    /// `VIEW [to VIEW] { FIELD = fresh | request.FIELD | CONSTANT … }`
+    /// `VIEW [to VIEW | after VIEW] { FIELD = fresh | request.FIELD | CONSTANT … }`
     fn sending(&mut self) -> Option<Sending> {
         let view = self.name("the view that is sent")?;
-        let to = if self.eat_word("to") { Some(self.name("the request's view")?) } else { None };
+        let after = self.eat_word("after");
+        let answers = after || self.eat_word("to");
+        let to = if answers { Some(self.name("the request's view")?) } else { None };
         let assigns = self.block(|parser| {
             let field = parser.name("a private field")?;
             parser.expect_mark('=')?;
@@ -231,7 +239,7 @@ impl Parser<'_> {
             };
             Some((field, value))
         })?;
-        Some(Sending { view, to, assigns })
+        Some(Sending { view, to, after, assigns })
     }
 
     /// `by FIELD, … for TIME`

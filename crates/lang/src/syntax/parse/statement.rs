@@ -6,8 +6,9 @@ use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::nearest;
 
-const STARTS: [&str; 17] = [
+const STARTS: [&str; 23] = [
     "let",
+    "variable",
     "send",
     "if",
     "for",
@@ -15,10 +16,15 @@ const STARTS: [&str; 17] = [
     "provisional",
     "close",
     "fail",
+    "repeat",
+    "next",
+    "leave",
     "release",
     "append",
     "session",
     "clear",
+    "remove",
+    "forget",
     "start",
     "resume",
     "end",
@@ -39,6 +45,12 @@ impl Parser<'_> {
             return Some(Statement { kind, span: self.since(start) });
         }
         let word = self.word().to_owned();
+        if self.peek().kind == Kind::Word && self.peek_at(1).kind == Kind::Mark('=') {
+            let name = self.name("a variable")?;
+            self.bump();
+            let kind = StatementKind::Set { name, value: self.expression()? };
+            return Some(Statement { kind, span: self.since(start) });
+        }
         if !STARTS.contains(&word.as_str()) || word == "else" {
             self.unexpected("a statement: `let`, `if`, `for each`, `send`, `return`, …");
             self.suggest(nearest(&word, STARTS).map(str::to_owned));
@@ -52,10 +64,8 @@ impl Parser<'_> {
     fn statement_kind(&mut self, word: &str, start: usize) -> Option<StatementKind> {
         Some(match word {
             "let" => return self.let_statement(),
-            "send" => {
-                let send = self.send_rest(start)?;
-                StatementKind::Send { send, otherwise: self.else_statement()? }
-            }
+            "variable" => return self.variable_statement(),
+            "send" => return self.send_statement(start),
             "if" => return self.if_statement(),
             "for" => return self.for_each(),
             "return" => {
@@ -74,6 +84,12 @@ impl Parser<'_> {
                 StatementKind::Close(if named { Some(self.name("a role")?) } else { None })
             }
             "fail" => StatementKind::Fail,
+            "repeat" => {
+                let times = self.at_most(&["times"])?;
+                StatementKind::Repeat { times, body: self.statements()? }
+            }
+            "next" => StatementKind::Next,
+            "leave" => StatementKind::Leave,
             "release" => StatementKind::Release(self.name("a role")?),
             "append" => {
                 let value = self.expression()?;
@@ -88,13 +104,22 @@ impl Parser<'_> {
                 StatementKind::Assign { variable, value: self.expression()? }
             }
             "clear" => StatementKind::Clear(self.session_variable()?),
+            "remove" => {
+                self.expect_word("requester")?;
+                self.expect_word("from")?;
+                StatementKind::Part(self.session_variable()?)
+            }
+            "forget" => {
+                self.expect_word("requester")?;
+                StatementKind::ForgetRequester
+            }
             "start" => {
-                self.expect_word("session")?;
-                StatementKind::StartSession(self.else_statement()?)
+                let key = self.session_named()?;
+                StatementKind::StartSession { key, otherwise: self.else_statement()? }
             }
             "resume" => {
-                self.expect_word("session")?;
-                StatementKind::ResumeSession(self.else_statement()?)
+                let key = self.session_named()?;
+                StatementKind::ResumeSession { key, otherwise: self.else_statement()? }
             }
             "end" => {
                 self.expect_word("session")?;
@@ -104,11 +129,37 @@ impl Parser<'_> {
         })
     }
 
+    /// `session [as VALUE]`
+    fn session_named(&mut self) -> Option<Option<Expression>> {
+        self.expect_word("session")?;
+        if !self.eat_word("as") {
+            return Some(None);
+        }
+        self.expression().map(Some)
+    }
+
+    /// `send MESSAGE to session.NAME`, or a `send` to a role
+    fn send_statement(&mut self, start: usize) -> Option<StatementKind> {
+        let message = self.expression()?;
+        if self.word() == "to" && self.word_at(1) == "session" {
+            self.bump();
+            return Some(StatementKind::Tell { message, to: self.session_variable()? });
+        }
+        let send = self.send_behind(message, start)?;
+        Some(StatementKind::Send { send, otherwise: self.else_statement()? })
+    }
+
     /// `session.NAME`
     fn session_variable(&mut self) -> Option<super::super::ast::Name> {
         self.expect_word("session")?;
         self.expect_mark('.')?;
         self.name("a session variable")
+    }
+
+    fn variable_statement(&mut self) -> Option<StatementKind> {
+        let variable = self.parameter()?;
+        self.expect_mark('=')?;
+        Some(StatementKind::Variable { variable, value: self.expression()? })
     }
 
     fn let_statement(&mut self) -> Option<StatementKind> {
@@ -158,6 +209,10 @@ impl Parser<'_> {
     /// `MESSAGE [to ROLE] [at ADDRESS] [within TIME]`
     fn send_rest(&mut self, start: usize) -> Option<Send> {
         let message = self.expression()?;
+        self.send_behind(message, start)
+    }
+
+    fn send_behind(&mut self, message: Expression, start: usize) -> Option<Send> {
         let to = if self.eat_word("to") { Some(self.name("a role")?) } else { None };
         let at = if self.word() == "at" && self.word_at(1) != "most" {
             self.bump();
@@ -198,7 +253,7 @@ impl Parser<'_> {
         Some(StatementKind::If { condition, then, otherwise })
     }
 
-    /// `for each NAME in LIST { … }` or
+    /// `for each NAME in LIST { … }`, `for each NAME in OCTETS split by TEXT { … }` or
     /// `for each NAME in send MESSAGE to ROLE within TIME, at most N { … }`
     fn for_each(&mut self) -> Option<StatementKind> {
         self.expect_word("each")?;
@@ -212,6 +267,11 @@ impl Parser<'_> {
             return Some(StatementKind::Gather { name, send, max, body });
         }
         let list = self.expression()?;
+        if self.eat_words(&["split", "by"]) {
+            let separator = self.plain_text("a text that separates")?;
+            let body = self.statements()?;
+            return Some(StatementKind::ForEachPart { name, of: list, separator, body });
+        }
         Some(StatementKind::ForEach { name, list, body: self.statements()? })
     }
 }

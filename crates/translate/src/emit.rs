@@ -1,12 +1,18 @@
 //! What writes a message: slots, or the holes of a template, to octets.
 
 use crate::checksum::Running;
-use crate::stream::{StreamError, StreamWriter};
-use crate::view::{Value, View, find, fits, within};
+use crate::stream::{StreamLengthError, StreamWriter};
+use crate::view::{Held, Row, View, find, fits, size, within};
 use gatewright_lang::ir::{
     Check, Emit, EmitField, ExtendCase, LocalId, MessageId, Order, Program, Select, SlotId, Source,
     StreamFraming,
 };
+
+/// The most octets of a count: a number of 64 bits.
+const COUNT_OCTETS_MAX: usize = 8;
+
+/// The most digits of a number of 63 bits, with its sign.
+const DIGITS_MAX: usize = 20;
 
 /// Why a message cannot be built: the values are not what its layout could read back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -45,7 +51,7 @@ pub enum Unbuildable {
     NoFraming,
     /// The octets that fill the stream do not fit its framing.
     #[error("{0}")]
-    Stream(#[from] StreamError),
+    Stream(#[from] StreamLengthError),
 }
 
 /// Writes a message behind what `out` has. If its stream is [`Value::Stream`], the answer is what
@@ -61,13 +67,15 @@ pub fn emit(
     out: &mut Vec<u8>,
 ) -> Result<Option<StreamWriter>, Unbuildable> {
     let message = program.message(message).ok_or(Unbuildable::NoMessage)?;
-    for (slot, about) in message.slots.iter().enumerate() {
-        if view.get(SlotId::new(slot)).is_some_and(|value| !within(&about.ty, value)) {
-            return Err(Unbuildable::Slot { slot });
-        }
+    let mut set = view.set_slots().zip(&message.slots).enumerate();
+    if let Some((slot, _)) =
+        set.find(|(_, (value, about))| value.is_some_and(|value| !within(about, value)))
+    {
+        return Err(Unbuildable::Slot { slot });
     }
     let locals = usize::try_from(message.locals).unwrap_or_default();
-    let mut writer = Writer { program, view, locals: vec![0; locals], element: &[], stream: None };
+    let mut writer =
+        Writer { program, view, locals: vec![0; locals], element: Row::default(), stream: None };
     let before = out.len();
     let done = writer.all(&message.emit, out);
     if let Err(wrong) = done {
@@ -81,7 +89,7 @@ struct Writer<'w> {
     program: &'w Program,
     view: &'w View,
     locals: Vec<i64>,
-    element: &'w [Value],
+    element: Row<'w>,
     stream: Option<StreamWriter>,
 }
 
@@ -95,20 +103,20 @@ impl<'w> Writer<'w> {
             Emit::Literal(literal) => out.extend_from_slice(self.program.literal(*literal)),
             Emit::Octets { from, check } => {
                 let octets = self.octets(from)?;
-                self.check(&octets, check)?;
-                out.extend_from_slice(&octets);
+                let octets = octets.all();
+                self.check(octets, check)?;
+                out.extend_from_slice(octets);
             }
             Emit::Digits { from, radix, width, max } => {
                 let value = self.int(from)?;
-                let width = usize::try_from(*width).unwrap_or_default();
-                let text = match radix {
-                    16 => format!("{value:0width$x}"),
-                    _ => format!("{value:0width$}"),
-                };
-                if value < 0 || !fits(text.len(), *max) {
+                let digits = Digits::of(value, if *radix == 16 { 16 } else { 10 });
+                let text = digits.octets();
+                let zeros = size(*width).saturating_sub(text.len());
+                if value < 0 || !fits(text.len().saturating_add(zeros), *max) {
                     return Err(Unbuildable::Number { value });
                 }
-                out.extend_from_slice(text.as_bytes());
+                out.resize(out.len().saturating_add(zeros), b'0');
+                out.extend_from_slice(text);
             }
             Emit::Word { octets, order, fields } => {
                 let word = self.word(fields)?;
@@ -122,8 +130,8 @@ impl<'w> Writer<'w> {
                     put_number(more, usize::from(case.octets), Order::Big, out);
                 }
             }
-            Emit::Counted { octets, order, max, body } => {
-                self.counted(*octets, *order, *max, body, out)?;
+            Emit::Counted { octets, order, more, max, body } => {
+                self.counted((*octets, *order, *more), *max, body, out)?;
             }
             Emit::Checked { by, body } => {
                 let from = out.len();
@@ -138,7 +146,7 @@ impl<'w> Writer<'w> {
                 self.locals.get_mut(local.index()).into_iter().for_each(|local| *local = value);
             }
             Emit::IfPresent { slot, then, otherwise } => {
-                let there = self.view.get(*slot).is_some();
+                let there = self.view.held(*slot).is_some();
                 self.all(if there { then } else { otherwise }, out)?;
             }
             Emit::When { guard, then } => {
@@ -147,7 +155,7 @@ impl<'w> Writer<'w> {
                 }
             }
             Emit::ForEach { list, body } => {
-                for row in self.view.rows(*list) {
+                for row in self.view.rows(*list).iter() {
                     self.element = row;
                     self.all(body, out)?;
                 }
@@ -171,29 +179,38 @@ impl<'w> Writer<'w> {
 
     fn counted(
         &mut self,
-        octets: u8,
-        order: Order,
+        (octets, order, more): (u8, Order, u32),
         max: u32,
         body: &'w [Emit],
         out: &mut Vec<u8>,
     ) -> Result<(), Unbuildable> {
-        let mut inner = Vec::new();
-        self.all(body, &mut inner)?;
-        let length = inner.len();
+        let from = out.len();
+        self.all(body, out)?;
+        let length = out.len().saturating_sub(from);
         if !fits(length, max) {
             return Err(Unbuildable::Length { length, min: 0, max });
         }
-        let value = i64::try_from(length).unwrap_or(i64::MAX);
+        let bits = u64::try_from(length).unwrap_or(u64::MAX).saturating_add(u64::from(more));
+        let value = i64::try_from(bits).unwrap_or(i64::MAX);
+        let end = out.len();
         if octets == 0 {
             put_varint(value, 4, out)?;
         } else {
-            let bits = u64::try_from(length).unwrap_or(u64::MAX);
             if bits.checked_shr(8 * u32::from(octets)).unwrap_or(0) > 0 {
                 return Err(Unbuildable::Number { value });
             }
             put_number(bits, usize::from(octets), order, out);
         }
-        out.append(&mut inner);
+        // The count goes before what it counts.
+        let mut count = [0; COUNT_OCTETS_MAX];
+        let octets = out.len().saturating_sub(end);
+        if let (Some(count), Some(written)) = (count.get_mut(..octets), out.get(end..)) {
+            count.copy_from_slice(written);
+        }
+        if let Some(counted) = out.get_mut(from..) {
+            counted.copy_within(..length, octets);
+            counted.iter_mut().zip(count).take(octets).for_each(|(octet, of)| *octet = of);
+        }
         Ok(())
     }
 
@@ -208,12 +225,12 @@ impl<'w> Writer<'w> {
         let announced = match framing {
             StreamFraming::Counted(slot) => {
                 let length = self.view.int(slot).and_then(|length| u64::try_from(length).ok());
-                length.ok_or(StreamError::NoLength)?
+                length.ok_or(StreamLengthError::NoLength)?
             }
             _ => 0,
         };
         let mut writer = StreamWriter::new(self.program, framing, announced);
-        if matches!(self.view.get(slot), Some(Value::Stream)) {
+        if matches!(self.view.held(slot), Some(Held::Stream)) {
             self.stream = Some(writer);
             return Ok(());
         }
@@ -247,7 +264,7 @@ impl<'w> Writer<'w> {
             Source::Slot(slot) => self.view.int(*slot).unwrap_or(0),
             Source::SlotOr(slot, default) => self.view.int(*slot).unwrap_or(*default),
             Source::Element(column) => match self.column(*column) {
-                Some(Value::Int(value)) => *value,
+                Some(Held::Int(value)) => value,
                 _ => 0,
             },
             Source::Local(local) => self.local(*local),
@@ -264,30 +281,82 @@ impl<'w> Writer<'w> {
                 let value = self.int(of)?;
                 escape(value, cases)?.map_or(value, |case| case.value)
             }
-            Source::Size(of) => i64::try_from(self.octets(of)?.len()).unwrap_or(i64::MAX),
+            Source::Size(of) => i64::try_from(self.octets(of)?.all().len()).unwrap_or(i64::MAX),
             Source::Literal(_) | Source::Decimal(_) | Source::Uint(_) => 0,
         })
     }
 
-    fn octets(&self, source: &Source) -> Result<Vec<u8>, Unbuildable> {
+    fn octets(&self, source: &Source) -> Result<Octets<'w>, Unbuildable> {
         Ok(match source {
-            Source::Slot(slot) => self.view.octets(*slot).unwrap_or_default().to_vec(),
+            Source::Slot(slot) => Octets::There(self.view.octets(*slot).unwrap_or_default()),
             Source::Element(column) => match self.column(*column) {
-                Some(Value::Octets(octets)) => octets.clone(),
-                _ => Vec::new(),
+                Some(Held::Octets(octets)) => Octets::There(octets),
+                _ => Octets::There(&[]),
             },
-            Source::Literal(literal) => self.program.literal(*literal).to_vec(),
-            Source::Decimal(of) => self.int(of)?.to_string().into_bytes(),
-            Source::Uint(of) => {
-                let octets = self.int(of)?.to_be_bytes();
-                octets.into_iter().skip_while(|octet| *octet == 0).collect()
-            }
-            _ => Vec::new(),
+            Source::Literal(literal) => Octets::There(self.program.literal(*literal)),
+            Source::Decimal(of) => Octets::Digits(Digits::of(self.int(of)?, 10)),
+            Source::Uint(of) => Octets::Number(self.int(of)?.to_be_bytes()),
+            _ => Octets::There(&[]),
         })
     }
 
-    fn column(&self, column: u32) -> Option<&'w Value> {
-        self.element.get(usize::try_from(column).ok()?)
+    fn column(&self, column: u32) -> Option<Held<'w>> {
+        self.element.get(size(column))
+    }
+}
+
+/// Octets that are written, where they lie.
+enum Octets<'o> {
+    There(&'o [u8]),
+    Digits(Digits),
+    /// A number in network order, without the zeros before it.
+    Number([u8; 8]),
+}
+
+impl Octets<'_> {
+    fn all(&self) -> &[u8] {
+        match self {
+            Self::There(octets) => octets,
+            Self::Digits(digits) => digits.octets(),
+            Self::Number(octets) => {
+                let zeros = octets.iter().take_while(|octet| **octet == 0).count();
+                octets.get(zeros..).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// A number in digits, with a sign if it is negative.
+struct Digits {
+    octets: [u8; DIGITS_MAX],
+    from: usize,
+}
+
+impl Digits {
+    fn of(value: i64, radix: u64) -> Self {
+        let mut digits = Self { octets: [0; DIGITS_MAX], from: DIGITS_MAX };
+        let mut left = value.unsigned_abs();
+        loop {
+            let digit = usize::try_from(left % radix).unwrap_or_default();
+            digits.push(b"0123456789abcdef".get(digit).copied().unwrap_or_default());
+            left /= radix;
+            if left == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            digits.push(b'-');
+        }
+        digits
+    }
+
+    fn push(&mut self, octet: u8) {
+        self.from = self.from.saturating_sub(1);
+        self.octets.get_mut(self.from).into_iter().for_each(|of| *of = octet);
+    }
+
+    fn octets(&self) -> &[u8] {
+        self.octets.get(self.from..).unwrap_or_default()
     }
 }
 

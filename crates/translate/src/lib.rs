@@ -11,15 +11,15 @@
 
 mod checksum;
 mod emit;
+mod flat;
 pub mod machine;
 mod parser;
-mod reader;
-mod steps;
 mod stream;
 pub mod transcript;
 mod view;
 
 pub use emit::{Unbuildable, emit};
+pub use flat::Layouts;
 pub use parser::{Malformed, Parser, Progress, Reason, Unreadable};
-pub use stream::{StreamError, StreamWriter};
+pub use stream::{StreamError, StreamLengthError, StreamWriter};
 pub use view::{Value, View};

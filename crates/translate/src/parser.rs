@@ -1,11 +1,11 @@
 //! The machine that reads one message.
 
-use crate::reader::{Cursor, length};
-use crate::steps::{Look, Turn};
-use crate::stream::{StreamError, StreamReader};
+use crate::checksum::Running;
+use crate::flat::{Layouts, Op, Reader, Stop, length};
+use crate::stream::{StreamError, StreamReader, StreamWriter};
 use crate::view::View;
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{Message, MessageId, ParseOp, ParseStep, Program, SlotId};
+use gatewright_lang::ir::{MessageId, SlotId};
 use std::sync::Arc;
 
 /// Loop counters of a message, as `ir` bounds them.
@@ -52,13 +52,13 @@ pub enum Reason {
     #[error("longer than {max}")]
     TooLong {
         /// The bound, in octets, elements or turns.
-        max: u64,
+        max: u32,
     },
     /// A run or number of digits is shorter than its bound.
     #[error("shorter than {min}")]
     TooShort {
         /// The bound, in octets.
-        min: u64,
+        min: u32,
     },
     /// A value is outside its slot's bounds.
     #[error("a value out of bounds")]
@@ -106,7 +106,7 @@ pub(crate) enum Until<'u> {
     Settled(&'u [SlotId]),
 }
 
-/// Reads one message, in whatever pieces it arrives.
+/// Reads messages of one layout, one after the other, each in whatever pieces it arrives.
 ///
 /// The octets that are not used yet stay with the caller, who gives them again, with more behind
 /// them. What it waits for is bounded: by [`Message::window_max`] outside a stream, and by 8,210
@@ -116,14 +116,43 @@ pub(crate) enum Until<'u> {
 /// [`Message::window_max`]: gatewright_lang::ir::Message::window_max
 #[derive(Clone, Debug)]
 pub struct Parser {
-    pub(crate) program: Arc<Program>,
-    pub(crate) message: MessageId,
+    layouts: Arc<Layouts>,
+    message: MessageId,
+    state: State,
+    outcome: Option<Result<(), Malformed>>,
+}
+
+/// How far it is.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The op to go on with.
     pub(crate) step: usize,
-    pub(crate) cursor: Cursor,
+    /// Octets used since the message began.
+    pub(crate) at: u64,
+    /// The innermost region.
+    pub(crate) region: Region,
+    /// Those around it, from the whole message on.
+    pub(crate) outer: Vec<Region>,
+    /// The check over the octets since it began.
+    pub(crate) check: Option<Running>,
     pub(crate) counts: [u32; COUNTERS],
     pub(crate) view: View,
     pub(crate) stream: Option<StreamReader>,
-    outcome: Option<Result<(), Malformed>>,
+}
+
+/// A part of the message that has an end of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    /// The position of its end; `None` while it is not known, and for a stream.
+    pub(crate) end: Option<u64>,
+    /// How many octets a line's end takes, which stands behind the region.
+    pub(crate) tail: u8,
+    /// Whether line's ends in it are blanks.
+    pub(crate) folded: bool,
+}
+
+impl Region {
+    const WHOLE: Self = Self { end: None, tail: 0, folded: false };
 }
 
 impl Parser {
@@ -132,32 +161,49 @@ impl Parser {
     /// # Errors
     ///
     /// The program has no such message, or the message is only written.
-    pub fn new(program: Arc<Program>, message: MessageId) -> Result<Self, Unreadable> {
-        let layout = program.message(message).ok_or(Unreadable::NoMessage)?;
+    pub fn new(layouts: Arc<Layouts>, message: MessageId) -> Result<Self, Unreadable> {
+        let layout = layouts.program().message(message).ok_or(Unreadable::NoMessage)?;
         if layout.parser.is_empty() {
             return Err(Unreadable::NoParser);
         }
-        let view = View::of(layout);
-        Ok(Self {
-            program,
-            message,
+        let state = State {
             step: 0,
-            cursor: Cursor::new(),
+            at: 0,
+            region: Region::WHOLE,
+            outer: Vec::new(),
+            check: None,
             counts: [0; COUNTERS],
-            view,
+            view: View::of(layout),
             stream: None,
-            outcome: None,
-        })
+        };
+        Ok(Self { layouts, message, state, outcome: None })
+    }
+
+    /// Begins again with the next message, whatever became of the last one. The view is used again,
+    /// too: who reads many messages allocates nothing any more once one has been the largest.
+    pub fn restart(&mut self) {
+        let state = &mut self.state;
+        (state.step, state.at, state.region) = (0, 0, Region::WHOLE);
+        state.outer.clear();
+        state.view.reset();
+        (state.check, state.stream) = (None, None);
+        state.counts = [0; COUNTERS];
+        self.outcome = None;
+    }
+
+    /// Whose messages it reads.
+    pub(crate) const fn message(&self) -> MessageId {
+        self.message
     }
 
     /// What was read so far.
     pub const fn view(&self) -> &View {
-        &self.view
+        &self.state.view
     }
 
     /// The view, at the message's end.
     pub fn into_view(self) -> View {
-        self.view
+        self.state.view
     }
 
     /// Reads on. `input` begins with what was not used last time; `last` says that nothing will
@@ -186,94 +232,80 @@ impl Parser {
         input: &[u8],
         last: bool,
         until: Until<'_>,
-        mut stream: Option<&mut Vec<u8>>,
+        stream: Option<&mut Vec<u8>>,
     ) -> Result<Progress, Malformed> {
         match self.outcome {
             Some(Ok(())) => return Ok(Progress { consumed: 0, complete: true }),
             Some(Err(malformed)) => return Err(malformed),
             None => {}
         }
-        let program = Arc::clone(&self.program);
-        let Some(message) = program.message(self.message) else {
-            return Err(self.fail(Reason::NoCase, Span::default()));
+        let Self { layouts, message, state, outcome } = self;
+        let program = layouts.program();
+        let (Some(layout), Some(code)) = (program.message(*message), layouts.code(message.index()))
+        else {
+            // `new` lets no other id in.
+            return Err(Malformed { reason: Reason::NoCase, at: 0, span: Span::default() });
         };
-        let from = self.cursor.at;
-        if message.datagram {
+        if code.datagram {
             if !last {
                 return Ok(Progress { consumed: 0, complete: false });
             }
-            let end = from.saturating_add(length(input));
-            self.cursor.regions.first_mut().into_iter().for_each(|root| root.end = Some(end));
+            let end = Some(state.at.saturating_add(length(input.len())));
+            state.outer.first_mut().unwrap_or(&mut state.region).end = end;
         }
-        loop {
-            let consumed = usize::try_from(self.cursor.at - from).unwrap_or(usize::MAX);
-            if self.has_reached(message, until) {
-                return Ok(Progress { consumed, complete: false });
+        state.view.expect(input.len().min(EXPECTED_MAX));
+        let mut reader = Reader::new((program, layout, code), state, (input, last), until, stream);
+        let stopped = reader.run();
+        let step = reader.step();
+        let consumed = reader.stop();
+        match stopped {
+            Ok(Stop::Accept) => {
+                state.view.settle_set(&code.all);
+                *outcome = Some(Ok(()));
+                Ok(Progress { consumed, complete: true })
             }
-            let Some(ParseStep { op, span }) = message.parser.get(self.step) else {
-                return Err(self.fail(Reason::NoCase, message.span));
-            };
-            let input = input.get(consumed..).unwrap_or_default();
-            let look = Look { program: &program, message, input, last };
-            let turn = match (op, &mut stream) {
-                (ParseOp::Stream { into, select }, None) => {
-                    self.announce_stream(&look, *into, select).map(|()| None)
-                }
-                (_, Some(stream)) => self.turn(&look, op, stream).map(Some),
-                (_, None) => self.turn(&look, op, &mut Vec::new()).map(Some),
-            };
-            let turn = match turn {
-                Ok(None) => return Ok(Progress { consumed, complete: false }),
-                Ok(Some(turn)) => Ok(turn),
-                Err(reason) => Err(reason),
-            };
-            match turn {
-                Ok(Turn::Next) => self.step += 1,
-                Ok(Turn::Go(step)) => self.step = step.index(),
-                Ok(Turn::Wait) if last => return Err(self.fail(Reason::Cut, *span)),
-                Ok(Turn::Wait) => {
-                    let consumed = usize::try_from(self.cursor.at - from).unwrap_or(usize::MAX);
-                    return Ok(Progress { consumed, complete: false });
-                }
-                Ok(Turn::Accept) => {
-                    self.view.settle_all();
-                    self.outcome = Some(Ok(()));
-                    return Ok(Progress { consumed, complete: true });
-                }
-                Err(reason) => return Err(self.fail(reason, *span)),
+            Ok(Stop::There | Stop::Wait) => Ok(Progress { consumed, complete: false }),
+            Err(reason) => {
+                let span = code.spans.get(step).copied().unwrap_or(layout.span);
+                let malformed = Malformed { reason, at: state.at, span };
+                *outcome = Some(Err(malformed));
+                Err(malformed)
             }
         }
     }
 
     /// Whether everything up to `until` is read.
-    pub(crate) fn has_reached(&self, message: &Message, until: Until<'_>) -> bool {
+    pub(crate) fn has_reached(&self, until: Until<'_>) -> bool {
+        let view = &self.state.view;
         match until {
             Until::End => false,
-            Until::Begun => message
-                .slots
-                .iter()
-                .enumerate()
-                .any(|(index, slot)| !slot.scratch && self.view.is_settled(SlotId::new(index))),
-            Until::Settled(slots) => slots.iter().all(|slot| self.view.is_settled(*slot)),
+            Until::Begun => {
+                let code = self.layouts.code(self.message.index());
+                code.is_some_and(|code| view.settled().meets(&code.open))
+            }
+            Until::Settled(slots) => slots.iter().all(|slot| view.is_settled(*slot)),
         }
     }
 
     /// Whether the message's stream has begun and is not at its end.
     pub(crate) const fn in_stream(&self) -> bool {
-        self.stream.is_some()
+        self.state.stream.is_some()
+    }
+
+    /// Whether the message's stream may go to `writer`'s message as it comes, framed as it is; from
+    /// then on its reader gives it out so.
+    pub(crate) fn passes_verbatim(&mut self, writer: &StreamWriter) -> bool {
+        self.state.stream.as_mut().is_some_and(|stream| stream.passes_verbatim(writer))
     }
 
     /// Whether what comes next is within a line, or would be the beginning of one.
     pub(crate) fn is_in_a_line(&self) -> bool {
-        let message = self.program.message(self.message);
-        let step = message.and_then(|message| message.parser.get(self.step));
-        let enters = step.is_some_and(|step| matches!(step.op, ParseOp::EnterLine { .. }));
-        enters || self.cursor.regions.len() > 1
-    }
-
-    fn fail(&mut self, reason: Reason, span: Span) -> Malformed {
-        let malformed = Malformed { reason, at: self.cursor.at, span };
-        self.outcome = Some(Err(malformed));
-        malformed
+        let code = self.layouts.code(self.message.index());
+        let op = code.and_then(|code| code.ops.get(self.state.step));
+        let enters = op.is_some_and(|op| matches!(op, Op::EnterLine { .. } | Op::Lines(_)));
+        enters || !self.state.outer.is_empty()
     }
 }
+
+/// Octets for which a view makes room before its first field: most messages need no more.
+const EXPECTED_MAX: usize = 512;

@@ -2,6 +2,7 @@
 
 use crate::view::find;
 use gatewright_lang::ir::{Program, StreamFraming};
+use memchr::memmem;
 
 /// The most octets of chunk extensions and trailers of one stream, as `ir` says.
 const CHUNK_EXTRA_MAX: usize = 8_192;
@@ -9,7 +10,7 @@ const CHUNK_EXTRA_MAX: usize = 8_192;
 /// The most digits of a chunk's size: what a 64-bit number has.
 const CHUNK_DIGITS_MAX: usize = 16;
 
-/// Why a stream cannot be read or written.
+/// Why a stream cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -22,9 +23,12 @@ pub enum StreamError {
     /// The peer's extensions and trailers are too long.
     #[error("more than {CHUNK_EXTRA_MAX} octets of chunk extensions and trailers")]
     ChunkExtra,
-    /// The peer's message ends before the stream does.
-    #[error("the stream goes beyond the end of what holds it")]
-    Beyond,
+}
+
+/// Why a stream cannot be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamLengthError {
     /// More or fewer octets were written than the message announced.
     #[error("the message announced {announced} octets, not {written}")]
     Length {
@@ -45,6 +49,8 @@ pub(crate) struct StreamReader {
     state: State,
     /// The last octet that was read of a line.
     before: u8,
+    /// Whether lines are given out stuffed, as they are to be written again.
+    verbatim: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +83,15 @@ impl StreamReader {
             StreamFraming::Counted(_) => State::Counted { left: length, extra: 0 },
             _ => State::Start { torn: false },
         };
-        Self { framing, state, before: 0 }
+        Self { framing, state, before: 0, verbatim: false }
+    }
+
+    /// Whether what is read may be written as it comes, as both are lines of one form; from then on
+    /// it is given out so. Asked before the first octet, and always of the same writer.
+    pub(crate) fn passes_verbatim(&mut self, writer: &StreamWriter) -> bool {
+        let lines = matches!(self.framing, StreamFraming::Lines { .. });
+        self.verbatim = lines && self.framing == writer.framing;
+        self.verbatim
     }
 
     /// Takes what it can of `input` and passes the stream's octets on. `last`: no more will come.
@@ -123,6 +137,10 @@ impl StreamReader {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Looked {
+        let special = match (terminator.first(), stuffing.first()) {
+            (of @ Some(_), None) => of,
+            (one, other) => one.filter(|_| one == other),
+        };
         let mut rest = input;
         loop {
             if let State::Start { torn } = self.state {
@@ -139,22 +157,27 @@ impl StreamReader {
                     break;
                 }
                 match rest.strip_prefix(stuffing) {
-                    Some(behind) => rest = behind,
+                    // Which lines are stuffed again only what follows tells.
+                    Some(behind) if self.verbatim && behind.len() < stuffing.len() => break,
+                    Some(behind) => {
+                        if self.verbatim && behind.starts_with(stuffing) {
+                            out.extend_from_slice(stuffing);
+                        }
+                        rest = behind;
+                    }
                     None if stuffing.starts_with(rest) => break,
                     None => {}
                 }
                 self.state = State::Within;
             }
-            let end = memchr::memchr(b'\n', rest).map(|at| at + 1);
-            let length = end.unwrap_or(rest.len());
-            let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
-            out.extend_from_slice(line);
+            let (lines, behind) = plain_lines(rest, special);
+            out.extend_from_slice(lines);
             rest = behind;
-            if end.is_none() {
-                self.before = line.last().copied().unwrap_or(self.before);
+            if lines.last() != Some(&b'\n') {
+                self.before = lines.last().copied().unwrap_or(self.before);
                 break;
             }
-            let before = line.iter().rev().nth(1).copied().unwrap_or(self.before);
+            let before = lines.iter().rev().nth(1).copied().unwrap_or(self.before);
             self.before = b'\n';
             self.state = State::Start { torn: before != b'\r' };
         }
@@ -213,6 +236,17 @@ impl StreamReader {
         }
         Ok(Looked { used: input.len() - rest.len(), done })
     }
+}
+
+/// What is left of a line, with all lines behind it that begin with other octets than `special`,
+/// which is all that is to be known of most; and what is behind them.
+fn plain_lines<'o>(octets: &'o [u8], special: Option<&u8>) -> (&'o [u8], &'o [u8]) {
+    let end = match special {
+        Some(special) => memmem::find(octets, &[b'\n', *special]),
+        None => memchr::memchr(b'\n', octets),
+    };
+    let end = end.map_or(octets.len(), |at| at + 1);
+    octets.split_at_checked(end).unwrap_or((octets, &[]))
 }
 
 /// A line, and what is behind it.
@@ -280,12 +314,12 @@ impl StreamWriter {
     ///
     /// # Errors
     ///
-    /// [`StreamError::Length`] if there are more than the message announced; nothing is written.
-    pub fn write(&mut self, octets: &[u8], out: &mut Vec<u8>) -> Result<(), StreamError> {
+    /// [`StreamLengthError::Length`] if there are more than the message announced; nothing is written.
+    pub fn write(&mut self, octets: &[u8], out: &mut Vec<u8>) -> Result<(), StreamLengthError> {
         let written = self.written.saturating_add(u64::try_from(octets.len()).unwrap_or(u64::MAX));
         let bounded = matches!(self.framing, StreamFraming::Counted(_) | StreamFraming::Nothing);
         if bounded && written > self.announced {
-            return Err(StreamError::Length { announced: self.announced, written });
+            return Err(StreamLengthError::Length { announced: self.announced, written });
         }
         self.written = written;
         match self.framing {
@@ -301,15 +335,19 @@ impl StreamWriter {
         Ok(())
     }
 
+    /// So many octets went by verbatim ([`StreamReader::passes_verbatim`]): whole lines by the end.
+    pub(crate) fn passed(&mut self, octets: usize) {
+        self.written = self.written.saturating_add(u64::try_from(octets).unwrap_or(u64::MAX));
+        self.begun.tail = *b"\r\n";
+    }
+
     fn lines(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         let mut rest = octets;
         while let Some((first, behind)) = rest.split_first() {
             let (piece, behind) = if self.begun.known {
-                let end = memchr::memchr(b'\n', rest);
-                let length = end.map_or(rest.len(), |at| at + 1);
-                let (line, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
-                out.extend_from_slice(line);
-                (line, behind)
+                let (lines, behind) = plain_lines(rest, self.stuffing.first());
+                out.extend_from_slice(lines);
+                (lines, behind)
             } else {
                 self.begun.head.push(*first);
                 self.head(out);
@@ -348,8 +386,8 @@ impl StreamWriter {
     ///
     /// # Errors
     ///
-    /// [`StreamError::Length`] if there were fewer octets than the message announced.
-    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), StreamError> {
+    /// [`StreamLengthError::Length`] if there were fewer octets than the message announced.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), StreamLengthError> {
         match self.framing {
             StreamFraming::Lines { .. } => {
                 self.flush(out);
@@ -362,10 +400,74 @@ impl StreamWriter {
             StreamFraming::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
             StreamFraming::Counted(_) if self.written < self.announced => {
                 let Self { announced, written, .. } = self;
-                return Err(StreamError::Length { announced, written });
+                return Err(StreamLengthError::Length { announced, written });
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every text of up to so many octets of these: what is special to lines, and one that is not.
+    const OCTETS_MAX: u32 = 7;
+    const ALPHABET: [u8; 4] = *b"x.\r\n";
+
+    fn read(pieces: &[&[u8]], verbatim: bool) -> (Vec<u8>, usize, bool) {
+        let framing = StreamFraming::UntilClose;
+        let state = State::Start { torn: false };
+        let mut reader = StreamReader { framing, state, before: 0, verbatim };
+        let (mut out, mut used, mut left) = (Vec::new(), 0, Vec::new());
+        for piece in pieces {
+            left.extend_from_slice(piece);
+            let looked = reader.lines(b".", b".", &left, &mut out);
+            left.drain(..looked.used);
+            used += looked.used;
+            if looked.done {
+                return (out, used, true);
+            }
+        }
+        (out, used, false)
+    }
+
+    fn written(pieces: &[&[u8]]) -> Vec<u8> {
+        let mut writer = StreamWriter {
+            framing: StreamFraming::UntilClose,
+            terminator: b".".to_vec(),
+            stuffing: b".".to_vec(),
+            begun: Begun::default(),
+            announced: 0,
+            written: 0,
+        };
+        let mut out = Vec::new();
+        for piece in pieces {
+            writer.lines(piece, &mut out);
+        }
+        out
+    }
+
+    /// Lines that arrive together are taken together, and must be what they are one octet at a time;
+    /// those that pass verbatim, what reading and writing them makes of them.
+    #[test]
+    fn lines_are_the_same_together_and_octet_by_octet() {
+        for length in 0..=OCTETS_MAX {
+            for number in 0..4_usize.pow(length) {
+                let octet = |at| ALPHABET[number >> (2 * at) & 3];
+                let text: Vec<u8> = (0..length).map(octet).collect();
+                let octets: Vec<&[u8]> = text.chunks(1).collect();
+                let whole = read(&[&text], false);
+                assert_eq!(whole, read(&octets, false), "{text:?}");
+                let again = read(&[&text], true);
+                assert_eq!(again, read(&octets, true), "{text:?}");
+                if whole.2 {
+                    let restored = (written(&[&whole.0]), whole.1, true);
+                    assert_eq!(again, restored, "{text:?}");
+                }
+                assert_eq!(written(&[&text]), written(&octets), "{text:?}");
+            }
+        }
     }
 }

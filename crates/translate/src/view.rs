@@ -1,6 +1,9 @@
 //! Views: the typed slots of one message, and the guards over them.
 
-use gatewright_lang::ir::{ColumnType, Guard, Message, Pattern, Program, SlotId, SlotType};
+use gatewright_lang::ir::{
+    ColumnType, Fold, Guard, Message, Pattern, Program, Slot, SlotId, SlotType,
+};
+use std::ops::Range;
 
 /// What a slot holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,19 +18,236 @@ pub enum Value {
     Stream,
 }
 
+/// What a slot holds, where it lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Held<'v> {
+    Int(i64),
+    Octets(&'v [u8]),
+    List(Rows<'v>),
+    Stream,
+}
+
+impl Held<'_> {
+    /// A copy of its own.
+    pub(crate) fn to_value(self) -> Value {
+        match self {
+            Self::Int(value) => Value::Int(value),
+            Self::Octets(octets) => Value::Octets(octets.to_vec()),
+            Self::List(rows) => Value::List(
+                rows.iter().map(|row| row.iter().map(Held::to_value).collect()).collect(),
+            ),
+            Self::Stream => Value::Stream,
+        }
+    }
+}
+
+/// The rows of a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rows<'v> {
+    octets: &'v [u8],
+    cells: &'v [Cell],
+    columns: usize,
+}
+
+impl<'v> Rows<'v> {
+    pub(crate) fn len(self) -> usize {
+        self.cells.len().checked_div(self.columns).unwrap_or(0)
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.cells.is_empty()
+    }
+
+    pub(crate) fn get(self, index: usize) -> Option<Row<'v>> {
+        let from = index.checked_mul(self.columns)?;
+        let cells = self.cells.get(from..from.checked_add(self.columns)?)?;
+        // A list without a column has no row.
+        (!cells.is_empty()).then_some(Row { octets: self.octets, cells })
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Row<'v>> {
+        let Self { octets, cells, columns } = self;
+        cells.chunks_exact(columns.max(1)).map(move |cells| Row { octets, cells })
+    }
+}
+
+impl PartialEq for Rows<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && self.iter().zip(other.iter()).all(|(one, other)| one.iter().eq(other.iter()))
+    }
+}
+
+impl Eq for Rows<'_> {}
+
+/// One row of a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Row<'v> {
+    octets: &'v [u8],
+    cells: &'v [Cell],
+}
+
+impl<'v> Row<'v> {
+    pub(crate) fn get(self, column: usize) -> Option<Held<'v>> {
+        self.cells.get(column)?.simple(self.octets)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Held<'v>> {
+        self.cells.iter().filter_map(move |cell| cell.simple(self.octets))
+    }
+}
+
+/// What a slot or a column holds; octets lie together, in one place of the view.
+#[derive(Clone, Copy, Debug, Default)]
+enum Cell {
+    #[default]
+    Absent,
+    Int(i64),
+    Octets {
+        from: u32,
+        length: u32,
+    },
+    /// Index into [`View::lists`].
+    List(u32),
+    Stream,
+}
+
+impl Cell {
+    /// Anything but a list.
+    fn simple(self, octets: &[u8]) -> Option<Held<'_>> {
+        Some(match self {
+            Self::Int(value) => Held::Int(value),
+            Self::Octets { from, length } => {
+                let from = size(from);
+                Held::Octets(
+                    octets.get(from..from.saturating_add(size(length))).unwrap_or_default(),
+                )
+            }
+            Self::Stream => Held::Stream,
+            Self::Absent | Self::List(_) => return None,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct List {
+    cells: Vec<Cell>,
+    columns: usize,
+}
+
 /// The slots of one message.
 ///
 /// A slot is *settled* when it is known whether it is set: a handler that waits for it may go on.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct View {
-    slots: Vec<Place>,
+    places: Vec<Cell>,
+    settled: SlotSet,
+    /// All octets of all slots.
+    octets: Vec<u8>,
+    /// The first ones are of slots, as many as `lists_used`.
+    lists: Vec<List>,
+    lists_used: usize,
+    /// How many of `octets` no slot holds any more.
+    unused: usize,
 }
 
+/// A set of slots of one message, one bit each.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-struct Place {
-    value: Option<Value>,
-    settled: bool,
+pub(crate) struct SlotSet {
+    /// The first 64: few layouts have more.
+    low: u64,
+    /// The others, in 64s.
+    more: Vec<u64>,
 }
+
+impl SlotSet {
+    fn at(slot: SlotId) -> (usize, u64) {
+        (slot.index() / 64, 1 << (slot.index() % 64))
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, slot: SlotId) {
+        let (word, bit) = Self::at(slot);
+        match word.checked_sub(1) {
+            None => self.low |= bit,
+            Some(word) => self.insert_more(word, bit),
+        }
+    }
+
+    fn insert_more(&mut self, word: usize, bit: u64) {
+        if word >= self.more.len() {
+            self.more.resize(word.saturating_add(1), 0);
+        }
+        self.more.get_mut(word).into_iter().for_each(|word| *word |= bit);
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: SlotId) {
+        let (word, bit) = Self::at(slot);
+        let word = match word.checked_sub(1) {
+            Some(word) => self.more.get_mut(word),
+            None => Some(&mut self.low),
+        };
+        if let Some(word) = word {
+            *word &= !bit;
+        }
+    }
+
+    fn contains(&self, slot: SlotId) -> bool {
+        let (word, bit) = Self::at(slot);
+        let word = word.checked_sub(1).map_or(Some(&self.low), |word| self.more.get(word));
+        word.is_some_and(|word| word & bit != 0)
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.low |= other.low;
+        if !other.more.is_empty() {
+            self.add_more(other);
+        }
+    }
+
+    fn add_more(&mut self, other: &Self) {
+        if self.more.len() < other.more.len() {
+            self.more.resize(other.more.len(), 0);
+        }
+        self.more.iter_mut().zip(&other.more).for_each(|(word, other)| *word |= other);
+    }
+
+    /// Whether a slot is in both.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.low & other.low != 0 || self.more.iter().zip(&other.more).any(|(a, b)| a & b != 0)
+    }
+
+    pub(crate) fn holds_all(&self, other: &Self) -> bool {
+        let more = self.more.iter().chain(core::iter::repeat(&0));
+        self.low & other.low == other.low && other.more.iter().zip(more).all(|(b, a)| a & b == *b)
+    }
+}
+
+impl FromIterator<SlotId> for SlotSet {
+    fn from_iter<I: IntoIterator<Item = SlotId>>(slots: I) -> Self {
+        let mut set = Self::default();
+        slots.into_iter().for_each(|slot| set.insert(slot));
+        set
+    }
+}
+
+/// Octets that no slot holds are freed when they are more than this, and more than the others.
+const UNUSED_MAX: usize = 512;
+
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        let slots = 0..self.places.len();
+        self.places.len() == other.places.len()
+            && slots.map(SlotId::new).all(|slot| {
+                self.held(slot) == other.held(slot)
+                    && self.is_settled(slot) == other.is_settled(slot)
+            })
+    }
+}
+
+impl Eq for View {}
 
 impl View {
     /// A view of a message with no slot set.
@@ -37,140 +257,423 @@ impl View {
 
     /// A view of so many slots, none set.
     pub(crate) fn with_slots(slots: usize) -> Self {
-        Self { slots: vec![Place::default(); slots] }
+        Self { places: vec![Cell::Absent; slots], ..Self::default() }
     }
 
-    /// What a slot holds; `None` while it is not settled, and if it is absent.
+    /// No slot is set any more, and none settled.
+    pub(crate) fn reset(&mut self) {
+        self.places.fill(Cell::Absent);
+        self.settled.low = 0;
+        self.settled.more.fill(0);
+        self.octets.clear();
+        self.lists_used = 0;
+        self.unused = 0;
+    }
+
+    /// A copy of what a slot holds; `None` while it is not settled, and if it is absent.
     ///
     /// A list without an entry is absent as well.
-    pub fn get(&self, slot: SlotId) -> Option<&Value> {
-        self.slots.get(slot.index())?.value.as_ref()
+    pub fn get(&self, slot: SlotId) -> Option<Value> {
+        self.held(slot).map(Held::to_value)
+    }
+
+    /// What a slot holds, as [`get`](Self::get) has it.
+    pub(crate) fn held(&self, slot: SlotId) -> Option<Held<'_>> {
+        match *self.places.get(slot.index())? {
+            Cell::List(list) => {
+                Some(self.rows_of(list)).filter(|rows| !rows.is_empty()).map(Held::List)
+            }
+            cell => cell.simple(&self.octets),
+        }
+    }
+
+    /// What each slot holds, in order.
+    pub(crate) fn set_slots(&self) -> impl Iterator<Item = Option<Held<'_>>> {
+        self.places.iter().map(|place| match place {
+            Cell::Absent => None,
+            Cell::List(list) => {
+                Some(self.rows_of(*list)).filter(|rows| !rows.is_empty()).map(Held::List)
+            }
+            cell => cell.simple(&self.octets),
+        })
+    }
+
+    fn rows_of(&self, list: u32) -> Rows<'_> {
+        self.lists.get(size(list)).map_or_else(Rows::default, |list| Rows {
+            octets: &self.octets,
+            cells: &list.cells,
+            columns: list.columns,
+        })
     }
 
     /// Whether it is known what a slot holds, or that it is absent.
     pub fn is_settled(&self, slot: SlotId) -> bool {
-        self.slots.get(slot.index()).is_some_and(|place| place.settled)
+        self.settled.contains(slot)
+    }
+
+    /// The slots that are settled.
+    pub(crate) const fn settled(&self) -> &SlotSet {
+        &self.settled
+    }
+
+    /// Whether a slot holds something.
+    pub(crate) fn is_set(&self, slot: SlotId) -> bool {
+        self.held(slot).is_some()
     }
 
     /// Fills a slot and settles it; an id of another message is without effect.
     pub fn set(&mut self, slot: SlotId, value: Value) {
-        self.put(slot, value);
+        match value {
+            Value::Int(value) => self.put_int(slot, value),
+            Value::Octets(octets) => self.put_octets(slot, &octets, Fold::Keep),
+            Value::Stream => self.put_stream(slot),
+            Value::List(rows) => {
+                self.clear(slot);
+                for row in &rows {
+                    self.push(slot, row);
+                }
+            }
+        }
+        self.settle(slot);
+    }
+
+    /// No slot is set any more, and there are so many: as [`with_slots`](Self::with_slots), in the
+    /// memory that is there.
+    pub(crate) fn begin(&mut self, slots: usize) {
+        self.places.clear();
+        self.places.resize(slots, Cell::Absent);
+        self.reset();
+    }
+
+    /// Fills a slot as [`set`](Self::set) does, with what lies elsewhere.
+    pub(crate) fn set_held(&mut self, slot: SlotId, value: Held<'_>) {
+        match value {
+            Held::Int(value) => self.put_int(slot, value),
+            Held::Octets(octets) => self.put_octets(slot, octets, Fold::Keep),
+            Held::Stream => self.put_stream(slot),
+            Held::List(_) => return self.set(slot, value.to_value()),
+        }
         self.settle(slot);
     }
 
     /// A number; `None` for anything else.
     pub fn int(&self, slot: SlotId) -> Option<i64> {
-        match self.get(slot)? {
-            Value::Int(value) => Some(*value),
+        match *self.places.get(slot.index())? {
+            Cell::Int(value) => Some(value),
             _ => None,
         }
     }
 
     /// Octets; `None` for anything else.
     pub fn octets(&self, slot: SlotId) -> Option<&[u8]> {
-        match self.get(slot)? {
-            Value::Octets(octets) => Some(octets),
+        match self.held(slot)? {
+            Held::Octets(octets) => Some(octets),
             _ => None,
         }
     }
 
     /// The rows of a list; none for anything else.
-    pub fn rows(&self, slot: SlotId) -> &[Vec<Value>] {
-        match self.get(slot) {
-            Some(Value::List(rows)) => rows,
-            _ => &[],
+    pub(crate) fn rows(&self, slot: SlotId) -> Rows<'_> {
+        match self.held(slot) {
+            Some(Held::List(rows)) => rows,
+            _ => Rows::default(),
         }
     }
 
     /// Fills a slot without settling it: more may come.
-    pub(crate) fn put(&mut self, slot: SlotId, value: Value) {
-        if let Some(place) = self.slots.get_mut(slot.index()) {
-            place.value = Some(value);
+    pub(crate) fn put_int(&mut self, slot: SlotId, value: i64) {
+        self.put(slot, Cell::Int(value));
+    }
+
+    pub(crate) fn put_stream(&mut self, slot: SlotId) {
+        self.put(slot, Cell::Stream);
+    }
+
+    pub(crate) fn put_octets(&mut self, slot: SlotId, octets: &[u8], fold: Fold) {
+        let cell = self.keep(octets, fold);
+        self.put(slot, cell);
+    }
+
+    #[inline]
+    fn put(&mut self, slot: SlotId, cell: Cell) {
+        if let Some(place) = self.places.get_mut(slot.index())
+            && let Cell::Octets { from, length } = core::mem::replace(place, cell)
+        {
+            self.let_go(from, length);
         }
     }
 
-    /// Appends a row to a list and says how many there are.
-    pub(crate) fn push(&mut self, slot: SlotId, row: Vec<Value>) -> usize {
-        let Some(place) = self.slots.get_mut(slot.index()) else { return 0 };
-        match &mut place.value {
-            Some(Value::List(rows)) => {
-                rows.push(row);
-                rows.len()
-            }
-            value => {
-                *value = Some(Value::List(vec![row]));
-                1
-            }
+    fn keep(&mut self, octets: &[u8], fold: Fold) -> Cell {
+        let from = self.octets.len();
+        self.octets.extend_from_slice(octets);
+        self.fold(from, fold);
+        Cell::Octets { from: bound(from), length: bound(octets.len()) }
+    }
+
+    /// Changes the case of the last octets.
+    fn fold(&mut self, from: usize, fold: Fold) {
+        match (fold, self.octets.get_mut(from..)) {
+            (Fold::Upper, Some(kept)) => kept.make_ascii_uppercase(),
+            (Fold::Lower, Some(kept)) => kept.make_ascii_lowercase(),
+            _ => {}
         }
     }
 
+    /// A copy of a cell whose octets are here.
+    fn again(&mut self, cell: Cell) -> Cell {
+        let Cell::Octets { from, length } = cell else { return cell };
+        let (begin, now) = (size(from), bound(self.octets.len()));
+        let end = begin.saturating_add(size(length));
+        if end <= self.octets.len() {
+            self.octets.extend_from_within(begin..end);
+        }
+        Cell::Octets { from: now, length }
+    }
+
+    /// Octets that a slot held are of no use any more.
+    fn let_go(&mut self, from: u32, length: u32) {
+        let from = size(from);
+        if from.saturating_add(size(length)) == self.octets.len() {
+            self.octets.truncate(from);
+            return;
+        }
+        self.unused = self.unused.saturating_add(size(length));
+        if self.unused > UNUSED_MAX && self.unused > self.octets.len() / 2 {
+            self.tidy();
+        }
+    }
+
+    /// Lays octets together anew.
+    fn tidy(&mut self) {
+        let mut kept = Vec::with_capacity(self.octets.len().saturating_sub(self.unused));
+        let cells = self.places.iter_mut();
+        let lists = self.lists.iter_mut().take(self.lists_used);
+        for cell in cells.chain(lists.flat_map(|list| &mut list.cells)) {
+            if let Cell::Octets { from, length } = cell {
+                let begin = size(*from);
+                *from = bound(kept.len());
+                let end = begin.saturating_add(size(*length));
+                kept.extend_from_slice(self.octets.get(begin..end).unwrap_or_default());
+            }
+        }
+        self.octets = kept;
+        self.unused = 0;
+    }
+
+    /// How many octets of memory it has for what slots hold.
+    pub(crate) fn room(&self) -> usize {
+        let cells = self.lists.iter().map(|list| list.cells.capacity() * size_of::<Cell>());
+        self.octets.capacity().saturating_add(cells.sum())
+    }
+
+    /// Makes room for what a piece of a message will bring.
+    pub(crate) fn expect(&mut self, octets: usize) {
+        if self.octets.capacity() == 0 {
+            self.octets.reserve(octets);
+        }
+    }
+
+    /// Copies what another slot holds.
+    pub(crate) fn copy(&mut self, from: SlotId, into: SlotId) {
+        if let Some(place) = self.places.get(from.index()).copied() {
+            let cell = self.again(place);
+            self.put(into, cell);
+        }
+    }
+
+    /// Appends a row to a list.
+    pub(crate) fn push(&mut self, slot: SlotId, row: &[Value]) {
+        let Some(list) = self.list(slot, row.len()) else { return };
+        for value in row {
+            let cell = match value {
+                Value::Int(value) => Cell::Int(*value),
+                Value::Octets(octets) => self.keep(octets, Fold::Keep),
+                Value::List(_) | Value::Stream => Cell::Absent,
+            };
+            self.lists.get_mut(list).into_iter().for_each(|list| list.cells.push(cell));
+        }
+    }
+
+    /// Copies a part of another slot's octets, into a list as its next row.
+    pub(crate) fn put_part(
+        &mut self,
+        into: SlotId,
+        of: SlotId,
+        part: Range<usize>,
+        fold: Fold,
+        list: bool,
+    ) {
+        let whole = self.places.get(of.index()).copied();
+        let Some(Cell::Octets { from, .. }) = whole else { return };
+        let cell = Cell::Octets {
+            from: from.saturating_add(bound(part.start)),
+            length: bound(part.len()),
+        };
+        let (before, cell) = (self.octets.len(), self.again(cell));
+        self.fold(before, fold);
+        if !list {
+            return self.put(into, cell);
+        }
+        let list = self.list(into, 1).and_then(|list| self.lists.get_mut(list));
+        if let Some(list) = list {
+            list.cells.push(cell);
+        }
+    }
+
+    /// Appends a row of one column to a list.
+    pub(crate) fn push_octets(&mut self, slot: SlotId, octets: &[u8], fold: Fold) {
+        let Some(list) = self.list(slot, 1) else { return };
+        let cell = self.keep(octets, fold);
+        if let Some(list) = self.lists.get_mut(list) {
+            list.cells.push(cell);
+        }
+    }
+
+    /// Appends a row of one column to a list.
+    pub(crate) fn push_int(&mut self, slot: SlotId, value: i64) {
+        let list = self.list(slot, 1).and_then(|list| self.lists.get_mut(list));
+        if let Some(list) = list {
+            list.cells.push(Cell::Int(value));
+        }
+    }
+
+    /// Appends a row of copies of slots to a list.
+    pub(crate) fn push_copies(&mut self, slot: SlotId, columns: &[SlotId]) {
+        let Some(list) = self.list(slot, columns.len()) else { return };
+        for column in columns {
+            let cell = self.places.get(column.index()).copied();
+            let cell = cell.map_or(Cell::Absent, |cell| self.again(cell));
+            self.lists.get_mut(list).into_iter().for_each(|list| list.cells.push(cell));
+        }
+    }
+
+    /// The list of a slot, which begins here if there is none.
+    fn list(&mut self, slot: SlotId, columns: usize) -> Option<usize> {
+        let place = self.places.get_mut(slot.index())?;
+        if let Cell::List(list) = *place {
+            return Some(size(list));
+        }
+        let list = self.lists_used;
+        *place = Cell::List(bound(list));
+        self.lists_used = list.saturating_add(1);
+        match self.lists.get_mut(list) {
+            Some(again) => {
+                again.cells.clear();
+                again.columns = columns;
+            }
+            None => self.lists.push(List { cells: Vec::new(), columns }),
+        }
+        Some(list)
+    }
+
+    /// Makes a slot absent, and not settled.
+    #[inline]
     pub(crate) fn clear(&mut self, slot: SlotId) {
-        if let Some(place) = self.slots.get_mut(slot.index()) {
-            *place = Place::default();
+        self.settled.remove(slot);
+        if !matches!(self.places.get(slot.index()), None | Some(Cell::Absent)) {
+            self.clear_held(slot);
+        }
+    }
+
+    fn clear_held(&mut self, slot: SlotId) {
+        match self.places.get(slot.index()).copied() {
+            Some(Cell::List(list)) => {
+                let list = self.lists.get_mut(size(list));
+                for cell in list.map(|list| core::mem::take(&mut list.cells)).unwrap_or_default() {
+                    if let Cell::Octets { from, length } = cell {
+                        self.let_go(from, length);
+                    }
+                }
+            }
+            _ => self.put(slot, Cell::Absent),
         }
     }
 
     pub(crate) fn settle(&mut self, slot: SlotId) {
-        if let Some(place) = self.slots.get_mut(slot.index()) {
-            place.settled = true;
+        if slot.index() < self.places.len() {
+            self.settled.insert(slot);
         }
     }
 
-    pub(crate) fn settle_all(&mut self) {
-        self.slots.iter_mut().for_each(|place| place.settled = true);
+    pub(crate) fn settle_set(&mut self, slots: &SlotSet) {
+        self.settled.add(slots);
     }
 
     /// Whether a guard holds. An absent slot is not any pattern.
     pub fn holds(&self, program: &Program, guard: &Guard) -> bool {
         match guard {
             Guard::Always => true,
-            Guard::Present(slot) => self.get(*slot).is_some(),
+            Guard::Present(slot) => self.held(*slot).is_some(),
             Guard::All(guards) => guards.iter().all(|guard| self.holds(program, guard)),
             Guard::Any(guards) => guards.iter().any(|guard| self.holds(program, guard)),
             Guard::Not(guard) => !self.holds(program, guard),
-            Guard::Is { slot, patterns } => self.get(*slot).is_some_and(|value| {
-                patterns.iter().any(|pattern| matches_pattern(program, value, *pattern))
-            }),
+            Guard::Is { slot, patterns } => match self.int(*slot) {
+                Some(value) => patterns.iter().any(|pattern| {
+                    matches!(pattern, Pattern::Int { low, high } if *low <= value && value <= *high)
+                }),
+                None => self.is(program, *slot, patterns),
+            },
         }
+    }
+
+    fn is(&self, program: &Program, slot: SlotId, patterns: &[Pattern]) -> bool {
+        let matches = |value, pattern: &Pattern| matches_pattern(program, value, *pattern);
+        self.held(slot).is_some_and(|value| patterns.iter().any(|of| matches(value, of)))
     }
 }
 
-fn matches_pattern(program: &Program, value: &Value, pattern: Pattern) -> bool {
+fn matches_pattern(program: &Program, value: Held<'_>, pattern: Pattern) -> bool {
     match (pattern, value) {
-        (Pattern::Int { low, high }, Value::Int(value)) => (low..=high).contains(value),
-        (Pattern::Octets(literal), Value::Octets(octets)) => program.literal(literal) == octets,
-        (Pattern::Empty, Value::Octets(octets)) => octets.is_empty(),
-        (Pattern::Empty, Value::List(rows)) => rows.is_empty(),
+        (Pattern::Int { low, high }, Held::Int(value)) => (low..=high).contains(&value),
+        (Pattern::Octets(literal), Held::Octets(octets)) => program.literal(literal) == octets,
+        (Pattern::Empty, Held::Octets(octets)) => octets.is_empty(),
+        (Pattern::Empty, Held::List(rows)) => rows.is_empty(),
         _ => false,
     }
 }
 
-/// Whether a value is one that a slot of this type may hold.
-pub(crate) fn within(ty: &SlotType, value: &Value) -> bool {
-    match (ty, value) {
-        (SlotType::Int { low, high }, Value::Int(value)) => (low..=high).contains(&value),
-        (SlotType::Octets { max }, Value::Octets(octets)) => fits(octets.len(), *max),
-        (SlotType::List { columns, max }, Value::List(rows)) => {
+/// Whether a value is one that a slot may hold.
+pub(crate) fn within(slot: &Slot, value: Held<'_>) -> bool {
+    match (&slot.ty, value) {
+        (SlotType::Int { low, high }, Held::Int(value)) => *low <= value && value <= *high,
+        (SlotType::Octets { max }, Held::Octets(octets)) => fits(octets.len(), *max),
+        (SlotType::List { columns, max }, Held::List(rows)) => {
             fits(rows.len(), *max) && rows.iter().all(|row| row_within(columns, row))
         }
-        (SlotType::Stream, Value::Stream | Value::Octets(_)) => true,
+        (SlotType::Stream, Held::Stream | Held::Octets(_)) => true,
         _ => false,
     }
 }
 
 /// Whether a row is one that a list of these columns may hold.
-pub(crate) fn row_within(columns: &[(String, ColumnType)], row: &[Value]) -> bool {
-    row.len() == columns.len()
-        && columns.iter().zip(row).all(|((_, ty), value)| match (ty, value) {
-            (ColumnType::Int { low, high }, Value::Int(value)) => (low..=high).contains(&value),
-            (ColumnType::Octets { max }, Value::Octets(octets)) => fits(octets.len(), *max),
-            _ => false,
-        })
+fn row_within(columns: &[(String, ColumnType)], row: Row<'_>) -> bool {
+    let held = columns.iter().enumerate().map(|(at, (_, ty))| (ty, row.get(at)));
+    row.cells.len() == columns.len()
+        && held.into_iter().all(|(ty, value)| value.is_some_and(|value| column_within(*ty, value)))
+}
+
+/// Whether a value is one that a column may hold.
+pub(crate) fn column_within(ty: ColumnType, value: Held<'_>) -> bool {
+    match (ty, value) {
+        (ColumnType::Int { low, high }, Held::Int(value)) => low <= value && value <= high,
+        (ColumnType::Octets { max }, Held::Octets(octets)) => fits(octets.len(), max),
+        _ => false,
+    }
 }
 
 /// Whether a length is within a bound of the program.
 pub(crate) fn fits(length: usize, max: u32) -> bool {
     u32::try_from(length).is_ok_and(|length| length <= max)
+}
+
+/// A bound of the program as a length of octets in memory.
+pub(crate) fn size(bound: u32) -> usize {
+    usize::try_from(bound).unwrap_or(usize::MAX)
+}
+
+/// What a view holds is far below 4 GiB: every slot has its bound.
+fn bound(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 /// Where a sequence of octets first occurs.

@@ -18,7 +18,9 @@ mod reference;
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{MessageId, Program, SlotId, SlotType};
-use gatewright_translate::{Malformed, Parser, Reason, Unbuildable, Unreadable, Value, View, emit};
+use gatewright_translate::{
+    Layouts, Malformed, Parser, Reason, Unbuildable, Unreadable, Value, View, emit,
+};
 use proptest::prelude::*;
 use reference::Slots;
 use std::path::Path;
@@ -78,17 +80,18 @@ fn id(program: &Program, name: &str) -> MessageId {
 
 /// Reads one message from pieces, and gives the view, its stream, and how much was used.
 fn read(
-    program: &Arc<Program>,
+    layouts: &Arc<Layouts>,
     name: &str,
     wire: &[u8],
     cuts: &[usize],
 ) -> Result<(View, Vec<u8>, usize), Malformed> {
+    let program = layouts.program();
     let message = id(program, name);
     let layout = program.message(message).unwrap();
     // A chunk's size with the longest extension, and its line's end.
     let streams = layout.slots.iter().any(|slot| slot.ty == SlotType::Stream);
     let kept_max = if streams { 8_192 + 16 + 2 } else { layout.window_max as usize };
-    let mut parser = Parser::new(Arc::clone(program), message).unwrap();
+    let mut parser = Parser::new(Arc::clone(layouts), message).unwrap();
     let (mut used, mut stream) = (0, Vec::new());
     for end in cuts.iter().copied().chain([wire.len()]) {
         let progress = parser.read(&wire[used..end], end == wire.len(), &mut stream)?;
@@ -131,7 +134,7 @@ fn slots(program: &Program, name: &str, view: &View, stream: &[u8]) -> Slots {
         .filter_map(|(at, slot)| {
             let value = view.get(SlotId::new(at))?;
             assert!(view.is_settled(SlotId::new(at)), "{name} {}", slot.name);
-            Some((slot.name.clone(), plain(value, stream)))
+            Some((slot.name.clone(), plain(&value, stream)))
         })
         .collect()
 }
@@ -139,13 +142,14 @@ fn slots(program: &Program, name: &str, view: &View, stream: &[u8]) -> Slots {
 #[test]
 fn the_corpus_is_read_as_the_reference_reads_it_and_written_back() {
     let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
     for (name, wire) in CORPUS {
-        let (mut view, stream, used) = read(&program, name, wire, &[]).unwrap();
+        let (mut view, stream, used) = read(&layouts, name, wire, &[]).unwrap();
         let message = program.message(id(&program, name)).unwrap();
         let wanted = reference::parse(&program, message, wire).unwrap();
         assert_eq!((slots(&program, name, &view, &stream), used), wanted, "{name}");
         for at in 0..message.slots.len() {
-            if view.get(SlotId::new(at)) == Some(&Value::Stream) {
+            if view.get(SlotId::new(at)) == Some(Value::Stream) {
                 view.set(SlotId::new(at), Value::Octets(stream.clone()));
             }
         }
@@ -155,7 +159,7 @@ fn the_corpus_is_read_as_the_reference_reads_it_and_written_back() {
         if canonical(wire) {
             assert_eq!(written.escape_ascii().to_string(), wire.escape_ascii().to_string());
         }
-        let (again, stream, _) = read(&program, name, &written, &[]).unwrap();
+        let (again, stream, _) = read(&layouts, name, &written, &[]).unwrap();
         assert_eq!(slots(&program, name, &again, &stream), wanted.0, "{name} read again");
     }
 }
@@ -163,13 +167,35 @@ fn the_corpus_is_read_as_the_reference_reads_it_and_written_back() {
 #[test]
 fn any_one_cut_and_every_cut_give_the_same() {
     let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
     for (name, wire) in CORPUS {
-        let whole = read(&program, name, wire, &[]);
+        let whole = read(&layouts, name, wire, &[]);
         for at in 0..wire.len() {
-            assert_eq!(read(&program, name, wire, &[at]), whole, "{name} at {at}");
+            assert_eq!(read(&layouts, name, wire, &[at]), whole, "{name} at {at}");
         }
         let every: Vec<usize> = (0..wire.len()).collect();
-        assert_eq!(read(&program, name, wire, &every), whole, "{name} octet by octet");
+        assert_eq!(read(&layouts, name, wire, &every), whole, "{name} octet by octet");
+    }
+}
+
+/// What a parser read before, and how far, is nothing to the next message.
+#[test]
+fn a_parser_begins_again() {
+    let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
+    for (name, wire) in CORPUS {
+        let mut parser = Parser::new(Arc::clone(&layouts), id(&program, name)).unwrap();
+        for (other, before) in CORPUS.iter().filter(|(other, _)| *other == name) {
+            for end in [before.len(), before.len() / 2] {
+                let _ = parser.read(&before[..end], true, &mut Vec::new());
+                parser.restart();
+            }
+            let mut stream = Vec::new();
+            let progress = parser.read(wire, true, &mut stream).unwrap();
+            let found = (parser.view().clone(), stream, progress.consumed);
+            assert_eq!(Ok(found), read(&layouts, name, wire, &[]), "{name} after {other}");
+            parser.restart();
+        }
     }
 }
 
@@ -177,11 +203,12 @@ fn any_one_cut_and_every_cut_give_the_same() {
 #[test]
 fn what_is_cut_is_malformed() {
     let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
     for (name, wire) in CORPUS {
         let until_close = wire.starts_with(b"HTTP/1.1 200");
         let last = if until_close { wire.len() - 13 } else { wire.len() };
         for at in (0..last).filter(|_| name != "coap.packet") {
-            let found = read(&program, name, &wire[..at], &[]).map_err(|of| of.reason);
+            let found = read(&layouts, name, &wire[..at], &[]).map_err(|of| of.reason);
             assert_eq!(found, Err(Reason::Cut), "{name} at {at}");
         }
     }
@@ -197,7 +224,7 @@ fn slots_are_settled_as_soon_as_they_exist() {
         let slots = &program.message(message).unwrap().slots;
         SlotId::new(slots.iter().position(|slot| slot.name == name).unwrap())
     };
-    let mut parser = Parser::new(Arc::clone(&program), message).unwrap();
+    let mut parser = Parser::new(Arc::new(Layouts::of(&program)), message).unwrap();
     let mut stream = Vec::new();
     parser.read(b"POST /x HTTP/1.1\r\nHost: h\r\nX-", false, &mut stream).unwrap();
     assert_eq!(parser.view().octets(slot("method")), Some(&b"POST"[..]));
@@ -208,7 +235,7 @@ fn slots_are_settled_as_soon_as_they_exist() {
     assert_eq!(parser.view().octets(slot("host")), Some(&b"h"[..]));
     assert!(parser.view().is_settled(slot("sender")), "absent for good");
     assert_eq!(parser.view().get(slot("sender")), None);
-    assert_eq!((parser.view().get(slot("body")), &stream[..]), (Some(&Value::Stream), &b"abc"[..]));
+    assert_eq!((parser.view().get(slot("body")), &stream[..]), (Some(Value::Stream), &b"abc"[..]));
     assert!(parser.read(b"defghiNEXT", false, &mut stream).unwrap().complete);
     assert_eq!(stream, b"abcdefghi");
 }
@@ -217,6 +244,7 @@ fn slots_are_settled_as_soon_as_they_exist() {
 #[test]
 fn what_is_malformed_is_refused_with_its_reason() {
     let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
     let head = |fields: &str| format!("POST / HTTP/1.1\r\n{fields}\r\n").into_bytes();
     let chunked = |body: &str| [head("Transfer-Encoding: chunked\r\n"), body.into()].concat();
     let long = [b"NOOP ".to_vec(), vec![b'x'; 600]].concat();
@@ -246,12 +274,12 @@ fn what_is_malformed_is_refused_with_its_reason() {
     ] {
         let every: Vec<usize> = (0..wire.len()).collect();
         for cuts in [&[][..], &every] {
-            let found = read(&program, name, &wire, cuts).unwrap_err().to_string();
+            let found = read(&layouts, name, &wire, cuts).unwrap_err().to_string();
             assert!(found.contains(wanted), "{} {found}, not {wanted}", wire.escape_ascii());
         }
     }
     let extended = chunked("5;name=value\r\nhello\r\n0\r\nTrailer: x\r\n\r\n");
-    let (_, stream, used) = read(&program, "http.request", &extended, &[]).unwrap();
+    let (_, stream, used) = read(&layouts, "http.request", &extended, &[]).unwrap();
     assert_eq!((&stream[..], used), (&b"hello"[..], extended.len()));
 }
 
@@ -285,15 +313,16 @@ fn templates_and_checks() {
     }
     gateway g { }";
     let program = program(text);
+    let layouts = Arc::new(Layouts::of(&program));
     let welcome = id(&program, "m.welcome");
     let mut view = View::of(program.message(welcome).unwrap());
     view.set(SlotId::new(0), Value::Octets(b"here".to_vec()));
     let mut out = Vec::new();
     emit(&program, welcome, &view, &mut out).unwrap();
     assert_eq!(out, b"220 here serves\r\n");
-    let unreadable = Parser::new(Arc::clone(&program), welcome).map(|_| ());
+    let unreadable = Parser::new(Arc::new(Layouts::of(&program)), welcome).map(|_| ());
     assert_eq!(unreadable, Err(Unreadable::NoParser));
-    let (view, _, _) = read(&program, "m.reply", &out, &[]).unwrap();
+    let (view, _, _) = read(&layouts, "m.reply", &out, &[]).unwrap();
     assert_eq!(view.int(SlotId::new(0)), Some(220));
     for (name, check) in [
         ("m.crc16_modbus", &b"\x37\x4b"[..]),
@@ -302,13 +331,13 @@ fn templates_and_checks() {
         ("m.lrc", b"\x23"),
     ] {
         let mut wire = [b"123456789", check].concat();
-        let (view, _, _) = read(&program, name, &wire, &[]).unwrap();
+        let (view, _, _) = read(&layouts, name, &wire, &[]).unwrap();
         assert_eq!(view.octets(SlotId::new(0)), Some(&b"123456789"[..]), "{name}");
         let mut out = Vec::new();
         emit(&program, id(&program, name), &view, &mut out).unwrap();
         assert_eq!(out, wire, "{name}");
         wire[0] ^= 1;
-        let found = read(&program, name, &wire, &[]).map_err(|of| of.reason);
+        let found = read(&layouts, name, &wire, &[]).map_err(|of| of.reason);
         assert_eq!(found, Err(Reason::Check), "{name}");
     }
 }
@@ -325,6 +354,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
         let program = examples();
+        let layouts = Arc::new(Layouts::of(&program));
         let (name, wire) = CORPUS[which];
         let mut wire = wire.to_vec();
         for (at, octet) in changes {
@@ -332,8 +362,8 @@ proptest! {
         }
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len())).collect();
         cuts.sort_unstable();
-        let whole = read(&program, name, &wire, &[]);
-        match (read(&program, name, &wire, &cuts), &whole) {
+        let whole = read(&layouts, name, &wire, &[]);
+        match (read(&layouts, name, &wire, &cuts), &whole) {
             (Ok(found), Ok(whole)) => prop_assert_eq!(&found, whole),
             (Err(found), Err(whole)) => prop_assert_eq!(found.reason, whole.reason),
             (found, whole) => prop_assert!(false, "{found:?} and {whole:?}"),
@@ -344,7 +374,7 @@ proptest! {
         let comparable = !wire.starts_with(b"POST") && !wire.contains(&0x0c);
         if let Ok((view, stream, used)) = whole {
             let held: u64 =
-                (0..message.slots.len()).filter_map(|at| view.get(SlotId::new(at))).map(held).sum();
+                (0..message.slots.len()).filter_map(|at| view.get(SlotId::new(at))).map(|of| held(&of)).sum();
             prop_assert!(held <= message.octets_max);
             prop_assert!(!comparable || wanted == Some((slots(&program, name, &view, &stream), used)));
         } else {
@@ -356,11 +386,12 @@ proptest! {
     #[test]
     fn anything(octets in prop::collection::vec(any::<u8>(), 0..300), cut in 0..300_usize) {
         let program = examples();
+        let layouts = Arc::new(Layouts::of(&program));
         for message in program.messages.iter().filter(|message| !message.parser.is_empty()) {
             let reason = |of: Malformed| of.reason;
-            let whole = read(&program, &message.name, &octets, &[]).map_err(reason);
+            let whole = read(&layouts, &message.name, &octets, &[]).map_err(reason);
             let cut = [cut.min(octets.len())];
-            let found = read(&program, &message.name, &octets, &cut).map_err(reason);
+            let found = read(&layouts, &message.name, &octets, &cut).map_err(reason);
             prop_assert_eq!(found, whole);
         }
     }
@@ -373,6 +404,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
     ) {
         let program = examples();
+        let layouts = Arc::new(Layouts::of(&program));
         let mut pieces: Vec<usize> = pieces.iter().map(|at| at.index(body.len() + 1)).collect();
         pieces.extend([0, body.len()]);
         pieces.sort_unstable();
@@ -407,7 +439,7 @@ proptest! {
             writer.finish(&mut wire).unwrap();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len())).collect();
             cuts.sort_unstable();
-            let (_, stream, used) = read(&program, name, &wire, &cuts).unwrap();
+            let (_, stream, used) = read(&layouts, name, &wire, &cuts).unwrap();
             let whole_lines = name != "smtp.mail" || body.is_empty() || body.ends_with("\r\n");
             let end = if whole_lines { "" } else { "\r\n" };
             prop_assert_eq!(String::from_utf8(stream).unwrap(), format!("{body}{end}"));
@@ -421,6 +453,7 @@ proptest! {
 #[test]
 fn only_a_dot_between_line_ends_ends_a_mail() {
     let program = examples();
+    let layouts = Arc::new(Layouts::of(&program));
     let cases: [(&[u8], &[u8]); 6] = [
         (b"a\n.\nQUIT\r\n.\r\n", b"a\n\nQUIT\r\n"),
         (b"a\n.\r\nQUIT\r\n.\r\n", b"a\n\r\nQUIT\r\n"),
@@ -431,7 +464,7 @@ fn only_a_dot_between_line_ends_ends_a_mail() {
     ];
     for (wire, content) in cases {
         for cut in 0..=wire.len() {
-            let (_, stream, used) = read(&program, "smtp.mail", wire, &[cut]).unwrap();
+            let (_, stream, used) = read(&layouts, "smtp.mail", wire, &[cut]).unwrap();
             assert_eq!((stream.as_slice(), used), (content, wire.len()), "cut at {cut}");
         }
         // No server that gets it on takes a part of it for the end.

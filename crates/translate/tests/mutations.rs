@@ -112,159 +112,223 @@ fn delivered(seen: &Seen) -> bool {
 const HEAD: [&str; 5] =
     ["POST /mail HTTP/1.1", "Host: t", "X-Mail-From: <a@x>", "X-Rcpt-To: <b@y>", "Accept: */*"];
 
-/// Requests that RFC 9112 calls invalid, each with the rule that it breaks.
-#[expect(clippy::too_many_lines, reason = "a list of mutants, rule by rule")]
+/// Requests that are invalid, each with the rule that it breaks.
+#[derive(Default)]
+struct Mutants(Vec<(String, Vec<u8>)>);
+
+/// The lines of a head with some more.
+fn head(with: &[&str]) -> Vec<String> {
+    HEAD.iter().chain(with).map(|line| (*line).to_owned()).collect()
+}
+
+/// Requests that RFC 9112 calls invalid.
 fn invalid_requests() -> Vec<(String, Vec<u8>)> {
-    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut add = |why: String, head: &[String], body: &[u8]| {
+    let mut all = Mutants::default();
+    all.request_lines();
+    all.fields();
+    all.framings();
+    all.chunks();
+    all.cuts();
+    all.too_long();
+    all.0
+}
+
+impl Mutants {
+    fn add(&mut self, why: String, head: &[String], body: &[u8]) {
         let head = head.join("\r\n") + "\r\n\r\n";
-        all.push((why, [head.as_bytes(), body].concat()));
-    };
-    let head = |with: &[&str]| -> Vec<String> {
-        HEAD.iter().chain(with).map(|line| (*line).to_owned()).collect()
-    };
-    // §3: request-line = method SP request-target SP HTTP-version.
-    for line in
-        ["POST", "POST ", "POST /mail", "POST /mail ", "POST /mail HTTP", " POST /mail HTTP/1.1"]
-    {
-        let mut lines = head(&["Content-Length: 2"]);
-        line.clone_into(&mut lines[0]);
-        add(format!("request line `{line}`"), &lines, b"hi");
+        self.0.push((why, [head.as_bytes(), body].concat()));
     }
-    for version in [
-        "HTTP/2.0",
-        "HTTP/0.9",
-        "HTTP/1.",
-        "HTTP/1.x",
-        "http/1.1",
-        "HTTP/11",
-        "HTTP/1.1 x",
-        "XTTP/1.1",
-    ] {
-        let mut lines = head(&["Content-Length: 2"]);
-        lines[0] = format!("POST /mail {version}");
-        add(format!("version `{version}`"), &lines, b"hi");
-    }
-    for octet in (0..0x20_u8).chain([0x7f]).filter(|octet| !matches!(octet, b'\r' | b'\n')) {
-        let mut lines = head(&["Content-Length: 2"]);
-        lines[0] = format!("PO{}ST /mail HTTP/1.1", char::from(octet));
-        add(format!("octet {octet:#x} in the method"), &lines, b"hi");
-        lines[0] = format!("POST /ma{}il HTTP/1.1", char::from(octet));
-        add(format!("octet {octet:#x} in the target"), &lines, b"hi");
-    }
-    // §5: field-line = field-name ":" …; each line without a colon is none.
-    for at in 1..=HEAD.len() {
-        for line in ["no colon", "x", "-", "Host", "GET / HTTP/1.1", "\u{1}"] {
+
+    /// Broken request lines.
+    fn request_lines(&mut self) {
+        // §3: request-line = method SP request-target SP HTTP-version.
+        for line in [
+            "POST",
+            "POST ",
+            "POST /mail",
+            "POST /mail ",
+            "POST /mail HTTP",
+            " POST /mail HTTP/1.1",
+        ] {
             let mut lines = head(&["Content-Length: 2"]);
-            lines.insert(at, line.to_owned());
-            add(format!("field line `{line}` at {at}"), &lines, b"hi");
+            line.clone_into(&mut lines[0]);
+            self.add(format!("request line `{line}`"), &lines, b"hi");
+        }
+        for version in [
+            "HTTP/2.0",
+            "HTTP/0.9",
+            "HTTP/1.",
+            "HTTP/1.x",
+            "http/1.1",
+            "HTTP/11",
+            "HTTP/1.1 x",
+            "XTTP/1.1",
+        ] {
+            let mut lines = head(&["Content-Length: 2"]);
+            lines[0] = format!("POST /mail {version}");
+            self.add(format!("version `{version}`"), &lines, b"hi");
+        }
+        for octet in (0..0x20_u8).chain([0x7f]).filter(|octet| !matches!(octet, b'\r' | b'\n')) {
+            let mut lines = head(&["Content-Length: 2"]);
+            lines[0] = format!("PO{}ST /mail HTTP/1.1", char::from(octet));
+            self.add(format!("octet {octet:#x} in the method"), &lines, b"hi");
+            lines[0] = format!("POST /ma{}il HTTP/1.1", char::from(octet));
+            self.add(format!("octet {octet:#x} in the target"), &lines, b"hi");
         }
     }
-    // §5.1: no whitespace between the name and the colon; §5.2: a folded line is refused; a name is a
-    // token.
-    for name in [
-        "Host ",
-        "Content-Length\t",
-        " Host",
-        "\tX",
-        "Ho st",
-        "Host\u{1}",
-        "(x)",
-        "a@b",
-        "\"q\"",
-        "",
-        "a[1]",
-        "ä",
-    ] {
+
+    /// Broken fields.
+    fn fields(&mut self) {
+        // §5: field-line = field-name ":" …; each line without a colon is none.
         for at in 1..=HEAD.len() {
-            let mut lines = head(&["Content-Length: 2"]);
-            lines.insert(at, format!("{name}: 2"));
-            add(format!("field name `{name}` at {at}"), &lines, b"hi");
+            for line in ["no colon", "x", "-", "Host", "GET / HTTP/1.1", "\u{1}"] {
+                let mut lines = head(&["Content-Length: 2"]);
+                lines.insert(at, line.to_owned());
+                self.add(format!("field line `{line}` at {at}"), &lines, b"hi");
+            }
+        }
+        // §5.1: no whitespace between the name and the colon; §5.2: a folded line is refused; a name is a
+        // token.
+        for name in [
+            "Host ",
+            "Content-Length\t",
+            " Host",
+            "\tX",
+            "Ho st",
+            "Host\u{1}",
+            "(x)",
+            "a@b",
+            "\"q\"",
+            "",
+            "a[1]",
+            "ä",
+        ] {
+            for at in 1..=HEAD.len() {
+                let mut lines = head(&["Content-Length: 2"]);
+                lines.insert(at, format!("{name}: 2"));
+                self.add(format!("field name `{name}` at {at}"), &lines, b"hi");
+            }
         }
     }
-    // §6.2: Content-Length = 1*DIGIT, one of them; §6.3: not with Transfer-Encoding.
-    let lengths = [
-        "-1",
-        "+2",
-        "0x2",
-        "2 2",
-        "two",
-        "2.0",
-        "1e1",
-        "99999999999999999999",
-        "2,2",
-        "٢",
-        "2;",
-        "",
-    ];
-    for length in lengths.iter().filter(|length| !length.is_empty()) {
-        add(format!("length `{length}`"), &head(&[&format!("Content-Length: {length}")]), b"hi");
-    }
-    for other in ["2", "3", "0", "02"] {
-        let twice = head(&["Content-Length: 2", &format!("Content-Length: {other}")]);
-        add(format!("lengths 2 and {other}"), &twice, b"hi");
-    }
-    for coding in
-        ["gzip", "chunked, chunked", "gzip, chunked", "identity", "x", "chunked;q=1", "\"chunked\""]
-    {
-        add(
-            format!("coding `{coding}`"),
-            &head(&[&format!("Transfer-Encoding: {coding}")]),
-            b"2\r\nhi\r\n0\r\n\r\n",
-        );
-    }
-    for length in 0..40 {
-        let both = head(&["Transfer-Encoding: chunked", &format!("Content-Length: {length}")]);
-        add(format!("chunked, and the length {length}"), &both, b"2\r\nhi\r\n0\r\n\r\n");
-    }
-    // §7.1: chunk-size = 1*HEXDIG, chunk-data CRLF.
-    let chunked = head(&["Transfer-Encoding: chunked"]);
-    for size in ["", " 2", "g", "-2", "+2", "0x2", "2h", "2 2x", "ffffffffffffffffff", "2,", ".2"] {
-        // What may stand behind a size is an extension, and `2 2x` is read as a sloppy one.
-        if size != "2 2x" {
-            add(
-                format!("chunk size `{size}`"),
-                &chunked,
-                format!("{size}\r\nhi\r\n0\r\n\r\n").as_bytes(),
+
+    /// Broken lengths and codings.
+    fn framings(&mut self) {
+        // §6.2: Content-Length = 1*DIGIT, one of them; §6.3: not with Transfer-Encoding.
+        let lengths = [
+            "-1",
+            "+2",
+            "0x2",
+            "2 2",
+            "two",
+            "2.0",
+            "1e1",
+            "99999999999999999999",
+            "2,2",
+            "٢",
+            "2;",
+            "",
+        ];
+        for length in lengths.iter().filter(|length| !length.is_empty()) {
+            self.add(
+                format!("length `{length}`"),
+                &head(&[&format!("Content-Length: {length}")]),
+                b"hi",
             );
         }
-    }
-    for data in 0..64_usize {
-        if data != 2 {
-            let body = format!("2\r\n{}\r\n0\r\n\r\n", "h".repeat(data));
-            // Fewer octets take the line's end for data; then the next size is none.
-            add(format!("{data} octets in a chunk of 2"), &chunked, body.as_bytes());
+        for other in ["2", "3", "0", "02"] {
+            let twice = head(&["Content-Length: 2", &format!("Content-Length: {other}")]);
+            self.add(format!("lengths 2 and {other}"), &twice, b"hi");
+        }
+        for coding in [
+            "gzip",
+            "chunked, chunked",
+            "gzip, chunked",
+            "identity",
+            "x",
+            "chunked;q=1",
+            "\"chunked\"",
+        ] {
+            self.add(
+                format!("coding `{coding}`"),
+                &head(&[&format!("Transfer-Encoding: {coding}")]),
+                b"2\r\nhi\r\n0\r\n\r\n",
+            );
+        }
+        for length in 0..40 {
+            let both = head(&["Transfer-Encoding: chunked", &format!("Content-Length: {length}")]);
+            self.add(format!("chunked, and the length {length}"), &both, b"2\r\nhi\r\n0\r\n\r\n");
         }
     }
-    for octet in (0..=0xff_u8).filter(|octet| !octet.is_ascii_hexdigit()) {
-        // What ends a size may follow it; a sign or a blank before it is none.
-        let body = [&[octet][..], b"2\r\nhi\r\n0\r\n\r\n"].concat();
-        add(format!("octet {octet:#x} before a chunk size"), &chunked, &body);
-    }
-    // Cut anywhere, a message is not whole (§8).
-    for (with, body) in [
-        ("Transfer-Encoding: chunked", &b"5\r\nhello\r\n0\r\n\r\n"[..]),
-        ("Content-Length: 5", b"hello"),
-    ] {
-        let whole = [(head(&[with]).join("\r\n") + "\r\n\r\n").as_bytes(), body].concat();
-        for length in 5..whole.len() {
-            all.push((format!("{with}, cut at {length}"), whole[..length].to_vec()));
+
+    /// Broken chunks.
+    fn chunks(&mut self) {
+        // §7.1: chunk-size = 1*HEXDIG, chunk-data CRLF.
+        let chunked = head(&["Transfer-Encoding: chunked"]);
+        for size in
+            ["", " 2", "g", "-2", "+2", "0x2", "2h", "2 2x", "ffffffffffffffffff", "2,", ".2"]
+        {
+            // What may stand behind a size is an extension, and `2 2x` is read as a sloppy one.
+            if size != "2 2x" {
+                self.add(
+                    format!("chunk size `{size}`"),
+                    &chunked,
+                    format!("{size}\r\nhi\r\n0\r\n\r\n").as_bytes(),
+                );
+            }
+        }
+        for data in 0..64_usize {
+            if data != 2 {
+                let body = format!("2\r\n{}\r\n0\r\n\r\n", "h".repeat(data));
+                // Fewer octets take the line's end for data; then the next size is none.
+                self.add(format!("{data} octets in a chunk of 2"), &chunked, body.as_bytes());
+            }
+        }
+        for octet in (0..=0xff_u8).filter(|octet| !octet.is_ascii_hexdigit()) {
+            // What ends a size may follow it; a sign or a blank before it is none.
+            let body = [&[octet][..], b"2\r\nhi\r\n0\r\n\r\n"].concat();
+            self.add(format!("octet {octet:#x} before a chunk size"), &chunked, &body);
         }
     }
-    // Too long for any implementation that has a bound (§2.2, §3: 414, 431 or 400).
-    for octets in [8_001, 9_000, 20_000, 70_000] {
-        let mut lines: Vec<String> = HEAD.iter().map(|line| (*line).to_owned()).collect();
-        lines[0] = format!("POST /{} HTTP/1.1", "a".repeat(octets));
-        all.push((format!("a target of {octets}"), (lines.join("\r\n") + "\r\n\r\n").into_bytes()));
-        lines = head(&[&format!("X: {}", "a".repeat(octets))]);
-        all.push((format!("a field of {octets}"), (lines.join("\r\n") + "\r\n\r\n").into_bytes()));
+
+    /// Requests that end too early.
+    fn cuts(&mut self) {
+        // Cut anywhere, a message is not whole (§8).
+        for (with, body) in [
+            ("Transfer-Encoding: chunked", &b"5\r\nhello\r\n0\r\n\r\n"[..]),
+            ("Content-Length: 5", b"hello"),
+        ] {
+            let whole = [(head(&[with]).join("\r\n") + "\r\n\r\n").as_bytes(), body].concat();
+            for length in 5..whole.len() {
+                self.0.push((format!("{with}, cut at {length}"), whole[..length].to_vec()));
+            }
+        }
     }
-    for count in [101, 200, 1_000] {
-        let mut lines: Vec<String> = HEAD.iter().map(|line| (*line).to_owned()).collect();
-        lines.extend((0..count).map(|of| format!("X-{of}: y")));
-        all.push((format!("{count} fields more"), (lines.join("\r\n") + "\r\n\r\n").into_bytes()));
+
+    /// Requests that are too long for any bound.
+    fn too_long(&mut self) {
+        // Too long for any implementation that has a bound (§2.2, §3: 414, 431 or 400).
+        for octets in [8_001, 9_000, 20_000, 70_000] {
+            let mut lines: Vec<String> = HEAD.iter().map(|line| (*line).to_owned()).collect();
+            lines[0] = format!("POST /{} HTTP/1.1", "a".repeat(octets));
+            self.0.push((
+                format!("a target of {octets}"),
+                (lines.join("\r\n") + "\r\n\r\n").into_bytes(),
+            ));
+            lines = head(&[&format!("X: {}", "a".repeat(octets))]);
+            self.0.push((
+                format!("a field of {octets}"),
+                (lines.join("\r\n") + "\r\n\r\n").into_bytes(),
+            ));
+        }
+        for count in [101, 200, 1_000] {
+            let mut lines: Vec<String> = HEAD.iter().map(|line| (*line).to_owned()).collect();
+            lines.extend((0..count).map(|of| format!("X-{of}: y")));
+            self.0.push((
+                format!("{count} fields more"),
+                (lines.join("\r\n") + "\r\n\r\n").into_bytes(),
+            ));
+        }
     }
-    all
 }
 
 /// The request that the mutants come from is good: it is delivered and answered with 200.

@@ -6,7 +6,7 @@ use super::read::{Goal, Passing, Purpose};
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, IncomingId};
 use super::{Count, Machine, Work};
-use gatewright_lang::ir::{Action, Answer, Build, Message, ParseOp, RoleId, Side};
+use gatewright_lang::ir::{Action, Answer, Build, Message, RoleId, Side};
 use std::sync::Arc;
 
 /// What a request is answered with when it is read to its end.
@@ -48,6 +48,9 @@ impl Machine {
         }
         match case.map(|(_, (_, case))| &case.action) {
             Some(Action::Handle(handler)) => {
+                if self.posts.is_some() && self.is_refused(*handler, id, role) {
+                    return;
+                }
                 self.start(*handler, Origin::Request { role, request: id });
             }
             Some(Action::Answer(answer)) => self.answer_request(id, role, answer),
@@ -125,6 +128,7 @@ impl Machine {
     }
 
     fn reply_now(&mut self, id: IncomingId, reply: Reply) {
+        let watcher = self.watcher(id);
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         incoming.task = None;
         incoming.answered = false;
@@ -135,12 +139,14 @@ impl Machine {
         let repeat = incoming.repeat.take();
         match requester {
             Some(Requester::Conn(conn)) => {
-                self.put(conn, reply.octets, reply.stream, Written::Answer);
+                self.put(conn, reply.octets, reply.stream, Written::Answer(watcher));
                 if reply.close {
                     self.close_after_sending(conn);
                 }
             }
-            Some(Requester::Peer(role, to)) => self.answer_peer(role, to, repeat, reply.octets),
+            Some(Requester::Peer(role, to)) => {
+                self.answer_peer((role, to), repeat, reply.octets, watcher);
+            }
             None => {}
         }
         self.forget_if_unused(id);
@@ -188,7 +194,7 @@ impl Machine {
             self.end_task(task, false);
             self.refuse(conn, id, in_line);
             if let Some(request) = request {
-                self.incomings.remove(request);
+                self.forget(request);
             }
             return self.finish_request(conn);
         }
@@ -199,7 +205,7 @@ impl Machine {
             of.receiver = None;
             of.skipping = in_line && lines;
         }
-        self.incomings.remove(id);
+        self.forget(id);
         self.receive_failed(task);
         if !lines {
             self.close_after_sending(conn);
@@ -215,7 +221,7 @@ impl Machine {
         of.skipping = in_line && lines;
         let Some(role) = program.role(of.role) else { return };
         self.answer_conn(conn, Some(id), &role.malformed);
-        self.incomings.remove(id);
+        self.forget(id);
         if role.malformed.close || !lines {
             self.close_after_sending(conn);
         }
@@ -223,33 +229,6 @@ impl Machine {
 
     fn is_lines(&self, id: IncomingId) -> bool {
         let message = self.incomings.get(id).and_then(|of| self.program.message(of.message));
-        message.is_some_and(is_lines)
+        message.is_some_and(Message::is_lines)
     }
-}
-
-/// Whether a message is a line, or lines in a row: then the next one begins behind a line's end,
-/// whatever is wrong with this one.
-fn is_lines(message: &Message) -> bool {
-    let mut depth = 0_u32;
-    let mut lines = false;
-    for step in &message.parser {
-        match &step.op {
-            ParseOp::EnterLine { .. } => {
-                depth += 1;
-                lines = true;
-            }
-            ParseOp::Leave => depth = depth.saturating_sub(1),
-            ParseOp::Count { .. }
-            | ParseOp::Clear { .. }
-            | ParseOp::Branch { .. }
-            | ParseOp::Jump(_)
-            | ParseOp::Copy { .. }
-            | ParseOp::Settle { .. }
-            | ParseOp::Accept
-            | ParseOp::Refuse => {}
-            _ if depth == 0 => return false,
-            _ => {}
-        }
-    }
-    lines
 }

@@ -1,14 +1,16 @@
 //! Messages that are written: holes to octets.
 
-use super::Machine;
 use super::evaluate::Seen;
 use super::pump::Source;
 use super::read::{Incoming, Passing};
 use super::slab::IncomingId;
 use super::task::Task;
+use super::{BUFFER_OCTETS, Machine};
 use crate::emit::{Unbuildable, emit};
-use crate::view::{Value, View};
-use gatewright_lang::ir::{Build, MessageId, Operand, RoleId, SlotId, SlotType};
+use crate::view::{Held, Value, View};
+use gatewright_lang::ir::{
+    Build, Message, MessageId, Mode, Operand, Program, RoleId, SlotId, SlotType,
+};
 use std::sync::Arc;
 
 /// A message that was built.
@@ -18,6 +20,8 @@ pub(crate) struct Built {
     pub(crate) stream: Option<Source>,
     /// What its response will have in common with it, in the order of the role's keys.
     pub(crate) flow: Vec<u8>,
+    /// The `fresh` number that it got.
+    pub(crate) fresh: Option<Value>,
 }
 
 /// How many octets a `fresh` hole of octets gets (docs/language.md §6.4).
@@ -42,12 +46,59 @@ impl Machine {
         request: Option<IncomingId>,
         role: RoleId,
     ) -> Result<Built, Unbuildable> {
+        self.build_with(build, task, role, |machine, operand| match operand {
+            Operand::Request(slot) => machine.request_value(request, slot),
+            _ => None,
+        })
+    }
+
+    /// Builds a message for a stored peer, of whose request something was kept.
+    pub(crate) fn build_told(
+        &mut self,
+        build: &Build,
+        task: &Task,
+        role: RoleId,
+        kept: &[Option<Value>],
+    ) -> Result<Built, Unbuildable> {
+        self.build_with(build, Some(task), role, |_, operand| match operand {
+            Operand::Kept(at) => kept.get(usize::try_from(at).ok()?)?.clone(),
+            _ => None,
+        })
+    }
+
+    /// Builds a message; what was asked is another one's to say. Its holes are filled in the memory
+    /// of the last one's.
+    fn build_with(
+        &mut self,
+        build: &Build,
+        task: Option<&Task>,
+        role: RoleId,
+        asked: impl Fn(&Self, Operand) -> Option<Value>,
+    ) -> Result<Built, Unbuildable> {
         let program = Arc::clone(&self.program);
         let message = program.message(build.message).ok_or(Unbuildable::NoMessage)?;
+        let mut view = core::mem::take(&mut self.holes);
+        view.begin(message.slots.len());
+        let (from, fresh) = self.fill(&mut view, message, build, (task, role), asked);
+        let built = self.write(&program, build.message, &view, role, from);
+        if view.room() <= BUFFER_OCTETS {
+            self.holes = view;
+        }
+        built.map(|(octets, stream, flow)| Built { octets, stream, flow, fresh })
+    }
+
+    /// Fills holes; says whose stream is one of them, and which fresh number was given.
+    fn fill(
+        &mut self,
+        view: &mut View,
+        message: &Message,
+        build: &Build,
+        (task, role): (Option<&Task>, RoleId),
+        asked: impl Fn(&Self, Operand) -> Option<Value>,
+    ) -> (Option<IncomingId>, Option<Value>) {
         let fresh = build.holes.iter().any(|hole| hole.value == Operand::Fresh);
         let number = if fresh { self.fresh(role) } else { 0 };
-        let mut view = View::of(message);
-        let mut from = None;
+        let (mut from, mut given) = (None, None);
         for hole in &build.holes {
             let ty = message.slot(hole.slot).map(|slot| &slot.ty);
             let value = match (hole.value, ty) {
@@ -60,20 +111,38 @@ impl Machine {
                     let octets = number.to_be_bytes();
                     Some(Value::Octets(octets.get(..FRESH_OCTETS).unwrap_or(&octets).to_vec()))
                 }
-                (Operand::Request(slot), _) => self.request_value(request, slot),
-                (operand, _) => match self.seen(task, operand) {
-                    Some(Seen::Stream(id)) => {
+                (operand @ (Operand::Request(_) | Operand::Kept(_)), _) => asked(self, operand),
+                (operand, _) => {
+                    let seen = self.seen(task, operand);
+                    if let Some(Seen::Stream(id)) = seen {
                         from = Some(id);
-                        Some(Value::Stream)
                     }
-                    Some(seen) => Some(seen.to_value()),
-                    None => None,
-                },
+                    if let Some(seen) = seen {
+                        view.set_held(hole.slot, seen.held());
+                    }
+                    continue;
+                }
             };
+            if hole.value == Operand::Fresh {
+                given.clone_from(&value);
+            }
             if let Some(value) = value {
                 view.set(hole.slot, value);
             }
         }
+        (from, given)
+    }
+
+    /// Writes a message whose holes are filled, and what finds its response.
+    #[expect(clippy::type_complexity, reason = "the parts of a `Built`, but for its number")]
+    fn write(
+        &mut self,
+        program: &Program,
+        message: MessageId,
+        view: &View,
+        role: RoleId,
+        from: Option<IncomingId>,
+    ) -> Result<(Vec<u8>, Option<Source>, Vec<u8>), Unbuildable> {
         if let Some(id) = from {
             let held = self.incomings.get(id).is_some_and(Incoming::is_held);
             if !held {
@@ -82,25 +151,25 @@ impl Machine {
             }
         }
         let mut octets = self.pool.lend();
-        let writer = match emit(&program, build.message, &view, &mut octets) {
+        let writer = match emit(program, message, view, &mut octets) {
             Ok(writer) => writer,
             Err(wrong) => {
                 self.pool.give_back(octets);
                 return Err(wrong);
             }
         };
-        let slots = self.flow_slots(role, build.message);
-        Ok(Built { octets, stream: writer.zip(from), flow: key_of(build.message, &view, &slots) })
-    }
-
-    fn flow_slots(&self, role: RoleId, message: MessageId) -> Vec<SlotId> {
-        let flow = self.program.role(role).map(|role| role.flow.as_slice()).unwrap_or_default();
-        flow.iter().filter(|key| key.view == message).map(|key| key.request).collect()
+        // Responses that come in order are found by that.
+        let unordered = program.role(role).filter(|role| role.mode == Mode::Async);
+        let flow = unordered.map_or_else(Vec::new, |role| {
+            let keys = role.flow.iter().filter(|key| key.view == message);
+            key_of(message, view, &keys.map(|key| key.request).collect::<Vec<_>>())
+        });
+        Ok((octets, writer.zip(from), flow))
     }
 
     /// A slot of the request that is answered.
     fn request_value(&self, request: Option<IncomingId>, slot: SlotId) -> Option<Value> {
-        self.incomings.get(request?)?.parser.view().get(slot).cloned()
+        self.incomings.get(request?)?.parser.view().get(slot)
     }
 
     /// A number that the exchanges in the air of a role do not use: they are fewer than there are
@@ -122,18 +191,18 @@ pub(crate) fn key_of(kind: MessageId, view: &View, slots: &[SlotId]) -> Vec<u8> 
     let kind = u32::try_from(kind.index()).unwrap_or(u32::MAX);
     let mut key = kind.to_be_bytes().to_vec();
     for slot in slots {
-        match view.get(*slot) {
-            Some(Value::Int(value)) => {
+        match view.held(*slot) {
+            Some(Held::Int(value)) => {
                 key.push(b'i');
                 key.extend_from_slice(&value.to_be_bytes());
             }
-            Some(Value::Octets(octets)) => {
+            Some(Held::Octets(octets)) => {
                 key.push(b'o');
                 let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
                 key.extend_from_slice(&length.to_be_bytes());
                 key.extend_from_slice(octets);
             }
-            Some(Value::List(_) | Value::Stream) | None => key.push(b'-'),
+            Some(Held::List(_) | Held::Stream) | None => key.push(b'-'),
         }
     }
     key

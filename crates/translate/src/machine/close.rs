@@ -32,16 +32,11 @@ impl Machine {
         self.drop_conn(conn, reset);
     }
 
-    /// Frees what hangs on a connection that is over.
+    /// Frees what hangs on a connection that is over. It is no connection any more from the start, so
+    /// whatever this sets off cannot end it again.
     fn unravel(&mut self, id: ConnId) {
-        // Its handlers first: what is freed for them must not make them begin anew.
-        let tasks = self.conns.get_mut(id).map(|of| core::mem::take(&mut of.tasks));
-        for task in tasks.into_iter().flatten() {
-            self.end_task(task, false);
-        }
-        self.mark_lost(id);
-        self.leave(id);
         let Some(mut of) = self.conns.remove(id) else { return };
+        self.peer_is_gone(id);
         self.timers.cancel(of.alarm.take());
         if let State::Resolving(query) = of.state {
             self.queries.remove(query);
@@ -49,6 +44,14 @@ impl Machine {
         if let Some(role) = self.roles.get_mut(of.role.index()) {
             role.connections = role.connections.saturating_sub(1);
             role.kept.retain(|kept| *kept != id);
+        }
+        // Its handlers first: what is freed for them must not make them begin anew.
+        for task in core::mem::take(&mut of.tasks) {
+            self.end_task(task, false);
+        }
+        self.mark_lost(&of);
+        if let Some(session) = of.session.take() {
+            self.part(id, of.side, session);
         }
         let streaming = of.streaming.take().map(|of| (Some(of.from), of.done));
         let behind = core::mem::take(&mut of.behind);
@@ -87,7 +90,7 @@ impl Machine {
     fn source_lost(&mut self, id: IncomingId) {
         let Some(incoming) = self.incomings.remove(id) else { return };
         if let Some((_, request)) = incoming.reply {
-            self.incomings.remove(request);
+            self.forget(request);
         }
         if let Passing::To(sink) = incoming.passing
             && self.conns.get(sink).is_some_and(|of| of.streams_from(id))
@@ -107,7 +110,7 @@ impl Machine {
         self.leave(conn);
         let Some(of) = self.conns.get_mut(conn) else { return };
         let Some(reuse) = self.program.role(of.role).and_then(|role| role.reuse) else {
-            return self.drop_conn(conn, false);
+            return self.end_when_sent(conn);
         };
         let fit = of.is_clean()
             && of.waiters.is_empty()
@@ -147,13 +150,32 @@ impl Machine {
     }
 
     /// A client's connection is closed, as soon as the response that a handler still reads there has
-    /// been read to its end, or the handler is over.
+    /// been read to its end, or the handler is over. Nobody answers any more what its server asked,
+    /// however much of that has arrived.
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
         self.leave(conn);
         let Some(of) = self.conns.get_mut(conn) else { return };
         let current = of.current.and_then(|current| self.incomings.get(current));
-        if current.is_some_and(|of| of.task.is_some() || matches!(of.passing, Passing::To(_))) {
+        let used = current.is_some_and(|of| {
+            matches!(of.purpose, Purpose::Response(_))
+                && (of.task.is_some() || matches!(of.passing, Passing::To(_)))
+        });
+        if used {
             of.hanging = true;
+        } else {
+            self.end_when_sent(conn);
+        }
+    }
+
+    /// Nobody needs a connection any more; what was sent without waiting for an answer still goes.
+    fn end_when_sent(&mut self, conn: ConnId) {
+        let Some(of) = self.conns.get(conn) else { return };
+        let last_words = of.state == State::Open
+            && !of.unsent.is_empty()
+            && of.is_clean()
+            && of.waiters.is_empty();
+        if last_words {
+            self.close_after_sending(conn);
         } else {
             self.lose_conn(conn);
         }

@@ -1,6 +1,6 @@
 //! TCP connections: what the caller tells about them.
 
-use super::buffers::Unsent;
+use super::buffers::{Unread, Unsent};
 use super::exchange::Written;
 use super::pump::{Behind, Streaming};
 use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
@@ -32,11 +32,13 @@ pub(crate) enum State {
 pub(crate) struct Conn {
     pub(crate) role: RoleId,
     pub(crate) side: Side,
+    /// Who is at the other end, as soon as that is known.
+    pub(crate) peer: Option<SocketAddr>,
     /// Its server, if it is a client's.
     pub(crate) target: Option<Target>,
     pub(crate) state: State,
     /// Octets that wait to be read.
-    pub(crate) unread: Vec<u8>,
+    pub(crate) unread: Unread,
     /// Whether the peer will send no more.
     pub(crate) ended: bool,
     /// Whether the caller was left with no room.
@@ -80,9 +82,10 @@ impl Conn {
         Self {
             role,
             side,
+            peer: None,
             target: None,
             state,
-            unread: Vec::new(),
+            unread: Unread::default(),
             ended: false,
             blocked: false,
             skipping: false,
@@ -123,10 +126,12 @@ const LINGER: Duration = Duration::from_secs(2);
 impl Machine {
     /// A peer has connected to a server role. The id is valid even above the role's limit: the
     /// machine then answers as the protocol says and closes.
-    pub fn accepted(&mut self, now: Duration, role: RoleId, _peer: SocketAddr) -> ConnId {
+    pub fn accepted(&mut self, now: Duration, role: RoleId, peer: SocketAddr) -> ConnId {
         self.now = now;
         self.count(Count::Accepted);
-        let conn = self.conns.insert(Conn::new(role, Side::Server, State::Open, now));
+        let mut of = Conn::new(role, Side::Server, State::Open, now);
+        of.peer = Some(peer);
+        let conn = self.conns.insert(of);
         let program = self.program.clone();
         let Some(about) = program.role(role) else {
             self.drop_conn(conn, true);
@@ -179,27 +184,61 @@ impl Machine {
 
     /// Octets have arrived, at most as many as there is [`room`](Self::room) for.
     pub fn received(&mut self, now: Duration, conn: ConnId, octets: &[u8]) {
-        self.now = now;
         let room = self.room(conn);
         if octets.len() > room {
             let over = octets.len() - room;
             self.counters.add(Count::Overrun, u64::try_from(over).unwrap_or(u64::MAX));
         }
-        if let Some(role) = self.conns.get(conn).map(|of| of.role) {
-            self.note(|| super::Trace::Arrived { role, octets: octets.to_vec() });
-        }
         let Self { conns, pool, .. } = self;
         if let Some(of) = conns.get_mut(conn) {
-            match of.state {
-                State::Open => {
-                    of.kept = false;
-                    pool.append(&mut of.unread, octets);
-                    self.work.push_back(Work::Read(conn));
-                }
-                State::Closing | State::Lingering | State::Resolving(_) | State::Connecting => {}
+            of.unread.append(pool, octets);
+        }
+        self.arrived(now, conn, octets.len());
+    }
+
+    /// Where octets of a connection may be read into: as many as there is [`room`](Self::room) for,
+    /// or fewer; none if there is no room. Then comes [`filled`](Self::filled).
+    pub fn window(&mut self, conn: ConnId) -> &mut [u8] {
+        let room = self.room(conn);
+        let Self { conns, pool, .. } = self;
+        conns.get_mut(conn).map_or(&mut [], |of| of.unread.window(pool, room))
+    }
+
+    /// So many octets have arrived, and lie at the beginning of the [`window`](Self::window); 0 if
+    /// none came.
+    pub fn filled(&mut self, now: Duration, conn: ConnId, octets: usize) {
+        if let Some(of) = self.conns.get_mut(conn) {
+            of.unread.arrived(octets);
+        }
+        self.arrived(now, conn, octets);
+    }
+
+    /// The last octets of those that wait have just arrived.
+    fn arrived(&mut self, now: Duration, conn: ConnId, octets: usize) {
+        self.now = now;
+        self.note_arrived(conn, octets);
+        let Self { conns, pool, work, .. } = self;
+        if let Some(of) = conns.get_mut(conn) {
+            if of.state != State::Open {
+                of.unread.clear();
+            } else if octets > 0 {
+                of.kept = false;
+                work.push_back(Work::Read(conn));
             }
+            pool.reclaim_window(&mut of.unread);
         }
         self.settle();
+    }
+
+    fn note_arrived(&mut self, conn: ConnId, octets: usize) {
+        if self.traced.is_some()
+            && let Some(of) = self.conns.get(conn)
+        {
+            let all = of.unread.octets();
+            let octets = all.get(all.len().saturating_sub(octets)..).unwrap_or_default().to_vec();
+            let role = of.role;
+            self.note(|| super::Trace::Arrived { role, octets });
+        }
     }
 
     /// The peer has ended its sending side: no more octets will arrive.
@@ -269,6 +308,7 @@ impl Machine {
             (Some(Asker::Conn(conn)), Some(to)) => {
                 if let Some(of) = self.conns.get_mut(conn) {
                     of.state = State::Connecting;
+                    of.peer = Some(to);
                     let role = of.role;
                     self.outputs.push_back(Output::Connect { conn, role, to });
                 }
@@ -316,10 +356,11 @@ impl Machine {
         of.alarm = None;
         let role = self.program.role(of.role);
         let kept = of.side == Side::Client && of.session.is_none() && of.is_clean();
-        let idle = match of.state {
-            State::Lingering => Some(LINGER),
-            _ if kept => role.and_then(|role| role.reuse).map(|reuse| reuse.idle),
-            _ => role.and_then(|role| role.idle),
+        let reuse = role.and_then(|role| role.reuse).filter(|_| kept);
+        let idle = match (of.state, reuse) {
+            (State::Lingering, _) => Some(LINGER),
+            (_, Some(reuse)) => Some(reuse.idle),
+            (_, None) => role.and_then(|role| role.idle),
         };
         let Some(idle) = idle else { return };
         // While we owe the answer, or wait for one with a time of its own, the silence is ours.

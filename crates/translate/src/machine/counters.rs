@@ -56,6 +56,12 @@ counters! {
     Skipped = "every_skipped",
     /// Datagrams of an address or family that the role does not take.
     Strangers = "strangers",
+    /// Messages to stored peers that had no room for them.
+    Untold = "untold",
+    /// Requests that an attached `drop` refused.
+    Dropped = "attached_dropped",
+    /// Requests that an attached `rate-limit` refused.
+    RateLimited = "attached_rate_limited",
     /// Octets given above what there was room for: the caller's fault.
     Overrun = "overrun",
 }

@@ -8,10 +8,10 @@ use super::slab::{IncomingId, TaskId};
 use super::task::Wait;
 use super::timers::Timer;
 use super::{Asker, Count, Machine, Output, Target};
-use crate::parser::{Parser, Until};
+use crate::parser::Until;
 use core::net::SocketAddr;
 use core::time::Duration;
-use gatewright_lang::ir::{Cast, MessageId, Mode, RoleId, Side, SlotId};
+use gatewright_lang::ir::{Cast, HandlerId, MessageId, Mode, RoleId, Side, SlotId};
 use std::sync::Arc;
 
 impl Machine {
@@ -29,7 +29,7 @@ impl Machine {
 
     /// Reads a datagram as a message; says whether it is one.
     fn read_datagram(&mut self, view: MessageId, octets: &[u8]) -> Option<(IncomingId, bool)> {
-        let mut parser = Parser::new(Arc::clone(&self.program), view).ok()?;
+        let mut parser = self.parsers.take(&self.layouts, view)?;
         let mut thrown = self.pool.lend();
         let read = parser.advance(octets, true, Until::End, Some(&mut thrown));
         self.pool.give_back(thrown);
@@ -45,6 +45,7 @@ impl Machine {
             passing: Passing::Discarded,
             reply: None,
             answered: false,
+            watched: self.watch_datagram(octets),
         });
         match read {
             Ok(_) => self.note_read(id),
@@ -60,12 +61,14 @@ impl Machine {
         for kind in &about.requests {
             match self.read_datagram(kind.view, octets) {
                 Some((id, true)) => {
-                    wrong.map(|wrong| self.incomings.remove(wrong));
+                    if let Some(wrong) = wrong {
+                        self.forget(wrong);
+                    }
                     return self.request_from(role, from, id);
                 }
                 Some((id, false)) if wrong.is_none() => wrong = Some(id),
                 Some((id, false)) => {
-                    self.incomings.remove(id);
+                    self.forget(id);
                 }
                 None => {}
             }
@@ -73,7 +76,7 @@ impl Machine {
         if let Some(id) = wrong {
             self.count(Count::Malformed);
             let octets = self.build_answer(&about.malformed, Some(id), role);
-            self.incomings.remove(id);
+            self.forget(id);
             self.send_octets(role, from, octets);
         }
     }
@@ -85,7 +88,7 @@ impl Machine {
         let before = repeat.as_ref().and_then(|key| self.roles.get(role.index())?.repeats.get(key));
         if let Some(before) = before.cloned() {
             self.count(Count::Duplicates);
-            self.incomings.remove(id);
+            self.forget(id);
             if let Repeat::Answered(octets) = before {
                 self.send_octets(role, from, octets);
             }
@@ -97,7 +100,7 @@ impl Machine {
         if full {
             self.count(Count::Full);
             let octets = self.build_answer(&about.full, Some(id), role);
-            self.incomings.remove(id);
+            self.forget(id);
             return self.send_octets(role, from, octets);
         }
         if let (Some(key), Some(duplicates)) = (&repeat, &about.duplicates) {
@@ -153,13 +156,17 @@ impl Machine {
     /// Answers a request that came by a datagram.
     pub(crate) fn answer_peer(
         &mut self,
-        role: RoleId,
-        to: SocketAddr,
+        (role, to): (RoleId, SocketAddr),
         repeat: Option<Vec<u8>>,
         octets: Vec<u8>,
+        watcher: Option<HandlerId>,
     ) {
+        if let Some(handler) = watcher.filter(|_| !octets.is_empty()) {
+            self.leaves(handler, role, Requester::Peer(role, to), 1, &octets);
+        }
         let kept = repeat.and_then(|key| self.roles.get_mut(role.index())?.repeats.get_mut(&key));
-        if let Some(kept) = kept {
+        // Where there is no answer, the last one for now stands (RFC 3261 §17.2.1).
+        if let Some(kept) = kept.filter(|_| !octets.is_empty()) {
             *kept = Repeat::Answered(octets.clone());
         }
         self.send_octets(role, to, octets);
@@ -183,7 +190,7 @@ impl Machine {
         let Some(about) = program.role(role) else { return };
         let Some((id, good)) = self.read_datagram(about.response, octets) else { return };
         if !good {
-            self.incomings.remove(id);
+            self.forget(id);
             return self.count(Count::Malformed);
         }
         let flows = match about.mode {
@@ -211,7 +218,7 @@ impl Machine {
             return self.request_from(role, from, id);
         }
         self.count(if found.is_some() { Count::Strangers } else { Count::Unsolicited });
-        self.incomings.remove(id);
+        self.forget(id);
     }
 
     /// Sends a request by a datagram.

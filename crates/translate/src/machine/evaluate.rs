@@ -3,7 +3,7 @@
 use super::Machine;
 use super::slab::IncomingId;
 use super::task::{Reg, Task};
-use crate::view::{Value, find};
+use crate::view::{Held, Rows, Value, find};
 use gatewright_lang::ir::{
     Arithmetic, Class, LiteralId, Operand, Partial, Pattern, Piece, SlotId, SlotType, Test,
 };
@@ -13,21 +13,26 @@ use gatewright_lang::ir::{
 pub(crate) enum Seen<'s> {
     Int(i64),
     Octets(&'s [u8]),
-    Rows(&'s [Vec<Value>]),
+    Rows(Rows<'s>),
     /// The stream of this message.
     Stream(IncomingId),
     /// The message itself.
     View(IncomingId),
 }
 
-impl Seen<'_> {
-    pub(crate) fn to_value(self) -> Value {
+impl<'s> Seen<'s> {
+    /// As a slot holds it.
+    pub(crate) const fn held(self) -> Held<'s> {
         match self {
-            Self::Int(value) => Value::Int(value),
-            Self::Octets(octets) => Value::Octets(octets.to_vec()),
-            Self::Rows(rows) => Value::List(rows.to_vec()),
-            Self::Stream(_) | Self::View(_) => Value::Stream,
+            Self::Int(value) => Held::Int(value),
+            Self::Octets(octets) => Held::Octets(octets),
+            Self::Rows(rows) => Held::List(rows),
+            Self::Stream(_) | Self::View(_) => Held::Stream,
         }
+    }
+
+    pub(crate) fn to_value(self) -> Value {
+        self.held().to_value()
     }
 
     pub(crate) fn to_register(self) -> Reg {
@@ -41,17 +46,17 @@ impl Seen<'_> {
 }
 
 fn seen<'s>(
-    value: Option<&'s Value>,
+    value: Option<Held<'s>>,
     ty: Option<&SlotType>,
     of: Option<IncomingId>,
 ) -> Option<Seen<'s>> {
     match (value, ty) {
-        (Some(Value::Int(value)), _) => Some(Seen::Int(*value)),
-        (Some(Value::Octets(octets)), _) => Some(Seen::Octets(octets)),
-        (Some(Value::List(rows)), _) => Some(Seen::Rows(rows)),
-        (Some(Value::Stream), _) => of.map(Seen::Stream),
+        (Some(Held::Int(value)), _) => Some(Seen::Int(value)),
+        (Some(Held::Octets(octets)), _) => Some(Seen::Octets(octets)),
+        (Some(Held::List(rows)), _) => Some(Seen::Rows(rows)),
+        (Some(Held::Stream), _) => of.map(Seen::Stream),
         // A list without an element is empty, never absent.
-        (None, Some(SlotType::List { .. })) => Some(Seen::Rows(&[])),
+        (None, Some(SlotType::List { .. })) => Some(Seen::Rows(Rows::default())),
         (None, _) => None,
     }
 }
@@ -74,16 +79,17 @@ impl Machine {
                 let about = self.program.session.as_ref()?.slots.get(slot.index());
                 let ty = about.map(|slot| &slot.ty);
                 let session = self.session_seen(task?).and_then(|id| self.sessions.get(id));
-                seen(session.and_then(|session| session.view.get(slot)), ty, None)
+                seen(session.and_then(|session| session.view.held(slot)), ty, None)
             }
-            Operand::Fresh => None,
+            Operand::Peers(peers) => Some(Seen::Int(self.peers_count(task, peers))),
+            Operand::Kept(_) | Operand::Fresh => None,
         }
     }
 
     fn slot_seen(&self, id: IncomingId, slot: SlotId) -> Option<Seen<'_>> {
         let incoming = self.incomings.get(id)?;
         let ty = self.program.message(incoming.message)?.slot(slot).map(|slot| &slot.ty);
-        seen(incoming.parser.view().get(slot), ty, Some(id))
+        seen(incoming.parser.view().held(slot), ty, Some(id))
     }
 
     pub(crate) fn int(&self, task: &Task, operand: Operand) -> i64 {
@@ -150,11 +156,25 @@ impl Machine {
                 let at = find(octets, self.literal(delimiter))?;
                 octets.get(..at).map(|head| Reg::Octets(head.to_vec()))
             }
+            Partial::Past { of, delimiter } => {
+                let (octets, delimiter) = (octets(of)?, self.literal(delimiter));
+                let at = find(octets, delimiter)?.checked_add(delimiter.len())?;
+                octets.get(at..).map(|tail| Reg::Octets(without_blanks(tail).to_vec()))
+            }
             Partial::Item { of, index, column } => {
                 let Some(Seen::Rows(rows)) = self.seen(Some(task), of) else { return None };
                 let index = usize::try_from(self.int(task, index)).ok()?.checked_sub(1)?;
                 let column = usize::try_from(column).ok()?;
                 rows.get(index)?.get(column).map(register)
+            }
+            Partial::Join { of, separator, max } => {
+                let Some(Seen::Rows(rows)) = self.seen(Some(task), of) else { return None };
+                let parts = rows.iter().map(|row| match row.get(0) {
+                    Some(Held::Octets(octets)) => octets,
+                    _ => &[],
+                });
+                let joined = parts.collect::<Vec<_>>().join(self.literal(separator));
+                (joined.len() <= usize::try_from(max).ok()?).then_some(Reg::Octets(joined))
             }
             Partial::Decimal { of, high } => {
                 let octets = octets(of)?;
@@ -168,6 +188,22 @@ impl Machine {
 
     fn literal(&self, literal: LiteralId) -> &[u8] {
         self.program.literal(literal)
+    }
+
+    /// The part of octets that begins at a place, and where the next one begins.
+    pub(crate) fn piece(
+        &self,
+        task: &Task,
+        of: Operand,
+        separator: LiteralId,
+        at: usize,
+    ) -> Option<(Vec<u8>, usize)> {
+        let Some(Seen::Octets(whole)) = self.seen(Some(task), of) else { return None };
+        let rest = whole.get(at..)?;
+        let separator = self.literal(separator);
+        let end = find(rest, separator).unwrap_or(rest.len());
+        // Behind the last part there is no separator, and the next place is beyond the end.
+        Some((rest.get(..end)?.to_vec(), at.saturating_add(end).saturating_add(separator.len())))
     }
 
     /// The columns of an element of a list.
@@ -206,11 +242,11 @@ impl Machine {
     }
 }
 
-fn register(value: &Value) -> Reg {
+fn register(value: Held<'_>) -> Reg {
     match value {
-        Value::Int(value) => Reg::Int(*value),
-        Value::Octets(octets) => Reg::Octets(octets.clone()),
-        Value::List(_) | Value::Stream => Reg::Unset,
+        Held::Int(value) => Reg::Int(value),
+        Held::Octets(octets) => Reg::Octets(octets.to_vec()),
+        Held::List(_) | Held::Stream => Reg::Unset,
     }
 }
 

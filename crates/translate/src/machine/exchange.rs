@@ -6,15 +6,17 @@ use super::timers::{Alarm, Timer};
 use super::{Count, Machine, Output, Target, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
-use gatewright_lang::ir::{MessageId, Mode, RoleId, SlotId};
+use gatewright_lang::ir::{HandlerId, MessageId, Mode, RoleId, SlotId};
 use std::sync::Arc;
 
 /// Who is told that a message was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written {
     Nothing,
-    /// A request of this connection is answered.
-    Answer,
+    /// A request of this connection is answered, by a handler whose answers are watched.
+    Answer(Option<HandlerId>),
+    /// A part of such an answer.
+    Part(HandlerId),
     /// A handler that waits for no response.
     Sent(TaskId),
 }

@@ -39,6 +39,7 @@
 
 mod address;
 mod answer;
+mod attach;
 mod buffers;
 mod build;
 mod close;
@@ -47,6 +48,8 @@ mod counters;
 mod datagram;
 mod evaluate;
 mod exchange;
+mod peers;
+mod post;
 mod pump;
 mod read;
 mod request;
@@ -61,11 +64,15 @@ mod wait;
 
 pub use address::{AddressError, Target};
 pub use counters::{HandlerCounters, LATENCY_STEPS};
+pub use post::{Captured, Counted, Does, Matching, Pace, Post, PostError, Way};
 pub use slab::{ConnId, QueryId};
 pub use trace::Trace;
 pub(crate) use trace::shown;
 
-use buffers::Pool;
+use crate::flat::Layouts;
+use crate::view::View;
+use attach::Posts;
+use buffers::{Parsers, Pool};
 use conn::Conn;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -74,6 +81,7 @@ use exchange::{Exchange, Repeat};
 use gatewright_lang::ir::{
     Case, Cast, HandlerKind, ParseOp, Program, Role, RoleId, Side, StreamFraming, Transport,
 };
+use peers::Place;
 use read::Incoming;
 use request::Every;
 use session::Session;
@@ -199,6 +207,8 @@ pub enum Output {
         /// The port that the address is to have.
         port: u16,
     },
+    /// A piece of a message passed a capture ([`Machine::attach`]).
+    Captured(Box<Captured>),
 }
 
 /// What is to be done inside.
@@ -238,6 +248,7 @@ struct RoleState {
 #[derive(Debug)]
 pub struct Machine {
     program: Arc<Program>,
+    layouts: Arc<Layouts>,
     now: Duration,
     endpoints: Vec<Endpoint>,
     roles: Vec<RoleState>,
@@ -248,11 +259,16 @@ pub struct Machine {
     exchanges: Slab<ExchangeId, Exchange>,
     queries: Slab<QueryId, Asker>,
     keyed: HashMap<Vec<u8>, SessionId>,
+    /// The sessions that store a peer.
+    stored: HashMap<Place, Vec<SessionId>>,
     every: Vec<Every>,
     timers: Timers,
     work: VecDeque<Work>,
     outputs: VecDeque<Output>,
     pool: Pool,
+    parsers: Parsers,
+    /// The last message that was built.
+    holes: View,
     /// The most octets that wait to be read on one connection.
     window: usize,
     counters: Counters,
@@ -262,6 +278,8 @@ pub struct Machine {
     draining: bool,
     /// The steps that nobody took, if they are wanted.
     traced: Option<Vec<Trace>>,
+    /// What is attached to handlers, if anything is.
+    posts: Option<Box<Posts>>,
 }
 
 impl Machine {
@@ -293,6 +311,7 @@ impl Machine {
             .map(|role| vec![0; role.requests.iter().map(|kind| kind.cases.len()).sum()]);
         let mut machine = Self {
             program: Arc::clone(program),
+            layouts: Arc::new(Layouts::of(program)),
             now,
             roles: roles.collect(),
             endpoints,
@@ -303,17 +322,21 @@ impl Machine {
             exchanges: Slab::default(),
             queries: Slab::default(),
             keyed: HashMap::new(),
+            stored: HashMap::new(),
             every: Vec::new(),
             timers: Timers::default(),
             work: VecDeque::new(),
             outputs: VecDeque::new(),
             pool: Pool::default(),
+            parsers: Parsers::default(),
+            holes: View::default(),
             window: window(program),
             counters: Counters::default(),
             handlers: vec![HandlerCounters::default(); program.handlers.len()],
             cases: cases.collect(),
             draining: false,
             traced: None,
+            posts: None,
         };
         machine.start_clocks();
         Ok(machine)

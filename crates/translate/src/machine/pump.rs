@@ -1,12 +1,14 @@
 //! Writing to connections, and streams that pass from one to another.
 
+use super::buffers::Unsent;
 use super::conn::State;
 use super::exchange::Written;
 use super::read::Passing;
+use super::request::Requester;
 use super::slab::{ConnId, IncomingId};
 use super::{BUFFER_OCTETS, Count, Machine, Output, Work};
-use crate::parser::{Malformed, Until};
-use crate::stream::StreamWriter;
+use crate::parser::{Malformed, Progress, Until};
+use crate::stream::{StreamLengthError, StreamWriter};
 
 /// A stream that is being written to a connection.
 #[derive(Debug)]
@@ -16,6 +18,16 @@ pub(crate) struct Streaming {
     pub(crate) from: IncomingId,
     /// Who is told when it is written.
     pub(crate) done: Written,
+}
+
+/// What a stream is written with, and behind what, while it is being read.
+struct Writing {
+    streaming: Option<Box<Streaming>>,
+    unsent: Unsent,
+    /// How many octets waited there.
+    before: usize,
+    /// Whether the stream is within what its message announced.
+    framed: Result<(), StreamLengthError>,
 }
 
 /// A stream's source and its framing.
@@ -51,6 +63,7 @@ impl Machine {
             of.behind.push_back(Behind { octets, stream: stream.map(Box::new), done });
             return;
         }
+        self.show_written(conn, done, true, &octets);
         self.append(conn, &octets);
         self.pool.give_back(octets);
         let Some((writer, from)) = stream else { return self.written(conn, done) };
@@ -62,6 +75,16 @@ impl Machine {
             of.streaming = Some(Box::new(Streaming { writer, from, done }));
         }
         self.work.extend(source.map(Work::Read));
+    }
+
+    /// Shows an answer to what is attached to the handler that gave it.
+    fn show_written(&mut self, conn: ConnId, what: Written, first: bool, octets: &[u8]) {
+        if let (Written::Answer(Some(handler)) | Written::Part(handler), false) =
+            (what, octets.is_empty())
+            && let Some(role) = self.conns.get(conn).map(|of| of.role)
+        {
+            self.leaves(handler, role, Requester::Conn(conn), u64::from(first), octets);
+        }
     }
 
     fn append(&mut self, conn: ConnId, octets: &[u8]) {
@@ -85,57 +108,101 @@ impl Machine {
         sink: ConnId,
     ) -> Result<bool, Malformed> {
         loop {
-            let room = self
-                .conns
-                .get(sink)
-                .map_or(0, |sink| BUFFER_OCTETS.saturating_sub(sink.unsent.len()));
-            let (Some(of), Some(incoming)) = (self.conns.get_mut(conn), self.incomings.get_mut(id))
-            else {
+            let Some(of) = self.conns.get_mut(sink) else { return Ok(false) };
+            if of.unsent.len() >= BUFFER_OCTETS {
                 return Ok(false);
+            }
+            let mut writing = Writing {
+                streaming: of.streaming.take(),
+                before: of.unsent.len(),
+                unsent: core::mem::take(&mut of.unsent),
+                framed: Ok(()),
             };
-            if room == 0 {
-                return Ok(false);
-            }
-            let mut passed = self.pool.lend();
-            let near = of.unread.get(..room).unwrap_or(&of.unread);
-            let last = of.ended && near.len() == of.unread.len();
-            let mut progress =
-                incoming.parser.advance(near, last, Until::End, Some(&mut passed))?;
-            if progress.consumed == 0 && !progress.complete && near.len() < of.unread.len() {
-                // What frames the stream is longer than the room that is left for what it frames.
-                let last = of.ended;
-                progress =
-                    incoming.parser.advance(&of.unread, last, Until::End, Some(&mut passed))?;
-            }
-            of.unread.drain(..progress.consumed.min(of.unread.len()));
-            if progress.consumed > 0 {
-                of.moved = self.now;
-            }
-            let left = !of.unread.is_empty();
-            self.pass(sink, &passed, progress.complete);
-            self.pool.give_back(passed);
+            let read = self.read_stream(conn, id, &mut writing);
+            let complete = matches!(read, Ok(Some(progress)) if progress.complete);
+            self.write_on(sink, writing, complete);
+            let Some(progress) = read? else { return Ok(false) };
+            let left = self.conns.get(conn).is_some_and(|of| !of.unread.is_empty());
             if progress.complete || progress.consumed == 0 || !left {
                 return Ok(progress.complete);
             }
         }
     }
 
-    /// Writes octets of a stream, and its end.
-    fn pass(&mut self, sink: ConnId, octets: &[u8], complete: bool) {
-        let Some(of) = self.conns.get_mut(sink) else { return };
-        let Some(mut streaming) = of.streaming.take() else { return };
-        let mut framed = self.pool.lend();
-        let mut outcome = streaming.writer.write(octets, &mut framed);
-        let mut done = None;
-        if outcome.is_ok() && complete {
-            let Streaming { writer, done: told, .. } = *streaming;
-            outcome = writer.finish(&mut framed);
-            done = Some(told);
-        } else if let Some(of) = self.conns.get_mut(sink) {
-            of.streaming = Some(streaming);
+    /// Reads a stream as far as there is room where it is written; nothing if it is over.
+    fn read_stream(
+        &mut self,
+        conn: ConnId,
+        id: IncomingId,
+        writing: &mut Writing,
+    ) -> Result<Option<Progress>, Malformed> {
+        let Self { conns, incomings, pool, posts, outputs, now, .. } = self;
+        let (Some(of), Some(incoming)) = (conns.get_mut(conn), incomings.get_mut(id)) else {
+            return Ok(None);
+        };
+        let Writing { streaming, unsent, before, framed } = writing;
+        let verbatim =
+            streaming.as_ref().is_some_and(|of| incoming.parser.passes_verbatim(&of.writer));
+        let mut passed = if verbatim { Vec::new() } else { pool.lend() };
+        let out = if verbatim { unsent.end(pool) } else { &mut passed };
+        let all = of.unread.octets();
+        let near = all.get(..BUFFER_OCTETS.saturating_sub(*before)).unwrap_or(all);
+        let last = of.ended && near.len() == all.len();
+        let mut progress = incoming.parser.advance(near, last, Until::End, Some(out));
+        if matches!(progress, Ok(Progress { consumed: 0, complete: false }))
+            && near.len() < all.len()
+        {
+            // What frames the stream is longer than the room that is left for what it frames.
+            progress = incoming.parser.advance(all, of.ended, Until::End, Some(out));
         }
-        self.append(sink, &framed);
-        self.pool.give_back(framed);
+        let Ok(Progress { consumed, .. }) = progress else {
+            unsent.cut(*before);
+            return progress.map(Some);
+        };
+        match streaming {
+            Some(streaming) if verbatim => streaming.writer.passed(unsent.len() - *before),
+            Some(streaming) => *framed = streaming.writer.write(&passed, unsent.end(pool)),
+            None => {}
+        }
+        pool.give_back(passed);
+        if let (Some(watched), Some(posts)) = (&mut incoming.watched, posts) {
+            let octets = all.get(..consumed).unwrap_or_default();
+            posts.read(watched, octets, (of.role, conn, of.peer), outputs);
+        }
+        of.unread.consume(consumed);
+        if consumed > 0 {
+            of.moved = *now;
+        }
+        progress.map(Some)
+    }
+
+    /// Goes on with a stream that has more octets, or is at its end.
+    fn write_on(&mut self, sink: ConnId, writing: Writing, complete: bool) {
+        let Writing { mut streaming, mut unsent, before, framed: mut outcome } = writing;
+        let told = streaming.as_ref().map_or(Written::Nothing, |of| of.done);
+        self.show_written(sink, told, false, unsent.behind(before));
+        let mut done = None;
+        if complete
+            && outcome.is_ok()
+            && let Some(Streaming { writer, .. }) = streaming.take().map(|of| *of)
+        {
+            let end = unsent.len();
+            outcome = writer.finish(unsent.end(&mut self.pool));
+            self.show_written(sink, told, false, unsent.behind(end));
+            done = Some(told);
+        }
+        let more = unsent.len() > before;
+        if more && let Some(role) = self.conns.get(sink).map(|of| of.role) {
+            self.note(|| super::Trace::Sent { role, octets: unsent.behind(before).to_vec() });
+        }
+        let Self { conns, pool, outputs, .. } = self;
+        if let Some(of) = conns.get_mut(sink) {
+            if before == 0 && more {
+                outputs.push_back(Output::Write { conn: sink });
+            }
+            unsent.settle(pool);
+            (of.unsent, of.streaming) = (unsent, streaming);
+        }
         if outcome.is_err() {
             self.count(Count::Unbuildable);
             return self.lose_conn(sink);
@@ -159,8 +226,8 @@ impl Machine {
     /// A message was written whole.
     pub(crate) fn written(&mut self, conn: ConnId, done: Written) {
         match done {
-            Written::Nothing => {}
-            Written::Answer => self.finish_request(conn),
+            Written::Nothing | Written::Part(_) => {}
+            Written::Answer(_) => self.finish_request(conn),
             Written::Sent(task) => self.sent_whole(task),
         }
         self.check_closing(conn);

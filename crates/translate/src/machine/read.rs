@@ -1,6 +1,8 @@
 //! Octets of a TCP connection become messages, and messages wake handlers.
 
 use super::answer::Reply;
+use super::attach::Watched;
+use super::buffers::Unread;
 use super::conn::State;
 use super::request::Requester;
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
@@ -48,7 +50,7 @@ pub(crate) enum Goal {
 /// A message that is read, or was.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(crate) parser: Parser,
+    pub(crate) parser: Box<Parser>,
     pub(crate) message: MessageId,
     /// Where from; `None` when it is complete.
     pub(crate) conn: Option<ConnId>,
@@ -65,6 +67,8 @@ pub(crate) struct Incoming {
     pub(crate) reply: Option<(Reply, IncomingId)>,
     /// Whether its own answer waits for a message behind it.
     pub(crate) answered: bool,
+    /// What is noted of it for what is attached to handlers.
+    pub(crate) watched: Option<Box<Watched>>,
 }
 
 impl Incoming {
@@ -119,7 +123,7 @@ impl Machine {
     fn after_reading(&mut self, conn: ConnId) {
         let Self { conns, pool, .. } = self;
         let Some(of) = conns.get_mut(conn) else { return };
-        pool.reclaim(&mut of.unread);
+        pool.reclaim_window(&mut of.unread);
         let room = self.room(conn) > 0;
         let Some(of) = self.conns.get_mut(conn) else { return };
         if of.blocked && room {
@@ -171,7 +175,7 @@ impl Machine {
             }
         };
         let goal = match purpose {
-            Purpose::Request => Goal::Settled(role.requests.first()?.waits.clone()),
+            Purpose::Request => self.request_goal(role.requests.first()?),
             Purpose::Unmatched => {
                 let mut slots: Vec<_> = role.flow.iter().map(|key| key.response).collect();
                 slots.dedup();
@@ -185,8 +189,10 @@ impl Machine {
     fn begin_received(&mut self, conn: ConnId, task: TaskId) -> Option<IncomingId> {
         let view = self.received_view(task)?;
         let incoming = self.begin(conn, view, Purpose::Received, Goal::Begun)?;
+        let watched = self.watch(self.tasks.get(task).map(|task| task.handler));
         if let Some(of) = self.incomings.get_mut(incoming) {
             of.task = Some(task);
+            of.watched = watched;
         }
         Some(incoming)
     }
@@ -198,7 +204,9 @@ impl Machine {
         purpose: Purpose,
         goal: Goal,
     ) -> Option<IncomingId> {
-        let parser = Parser::new(Arc::clone(&self.program), message).ok()?;
+        let parser = self.parsers.take(&self.layouts, message)?;
+        let asks = matches!(purpose, Purpose::Request | Purpose::Unmatched);
+        let watched = if asks { self.watch(None) } else { None };
         let now = self.now;
         let of = self.conns.get_mut(conn)?;
         of.moved = now;
@@ -216,6 +224,7 @@ impl Machine {
             passing: Passing::Held,
             reply: None,
             answered: false,
+            watched,
         });
         of.current = Some(incoming);
         Some(incoming)
@@ -244,14 +253,18 @@ impl Machine {
             Goal::Settled(slots) => Until::Settled(slots),
         };
         let in_stream = incoming.parser.in_stream();
-        let progress = incoming.parser.advance(&of.unread, of.ended, until, stream);
+        let progress = incoming.parser.advance(of.unread.octets(), of.ended, until, stream);
         let discarded = u64::try_from(thrown.len()).unwrap_or(u64::MAX);
         self.counters.add(Count::Discarded, discarded);
         self.pool.give_back(thrown);
         match progress {
             Err(malformed) => self.malformed(conn, id, malformed),
             Ok(progress) => {
-                of.unread.drain(..progress.consumed.min(of.unread.len()));
+                if let (Some(watched), Some(posts)) = (&mut incoming.watched, &self.posts) {
+                    let octets = of.unread.octets().get(..progress.consumed).unwrap_or_default();
+                    posts.read(watched, octets, (of.role, conn, of.peer), &mut self.outputs);
+                }
+                of.unread.consume(progress.consumed);
                 // A head that dribbles is no sign of life: it has the idle time for the whole.
                 if in_stream && progress.consumed > 0 {
                     of.moved = self.now;
@@ -267,15 +280,16 @@ impl Machine {
     /// Tells whoever waited, if the message is read as far as they wanted; reading goes on behind
     /// them.
     fn look_at_goal(&mut self, conn: ConnId, id: IncomingId) -> Looked {
-        let program = Arc::clone(&self.program);
         let Some(incoming) = self.incomings.get_mut(id) else { return Looked::Wait };
-        let Some(message) = program.message(incoming.message) else { return Looked::Wait };
         let until = match &incoming.goal {
             Goal::End => Until::End,
             Goal::Begun => Until::Begun,
             Goal::Settled(slots) => Until::Settled(slots),
         };
-        if incoming.parser.has_reached(message, until) {
+        // What is behind a stream is not waited for on behalf of what is attached.
+        let watched = self.posts.is_some() && incoming.purpose == Purpose::Request;
+        let enough = watched && incoming.parser.in_stream();
+        if enough || incoming.parser.has_reached(until) {
             incoming.goal = Goal::End;
             self.reached(conn, id);
             self.work.push_back(Work::Read(conn));
@@ -341,6 +355,13 @@ impl Machine {
         Looked::Wait
     }
 
+    /// Frees a message; the next one of its kind is read with its parser.
+    pub(crate) fn forget(&mut self, id: IncomingId) {
+        if let Some(incoming) = self.incomings.remove(id) {
+            self.parsers.keep(incoming.parser);
+        }
+    }
+
     /// Frees a message that is complete and that no handler uses.
     pub(crate) fn forget_if_unused(&mut self, id: IncomingId) {
         let unused = self.incomings.get(id).is_some_and(|incoming| {
@@ -350,16 +371,16 @@ impl Machine {
                 && !incoming.answered
         });
         if unused {
-            self.incomings.remove(id);
+            self.forget(id);
         }
     }
 }
 
 /// Throws away what is before the end of the line, and the line's end.
-fn skip_line(unread: &mut Vec<u8>, skipping: &mut bool) {
-    match unread.iter().position(|octet| *octet == b'\n') {
+fn skip_line(unread: &mut Unread, skipping: &mut bool) {
+    match memchr::memchr(b'\n', unread.octets()) {
         Some(end) => {
-            unread.drain(..=end);
+            unread.consume(end + 1);
             *skipping = false;
         }
         None => unread.clear(),

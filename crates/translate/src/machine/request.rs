@@ -1,13 +1,13 @@
 //! What starts handlers: requests, new connections, the clock.
 
-use super::read::Purpose;
+use super::read::{Goal, Purpose};
 use super::slab::{ConnId, IncomingId, SessionId, TaskId};
 use super::task::{Reg, Task, Wait};
 use super::timers::Timer;
 use super::{Count, Machine, clocks};
 use core::net::SocketAddr;
 use core::time::Duration;
-use gatewright_lang::ir::{BlockId, HandlerId, RoleId};
+use gatewright_lang::ir::{BlockId, HandlerId, RequestKind, RoleId};
 use std::sync::Arc;
 
 /// Who is answered.
@@ -162,10 +162,21 @@ impl Machine {
         incoming.purpose = Purpose::Request;
         incoming.requester = Some(Requester::Conn(conn));
         let kind = role.requests.iter().find(|kind| kind.view == incoming.message);
-        let waits = kind.map(|kind| kind.waits.clone()).unwrap_or_default();
         if incoming.is_complete() {
             return self.dispatch(id);
         }
-        incoming.goal = super::read::Goal::Settled(waits);
+        let goal = kind.map(|kind| self.request_goal(kind));
+        if let Some(incoming) = self.incomings.get_mut(id) {
+            incoming.goal = goal.unwrap_or_else(|| Goal::Settled(Vec::new()));
+        }
+    }
+
+    /// How far a request is read before it is dispatched.
+    pub(crate) fn request_goal(&self, kind: &RequestKind) -> Goal {
+        let mut slots = kind.waits.clone();
+        if let Some(posts) = &self.posts {
+            slots.extend(posts.fields(kind.view));
+        }
+        Goal::Settled(slots)
     }
 }

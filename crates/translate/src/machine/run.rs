@@ -7,11 +7,10 @@ use super::request::{Origin, Requester};
 use super::send::Pending;
 use super::slab::TaskId;
 use super::task::{Reg, Task, Wait};
-use super::{Count, Machine, Output, Target};
-use crate::view::Value;
+use super::{Count, Machine, Target};
 use core::time::Duration;
 use gatewright_lang::ir::{
-    BlockId, Build, Operand, Operation, Program, RegisterType, RoleId, SessionKey, Terminator,
+    BlockId, Build, Fold, Operand, Operation, Program, RegisterType, RoleId, SessionKey, Terminator,
 };
 use std::sync::Arc;
 
@@ -92,6 +91,14 @@ impl Machine {
         }
     }
 
+    /// The octets of an operand; none if it has none.
+    fn octets_seen<'t>(&'t self, task: &'t Task, of: Operand) -> &'t [u8] {
+        match self.seen(Some(task), of) {
+            Some(Seen::Octets(of)) => of,
+            _ => &[],
+        }
+    }
+
     /// Does what never waits; the error is a message that cannot be built.
     fn operate(&mut self, task: &mut Task, operation: &Operation) -> Result<(), ()> {
         match operation {
@@ -116,11 +123,17 @@ impl Machine {
             }
             Operation::First { into, of, octets } => {
                 let most = usize::try_from(*octets).unwrap_or(usize::MAX);
-                let value = match self.seen(Some(task), *of) {
-                    Some(Seen::Octets(of)) => of.get(..most).unwrap_or(of).to_vec(),
-                    _ => Vec::new(),
-                };
+                let of = self.octets_seen(task, *of);
+                let value = of.get(..most).unwrap_or(of).to_vec();
                 task.set(*into, Reg::Octets(value));
+            }
+            Operation::Hex { into, of } => {
+                let digits = hex(self.octets_seen(task, *of));
+                task.set(*into, Reg::Octets(digits));
+            }
+            Operation::Fold { into, of, fold } => {
+                let octets = folded(self.octets_seen(task, *of), *fold);
+                task.set(*into, Reg::Octets(octets));
             }
             Operation::Size { into, of } => {
                 let size = self.size(task, *of);
@@ -140,6 +153,12 @@ impl Machine {
                 if let Some(session) = task.keyed.take() {
                     self.end_session(session);
                 }
+            }
+            Operation::Part { peers } => self.part_requester(task, *peers),
+            Operation::ForgetRequester => self.forget_requester(task),
+            Operation::ClearPeers { peers } => self.clear_peers(task, *peers),
+            Operation::Tell { peers, cursor, message } => {
+                return self.tell(task, (*peers, *cursor), message);
             }
             Operation::Provisional(build) => return self.provisional(task, build),
             Operation::Release { role } => self.release(task, *role),
@@ -164,12 +183,15 @@ impl Machine {
             self.count(Count::Unbuildable);
             return Err(());
         };
+        let watcher = self.watcher(request);
         match self.requester_of(task) {
             Some(Requester::Conn(conn)) => {
-                self.put(conn, built.octets, built.stream, Written::Nothing);
+                let written = watcher.map_or(Written::Nothing, Written::Part);
+                self.put(conn, built.octets, built.stream, written);
             }
             Some(Requester::Peer(role, to)) => {
-                self.outputs.push_back(Output::Datagram { role, to, octets: built.octets });
+                let repeat = self.incomings.get(request).and_then(|of| of.repeat.clone());
+                self.answer_peer((role, to), repeat, built.octets, watcher);
             }
             None => {}
         }
@@ -220,18 +242,11 @@ impl Machine {
                 let room = self.append_to_session(program, task, *slot, *value);
                 Ok(if room { *done } else { *full })
             }
-            Terminator::Next { list, cursor, into, body, done } => {
-                let taken = match task.register(*cursor) {
-                    Reg::Int(taken) => *taken,
-                    _ => 0,
-                };
-                let index = usize::try_from(taken).unwrap_or(usize::MAX);
-                let Some(row) = self.row(task, *list, index) else { return Ok(*done) };
-                for (into, value) in into.iter().zip(row) {
-                    task.set(*into, value);
-                }
-                task.set(*cursor, Reg::Int(taken.saturating_add(1)));
-                Ok(*body)
+            Terminator::Store { peers, done, full } => {
+                Ok(if self.store_requester(task, *peers) { *done } else { *full })
+            }
+            Terminator::Next { .. } | Terminator::NextPart { .. } | Terminator::EachPeer { .. } => {
+                Ok(self.turn(task, terminator))
             }
             Terminator::Await { view, slots, then } => {
                 let Some(id) = task.view(*view) else { return Err(Stop::Fails) };
@@ -244,11 +259,11 @@ impl Machine {
                     None => Err(Stop::Fails),
                 }
             }
-            Terminator::StartSession { then, full } => {
-                Ok(if self.enter_session(task, true) { *then } else { *full })
+            Terminator::StartSession { key, then, full } => {
+                Ok(if self.enter_session(task, true, *key) { *then } else { *full })
             }
-            Terminator::ResumeSession { then, none } => {
-                Ok(if self.enter_session(task, false) { *then } else { *none })
+            Terminator::ResumeSession { key, then, none } => {
+                Ok(if self.enter_session(task, false, *key) { *then } else { *none })
             }
             Terminator::Receive { within, .. } => Err(Stop::Receives(*within)),
             Terminator::Sleep { period, .. } => Err(Stop::Sleeps(*period)),
@@ -261,6 +276,42 @@ impl Machine {
             Terminator::Done => Err(Stop::Done),
             Terminator::Fail => Err(Stop::Fails),
             Terminator::Send { .. } | Terminator::Gather { .. } => self.sends(task, terminator),
+        }
+    }
+
+    /// The next turn of a loop, or what comes behind it.
+    fn turn(&self, task: &mut Task, terminator: &Terminator) -> BlockId {
+        match terminator {
+            Terminator::Next { list, cursor, into, body, done } => {
+                let taken = match task.register(*cursor) {
+                    Reg::Int(taken) => *taken,
+                    _ => 0,
+                };
+                let index = usize::try_from(taken).unwrap_or(usize::MAX);
+                let Some(row) = self.row(task, *list, index) else { return *done };
+                for (into, value) in into.iter().zip(row) {
+                    task.set(*into, value);
+                }
+                task.set(*cursor, Reg::Int(taken.saturating_add(1)));
+                *body
+            }
+            Terminator::NextPart { of, separator, cursor, into, body, done } => {
+                let at = usize::try_from(self.int(task, Operand::Register(*cursor)));
+                let part = at.ok().and_then(|at| self.piece(task, *of, *separator, at));
+                let Some((part, next)) = part else { return *done };
+                task.set(*into, Reg::Octets(part));
+                task.set(*cursor, Reg::Int(i64::try_from(next).unwrap_or(i64::MAX)));
+                *body
+            }
+            Terminator::EachPeer { peers, cursor, body, done } => {
+                let taken = self.int(task, Operand::Register(*cursor));
+                if taken >= self.peers_count(Some(task), *peers) {
+                    return *done;
+                }
+                task.set(*cursor, Reg::Int(taken.saturating_add(1)));
+                *body
+            }
+            _ => task.block,
         }
     }
 
@@ -299,7 +350,7 @@ impl Machine {
         self.with_variables(task, |view| {
             room = view.rows(slot).len() < most;
             if room {
-                view.push(slot, vec![value]);
+                view.push(slot, &[value]);
             }
         });
         room
@@ -322,9 +373,9 @@ impl Machine {
         };
         let given = match address {
             None => self.roles.get(role.index()).map(|role| role.address.clone()),
-            Some(address) => match self.seen(Some(task), address).map(Seen::to_value) {
-                Some(Value::Octets(octets)) => {
-                    core::str::from_utf8(&octets).ok().and_then(|text| text.parse::<Target>().ok())
+            Some(address) => match self.seen(Some(task), address) {
+                Some(Seen::Octets(octets)) => {
+                    core::str::from_utf8(octets).ok().and_then(|text| text.parse::<Target>().ok())
                 }
                 _ => None,
             },
@@ -349,4 +400,18 @@ impl Machine {
             deadline: self.now.saturating_add(within),
         })))
     }
+}
+
+fn folded(octets: &[u8], fold: Fold) -> Vec<u8> {
+    match fold {
+        Fold::Keep => octets.to_vec(),
+        Fold::Lower => octets.to_ascii_lowercase(),
+        Fold::Upper => octets.to_ascii_uppercase(),
+    }
+}
+
+/// Octets as small hexadecimal digits.
+fn hex(octets: &[u8]) -> Vec<u8> {
+    let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' - 10 + value };
+    octets.iter().flat_map(|octet| [digit(octet >> 4), digit(octet & 15)]).collect()
 }

@@ -3,6 +3,7 @@
 use super::conn::{Conn, State};
 use super::exchange::{Exchange, Written};
 use super::pump::Source;
+use super::read::Passing;
 use super::request::Origin;
 use super::slab::{ConnId, QueryId, TaskId};
 use super::task::{Gather, Wait};
@@ -102,7 +103,10 @@ impl Machine {
         of.releasing = false;
         // The rest of the last response is in the way, and whoever sends again does not want it.
         if let Some(current) = of.current
-            && self.incomings.get(current).is_some_and(super::read::Incoming::is_held)
+            && self.incomings.get(current).is_some_and(|of| {
+                // Its own it does not even have to have read up to the stream.
+                of.is_held() || (of.passing == Passing::Held && of.task == Some(id))
+            })
         {
             self.discard(current);
         }
@@ -153,6 +157,9 @@ impl Machine {
         }
         let mut conn = Conn::new(role, Side::Client, State::Connecting, self.now);
         conn.target = Some(target.clone());
+        if let Target::Address(to) = target {
+            conn.peer = Some(to);
+        }
         let conn = self.conns.insert(conn);
         self.roles.get_mut(role.index())?.connections += 1;
         match target {

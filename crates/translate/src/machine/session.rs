@@ -1,13 +1,18 @@
 //! Sessions: what is remembered between requests, and the connections that belong to it.
 
+use super::conn::Conn;
+use super::peers::Peer;
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, SessionId};
 use super::task::Task;
 use super::timers::{Alarm, Timer};
 use super::{Count, Machine};
+use crate::parser::Until;
 use crate::view::View;
 use core::time::Duration;
-use gatewright_lang::ir::{Mode, ReuseWhen, RoleId, SessionKey, Side, Slot};
+use gatewright_lang::ir::{
+    Cast, MessageId, Mode, Operand, ReuseWhen, RoleId, SessionKey, Side, Slot,
+};
 use std::sync::Arc;
 
 /// A session.
@@ -25,12 +30,15 @@ pub(crate) struct Session {
     users: u32,
     used: Duration,
     alarm: Option<Alarm>,
+    /// The peers that it stores, by variable.
+    pub(crate) peers: Vec<Vec<Peer>>,
 }
 
 impl Machine {
     fn new_session(&mut self, key: Option<Vec<u8>>) -> SessionId {
         let slots: &[Slot] =
             self.program.session.as_ref().map_or(&[], |session| session.slots.as_slice());
+        let variables = self.program.session.as_ref().map_or(0, |session| session.peers.len());
         self.sessions.insert(Session {
             view: View::with_slots(slots.len()),
             conns: Vec::new(),
@@ -39,6 +47,7 @@ impl Machine {
             users: 0,
             used: self.now,
             alarm: None,
+            peers: vec![Vec::new(); variables],
         })
     }
 
@@ -73,9 +82,30 @@ impl Machine {
     pub(crate) fn session_seen(&self, task: &Task) -> Option<SessionId> {
         let about = self.program.session.as_ref()?;
         match about.key {
-            SessionKey::Slots(_) => task.keyed,
+            SessionKey::Slots(_) | SessionKey::Value { .. } => task.keyed,
             SessionKey::Connection => self.conns.get(task.conn?)?.session,
         }
+    }
+
+    /// Which session a request is about, as a number that is the same in every machine of this
+    /// program; `None` if no field of it is the key of one, or it cannot be read. Of several machines
+    /// that hear one address, `number mod machines` is who should get the datagram.
+    pub fn session_of_datagram(&mut self, role: RoleId, octets: &[u8]) -> Option<u64> {
+        let program = Arc::clone(&self.program);
+        let session = program.session.as_ref().filter(|session| session.role == role)?;
+        let SessionKey::Slots(slots) = &session.key else { return None };
+        let about = program.role(role).filter(|role| role.cast == Cast::Unicast)?;
+        about.requests.iter().find_map(|kind| {
+            let mut parser = self.parsers.take(&self.layouts, kind.view)?;
+            let mut thrown = self.pool.lend();
+            let read = parser.advance(octets, true, Until::End, Some(&mut thrown));
+            self.pool.give_back(thrown);
+            let slots: Vec<_> =
+                slots.iter().filter(|of| of.0 == kind.view).map(|of| of.1).collect();
+            let key = super::build::key_of(MessageId::new(0), parser.view(), &slots);
+            self.parsers.keep(parser);
+            read.is_ok().then(|| spread(&key))
+        })
     }
 
     /// What finds the session of a handler's request.
@@ -86,13 +116,22 @@ impl Machine {
         let view = incoming.message;
         let slots: Vec<_> = slots.iter().filter(|of| of.0 == view).map(|of| of.1).collect();
         // The same key in two kinds of requests is the same session.
-        let any = gatewright_lang::ir::MessageId::new(0);
+        let any = MessageId::new(0);
         Some(super::build::key_of(any, incoming.parser.view(), &slots))
     }
 
     /// `start session` and `resume session`: whether there is one now.
-    pub(crate) fn enter_session(&mut self, task: &mut Task, begin: bool) -> bool {
-        let Some(key) = self.session_key(task) else { return false };
+    pub(crate) fn enter_session(
+        &mut self,
+        task: &mut Task,
+        begin: bool,
+        named: Option<Operand>,
+    ) -> bool {
+        let key = match named {
+            Some(named) => self.named_session(task, named),
+            None => self.session_key(task),
+        };
+        let Some(key) = key else { return false };
         let found = self.keyed.get(&key).copied();
         let session = match found {
             Some(session) => session,
@@ -141,9 +180,11 @@ impl Machine {
     pub(crate) fn session_is_unused(&mut self, session: SessionId) {
         let Some(idle) = self.program.session.as_ref().map(|about| about.idle) else { return };
         let now = self.now;
+        // Who is connected and stored wants to be told, however long there is nothing to tell.
+        let wanted = self.stores_connections(session);
         let Some(of) = self.sessions.get_mut(session) else { return };
         of.alarm = None;
-        if of.users > 0 {
+        if of.users > 0 || wanted {
             of.used = now;
         }
         if of.used.saturating_add(idle) > now {
@@ -159,6 +200,7 @@ impl Machine {
         if let Some(key) = &of.key {
             self.keyed.remove(key);
         }
+        self.peers_are_left(session, &of.peers);
         for (_, conn) in of.conns {
             let Some(about) = self.conns.get_mut(conn) else { continue };
             about.session = None;
@@ -178,8 +220,15 @@ impl Machine {
     /// A connection and its session part.
     pub(crate) fn leave(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
-        let Some(session) = of.session.take() else { return };
-        match of.side {
+        let side = of.side;
+        if let Some(session) = of.session.take() {
+            self.part(conn, side, session);
+        }
+    }
+
+    /// A session began with a server's connection and ends with it; it goes on without a client's.
+    pub(crate) fn part(&mut self, conn: ConnId, side: Side, session: SessionId) {
+        match side {
             Side::Server => self.end_session(session),
             Side::Client => {
                 if let Some(of) = self.sessions.get_mut(session) {
@@ -191,10 +240,8 @@ impl Machine {
 
     /// A session's connection is lost: what its server was told on it is lost with it, and a new
     /// connection must not be taken for the old one.
-    pub(crate) fn mark_lost(&mut self, conn: ConnId) {
-        let program = Arc::clone(&self.program);
-        let Some(of) = self.conns.get(conn) else { return };
-        let Some(role) = program.role(of.role) else { return };
+    pub(crate) fn mark_lost(&mut self, of: &Conn) {
+        let Some(role) = self.program.role(of.role) else { return };
         let each = role.reuse.is_some_and(|reuse| reuse.when == ReuseWhen::EachResponse);
         let told = of.side == Side::Client && !of.kept && of.is_clean() && of.waiters.is_empty();
         if !told || each || of.releasing || role.mode == Mode::Async {
@@ -209,4 +256,12 @@ impl Machine {
     pub(crate) fn requester_of(&self, task: &Task) -> Option<Requester> {
         self.incomings.get(task.origin.request()?)?.requester
     }
+}
+
+/// A number for octets that differ, by FNV-1a, whose low bits are mixed once more: they choose.
+fn spread(octets: &[u8]) -> u64 {
+    let hash = octets.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash ^ (hash >> 32)
 }

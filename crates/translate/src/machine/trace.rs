@@ -99,7 +99,7 @@ impl Machine {
         let fields = slots
             .filter_map(|(index, slot)| {
                 let value = view.get(SlotId::new(index))?;
-                Some((slot.name.clone(), shown(value)))
+                Some((slot.name.clone(), shown(&value)))
             })
             .collect();
         self.note(|| Trace::Read { message, fields });
@@ -119,6 +119,8 @@ impl Machine {
             | Operation::Compute { into, .. }
             | Operation::Format { into, .. }
             | Operation::First { into, .. }
+            | Operation::Hex { into, .. }
+            | Operation::Fold { into, .. }
             | Operation::Size { into, .. } => Some(*into),
             _ => None,
         };

@@ -17,6 +17,8 @@ struct Edges {
     failed: BlockId,
     /// Where the message goes that it waits for.
     into: Option<RegisterId>,
+    /// Whether it waits for the responses of a `Gather`.
+    gathers: bool,
 }
 
 impl Machine {
@@ -27,17 +29,20 @@ impl Machine {
 
     fn edges(&self, id: TaskId) -> Option<Edges> {
         Some(match self.terminator(id)? {
-            Terminator::Send { response, then, failed, .. } => {
-                Edges { then: *then, failed: *failed, into: response.map(|of| of.1) }
-            }
+            Terminator::Send { response, then, failed, .. } => Edges {
+                then: *then,
+                failed: *failed,
+                into: response.map(|of| of.1),
+                gathers: false,
+            },
             Terminator::Receive { into, then, failed, .. } => {
-                Edges { then: *then, failed: *failed, into: Some(*into) }
+                Edges { then: *then, failed: *failed, into: Some(*into), gathers: false }
             }
             Terminator::Gather { response, body, done, .. } => {
-                Edges { then: *body, failed: *done, into: Some(response.1) }
+                Edges { then: *body, failed: *done, into: Some(response.1), gathers: true }
             }
             Terminator::Await { then, .. } | Terminator::Sleep { then, .. } => {
-                Edges { then: *then, failed: *then, into: None }
+                Edges { then: *then, failed: *then, into: None, gathers: false }
             }
             _ => return None,
         })
@@ -50,7 +55,8 @@ impl Machine {
         task.block = if came { edges.then } else { edges.failed };
         let before = core::mem::replace(&mut task.wait, Wait::Ready);
         let alarm = task.alarm.take();
-        let gather = if came { None } else { task.gather.take() };
+        // What fails within the turns of a `Gather` does not end them.
+        let gather = if came || !edges.gathers { None } else { task.gather.take() };
         self.timers.cancel(alarm);
         if let Wait::Connection(pending) = before
             && let Some(conn) = pending.conn.and_then(|conn| self.conns.get_mut(conn))

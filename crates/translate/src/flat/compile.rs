@@ -1,0 +1,404 @@
+//! From the typed program to the flat form, op by op.
+
+use super::tables::Table;
+use super::{
+    Arm, Code, Empty, Field, Number, Op, Part, Place, SetId, Store, Test, Then, UNBOUNDED, fuse,
+    index, narrow,
+};
+use crate::view::SlotSet;
+use gatewright_diagnostic::Span;
+use gatewright_lang::ir::{
+    BitField, Fold, Guard, LiteralId, Message, Order, ParseOp, Pattern, Program, Select, Slot,
+    SlotId, SlotType,
+};
+
+/// Lays out one message; an empty code for one that is only written.
+pub(super) fn code(program: &Program, message: &Message) -> Code {
+    let steps = narrow(message.parser.len());
+    let mut compiler = Compiler {
+        program,
+        message,
+        code: Code { datagram: message.datagram, ..Code::default() },
+        labels: vec![Place(0); index(steps).saturating_add(1)],
+        span: message.span,
+    };
+    compiler.code.sets.push(SlotSet::default());
+    for (at, slot) in message.slots.iter().enumerate() {
+        compiler.code.all.insert(SlotId::new(at));
+        if !slot.scratch {
+            compiler.code.open.insert(SlotId::new(at));
+        }
+    }
+    for (at, step) in message.parser.iter().enumerate() {
+        compiler.span = step.span;
+        compiler.here(Label(narrow(at)));
+        compiler.attempt(at);
+        compiler.step(narrow(at), &step.op);
+    }
+    compiler.here(Label(steps));
+    let Compiler { mut code, labels, .. } = compiler;
+    for op in &mut code.ops {
+        op.places(|place| *place = labels.get(index(place.0)).copied().unwrap_or(Place(u32::MAX)));
+    }
+    for arm in &mut code.arms {
+        arm.then = labels.get(index(arm.then.0)).copied().unwrap_or(Place(u32::MAX));
+    }
+    tables_resolved(&mut code, &labels);
+    fuse::chains(&mut code);
+    code
+}
+
+fn tables_resolved(code: &mut Code, labels: &[Place]) {
+    let lines = code.lines.iter_mut().map(|lines| &mut lines.next);
+    for next in lines.chain(code.options.iter_mut().map(|options| &mut options.next)) {
+        *next = labels.get(index(next.0)).copied().unwrap_or(Place(u32::MAX));
+    }
+}
+
+/// A place that is not known yet: while a code is made, a [`Place`] is the index of its label. Those
+/// of the steps come first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label(u32);
+
+impl Label {
+    pub(super) fn of(step: usize) -> Self {
+        Self(narrow(step))
+    }
+
+    pub(super) const fn place(self) -> Place {
+        Place(self.0)
+    }
+}
+
+pub(super) struct Compiler<'p> {
+    pub(super) program: &'p Program,
+    pub(super) message: &'p Message,
+    pub(super) code: Code,
+    labels: Vec<Place>,
+    span: Span,
+}
+
+impl Compiler<'_> {
+    pub(super) fn push(&mut self, op: Op) {
+        self.code.ops.push(op);
+        self.code.spans.push(self.span);
+    }
+
+    fn label(&mut self) -> Label {
+        self.labels.push(Place(0));
+        Label(narrow(self.labels.len().saturating_sub(1)))
+    }
+
+    /// A label is here.
+    fn here(&mut self, label: Label) {
+        let place = Place(narrow(self.code.ops.len()));
+        self.labels.get_mut(index(label.0)).into_iter().for_each(|of| *of = place);
+    }
+
+    /// What an attempt needs is in the side tables, and the attempt before its ops.
+    fn attempt(&mut self, at: usize) {
+        if let Some(op) = fuse::attempt(self, at) {
+            self.push(op);
+        }
+    }
+
+    fn step(&mut self, at: u32, op: &ParseOp) {
+        let next = Label(at.saturating_add(1));
+        let to = |step: gatewright_lang::ir::StepId| Place(narrow(step.index()));
+        match op {
+            ParseOp::EnterLine { max, folded } => {
+                self.push(Op::EnterLine { max: *max, folded: *folded });
+            }
+            ParseOp::EnterCounted { length, less, max } => {
+                self.push(Op::EnterCounted { length: *length, less: *less, max: *max });
+            }
+            ParseOp::Leave => self.push(Op::Leave),
+            ParseOp::BeginCheck { by } => self.push(Op::BeginCheck(*by)),
+            ParseOp::EndCheck { by } => self.push(Op::EndCheck(*by)),
+            ParseOp::AtEnd { then } => self.push(Op::AtEnd(to(*then))),
+            ParseOp::Peek { literal, then } => {
+                let text = self.text(*literal);
+                self.push(Op::Peek { text, then: to(*then) });
+            }
+            ParseOp::Branch { guard, otherwise } => {
+                self.decide(guard, next, Label(narrow(otherwise.index())));
+            }
+            ParseOp::Jump(then) => self.push(Op::Jump(to(*then))),
+            ParseOp::Stream { into, select } => self.stream(*into, select, next),
+            ParseOp::Accept => self.push(Op::Accept),
+            ParseOp::Refuse => self.push(Op::Refuse),
+            _ => self.field(op),
+        }
+    }
+
+    fn field(&mut self, op: &ParseOp) {
+        match op {
+            ParseOp::Literal { literal, fold } => {
+                let text = self.text(*literal);
+                self.push(Op::Literal { text, fold: *fold });
+            }
+            ParseOp::Until { delimiter, into, fold, max } => {
+                let text = self.text(*delimiter);
+                let store = self.store(*into, *fold, false);
+                self.push(Op::Until { text, max: *max, store });
+            }
+            ParseOp::Run { class, into, empty_is_absent, fold, min, max } => {
+                let store = self.store(*into, *fold, *empty_is_absent);
+                self.push(Op::Run { class: *class, min: *min, max: *max, store });
+            }
+            ParseOp::Take { length, into, empty_is_absent, fold, max } => {
+                let store = self.store(*into, *fold, *empty_is_absent);
+                self.push(Op::Take { length: *length, max: *max, store });
+            }
+            ParseOp::Digits { radix, min, max, into } => {
+                let radix = u8::try_from(*radix).unwrap_or(10);
+                let (into, empty) = (self.number(*into, None), self.absent(*into));
+                self.push(Op::Digits { radix, min: *min, max: *max, into, empty });
+            }
+            ParseOp::OneOf { set, into, optional } => {
+                let text = self.text(*set);
+                let store = self.store(Some(*into), Fold::Keep, true);
+                self.push(Op::OneOf { text, store, optional: *optional });
+            }
+            ParseOp::Word { octets, order, fields } => {
+                let (fields, settles) = self.word(&[(*octets, fields)]);
+                self.push(Op::Word { octets: *octets, order: *order, fields, settles });
+            }
+            ParseOp::Varint { octets_max, into } => {
+                let into = self.number(*into, None);
+                self.push(Op::Varint { octets_max: *octets_max, into });
+            }
+            ParseOp::Extend { slot, cases } => {
+                let into = self.number(*slot, None);
+                let cases = appended(&mut self.code.cases, cases.iter().copied());
+                self.push(Op::Extend { into, cases });
+            }
+            _ => self.slots(op),
+        }
+    }
+
+    fn slots(&mut self, op: &ParseOp) {
+        match op {
+            ParseOp::Sum { into, add } => {
+                let into = self.number(*into, None);
+                self.push(Op::Sum { into, add: *add });
+            }
+            ParseOp::Count { counter, max } => {
+                self.push(Op::Count { counter: *counter, max: *max });
+            }
+            ParseOp::Clear { slots } => {
+                let slots = appended(&mut self.code.slots, slots.iter().copied());
+                self.push(Op::Clear(slots));
+            }
+            ParseOp::Lookup { key, value, entries } => {
+                let table = Table::of(self.program, self.message, entries);
+                let table = appended(&mut self.code.tables, [table]).from;
+                self.push(Op::Lookup { key: *key, value: *value, table });
+            }
+            ParseOp::Copy { from, into } => self.push(Op::Copy { from: *from, into: *into }),
+            ParseOp::Append { list, columns } => {
+                let columns = appended(&mut self.code.slots, columns.iter().copied());
+                self.push(Op::Append { list: *list, columns });
+            }
+            ParseOp::Settle { slots } => {
+                for slot in slots {
+                    if self.absent(*slot) == Empty::Missing {
+                        self.push(Op::Require(*slot));
+                    }
+                }
+                let set = self.set(slots);
+                self.push(Op::Settle(set));
+            }
+            // Laid out above; a new one is to be laid out somewhere.
+            ParseOp::EnterLine { .. }
+            | ParseOp::EnterCounted { .. }
+            | ParseOp::Leave
+            | ParseOp::BeginCheck { .. }
+            | ParseOp::EndCheck { .. }
+            | ParseOp::AtEnd { .. }
+            | ParseOp::Peek { .. }
+            | ParseOp::Branch { .. }
+            | ParseOp::Jump(_)
+            | ParseOp::Stream { .. }
+            | ParseOp::Accept
+            | ParseOp::Refuse
+            | ParseOp::Literal { .. }
+            | ParseOp::Until { .. }
+            | ParseOp::Run { .. }
+            | ParseOp::Take { .. }
+            | ParseOp::Digits { .. }
+            | ParseOp::OneOf { .. }
+            | ParseOp::Word { .. }
+            | ParseOp::Varint { .. }
+            | ParseOp::Extend { .. } => {}
+        }
+    }
+
+    /// A guard as jumps: to one place if it holds, to the other if not.
+    fn decide(&mut self, guard: &Guard, then: Label, otherwise: Label) {
+        match guard {
+            Guard::Always => self.push(Op::Jump(then.place())),
+            Guard::Present(slot) => self.ask(*slot, Test::Present, then, otherwise),
+            Guard::Not(guard) => self.decide(guard, otherwise, then),
+            Guard::All(guards) => {
+                for guard in guards {
+                    let holds = self.label();
+                    self.decide(guard, holds, otherwise);
+                    self.here(holds);
+                }
+                self.push(Op::Jump(then.place()));
+            }
+            Guard::Any(guards) => {
+                for guard in guards {
+                    let fails = self.label();
+                    self.decide(guard, then, fails);
+                    self.here(fails);
+                }
+                self.push(Op::Jump(otherwise.place()));
+            }
+            Guard::Is { slot, patterns } => self.patterns(*slot, patterns, then, otherwise),
+        }
+    }
+
+    fn ask(&mut self, slot: SlotId, test: Test, then: Label, otherwise: Label) {
+        let (then, otherwise) = (then.place(), otherwise.place());
+        self.push(Op::Decide { slot, test, then, otherwise });
+    }
+
+    fn patterns(&mut self, slot: SlotId, patterns: &[Pattern], then: Label, otherwise: Label) {
+        let arm = |pattern: &Pattern| match pattern {
+            Pattern::Int { low, high } => {
+                Some(Arm { low: *low, high: *high, then: then.place(), settles: SetId::EMPTY })
+            }
+            _ => None,
+        };
+        let arms = appended(&mut self.code.arms, patterns.iter().filter_map(arm));
+        for pattern in patterns {
+            let test = match pattern {
+                Pattern::Int { .. } => continue,
+                Pattern::Octets(literal) => Test::Octets(self.text(*literal)),
+                Pattern::Empty => Test::Empty,
+            };
+            let fails = self.label();
+            self.ask(slot, test, then, fails);
+            self.here(fails);
+        }
+        let otherwise = otherwise.place();
+        self.push(Op::Switch { slot, arms, settles: SetId::EMPTY, otherwise });
+    }
+
+    /// The first framing whose guard holds.
+    fn stream(&mut self, into: SlotId, select: &[Select], next: Label) {
+        for Select { guard, framing } in select {
+            let (holds, fails) = (self.label(), self.label());
+            self.decide(guard, holds, fails);
+            self.here(holds);
+            self.push(Op::Stream { into, framing: *framing });
+            self.push(Op::Jump(next.place()));
+            self.here(fails);
+        }
+        self.push(Op::Refuse);
+    }
+
+    /// The octets of a constant.
+    pub(super) fn text(&mut self, literal: LiteralId) -> Part {
+        appended(&mut self.code.octets, self.program.literal(literal).iter().copied())
+    }
+
+    fn slot(&self, slot: SlotId) -> Option<&Slot> {
+        self.message.slot(slot)
+    }
+
+    /// What it means that a slot stays absent.
+    fn absent(&self, slot: SlotId) -> Empty {
+        let needed = self.slot(slot).is_some_and(super::ops::is_needed);
+        if needed { Empty::Missing } else { Empty::Absent }
+    }
+
+    fn store(&self, into: Option<SlotId>, fold: Fold, empty_is_absent: bool) -> Store {
+        let empty = match into {
+            Some(slot) if empty_is_absent => self.absent(slot),
+            _ => Empty::Value,
+        };
+        let max = match into.and_then(|slot| self.slot(slot)).map(|about| &about.ty) {
+            Some(SlotType::Octets { max }) => *max,
+            _ => u32::MAX,
+        };
+        Store { into, max, fold, empty }
+    }
+
+    /// Where a number goes that is at most `most`, and not negative; any number if that is not known.
+    pub(super) fn number(&mut self, into: SlotId, most: Option<i64>) -> Number {
+        let about = self.slot(into).map(|about| &about.ty);
+        let Some(SlotType::Int { low, high }) = about else {
+            return Number { into, bounds: UNBOUNDED };
+        };
+        if *low <= 0 && most.is_some_and(|most| most <= *high) {
+            return Number { into, bounds: UNBOUNDED };
+        }
+        let bounds = (*low, *high);
+        Number { into, bounds: appended(&mut self.code.bounds, [bounds]).from }
+    }
+
+    /// The fields of words in a row as those of one, and the slots that are settled by them.
+    pub(super) fn word(&mut self, words: &[(u8, &[BitField])]) -> (Part, SetId) {
+        let all: u32 = words.iter().map(|(octets, _)| 8 * u32::from(*octets)).sum();
+        let (mut behind, mut fields, mut settles) = (all, Vec::new(), Vec::new());
+        for (octets, of) in words {
+            behind = behind.saturating_sub(8 * u32::from(*octets));
+            for field in *of {
+                let mask = u64::MAX.checked_shr(64_u32.saturating_sub(u32::from(field.width)));
+                let (mask, shift) = (mask.unwrap_or(0), behind + u32::from(field.shift));
+                if let Some(expect) = field.expect {
+                    fields.push(Field { mask, shift, then: Then::Expect(expect) });
+                }
+                if let Some(into) = field.into {
+                    settles.push(into);
+                    let number = self.number(into, i64::try_from(mask).ok());
+                    let then = match self.code.bounds.get(index(number.bounds)) {
+                        Some((low, high)) => Then::StoreWithin(into, *low, *high),
+                        None => Then::Store(into),
+                    };
+                    fields.push(Field { mask, shift, then });
+                }
+            }
+        }
+        (appended(&mut self.code.fields, fields), self.set(&settles))
+    }
+
+    pub(super) fn set(&mut self, slots: &[SlotId]) -> SetId {
+        let set: SlotSet = slots.iter().copied().collect();
+        SetId(appended(&mut self.code.sets, [set]).from)
+    }
+}
+
+impl Op {
+    /// Everything that an op may lead to.
+    fn places(&mut self, mut lead: impl FnMut(&mut Place)) {
+        match self {
+            Self::Words { next: then, .. }
+            | Self::Counted { next: then, .. }
+            | Self::AtEnd(then)
+            | Self::Jump(then)
+            | Self::Peek { then, .. }
+            | Self::Switch { otherwise: then, .. } => lead(then),
+            Self::Decide { then, otherwise, .. } => {
+                lead(then);
+                lead(otherwise);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Appends to a side table.
+pub(super) fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> Part {
+    let from = table.len();
+    table.extend(more);
+    Part { from: narrow(from), to: narrow(table.len()) }
+}
+
+/// Whether words in this order can be read with others as one number.
+pub(super) const fn joins(octets: u8, order: Order) -> bool {
+    octets == 1 || matches!(order, Order::Big)
+}

@@ -1,0 +1,289 @@
+//! The loop that runs a layout's ops over a piece of a message.
+
+use super::ops::{Halt, Took};
+use super::{Code, Op, Place, SetId, index};
+use crate::checksum::Running;
+use crate::parser::{Reason, State, Until};
+use crate::view::SlotSet;
+use gatewright_lang::ir::{Message, Program};
+
+/// A parser at work on a piece of a message.
+///
+/// While it runs, where it is are offsets into the piece; [`stop`](Self::stop) writes back what the
+/// next piece needs.
+pub(crate) struct Reader<'r> {
+    pub(super) code: &'r Code,
+    pub(super) program: &'r Program,
+    pub(super) message: &'r Message,
+    pub(super) state: &'r mut State,
+    pub(super) input: &'r [u8],
+    /// Whether no octet will follow the input.
+    pub(super) last: bool,
+    /// How many octets of the input are used.
+    pub(super) at: usize,
+    /// Where the innermost region ends, or what is here of it.
+    pub(super) edge: usize,
+    /// Whether that is the region's end.
+    pub(super) whole: bool,
+    /// From where on octets are to be added to the check.
+    pub(super) checked: usize,
+    step: usize,
+    goal: Goal<'r>,
+    /// Where the octets of the message's stream go; without it, it is read to where that begins.
+    pub(super) out: Option<&'r mut Vec<u8>>,
+}
+
+/// Why a reader stops.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stop {
+    /// What somebody waits for is settled, or the stream begins and nobody takes it yet.
+    There,
+    /// It needs octets that are not here.
+    Wait,
+    /// The message is complete.
+    Accept,
+}
+
+/// What is to be settled before it stops.
+enum Goal<'r> {
+    Never,
+    Any(&'r SlotSet),
+    All(SlotSet),
+}
+
+impl<'r> Reader<'r> {
+    pub(crate) fn new(
+        (program, message, code): (&'r Program, &'r Message, &'r Code),
+        state: &'r mut State,
+        (input, last): (&'r [u8], bool),
+        until: Until<'_>,
+        out: Option<&'r mut Vec<u8>>,
+    ) -> Self {
+        let goal = match until {
+            Until::End => Goal::Never,
+            Until::Begun => Goal::Any(&code.open),
+            Until::Settled(slots) => Goal::All(slots.iter().copied().collect()),
+        };
+        let step = state.step;
+        let (at, edge, whole, checked) = (0, 0, false, 0);
+        let mut reader = Self {
+            code,
+            program,
+            message,
+            state,
+            input,
+            last,
+            at,
+            edge,
+            whole,
+            checked,
+            step,
+            goal,
+            out,
+        };
+        reader.look_for_edge();
+        reader
+    }
+
+    /// Reads on.
+    pub(crate) fn run(&mut self) -> Result<Stop, Reason> {
+        let waited_for = !matches!(self.goal, Goal::Never);
+        loop {
+            if waited_for && self.is_there() {
+                return Ok(Stop::There);
+            }
+            let Some(op) = self.code.ops.get(self.step) else { return Err(Reason::NoCase) };
+            self.step += 1;
+            if let Err(halt) = self.turn(op) {
+                self.step -= 1;
+                return match halt {
+                    Halt::Malformed(reason) => Err(reason),
+                    Halt::Wait if self.last => Err(Reason::Cut),
+                    Halt::Wait => Ok(Stop::Wait),
+                    Halt::Accept => Ok(Stop::Accept),
+                    Halt::There => Ok(Stop::There),
+                };
+            }
+        }
+    }
+
+    /// Goes on elsewhere.
+    #[inline]
+    pub(super) fn go(&mut self, place: Place) {
+        self.step = index(place.0);
+    }
+
+    #[expect(clippy::inline_always, reason = "a call is as dear as what most ops do")]
+    #[inline(always)]
+    fn turn(&mut self, op: &Op) -> Took {
+        match *op {
+            Op::Words { octets, fields, settles, before, next } => {
+                self.words(octets, fields, (before, settles), next);
+            }
+            Op::Counted { octets, less, max, length, into, next } => {
+                self.counted((octets, less), max, length.into, into, next);
+            }
+            Op::Lines(lines) => {
+                let lines = self.code.lines.get(index(lines));
+                if let Some(next) = lines.and_then(|lines| self.lines(lines)) {
+                    self.go(next);
+                }
+            }
+            Op::Options(options) => {
+                let options = self.code.options.get(index(options));
+                if let Some(next) = options.and_then(|options| self.options(options)) {
+                    self.go(next);
+                }
+            }
+            Op::Word { octets, order, fields, settles } => {
+                return self.word(octets, order, fields, settles);
+            }
+            Op::Switch { slot, arms, settles, otherwise } => {
+                self.switch(slot, arms, settles, otherwise);
+            }
+            Op::Decide { slot, test, then, otherwise } => {
+                self.go(if self.holds(slot, test) { then } else { otherwise });
+            }
+            Op::Jump(then) => self.go(then),
+            Op::Settle(set) => self.settle(set),
+            Op::Take { length, max, store } => return self.take_field(length, max, store),
+            Op::Run { class, min, max, store } => return self.run_of(class, min, max, store),
+            Op::Literal { text, fold } => return self.literal(text.of(&self.code.octets), fold),
+            Op::Peek { text, then } => return self.peek(text.of(&self.code.octets), then),
+            Op::EnterLine { max, folded: false } => return self.enter_line(max),
+            Op::EnterLine { max, folded: true } => return self.enter_folded_line(max),
+            Op::EnterCounted { length, less, max } => {
+                return self.enter_counted(length, less, max);
+            }
+            Op::Leave => return self.leave(),
+            Op::AtEnd(then) => {
+                if self.at == self.edge && self.whole {
+                    self.go(then);
+                }
+            }
+            Op::Varint { octets_max, into } => return self.varint(octets_max, into),
+            Op::Accept => return self.accept(),
+            _ => return self.rare(op),
+        }
+        Ok(())
+    }
+
+    fn rare(&mut self, op: &Op) -> Took {
+        match *op {
+            Op::Stream { into, framing } => return self.stream(into, framing),
+            Op::Digits { radix, min, max, into, empty } => {
+                return self.digits(radix, (min, max), into, empty);
+            }
+            Op::Until { text, max, store } => {
+                return self.until(text.of(&self.code.octets), max, store);
+            }
+            Op::OneOf { text, store, optional } => {
+                return self.one_of(text.of(&self.code.octets), store, optional);
+            }
+            Op::Extend { into, cases } => return self.extend(into, cases.of(&self.code.cases)),
+            Op::Sum { into, add } => return self.sum(into, add),
+            Op::BeginCheck(by) => return self.begin_check(by),
+            Op::EndCheck(by) => return self.end_check(by),
+            Op::Count { counter, max } => return self.count(counter, max),
+            Op::Clear(slots) => {
+                for slot in slots.of(&self.code.slots) {
+                    self.state.view.clear(*slot);
+                }
+            }
+            Op::Lookup { key, value, table } => {
+                let table = self.code.tables.get(index(table)).ok_or(Reason::NoCase)?;
+                table.file(&mut self.state.view, key, value)?;
+            }
+            Op::Copy { from, into } => return self.copy(from, into),
+            Op::Append { list, columns } => {
+                return self.append_row(list, columns.of(&self.code.slots));
+            }
+            Op::Require(slot) if self.state.view.held(slot).is_some() => {}
+            Op::Require(_) => return Err(Reason::Missing.into()),
+            _ => return Err(Reason::NoCase.into()),
+        }
+        Ok(())
+    }
+
+    /// Writes back what the next piece needs; says how many octets were used.
+    pub(crate) fn stop(self) -> usize {
+        let Self { code, state, input, at, checked, mut step, .. } = self;
+        // Who waits behind an attempt begins with it again.
+        while step.checked_sub(1).and_then(|at| code.ops.get(at)).is_some_and(Op::is_attempt) {
+            step -= 1;
+        }
+        state.step = step;
+        state.at = state.at.saturating_add(length(at));
+        if let (Some(check), Some(more)) = (&mut state.check, input.get(checked..at)) {
+            check.add(more);
+        }
+        at
+    }
+
+    /// The step that it is at.
+    pub(crate) const fn step(&self) -> usize {
+        self.step
+    }
+
+    fn is_there(&self) -> bool {
+        match &self.goal {
+            Goal::Never => false,
+            Goal::Any(open) => self.state.view.settled().meets(open),
+            Goal::All(wanted) => self.state.view.settled().holds_all(wanted),
+        }
+    }
+
+    /// Whether it would be there with these settled, too.
+    pub(super) fn would_be_there(&self, set: SetId) -> bool {
+        let Some(set) = self.code.sets.get(index(set.0)) else { return false };
+        match &self.goal {
+            Goal::Never => false,
+            Goal::Any(open) => set.meets(open),
+            Goal::All(wanted) => {
+                let mut settled = self.state.view.settled().clone();
+                settled.add(set);
+                settled.holds_all(wanted)
+            }
+        }
+    }
+
+    /// Settles a set of slots.
+    pub(super) fn settle(&mut self, set: SetId) {
+        if let Some(set) = self.code.sets.get(index(set.0)) {
+            self.state.view.settle_set(set);
+        }
+    }
+
+    /// The octets from here on, within the innermost region.
+    pub(super) fn window(&self) -> &'r [u8] {
+        self.input.get(self.at..self.edge).unwrap_or_default()
+    }
+
+    /// Where the region ends, or the input.
+    pub(super) fn look_for_edge(&mut self) {
+        (self.edge, self.whole) = (self.input.len(), false);
+        if let Some(end) = self.state.region.end {
+            let end = usize::try_from(end.saturating_sub(self.state.at)).unwrap_or(usize::MAX);
+            if end <= self.input.len() {
+                (self.edge, self.whole) = (end, true);
+            }
+        }
+    }
+
+    /// How many octets of the message are before here.
+    pub(super) fn position(&self) -> u64 {
+        self.state.at.saturating_add(length(self.at))
+    }
+
+    /// The check over the octets since it began, and up to here.
+    pub(super) fn take_check(&mut self) -> Option<Running> {
+        let mut check = self.state.check.take()?;
+        check.add(self.input.get(self.checked..self.at).unwrap_or_default());
+        Some(check)
+    }
+}
+
+/// How many octets.
+pub(crate) fn length(octets: usize) -> u64 {
+    u64::try_from(octets).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,482 @@
+//! Tables: what is filed under a name or a number, and the entries that are read in one go.
+//!
+//! Most of what a text or an option list consists of are entries that nobody asked for; what they
+//! cost is what a message costs.
+
+use super::compile::{Compiler, Label};
+use super::ops::{number, run_length, solid};
+use super::run::Reader;
+use super::{Part, Place, Target, index, narrow};
+use crate::parser::Reason;
+use crate::view::{Held, View, fits};
+use gatewright_lang::ir::{
+    Class, ColumnType, Convert, Entry, ExtendCase, Fold, Key, Length, Message, Order, ParseOp,
+    ParseStep, Program, SlotId, SlotType,
+};
+
+/// The known keys of a table. Names are found by a hash of their length and of the first and the
+/// last letter, in a table that is at least three quarters empty: a name that nobody asked for is
+/// passed after one look.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// In small letters.
+    names: Vec<(Vec<u8>, Target)>,
+    /// One above the index into `names`; 0 is nobody's seat. Its length is a power of two.
+    seats: Vec<u32>,
+    numbers: Vec<(i64, Target)>,
+}
+
+impl Table {
+    pub(super) fn of(program: &Program, message: &Message, entries: &[Entry]) -> Self {
+        let size = entries.len().saturating_mul(4).max(4).next_power_of_two();
+        let mut table = Self { names: Vec::new(), seats: vec![0; size], numbers: Vec::new() };
+        for entry in entries {
+            let target = target(message, entry);
+            match entry.key {
+                Key::Int(number) => table.numbers.push((number, target)),
+                Key::Octets(name) => table.seat(program.literal(name), target),
+            }
+        }
+        table
+    }
+
+    /// The first of two entries of one name counts.
+    fn seat(&mut self, name: &[u8], target: Target) {
+        let wanted = narrow(self.names.len()).saturating_add(1);
+        let mut at = self.hash(name);
+        while let Some(seat) = self.seats.get_mut(at) {
+            if *seat == 0 {
+                *seat = wanted;
+                self.names.push((name.to_ascii_lowercase(), target));
+                return;
+            }
+            let known = self.names.get(index(*seat).wrapping_sub(1));
+            if known.is_some_and(|(known, _)| is_name(name, known)) {
+                return;
+            }
+            at = at.wrapping_add(1) & self.seats.len().wrapping_sub(1);
+        }
+    }
+
+    fn hash(&self, name: &[u8]) -> usize {
+        let letter = |octet: Option<&u8>| octet.map_or(0, |octet| usize::from(octet | 0x20));
+        let hash = name.len() ^ letter(name.first()) << 3 ^ letter(name.last());
+        hash & self.seats.len().wrapping_sub(1)
+    }
+
+    fn named(&self, name: &[u8]) -> Option<&Target> {
+        let mut at = self.hash(name);
+        loop {
+            let seat = self.seats.get(at).copied().filter(|seat| *seat > 0)?;
+            let (known, target) = self.names.get(index(seat).wrapping_sub(1))?;
+            if is_name(name, known) {
+                return Some(target);
+            }
+            at = at.wrapping_add(1) & self.seats.len().wrapping_sub(1);
+        }
+    }
+
+    fn numbered(&self, number: i64) -> Option<&Target> {
+        self.numbers.iter().find(|(known, _)| *known == number).map(|(_, target)| target)
+    }
+
+    /// Whether an entry's value goes to a slot.
+    fn fills(&self, slot: SlotId) -> bool {
+        let (named, numbered) = (self.names.iter(), self.numbers.iter());
+        let mut targets = named.map(|(_, of)| of).chain(numbered.map(|(_, of)| of));
+        targets.any(|target| target.into == slot)
+    }
+
+    /// Files the value of one slot under the key that another has.
+    pub(super) fn file(&self, view: &mut View, key: SlotId, value: SlotId) -> Result<(), Reason> {
+        let (target, text) = match view.held(key).ok_or(Reason::Missing)? {
+            Held::Octets(name) => (self.named(name), true),
+            Held::Int(number) => (self.numbered(number), false),
+            _ => (None, false),
+        };
+        let Some(target) = target else { return Ok(()) };
+        let octets = view.octets(value).ok_or(Reason::Missing)?;
+        let part = if text { solid(octets) } else { 0..octets.len() };
+        let octets = octets.get(part.clone()).unwrap_or_default();
+        match folding(target.convert) {
+            Some(fold) => {
+                target.check(view, length(octets))?;
+                view.put_part(target.into, value, part, fold, target.rows.is_some());
+            }
+            None => target.put_number(view, converted(octets, target.convert)?)?,
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name is one that is kept in small letters.
+fn is_name(name: &[u8], known: &[u8]) -> bool {
+    let same = |(one, other): (&u8, &u8)| one.to_ascii_lowercase() == *other;
+    name.len() == known.len() && name.iter().zip(known).all(same)
+}
+
+impl Target {
+    /// Puts an entry's value where it goes.
+    fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), Reason> {
+        let Some(fold) = folding(self.convert) else {
+            return self.put_number(view, converted(octets, self.convert)?);
+        };
+        self.check(view, length(octets))?;
+        match self.rows {
+            Some(_) => view.push_octets(self.into, octets, fold),
+            None => view.put_octets(self.into, octets, fold),
+        }
+        Ok(())
+    }
+
+    fn put_number(&self, view: &mut View, value: i64) -> Result<(), Reason> {
+        self.check(view, value)?;
+        match self.rows {
+            Some(_) => view.push_int(self.into, value),
+            None => view.put_int(self.into, value),
+        }
+        Ok(())
+    }
+
+    /// Whether a number, or octets of that length, may go where they are to go.
+    fn check(&self, view: &View, value: i64) -> Result<(), Reason> {
+        if self.rows.is_none() && view.is_set(self.into) {
+            return Err(Reason::Twice);
+        }
+        if value < self.low || value > self.high {
+            return Err(Reason::Bounds);
+        }
+        match self.rows {
+            Some(max) if view.rows(self.into).len() >= index(max) => Err(Reason::TooLong { max }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn length(octets: &[u8]) -> i64 {
+    i64::try_from(octets.len()).unwrap_or(i64::MAX)
+}
+
+fn target(message: &Message, entry: &Entry) -> Target {
+    let number = folding(entry.convert).is_none();
+    let of = |ty: &ColumnType| match ty {
+        ColumnType::Int { low, high } if number => (*low, *high),
+        ColumnType::Octets { max } if !number => (0, i64::from(*max)),
+        _ => NOTHING,
+    };
+    let about = message.slot(entry.into).map(|slot| &slot.ty);
+    let ((low, high), rows) = match about {
+        Some(SlotType::Int { low, high }) => {
+            (of(&ColumnType::Int { low: *low, high: *high }), None)
+        }
+        Some(SlotType::Octets { max }) => (of(&ColumnType::Octets { max: *max }), None),
+        Some(SlotType::List { columns, max }) => match columns.as_slice() {
+            [(_, column)] => (of(column), Some(*max)),
+            _ => (NOTHING, Some(*max)),
+        },
+        _ => (NOTHING, None),
+    };
+    Target { into: entry.into, convert: entry.convert, low, high, rows }
+}
+
+/// Bounds that no value is within.
+const NOTHING: (i64, i64) = (1, 0);
+
+/// How octets are kept that a table converts; `None` if they become a number.
+const fn folding(convert: Convert) -> Option<Fold> {
+    match convert {
+        Convert::Keep => Some(Fold::Keep),
+        Convert::Lower => Some(Fold::Lower),
+        Convert::Upper => Some(Fold::Upper),
+        Convert::Decimal | Convert::Uint => None,
+    }
+}
+
+/// The number that a table makes of octets.
+fn converted(octets: &[u8], convert: Convert) -> Result<i64, Reason> {
+    match convert {
+        Convert::Decimal => super::ops::in_digits(octets, 10).ok_or(Reason::NoNumber),
+        Convert::Uint if octets.len() < 8 => {
+            i64::try_from(number(octets, Order::Big)).map_err(|_| Reason::NoNumber)
+        }
+        _ => Err(Reason::NoNumber),
+    }
+}
+
+/// What is done between two entries, if that is nothing but to see that one more may come, to count
+/// it, and to clear slots that attempts do not set.
+#[derive(Clone, Debug, Default)]
+struct Between {
+    /// First octets that another entry does not have.
+    ends: Vec<u8>,
+    counts: Vec<(u8, u32)>,
+    clears: Vec<SlotId>,
+}
+
+impl Between {
+    fn of(program: &Program, steps: &[ParseStep], sets: impl Fn(SlotId) -> bool) -> Option<Self> {
+        let mut between = Self::default();
+        for step in steps {
+            match &step.op {
+                ParseOp::Peek { literal, .. } => {
+                    between.ends.push(*program.literal(*literal).first()?);
+                }
+                ParseOp::AtEnd { .. } => {}
+                ParseOp::Count { counter, max } => between.counts.push((*counter, *max)),
+                ParseOp::Clear { slots } if !slots.iter().any(|slot| sets(*slot)) => {
+                    between.clears.extend_from_slice(slots);
+                }
+                _ => return None,
+            }
+        }
+        (!steps.is_empty()).then_some(between)
+    }
+}
+
+impl Reader<'_> {
+    /// Whether one more entry comes; then it is as if the ops had come to where it begins.
+    ///
+    /// What is cleared no attempt has set ([`Between::of`]): once is enough.
+    fn begins_again(&mut self, between: &Between, cleared: &mut bool) -> bool {
+        let Some(first) = self.window().first() else { return false };
+        let comes = between.ends.iter().all(|end| end != first);
+        let count = |counter: u8| self.state.counts.get(usize::from(counter)).copied();
+        let counted = |(counter, max): &(u8, u32)| count(*counter).is_some_and(|of| of < *max);
+        if !comes || !between.counts.iter().all(counted) {
+            return false;
+        }
+        for (counter, _) in &between.counts {
+            self.state.counts.get_mut(usize::from(*counter)).into_iter().for_each(|of| *of += 1);
+        }
+        if !core::mem::replace(cleared, true) {
+            for slot in &between.clears {
+                self.state.view.clear(*slot);
+            }
+        }
+        true
+    }
+}
+
+/// Entries that are lines with a name, a mark, blanks, and the rest: `Host: example.com`.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    line_max: u32,
+    class: Class,
+    name_max: u32,
+    mark: Part,
+    blanks_max: u32,
+    value_max: u32,
+    table: Table,
+    between: Option<Between>,
+    /// Where it goes on behind an entry.
+    pub(super) next: Place,
+}
+
+impl Lines {
+    /// The entries whose lines begin at a step.
+    pub(super) fn of(compiler: &mut Compiler<'_>, at: usize) -> Option<Self> {
+        let (program, message) = (compiler.program, compiler.message);
+        let [enter, name, mark, blanks, value, leave, lookup, jump, ..] =
+            message.parser.get(at..)?
+        else {
+            return None;
+        };
+        let ParseOp::EnterLine { max: line_max, folded: false } = enter.op else { return None };
+        let ParseOp::Run { class, into: Some(named), min: 1, max: name_max, .. } = name.op else {
+            return None;
+        };
+        let ParseOp::Literal { literal: mark, .. } = mark.op else { return None };
+        let ParseOp::Run { class: Class::Blank, into: None, min: 0, max: blanks_max, .. } =
+            blanks.op
+        else {
+            return None;
+        };
+        let ParseOp::Take {
+            length: Length::Rest,
+            into: Some(valued),
+            max: value_max,
+            empty_is_absent: false,
+            fold: Fold::Keep,
+        } = value.op
+        else {
+            return None;
+        };
+        let (ParseOp::Leave, ParseOp::Lookup { key, value, entries }) = (&leave.op, &lookup.op)
+        else {
+            return None;
+        };
+        let ParseOp::Jump(next) = jump.op else { return None };
+        if *key != named || *value != valued {
+            return None;
+        }
+        let table = Table::of(program, message, entries);
+        let steps = message.parser.get(next.index()..at)?;
+        Some(Self {
+            line_max,
+            class,
+            name_max,
+            mark: compiler.text(mark),
+            blanks_max,
+            value_max,
+            between: Between::of(program, steps, |slot| table.fills(slot)),
+            table,
+            next: Label::of(next.index()).place(),
+        })
+    }
+}
+
+impl Reader<'_> {
+    /// Reads entries that are lines, as many as are there; `None` if none is, or one that only its
+    /// ops can judge.
+    pub(super) fn lines(&mut self, lines: &Lines) -> Option<Place> {
+        let mut cleared = false;
+        loop {
+            let line = self.line(lines.line_max)?;
+            let name_length = run_length(lines.class, line.text);
+            let (name, behind) = line.text.split_at_checked(name_length)?;
+            let behind = behind.strip_prefix(lines.mark.of(&self.code.octets))?;
+            let blanks = run_length(Class::Blank, behind);
+            let value = behind.get(blanks..)?;
+            let fit = fits(blanks, lines.blanks_max) && fits(value.len(), lines.value_max);
+            if !fit || name_length == 0 || !fits(name_length, lines.name_max) {
+                return None;
+            }
+            if let Some(target) = lines.table.named(name) {
+                let value = value.get(solid(value)).unwrap_or_default();
+                target.put(&mut self.state.view, value).ok()?;
+            }
+            self.at += line.whole;
+            let Some(between) = &lines.between else { return Some(lines.next) };
+            if !self.begins_again(between, &mut cleared) {
+                return Some(lines.next);
+            }
+        }
+    }
+}
+
+/// Entries with a number, given as the difference to the last one, and as many octets as they say:
+/// the options of CoAP (RFC 7252 §3.1).
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    delta: Escapes,
+    size: Escapes,
+    /// The greatest number that the running sum may be.
+    number: SlotId,
+    number_max: i64,
+    value_max: u32,
+    table: Table,
+    between: Option<Between>,
+    /// Where it goes on behind an entry.
+    pub(super) next: Place,
+}
+
+impl Options {
+    /// The entries whose first octet is a step's.
+    pub(super) fn of(compiler: &mut Compiler<'_>, at: usize) -> Option<Self> {
+        let (program, message) = (compiler.program, compiler.message);
+        let [word, first, second, sum, take, lookup, jump, ..] = message.parser.get(at..)? else {
+            return None;
+        };
+        let ParseOp::Word { octets: 1, fields, .. } = &word.op else { return None };
+        let [four, rest] = fields.as_slice() else { return None };
+        let nibbles = ((four.shift, four.width), (rest.shift, rest.width)) == ((4, 4), (0, 4));
+        let (Some(one), Some(two), None, None) = (four.into, rest.into, four.expect, rest.expect)
+        else {
+            return None;
+        };
+        let (
+            ParseOp::Extend { slot: delta_of, cases },
+            ParseOp::Extend { slot: size_of, cases: more },
+        ) = (&first.op, &second.op)
+        else {
+            return None;
+        };
+        let ParseOp::Sum { into: number, add } = sum.op else { return None };
+        let ParseOp::Take { length: Length::Slot(of), into: Some(taken), max: value_max, .. } =
+            take.op
+        else {
+            return None;
+        };
+        let ParseOp::Lookup { key, value, entries } = &lookup.op else { return None };
+        let ParseOp::Jump(next) = jump.op else { return None };
+        let same = (*delta_of, *size_of, add, of) == (one, two, one, two);
+        let SlotType::Int { low: ..=0, high: number_max } = message.slot(number)?.ty else {
+            return None;
+        };
+        if !nibbles || !same || (*key, *value) != (number, taken) {
+            return None;
+        }
+        let table = Table::of(program, message, entries);
+        let steps = message.parser.get(next.index()..at)?;
+        Some(Self {
+            delta: Escapes::of(cases),
+            size: Escapes::of(more),
+            number,
+            number_max,
+            value_max,
+            between: Between::of(program, steps, |slot| slot == number || table.fills(slot)),
+            table,
+            next: Label::of(next.index()).place(),
+        })
+    }
+}
+
+impl Reader<'_> {
+    /// Reads entries that are numbered by differences, as many as are there; `None` if none is, or
+    /// one that only its ops can judge.
+    pub(super) fn options(&mut self, options: &Options) -> Option<Place> {
+        let mut cleared = false;
+        loop {
+            let window = self.window();
+            let (head, rest) = window.split_first()?;
+            let (delta, rest) = options.delta.number(head >> 4, rest)?;
+            let (octets, rest) = options.size.number(head & 15, rest)?;
+            let (value, rest) = rest.split_at_checked(usize::try_from(octets).ok()?)?;
+            let before = self.state.view.int(options.number).unwrap_or(0);
+            let number = before.saturating_add(delta);
+            if !fits(value.len(), options.value_max) || number > options.number_max {
+                return None;
+            }
+            if let Some(target) = options.table.numbered(number) {
+                target.put(&mut self.state.view, value).ok()?;
+            }
+            self.state.view.put_int(options.number, number);
+            self.state.view.settle(options.number);
+            self.at += window.len().saturating_sub(rest.len());
+            let Some(between) = &options.between else { return Some(options.next) };
+            if !self.begins_again(between, &mut cleared) {
+                return Some(options.next);
+            }
+        }
+    }
+}
+
+/// Small numbers, and those that announce longer ones.
+#[derive(Clone, Debug)]
+struct Escapes {
+    /// The least of them.
+    least: i64,
+    cases: Vec<ExtendCase>,
+}
+
+impl Escapes {
+    fn of(cases: &[ExtendCase]) -> Self {
+        let least = cases.iter().map(|case| case.value).min().unwrap_or(i64::MAX);
+        Self { least, cases: cases.to_vec() }
+    }
+
+    /// The number that a nibble is or announces; `None` if that is not here or reserved.
+    fn number<'o>(&self, nibble: u8, rest: &'o [u8]) -> Option<(i64, &'o [u8])> {
+        let value = i64::from(nibble);
+        if value < self.least {
+            return Some((value, rest));
+        }
+        let Some(case) = self.cases.iter().find(|case| case.value == value) else {
+            let reserved = self.cases.last().is_some_and(|case| value > case.value);
+            return (!reserved).then_some((value, rest));
+        };
+        let (more, rest) = rest.split_at_checked(usize::from(case.octets))?;
+        let more = i64::try_from(number(more, Order::Big)).ok()?;
+        Some((more.saturating_add(case.add), rest))
+    }
+}

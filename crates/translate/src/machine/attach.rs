@@ -1,0 +1,302 @@
+//! What stands at handlers sees their messages.
+//!
+//! Where nothing is attached, nothing of this runs: a message is watched only if something was
+//! attached when it began.
+
+use super::post::{Acts, Captured, Plain, Post, PostError, Posted, Way, is_within};
+use super::read::Incoming;
+use super::request::Requester;
+use super::slab::{ConnId, IncomingId};
+use super::{Count, Machine, Output};
+use crate::view::{Held, View};
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
+use gatewright_lang::ir::{Answer, HandlerId, MessageId, RoleId, SlotId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Octets of a message that are kept until it is known which handler takes it.
+const HEAD_MAX: usize = 64 << 10;
+
+/// All that is attached.
+#[derive(Debug)]
+pub(crate) struct Posts {
+    /// What sees requests, by handler.
+    requests: Vec<Vec<Posted>>,
+    /// What sees answers, by handler.
+    answers: Vec<Vec<Posted>>,
+    /// Whether requests are captured somewhere, so that their heads are kept.
+    captures: bool,
+    /// Fields that are looked at, by message.
+    fields: Vec<(MessageId, SlotId)>,
+}
+
+/// A message that is watched.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    octets: usize,
+    head: Vec<u8>,
+    /// Who takes it, as soon as that is known.
+    handler: Option<HandlerId>,
+    /// Whether it was shown to what stands there.
+    shown: bool,
+}
+
+/// Whose message it is.
+#[derive(Clone, Copy, Debug)]
+struct Whose {
+    handler: HandlerId,
+    way: Way,
+    role: RoleId,
+    conn: Option<ConnId>,
+    peer: Option<SocketAddr>,
+}
+
+impl Posts {
+    fn new(handlers: usize) -> Self {
+        let none = || (0..handlers).map(|_| Vec::new()).collect();
+        Self { requests: none(), answers: none(), captures: false, fields: Vec::new() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Posted> {
+        self.requests.iter().chain(&self.answers).flatten()
+    }
+
+    /// Looks anew at what is needed of messages before their handler is known.
+    fn look(&mut self) {
+        let of_requests = self.requests.iter().flatten();
+        self.captures = of_requests.clone().any(|post| matches!(post.acts, Acts::Capture));
+        let fields = of_requests.filter_map(|post| match &post.acts {
+            Acts::Drop { message, fields, .. } => Some((*message, fields)),
+            _ => None,
+        });
+        let fields =
+            fields.flat_map(|(message, of)| of.iter().map(move |(slot, _)| (message, *slot)));
+        self.fields = fields.collect();
+    }
+
+    fn at(&self, handler: HandlerId, way: Way) -> &[Posted] {
+        let of = match way {
+            Way::Receive => &self.requests,
+            Way::Transmit => &self.answers,
+        };
+        of.get(handler.index()).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The slots of a message that somebody looks at.
+    pub(crate) fn fields(&self, message: MessageId) -> impl Iterator<Item = SlotId> {
+        self.fields.iter().filter(move |(of, _)| *of == message).map(|(_, slot)| *slot)
+    }
+
+    /// Octets of a message that were read.
+    pub(crate) fn read(
+        &self,
+        watched: &mut Watched,
+        octets: &[u8],
+        (role, conn, peer): (RoleId, ConnId, Option<SocketAddr>),
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if octets.is_empty() {
+            return;
+        }
+        if let Some(handler) = watched.handler {
+            let whose = Whose { handler, way: Way::Receive, role, conn: Some(conn), peer };
+            let first = !core::mem::replace(&mut watched.shown, true);
+            return self.passes(whose, u64::from(first), octets, outputs);
+        }
+        watched.octets += octets.len();
+        if self.captures {
+            let room = HEAD_MAX.saturating_sub(watched.head.len());
+            watched.head.extend_from_slice(octets.get(..room).unwrap_or(octets));
+        }
+    }
+
+    /// Octets of a message pass whoever counts and captures.
+    fn passes(&self, whose: Whose, messages: u64, octets: &[u8], outputs: &mut VecDeque<Output>) {
+        for post in self.at(whose.handler, whose.way) {
+            post.passes(whose, messages, octets, octets.len(), outputs);
+        }
+    }
+}
+
+impl Posted {
+    /// Sees `octets` of a message, the last of `length`.
+    fn passes(
+        &self,
+        whose: Whose,
+        messages: u64,
+        octets: &[u8],
+        length: usize,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        match self.acts {
+            Acts::Count => self.counted.saw(messages, length),
+            Acts::Capture => {
+                self.counted.saw(messages, length);
+                let Whose { way, role, conn, peer, .. } = whose;
+                let missing = u64::try_from(length.saturating_sub(octets.len()));
+                outputs.push_back(Output::Captured(Box::new(Captured {
+                    post: self.id,
+                    role,
+                    conn,
+                    peer,
+                    way,
+                    first: messages > 0,
+                    octets: octets.to_vec(),
+                    missing: missing.unwrap_or_default(),
+                })));
+            }
+            Acts::Drop { .. } | Acts::RateLimit(_) => {}
+        }
+    }
+
+    /// Why it refuses a request.
+    fn refuses(
+        &self,
+        now: core::time::Duration,
+        peer: Option<SocketAddr>,
+        view: &View,
+    ) -> Option<Count> {
+        let refused = match &self.acts {
+            Acts::Count | Acts::Capture => None,
+            Acts::RateLimit(pace) => (!pace.take(now)).then_some(Count::RateLimited),
+            Acts::Drop { source, fields, .. } => {
+                let within = |network| peer.is_some_and(|peer| is_within(peer.ip(), network));
+                let has = |(slot, value): &(SlotId, Plain)| match (view.held(*slot), value) {
+                    (Some(Held::Int(held)), Plain::Int(value)) => held == *value,
+                    (Some(Held::Octets(held)), Plain::Octets(value)) => held == value,
+                    _ => false,
+                };
+                let matches = source.is_none_or(within) && fields.iter().all(has);
+                matches.then_some(Count::Dropped)
+            }
+        };
+        if refused.is_some() {
+            self.counted.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        refused
+    }
+}
+
+impl Machine {
+    /// Attaches something to handlers, behind what stands there.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; then nothing is attached.
+    pub fn attach(&mut self, post: &Post) -> Result<(), PostError> {
+        let places = post.places(&self.program)?;
+        let posts = self.posts.get_or_insert_with(|| Box::new(Posts::new(self.handlers.len())));
+        let of = match post.way {
+            Way::Receive => &mut posts.requests,
+            Way::Transmit => &mut posts.answers,
+        };
+        for (handler, posted) in places {
+            of.get_mut(handler.index()).into_iter().for_each(|there| there.push(posted.clone()));
+        }
+        posts.look();
+        Ok(())
+    }
+
+    /// Detaches what has this id.
+    pub fn detach(&mut self, id: u32) {
+        let Some(posts) = &mut self.posts else { return };
+        for there in posts.requests.iter_mut().chain(&mut posts.answers) {
+            there.retain(|post| post.id != id);
+        }
+        posts.look();
+        if posts.all().next().is_none() {
+            self.posts = None;
+        }
+    }
+
+    /// What is noted of a message that begins, perhaps one that a handler waits for; nothing where
+    /// nothing is attached.
+    pub(crate) fn watch(&self, handler: Option<HandlerId>) -> Option<Box<Watched>> {
+        self.posts.as_ref().map(|_| Box::new(Watched { handler, ..Watched::default() }))
+    }
+
+    /// As [`watch`](Self::watch), of a datagram.
+    pub(crate) fn watch_datagram(&self, octets: &[u8]) -> Option<Box<Watched>> {
+        let posts = self.posts.as_ref()?;
+        let head = if posts.captures { octets.to_vec() } else { Vec::new() };
+        Some(Box::new(Watched { octets: octets.len(), head, ..Watched::default() }))
+    }
+
+    /// Shows a request to what stands at the handler that is to take it. Says whether one of them
+    /// refuses it; then it is answered as one above the role's limit is, or if the protocol has no
+    /// words for that, as one whose handler failed. Where it has none at all, the connection ends.
+    pub(crate) fn is_refused(&mut self, handler: HandlerId, id: IncomingId, role: RoleId) -> bool {
+        let Some(posts) = self.posts.take() else { return false };
+        let refused = self.show(&posts, handler, id, role);
+        self.posts = Some(posts);
+        let Some(why) = refused else { return false };
+        self.count(why);
+        let program = Arc::clone(&self.program);
+        let about = program.role(role);
+        let answers = about.into_iter().flat_map(|role| [&role.full, &role.failed]);
+        match answers.into_iter().find(|answer| answer.message.is_some()) {
+            Some(answer) => self.answer_request(id, role, answer),
+            None => self.answer_request(id, role, &Answer { message: None, close: true }),
+        }
+        true
+    }
+
+    fn show(
+        &mut self,
+        posts: &Posts,
+        handler: HandlerId,
+        id: IncomingId,
+        role: RoleId,
+    ) -> Option<Count> {
+        let requester = self.incomings.get(id)?.requester;
+        let (conn, peer) = self.whereabouts(requester);
+        let whose = Whose { handler, way: Way::Receive, role, conn, peer };
+        let Incoming { parser, watched, .. } = self.incomings.get_mut(id)?;
+        let watched = watched.get_or_insert_default();
+        for post in posts.at(handler, Way::Receive) {
+            post.passes(whose, 1, &watched.head, watched.octets, &mut self.outputs);
+            let refused = post.refuses(self.now, peer, parser.view());
+            if refused.is_some() {
+                // What follows of it is nobody's.
+                self.incomings.get_mut(id)?.watched = None;
+                return refused;
+            }
+        }
+        watched.handler = Some(handler);
+        watched.shown = true;
+        watched.head = Vec::new();
+        None
+    }
+
+    fn whereabouts(&self, requester: Option<Requester>) -> (Option<ConnId>, Option<SocketAddr>) {
+        match requester {
+            Some(Requester::Conn(conn)) => {
+                (Some(conn), self.conns.get(conn).and_then(|of| of.peer))
+            }
+            Some(Requester::Peer(_, peer)) => (None, Some(peer)),
+            None => (None, None),
+        }
+    }
+
+    /// The handler whose answers are watched that answers a request.
+    pub(crate) fn watcher(&self, id: IncomingId) -> Option<HandlerId> {
+        self.incomings.get(id)?.watched.as_ref()?.handler
+    }
+
+    /// Octets of an answer leave.
+    pub(crate) fn leaves(
+        &mut self,
+        handler: HandlerId,
+        role: RoleId,
+        to: Requester,
+        messages: u64,
+        octets: &[u8],
+    ) {
+        let (conn, peer) = self.whereabouts(Some(to));
+        if let Some(posts) = &self.posts {
+            let whose = Whose { handler, way: Way::Transmit, role, conn, peer };
+            posts.passes(whose, messages, octets, &mut self.outputs);
+        }
+    }
+}

@@ -7,7 +7,7 @@ bool gw_begin(struct gw_build *b, unsigned role, const struct gw_message *messag
     gw_view_free(b->view);
     b->view = gw_view_new(message);
     b->stream = 0;
-    b->lost = false;
+    b->lost = b->numbered = false;
     return b->view != NULL;
 }
 
@@ -33,7 +33,10 @@ void gw_fill_text(struct gw_build *b, struct gw_slot *hole, struct gw_text value
 
 void gw_fill_fresh(struct gw_build *b, struct gw_slot *hole)
 {
-    uint32_t number = ++b->machine->roles[b->role].fresh;
+    if (!b->numbered)
+        b->number = ++b->machine->roles[b->role].fresh;
+    b->numbered = true;
+    uint32_t number = b->number;
     const struct gw_bounds *bounds = &hole->field->bounds;
     if (bounds->kind == GW_INT) {
         uint64_t range = (uint64_t)bounds->high - (uint64_t)bounds->low;
@@ -86,8 +89,7 @@ static void add_number(struct gw_octets *key, uint64_t number, unsigned octets)
         at[octets - 1 - index] = (uint8_t)(number >> 8 * index);
 }
 
-/* A value as octets that are equal if the values are. */
-static void add_value(struct gw_octets *key, const struct gw_slot *slot)
+void add_value(struct gw_octets *key, const struct gw_slot *slot)
 {
     enum gw_kind kind = slot->field->bounds.kind;
     if (!slot->set || (kind != GW_INT && kind != GW_OCTETS)) {

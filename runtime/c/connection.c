@@ -245,17 +245,22 @@ static void unravel_letters(struct gw_machine *m, struct conn *conn)
     }
 }
 
-/* Frees what hangs on a connection that is over. */
+/* Frees what hangs on a connection that is over. It is no connection any more from the start, so
+   whatever this sets off cannot end it again. */
 static void unravel(struct gw_machine *m, struct conn *conn)
 {
     gw_id id = conn->id, other;
-    mark_lost(m, id);
-    leave(m, id);
     slab_take(&m->conns, id);
+    peer_is_gone(m, id);
     timer_cancel(m, &conn->timer);
     query_end(m, conn->query);
     m->roles[conn->role].connections--;
     ids_remove(&m->roles[conn->role].kept, id);
+    /* Its handlers first: what is freed for them must not make them begin anew. */
+    while ((other = ids_first(&conn->tasks)))
+        task_end(m, other);
+    mark_lost(m, conn);
+    part(m, conn);
     unravel_letters(m, conn);
     if (conn->opening)
         task_end(m, conn->opening);
@@ -265,8 +270,6 @@ static void unravel(struct gw_machine *m, struct conn *conn)
         exchange_lost(m, other, conn->kept);
     while ((other = ids_first(&conn->waiters)))
         send_failed(m, other);
-    while ((other = ids_first(&conn->tasks)))
-        task_end(m, other);
     if (conn->receiver)
         receive_failed(m, conn->receiver);
     gw_octets_free(&conn->unread);
@@ -293,6 +296,17 @@ void conn_lose(struct gw_machine *m, gw_id id)
         conn_drop(m, id, conn->streaming != NULL);
 }
 
+/* Nobody needs a connection any more; what was sent without waiting for an answer still goes. */
+static void end_when_sent(struct gw_machine *m, const struct conn *conn)
+{
+    bool last_words = conn->state == OPEN && gw_octets_text(&conn->unsent).length &&
+                      conn_is_clean(conn) && !conn->waiters.count;
+    if (last_words)
+        close_after_sending(m, conn->id);
+    else
+        conn_lose(m, conn->id);
+}
+
 void let_go(struct gw_machine *m, gw_id id)
 {
     leave(m, id);
@@ -300,11 +314,11 @@ void let_go(struct gw_machine *m, gw_id id)
     if (!conn)
         return;
     if (!conn->about->reuse) {
-        conn_drop(m, id, false);
+        end_when_sent(m, conn);
         return;
     }
     bool fit = conn_is_clean(conn) && !conn->waiters.count && conn->state == OPEN &&
-               !conn->ended && !gw_octets_text(&conn->unread).length;
+               !conn->ended && !gw_octets_text(&conn->unread).length && !m->draining;
     if (!fit) {
         conn_lose(m, id);
         return;
@@ -360,16 +374,17 @@ void finish_response(struct gw_machine *m, gw_id conn_id, gw_id id)
         let_go_when_free(m, conn_id);
 }
 
-/* Ends a connection; a response that somebody uses is read to its end first. */
+/* Ends a connection; a response that somebody uses is read to its end first. Nobody answers any
+   more what its server asked, however much of that has arrived. */
 void hang_up(struct gw_machine *m, gw_id id)
 {
     leave(m, id);
     struct conn *conn = conn_of(m, id);
     const struct gw_incoming *current = conn ? incoming_of(m, conn->current) : NULL;
-    if (current && (current->task || current->passing == PASSED))
+    if (current && current->purpose == RESPONSE && (current->task || current->passing == PASSED))
         conn->hanging = true;
-    else
-        conn_lose(m, id);
+    else if (conn)
+        end_when_sent(m, conn);
 }
 
 void close_after_sending(struct gw_machine *m, gw_id id)

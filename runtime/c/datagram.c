@@ -39,7 +39,7 @@ static void answer_by_datagram(struct gw_machine *m, const struct gw_answer *ans
     gw_octets_free(&octets);
 }
 
-static void add_address(struct gw_octets *key, const struct gw_address *address)
+void add_address(struct gw_octets *key, const struct gw_address *address)
 {
     uint8_t octets[19] = {address->six, (uint8_t)(address->port >> 8), (uint8_t)address->port};
     memcpy(octets + 3, address->octets, 16);
@@ -238,7 +238,8 @@ void answer_peer(struct gw_machine *m, struct gw_incoming *request, struct lette
     struct gw_text octets = gw_octets_text(&letter->octets);
     struct repeat *repeat =
         request->repeats ? repeat_of(m, request->role, gw_octets_text(&request->repeat)) : NULL;
-    if (repeat) {
+    /* Where there is no answer, the last one for now stands. */
+    if (repeat && octets.length) {
         gw_octets_free(&repeat->octets);
         gw_octets_add(&repeat->octets, octets);
     }

@@ -125,7 +125,9 @@ static void wait_for(struct gw_machine *m, struct running *task, struct conn *co
     conn->releasing = false;
     /* The rest of the last response is in the way, and whoever sends again does not want it. */
     const struct gw_incoming *current = incoming_of(m, conn->current);
-    if (current && current->passing == HELD && current->reader.streaming)
+    /* Its own it does not even have to have read up to the stream. */
+    if (current && current->passing == HELD &&
+        (current->reader.streaming || current->task == task->id))
         discard(m, current->id);
     serve_waiters(m, id);
 }

@@ -111,10 +111,24 @@ struct gw_role {
     gw_time duplicates_keep;
 };
 
+/* A variable of sessions that stores peers. */
+struct gw_peers {
+    const char *name;
+    unsigned role;
+    uint32_t max;
+    bool list;                     /* else another one takes the place of the first */
+    const struct gw_message *kept; /* what is kept of a request; NULL: nothing */
+    const struct gw_key *keys;     /* and where it is there */
+    const struct gw_key *mark;     /* by which a request is about what was sent; NULL: none */
+};
+
 struct gw_session_kind {
     unsigned role;
-    const struct gw_key *keys; /* NULL: the connection is the key */
+    const struct gw_key *keys; /* NULL: the connection is the key, or a value */
     unsigned keys_count;
+    bool by_value;
+    const struct gw_peers *peers;
+    unsigned peers_count;
     const struct gw_message *variables;
     uint32_t sessions_max;
     gw_time idle;
@@ -142,6 +156,8 @@ struct gw_build {
     struct gw_view *view;
     gw_id stream; /* the message whose stream it passes on */
     bool lost;    /* no memory */
+    bool numbered;
+    uint32_t number; /* the fresh one: the same in every hole of a message */
 };
 
 /* What was built so far, and the message in a handler's value, as structures of the program. */
@@ -191,6 +207,9 @@ int64_t gw_modulo(int64_t one, int64_t other);
 void gw_piece(struct gw_task *t, struct gw_text text);
 void gw_piece_number(struct gw_task *t, int64_t value);
 void gw_formatted(struct gw_task *t, struct gw_slot *into);
+/* Octets as small hexadecimal digits. */
+void gw_hex(struct gw_task *t, struct gw_slot *into, struct gw_text of);
+void gw_folded(struct gw_task *t, struct gw_slot *into, struct gw_text of, enum gw_fold how);
 struct gw_text gw_first(struct gw_text text, uint32_t octets);
 
 /* Tests of values that are no slots. */
@@ -205,11 +224,18 @@ static inline bool gw_equal(int64_t one, int64_t other) { return one == other; }
 /* What may have no result; true if there is one. */
 bool gw_try(struct gw_task *t, struct gw_slot *into, const struct gw_slot *value);
 bool gw_after(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct gw_text prefix);
+bool gw_past(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct gw_text delimiter);
 bool gw_before(struct gw_task *t, struct gw_slot *into, struct gw_text of,
                struct gw_text delimiter);
 bool gw_item(struct gw_task *t, struct gw_slot *into, const struct gw_slot *list, int64_t index,
              unsigned column);
 bool gw_decimal_of(struct gw_slot *into, struct gw_text of, int64_t high);
+/* The octets of a list's rows with a text between them, if they are not more than `max`. */
+bool gw_joined(struct gw_task *t, struct gw_slot *into, const struct gw_slot *list,
+               struct gw_text separator, uint32_t max);
+/* The part behind those that were taken; false behind the last. */
+bool gw_next_part(struct gw_task *t, struct gw_text of, struct gw_text separator,
+                  struct gw_slot *cursor, struct gw_slot *into);
 bool gw_next(struct gw_task *t, const struct gw_slot *list, struct gw_slot *cursor, unsigned count,
              struct gw_slot *const *into);
 
@@ -224,7 +250,23 @@ bool gw_add_number_to(struct gw_task *t, unsigned index, int64_t value);
 bool gw_add_text_to(struct gw_task *t, unsigned index, struct gw_text value);
 bool gw_start_session(struct gw_task *t);
 bool gw_resume_session(struct gw_task *t);
+bool gw_start_session_as(struct gw_task *t, struct gw_text value);
+bool gw_resume_session_as(struct gw_task *t, struct gw_text value);
 void gw_end_session(struct gw_task *t);
+
+/* Session variables that store peers. */
+bool gw_store(struct gw_task *t, unsigned which);
+void gw_part(struct gw_task *t, unsigned which);
+void gw_forget_requester(struct gw_task *t);
+void gw_clear_peers(struct gw_task *t, unsigned which);
+int64_t gw_stored(struct gw_task *t, unsigned which);
+bool gw_next_peer(struct gw_task *t, unsigned which, struct gw_slot *cursor);
+/* Of the request of the peer that is told; absent if it was absent there. */
+const struct gw_slot *gw_kept(struct gw_task *t, unsigned index);
+/* The fresh number of what is built, by which an answer is known to be about it. */
+void gw_marked(struct gw_task *t, const struct gw_slot *fresh);
+/* Sends what was built to the peer that the cursor has taken; false if it cannot be written. */
+bool gw_tell(struct gw_task *t, unsigned which, const struct gw_slot *cursor);
 
 bool gw_provisional(struct gw_task *t);
 void gw_release(struct gw_task *t, unsigned role);
@@ -315,10 +357,29 @@ enum gw_count {
     GW_COUNT_SESSIONS_FULL,
     GW_COUNT_UNRESOLVED,
     GW_COUNT_SKIPPED,
+    GW_COUNT_UNTOLD,
     GW_COUNT_NO_MEMORY,
     GW_COUNTS
 };
 uint64_t gw_counted(const struct gw_machine *m, enum gw_count what);
+
+/* Steps of powers of two of a latency: the last is above an hour. */
+#define GW_LATENCY_STEPS 33
+
+/* What one handler did. */
+struct gw_handled {
+    uint64_t started;
+    uint64_t finished; /* it came to an end of its own */
+    uint64_t failed;   /* it was ended */
+    uint64_t latency[GW_LATENCY_STEPS]; /* from start to end; `n` counts those below 2^n us */
+};
+const struct gw_handled *gw_handled(const struct gw_machine *m, unsigned handler);
+
+/* Nothing new begins: clocks stand still and kept connections are closed; what runs goes on to its
+   end. The owner of the sockets stops listening. */
+void gw_drain(struct gw_machine *m, gw_time now);
+/* Whether nothing is left to end. */
+bool gw_is_idle(const struct gw_machine *m);
 const char *gw_count_name(enum gw_count what);
 
 #endif

@@ -241,13 +241,12 @@ enum gw_framing { GW_LINES, GW_CHUNKED, GW_COUNTED, GW_UNTIL_CLOSE, GW_NOTHING }
 #define GW_COUNTERS_MAX 8
 /* Octets of chunk extensions and trailers of one stream. */
 #define GW_CHUNK_EXTRA_MAX 8192
-/* The longest stretch that a stream's reader must see at once: a chunk's size, extensions, CRLF. */
-#define GW_STREAM_WINDOW_MAX (GW_CHUNK_EXTRA_MAX + 16 + 2)
 
 /* A part of the message that has an end of its own. */
 struct gw_region {
     uint64_t end;
     bool known;   /* the end is known */
+    bool folded;  /* line's ends in it are blanks */
     uint8_t tail; /* octets of the line's end behind it */
 };
 
@@ -336,8 +335,11 @@ struct gw_escape {
 enum gw_turn gw_extend(struct gw_reader *r, struct gw_slot *slot, unsigned count,
                        const struct gw_escape *escapes);
 enum gw_turn gw_sum(struct gw_reader *r, struct gw_slot *into, const struct gw_slot *add);
+void gw_fold(uint8_t *octets, size_t length, enum gw_fold fold);
 enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max);
-enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t max);
+enum gw_turn gw_enter_folded_line(struct gw_reader *r, uint32_t max);
+enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
+                              uint32_t max);
 enum gw_turn gw_leave(struct gw_reader *r);
 enum gw_turn gw_begin_check(struct gw_reader *r, enum gw_check check);
 enum gw_turn gw_end_check(struct gw_reader *r, enum gw_check check);
@@ -421,7 +423,7 @@ int64_t gw_escape(struct gw_writer *w, int64_t value, unsigned count,
 size_t gw_mark(const struct gw_writer *w);
 /* Puts a length before what was written since the mark; 0 octets are a varint. */
 void gw_put_length(struct gw_writer *w, size_t mark, unsigned octets, enum gw_order order,
-                   uint32_t max);
+                   uint32_t more, uint32_t max);
 void gw_put_check(struct gw_writer *w, size_t mark, enum gw_check check);
 int64_t gw_difference(struct gw_writer *w, int64_t one, int64_t other);
 struct gw_text gw_decimal(struct gw_writer *w, int64_t value);

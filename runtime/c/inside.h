@@ -179,10 +179,13 @@ struct running {
     unsigned clock;
     enum wait wait;
     bool runs, ends; /* it is under way; it is to end when it stops */
+    bool finished;   /* it came to an end of its own */
     bool fails;      /* it waits for what will never come */
     gw_id waits_for;
     struct timer timer;
     gw_id own, keyed; /* sessions */
+    const struct gw_view *kept; /* of the request of the peer that is told */
+    struct gw_octets mark;      /* the fresh number of what it is told */
     /* what it sends */
     struct letter *letter;
     struct gw_octets flow;
@@ -215,12 +218,21 @@ struct exchange {
     uint32_t left;
 };
 
+struct peer;
+
+/* The peers in one variable of a session. */
+struct peers {
+    struct peer *at;
+    uint32_t count, room;
+};
+
 struct session {
     gw_id id;
     struct gw_view *variables;
     struct ids conns;
     uint64_t lost; /* roles whose connection was lost, a bit each */
     struct gw_octets key;
+    struct peers *peers; /* by variable */
     bool keyed;
     uint32_t users;
     gw_time used;
@@ -275,12 +287,14 @@ struct gw_machine {
     struct role_state *roles;
     struct clock *clocks;
     unsigned clocks_count;
-    struct slab conns, incomings, tasks, sessions, exchanges, queries, repeats;
-    struct map keyed;
+    struct slab conns, incomings, tasks, sessions, exchanges, queries, repeats, holders;
+    struct map keyed, stored; /* sessions by key; holders by place */
     struct timers timers;
     struct queue work, outputs;
     size_t window;
     uint64_t counts[GW_COUNTS];
+    struct gw_handled *handled; /* by handler */
+    bool draining;
 };
 
 static inline struct conn *conn_of(struct gw_machine *m, gw_id id) { return slab_get(&m->conns, id); }
@@ -380,6 +394,9 @@ void key_of(struct gw_octets *key, const struct gw_view *view, const struct gw_k
 void flow_of(struct gw_octets *flow, const struct gw_role *about, const struct gw_message *request,
              const struct gw_view *view, bool response);
 
+/* A value as octets that are equal if the values are. */
+void add_value(struct gw_octets *key, const struct gw_slot *slot);
+
 /* ---- exchange.c ---- */
 void begin_send(struct gw_machine *m, struct running *task);
 void serve_waiters(struct gw_machine *m, gw_id conn);
@@ -398,6 +415,7 @@ bool ask_name(struct gw_machine *m, const struct gw_target *target, gw_id conn, 
 void query_end(struct gw_machine *m, gw_id query);
 
 /* ---- datagram.c ---- */
+void add_address(struct gw_octets *key, const struct gw_address *address);
 void begin_datagram(struct gw_machine *m, struct running *task);
 void send_datagram_to(struct gw_machine *m, gw_id task, const struct gw_address *to);
 void retransmit(struct gw_machine *m, gw_id exchange);
@@ -405,12 +423,19 @@ void answer_peer(struct gw_machine *m, struct gw_incoming *request, struct lette
 void forget_repeats(struct gw_machine *m, unsigned role);
 void peer_is_served(struct gw_machine *m, unsigned role);
 
+/* ---- peers.c ---- */
+bool peers_new(struct gw_machine *m, struct session *session);
+void peers_free(struct gw_machine *m, struct session *session);
+bool stores_connections(const struct gw_machine *m, const struct session *session);
+void peer_is_gone(struct gw_machine *m, gw_id conn);
+
 /* ---- session.c ---- */
 struct session *session_of(struct gw_machine *m, struct running *task);
 void session_end(struct gw_machine *m, gw_id id);
 void session_is_unused(struct gw_machine *m, gw_id id);
 void leave(struct gw_machine *m, gw_id conn);
+void part(struct gw_machine *m, struct conn *conn);
 void leave_session(struct gw_machine *m, gw_id session);
-void mark_lost(struct gw_machine *m, gw_id conn);
+void mark_lost(struct gw_machine *m, const struct conn *conn);
 
 #endif

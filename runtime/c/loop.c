@@ -1,52 +1,48 @@
-/* The event loop: epoll, edge-triggered; each socket is registered once. */
+/* The event loop, whatever it waits with. */
 #define _GNU_SOURCE
-#include "sockets.h"
+#include "loop.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 enum {
-    EVENTS = 256,     /* at one wake-up */
     SCRATCH = 65536,  /* the longest read; a datagram, too */
     ACCEPTS = 64,     /* of one listener at one wake-up */
-    DATAGRAMS = 64    /* of one socket at one wake-up */
+    DATAGRAMS = 64,   /* of one socket at one wake-up */
+    DRAIN_TURNS = 64  /* of accepting who waits when nobody is to be taken in any more: the backlog */
 };
+
+/* How long what runs may take to its end when the process is told to end. */
+#define DRAIN GW_MILLISECONDS(30000)
 
 /* What an event is about, above all ids of connections. */
 #define ABOUT_ROLE (UINT64_MAX - 65536)
-#define ABOUT_SIGNAL (UINT64_MAX - 1)
 #define ABOUT_NAMES (UINT64_MAX - 2)
 
 /* The socket of a connection. */
 struct peer {
     gw_id id;
     int fd;
+    void *watched;
     bool connecting, readable, writable;
     bool ending; /* its end, or what is wrong with it, is still to be read */
 };
 
 struct loop {
     struct gw_machine *machine;
-    int epoll, signals, *roles;
+    struct poller *poller;
+    int *roles;
+    void **watched; /* of roles */
     struct peer *peers; /* by the index of their id */
     uint32_t room;
     struct gw_resolver *resolver;
     bool over;
+    gw_time until; /* when it is over at the latest, once it is told to end; 0 before */
     uint8_t scratch[SCRATCH];
 };
-
-static bool watch(struct loop *loop, int fd, uint64_t about, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.u64 = about};
-    return !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event);
-}
 
 static struct peer *peer_of(struct loop *loop, gw_id id)
 {
@@ -68,10 +64,26 @@ static struct peer *peer_add(struct loop *loop, gw_id id, int fd)
         loop->peers = peers;
         loop->room = room;
     }
-    loop->peers[index] = (struct peer){.id = id, .fd = fd};
-    if (!watch(loop, fd, id, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET))
+    void *watched = poller_watch(loop->poller, fd, id, true);
+    if (!watched)
         return NULL;
+    loop->peers[index] = (struct peer){.id = id, .fd = fd, .watched = watched};
     return &loop->peers[index];
+}
+
+static void peer_close(struct loop *loop, struct peer *peer, bool reset)
+{
+    peer->id = 0;
+    poller_forget(loop->poller, peer->watched, -1);
+    gw_close(peer->fd, reset);
+}
+
+/* What the system would not give or take is waited for. */
+static void await(struct loop *loop, gw_id id)
+{
+    const struct peer *peer = peer_of(loop, id);
+    if (peer && !peer->connecting)
+        poller_await(peer->watched, !peer->readable, !peer->writable);
 }
 
 /* Reads as long as there is something and room for it. */
@@ -97,6 +109,7 @@ static void read_from(struct loop *loop, gw_id id)
             gw_broken(loop->machine, gw_now(), id);
         }
     }
+    await(loop, id);
 }
 
 /* Writes as long as there is something and the system takes it. */
@@ -116,6 +129,7 @@ static void write_to(struct loop *loop, gw_id id)
             gw_broken(loop->machine, gw_now(), id);
         }
     }
+    await(loop, id);
 }
 
 static void do_connect(struct loop *loop, const struct gw_output *output)
@@ -124,6 +138,7 @@ static void do_connect(struct loop *loop, const struct gw_output *output)
     struct peer *peer = fd < 0 ? NULL : peer_add(loop, output->id, fd);
     if (peer) {
         peer->connecting = true;
+        poller_await(peer->watched, false, true);
         return;
     }
     if (fd >= 0)
@@ -134,10 +149,8 @@ static void do_connect(struct loop *loop, const struct gw_output *output)
 static void do_close(struct loop *loop, const struct gw_output *output)
 {
     struct peer *peer = peer_of(loop, output->id);
-    if (peer) {
-        peer->id = 0;
-        gw_close(peer->fd, output->reset);
-    }
+    if (peer)
+        peer_close(loop, peer, output->reset);
 }
 
 static void do_datagram(struct loop *loop, struct gw_output *output)
@@ -189,14 +202,15 @@ static void perform_all(struct loop *loop)
         perform(loop, &output);
 }
 
-static void accept_some(struct loop *loop, unsigned role)
+/* Whether there may be more. */
+static bool accept_some(struct loop *loop, unsigned role)
 {
     for (int accepted = 0; accepted < ACCEPTS; accepted++) {
+        /* What is over is closed first: the machine gives its place to the next. */
+        perform_all(loop);
         int fd = accept4(loop->roles[role], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
-            return;
-        int on = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+            return false;
         gw_id id = gw_accepted(loop->machine, gw_now(), role);
         struct peer *peer = id ? peer_add(loop, id, fd) : NULL;
         if (!peer) {
@@ -208,6 +222,7 @@ static void accept_some(struct loop *loop, unsigned role)
         perform_all(loop);
         read_from(loop, id);
     }
+    return true;
 }
 
 static void receive_some(struct loop *loop, unsigned role)
@@ -239,8 +254,7 @@ static void connected(struct loop *loop, struct peer *peer)
         return;
     }
     /* The machine says no more of a connection that never was. */
-    peer->id = 0;
-    gw_close(peer->fd, false);
+    peer_close(loop, peer, false);
     gw_connect_failed(loop->machine, gw_now(), id);
 }
 
@@ -253,29 +267,44 @@ static void names(struct loop *loop)
         gw_resolved(loop->machine, gw_now(), query, found ? &address : NULL);
 }
 
-static void show_counters(const struct gw_machine *machine)
+/* Takes nothing new in; what runs goes on to its end. */
+static void drain(struct loop *loop)
 {
-    for (unsigned what = 0; what < GW_COUNTS; what++)
-        if (gw_counted(machine, what))
-            gw_log("%s %llu", gw_count_name(what), (unsigned long long)gw_counted(machine, what));
-    gw_log("memory %zu of %zu octets", gw_pool_lent(), gw_pool_held());
-}
-
-static void signalled(struct loop *loop)
-{
-    struct signalfd_siginfo signal;
-    while (read(loop->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
-        show_counters(loop->machine);
-        loop->over = loop->over || signal.ssi_signo != SIGUSR1;
+    for (unsigned role = 0; role < gw_program.roles_count; role++) {
+        const struct gw_role *about = &gw_program.roles[role];
+        if (about->client || loop->roles[role] < 0)
+            continue;
+        /* A socket for datagrams stays, for answers to leave by it, and gets its part of what
+           arrives: that is taken as long as it is there. Of a group whoever takes over gets all. */
+        if (about->multicast)
+            poller_forget(loop->poller, loop->watched[role], loop->roles[role]);
+        if (about->udp)
+            continue;
+        /* Who waits here was let in by the system, and would be reset. */
+        for (int turns = 0; turns < DRAIN_TURNS && accept_some(loop, role); turns++)
+            ;
+        poller_forget(loop->poller, loop->watched[role], -1);
+        gw_close(loop->roles[role], false);
+        loop->roles[role] = -1;
     }
+    loop->until = gw_now() + DRAIN;
+    gw_drain(loop->machine, gw_now());
+    gw_log("draining");
 }
 
-static void handle(struct loop *loop, const struct epoll_event *event)
+void loop_is_told(struct loop *loop, int signal)
 {
-    uint64_t about = event->data.u64;
-    if (about == ABOUT_SIGNAL) {
-        signalled(loop);
-    } else if (about == ABOUT_NAMES) {
+    gw_pass_on(signal);
+    gw_report(loop->machine);
+    if (signal == SIGTERM && !loop->until)
+        drain(loop);
+    else
+        loop->over = loop->over || signal != SIGUSR1;
+}
+
+void loop_is_ready(struct loop *loop, uint64_t about, unsigned how)
+{
+    if (about == ABOUT_NAMES) {
         names(loop);
     } else if (about >= ABOUT_ROLE) {
         unsigned role = (unsigned)(about - ABOUT_ROLE);
@@ -288,9 +317,9 @@ static void handle(struct loop *loop, const struct epoll_event *event)
         if (peer && peer->connecting) {
             connected(loop, peer);
         } else if (peer) {
-            peer->ending = peer->ending || event->events & ~(uint32_t)(EPOLLIN | EPOLLOUT);
-            peer->readable = peer->readable || event->events & ~(uint32_t)EPOLLOUT;
-            peer->writable = peer->writable || event->events & EPOLLOUT;
+            peer->ending = peer->ending || how & READY_END;
+            peer->readable = peer->readable || how & (READY_READ | READY_END);
+            peer->writable = peer->writable || how & READY_WRITE;
             read_from(loop, about);
             write_to(loop, about);
         }
@@ -298,10 +327,13 @@ static void handle(struct loop *loop, const struct epoll_event *event)
 }
 
 /* Milliseconds until something is due, rounded up; -1 for never. */
-static int wait_time(const struct gw_machine *machine)
+static int wait_time(const struct loop *loop)
 {
     gw_time at, now = gw_now();
-    if (!gw_poll_timeout(machine, &at))
+    bool due = gw_poll_timeout(loop->machine, &at);
+    if (loop->until && (!due || loop->until < at))
+        at = loop->until;
+    else if (!due)
         return -1;
     gw_time wait = at > now ? (at - now + 999) / 1000 : 0;
     return wait > 3600000 ? 3600000 : (int)wait;
@@ -318,11 +350,14 @@ static bool open_role(struct loop *loop, unsigned role, bool share)
         gw_log("%s listens on an address, not on the name %s", about->name, target->name);
         return false;
     }
+    /* Of a group each socket gets all, whether it shares or not. */
     int fd = about->client ? gw_bind_any(&target->address)
-             : about->udp  ? gw_bind(&target->address, share, about->multicast)
-                           : gw_listen(&target->address, share);
+             : about->udp  ? gw_bind(&target->address, share || !about->multicast, about->multicast)
+                           : gw_listen(&target->address);
     loop->roles[role] = fd;
-    if (fd >= 0 && watch(loop, fd, ABOUT_ROLE + role, EPOLLIN))
+    if (fd >= 0)
+        loop->watched[role] = poller_watch(loop->poller, fd, ABOUT_ROLE + role, false);
+    if (loop->watched[role])
         return true;
     gw_log("%s at port %u: %s", about->name, target->address.port, strerror(errno));
     return false;
@@ -330,20 +365,13 @@ static bool open_role(struct loop *loop, unsigned role, bool share)
 
 static bool open_all(struct loop *loop, bool share)
 {
-    sigset_t signals;
     int names = -1;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-    loop->signals = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    loop->poller = poller_new(loop);
     loop->resolver = gw_resolver_new(&names);
     loop->roles = calloc(gw_program.roles_count, sizeof *loop->roles);
-    if (loop->epoll < 0 || loop->signals < 0 || !loop->resolver || !loop->roles ||
-        !watch(loop, loop->signals, ABOUT_SIGNAL, EPOLLIN) ||
-        !watch(loop, names, ABOUT_NAMES, EPOLLIN)) {
+    loop->watched = calloc(gw_program.roles_count, sizeof *loop->watched);
+    if (!loop->poller || !loop->resolver || !loop->roles || !loop->watched ||
+        !poller_watch(loop->poller, names, ABOUT_NAMES, false)) {
         gw_log("no event loop: %s", strerror(errno));
         return false;
     }
@@ -353,28 +381,41 @@ static bool open_all(struct loop *loop, bool share)
     return true;
 }
 
+/* Whether all that runs has come to its end, and nothing waits that nobody else would get. */
+static bool is_done(struct loop *loop)
+{
+    for (unsigned role = 0; role < gw_program.roles_count && gw_is_idle(loop->machine); role++) {
+        const struct gw_role *about = &gw_program.roles[role];
+        if (about->udp && !about->client && !about->multicast)
+            receive_some(loop, role);
+        perform_all(loop);
+    }
+    return gw_is_idle(loop->machine);
+}
+
 int gw_serve(struct gw_machine *machine, bool share)
 {
     static struct loop loop;
-    static struct epoll_event events[EVENTS];
     loop.machine = machine;
     if (!open_all(&loop, share))
         return 1;
     gw_log("ready");
     while (!loop.over) {
-        int count = epoll_wait(loop.epoll, events, EVENTS, wait_time(machine));
-        for (int at = 0; at < count; at++)
-            handle(&loop, &events[at]);
+        poller_wait(loop.poller, wait_time(&loop));
         gw_time due;
         if (gw_poll_timeout(machine, &due) && due <= gw_now())
             gw_handle_timeout(machine, gw_now());
         perform_all(&loop);
+        if (loop.until && (is_done(&loop) || gw_now() >= loop.until))
+            loop.over = true;
     }
     gw_machine_free(machine);
     for (uint32_t index = 0; index < loop.room; index++)
         if (loop.peers[index].id)
-            gw_close(loop.peers[index].fd, true);
+            peer_close(&loop, &loop.peers[index], true);
+    poller_free(loop.poller);
     free(loop.peers);
     free(loop.roles);
+    free(loop.watched);
     return 0;
 }

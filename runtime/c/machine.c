@@ -134,9 +134,6 @@ static void widen(struct gw_machine *m, const struct gw_message *message)
         return;
     if (message->window_max > m->window)
         m->window = message->window_max;
-    for (unsigned index = 0; index < message->count; index++)
-        if (message->fields[index].bounds.kind == GW_STREAM && m->window < GW_STREAM_WINDOW_MAX)
-            m->window = GW_STREAM_WINDOW_MAX;
 }
 
 /* Room for the longest stretch that some reader must see at once, and no less than two pages. */
@@ -149,8 +146,6 @@ static void find_window(struct gw_machine *m)
         for (unsigned kind = 0; kind < about->requests_count; kind++)
             widen(m, about->requests[kind].view);
     }
-    if (m->window < GW_STREAM_WINDOW_MAX)
-        m->window = GW_STREAM_WINDOW_MAX;
 }
 
 static void start_clocks(struct gw_machine *m)
@@ -178,7 +173,8 @@ struct gw_machine *gw_machine_new(gw_time now, const struct gw_program *program,
     m->outputs.each = sizeof(struct gw_output);
     m->roles = take_zeroed(program->roles_count * sizeof *m->roles);
     m->clocks = take_zeroed(program->handlers_count * sizeof *m->clocks);
-    if (!m->roles || !m->clocks)
+    m->handled = take_zeroed(program->handlers_count * sizeof *m->handled);
+    if (!m->roles || !m->clocks || !m->handled)
         return NULL;
     for (unsigned role = 0; role < program->roles_count; role++) {
         m->roles[role].fresh = seed;
@@ -229,14 +225,17 @@ void gw_machine_free(struct gw_machine *m)
         ids_free(&state->forget);
     }
     struct slab *slabs[] = {&m->conns,     &m->incomings, &m->tasks,  &m->sessions,
-                            &m->exchanges, &m->queries,   &m->repeats};
+                            &m->exchanges, &m->queries,   &m->repeats,
+                            &m->holders};
     for (unsigned index = 0; index < sizeof slabs / sizeof *slabs; index++)
         slab_free(slabs[index]);
     map_free(&m->keyed);
+    map_free(&m->stored);
     give(m->timers.heap, m->timers.room * sizeof *m->timers.heap);
     give(m->work.at, m->work.room * m->work.each);
     give(m->outputs.at, m->outputs.room * m->outputs.each);
     give(m->clocks, m->program->handlers_count * sizeof *m->clocks);
+    give(m->handled, m->program->handlers_count * sizeof *m->handled);
     give(m->roles, m->program->roles_count * sizeof *m->roles);
     give(m, sizeof *m);
 }
@@ -282,6 +281,8 @@ void settle(struct gw_machine *m)
 static void strike(struct gw_machine *m, unsigned at)
 {
     struct clock *clock = &m->clocks[at];
+    if (m->draining)
+        return;
     timer_set(m, &clock->timer, m->now + clock->handler->period, TIMER_EVERY, at);
     if (clock->running) {
         count(m, GW_COUNT_SKIPPED);
@@ -291,7 +292,36 @@ static void strike(struct gw_machine *m, unsigned at)
     clock->running = task ? task->id : 0;
 }
 
-void turn_is_over(struct gw_machine *m, unsigned clock) { m->clocks[clock].running = 0; }
+void turn_is_over(struct gw_machine *m, unsigned clock)
+{
+    m->clocks[clock].running = 0;
+    if (m->draining)
+        session_end(m, m->clocks[clock].session);
+}
+
+void gw_drain(struct gw_machine *m, gw_time now)
+{
+    gw_id kept;
+    m->now = now;
+    m->draining = true;
+    for (unsigned role = 0; role < m->program->roles_count; role++)
+        while ((kept = ids_first(&m->roles[role].kept)))
+            conn_drop(m, kept, false);
+    for (unsigned clock = 0; clock < m->clocks_count; clock++)
+        if (!m->clocks[clock].running)
+            turn_is_over(m, clock);
+    settle(m);
+}
+
+bool gw_is_idle(const struct gw_machine *m)
+{
+    return !m->conns.used && !m->tasks.used && !m->exchanges.used;
+}
+
+const struct gw_handled *gw_handled(const struct gw_machine *m, unsigned handler)
+{
+    return &m->handled[handler];
+}
 
 void gw_handle_timeout(struct gw_machine *m, gw_time now)
 {
@@ -336,7 +366,8 @@ const char *gw_count_name(enum gw_count what)
         "accepted",  "full",        "malformed",     "unbuildable",   "idle_closed",
         "broken",    "connected",   "connect_failed", "reused",       "replaced",
         "no_room",   "late",        "retransmitted", "duplicates",    "unsolicited",
-        "sessions_full", "unresolved", "every_skipped", "no_memory",
+        "sessions_full", "unresolved", "every_skipped", "untold",
+        "no_memory",
     };
     return names[what];
 }

@@ -115,7 +115,7 @@ static bool of_class(enum gw_class class, uint8_t octet)
     return octet >= '0' && octet <= '9';
 }
 
-static void fold(uint8_t *octets, size_t length, enum gw_fold fold)
+void gw_fold(uint8_t *octets, size_t length, enum gw_fold fold)
 {
     for (size_t at = 0; fold != GW_KEEP && at < length; at++) {
         uint8_t octet = octets[at];
@@ -124,6 +124,29 @@ static void fold(uint8_t *octets, size_t length, enum gw_fold fold)
         if (fold == GW_LOWER && octet >= 'A' && octet <= 'Z')
             octets[at] = (uint8_t)(octet + ('a' - 'A'));
     }
+}
+
+static bool is_blank(uint8_t octet) { return octet == ' ' || octet == '\t'; }
+
+/* One space for each line's end and the blanks around it (RFC 3261 7.3.1): how many are left. */
+static uint32_t unfold(uint8_t *octets, uint32_t length)
+{
+    uint32_t plain = 0, at = 0;
+    while (at < length) {
+        uint8_t octet = octets[at++];
+        if (octet != '\n') {
+            octets[plain++] = octet;
+            continue;
+        }
+        if (plain && octets[plain - 1] == '\r')
+            plain--;
+        while (plain && is_blank(octets[plain - 1]))
+            plain--;
+        octets[plain++] = ' ';
+        while (at < length && is_blank(octets[at]))
+            at++;
+    }
+    return plain;
 }
 
 /* Octets that a step found: into their slot, and used up with `more` behind them. */
@@ -135,7 +158,9 @@ static enum gw_turn found(struct gw_reader *r, struct gw_text text, size_t more,
             return gw_fail(r, GW_OUT_OF_BOUNDS);
         if (!gw_set_octets(r->view, into, text))
             return gw_fail(r, GW_NO_MEMORY);
-        fold(into->octets, into->length, folded);
+        if (r->regions[r->depth].folded)
+            into->length = unfold(into->octets, into->length);
+        gw_fold(into->octets, into->length, folded);
     }
     advance(r, text.length + more);
     return GW_NEXT;
@@ -238,7 +263,10 @@ enum gw_turn gw_run(struct gw_reader *r, enum gw_class class, uint32_t min, uint
     bool whole;
     struct gw_text near = up_to(window(r, &whole), (size_t)max + 1);
     size_t length = 0;
-    while (length < near.length && of_class(class, near.at[length]))
+    bool folds = class == GW_BLANK && innermost(r)->folded;
+    while (length < near.length &&
+           (of_class(class, near.at[length]) ||
+            (folds && (near.at[length] == '\r' || near.at[length] == '\n'))))
         length++;
     if (length > max)
         return gw_fail(r, GW_TOO_LONG);
@@ -260,23 +288,25 @@ enum gw_turn gw_take(struct gw_reader *r, uint32_t length, uint32_t max, enum gw
     return found_or_absent(r, up_to(r->input, length), folded, empty_is_absent, into);
 }
 
-/* A length that another field gives. */
-static enum gw_turn measure(struct gw_reader *r, const struct gw_slot *length, uint32_t max)
+/* A length that another field gives, less what it counts before; one that is absent is 0. */
+static enum gw_turn measure(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
+                            uint32_t max, uint32_t *octets)
 {
-    if (!length->set)
-        return gw_fail(r, GW_MISSING);
-    if (length->number < 0)
+    int64_t count = length->set ? length->number - (int64_t)less : 0;
+    if (count < 0)
         return gw_fail(r, GW_OUT_OF_BOUNDS);
-    return length->number > (int64_t)max ? gw_fail(r, GW_TOO_LONG) : GW_NEXT;
+    *octets = (uint32_t)count;
+    return count > (int64_t)max ? gw_fail(r, GW_TOO_LONG) : GW_NEXT;
 }
 
 enum gw_turn gw_take_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t max,
                              enum gw_fold folded, bool empty_is_absent, struct gw_slot *into)
 {
-    enum gw_turn turn = measure(r, length, max);
+    uint32_t octets;
+    enum gw_turn turn = measure(r, length, 0, max, &octets);
     if (turn != GW_NEXT)
         return turn;
-    return gw_take(r, (uint32_t)length->number, max, folded, empty_is_absent, into);
+    return gw_take(r, octets, max, folded, empty_is_absent, into);
 }
 
 enum gw_turn gw_take_rest(struct gw_reader *r, uint32_t max, enum gw_fold folded,
@@ -474,15 +504,46 @@ enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max)
     return enter(r, (struct gw_region){.end = end, .known = true, .tail = crlf ? 2 : 1});
 }
 
-enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t max)
+enum gw_turn gw_enter_folded_line(struct gw_reader *r, uint32_t max)
 {
-    enum gw_turn turn = measure(r, length, max);
+    bool whole;
+    struct gw_text here = window(r, &whole), near = up_to(here, max);
+    size_t from = 0;
+    r->entering = true;
+    for (;;) {
+        size_t left = near.length - from;
+        const uint8_t *newline = left ? memchr(near.at + from, '\n', left) : NULL;
+        if (!newline) {
+            if (near.length == max)
+                return gw_fail(r, GW_TOO_LONG);
+            return whole ? gw_fail(r, GW_BEYOND) : GW_WAIT;
+        }
+        from = (size_t)(newline - near.at) + 1;
+        bool crlf = from > 1 && near.at[from - 2] == '\r';
+        size_t length = from - (crlf ? 2 : 1);
+        if (length && from == here.length && !whole && !r->last)
+            return GW_WAIT;
+        if (length && from < here.length && is_blank(here.at[from]))
+            continue;
+        r->entering = false;
+        return enter(r, (struct gw_region){.end = r->at + length,
+                                           .known = true,
+                                           .folded = true,
+                                           .tail = crlf ? 2 : 1});
+    }
+}
+
+enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
+                              uint32_t max)
+{
+    uint32_t octets;
+    enum gw_turn turn = measure(r, length, less, max, &octets);
     if (turn != GW_NEXT)
         return turn;
     const struct gw_region *outer = innermost(r);
-    if (outer->known && (uint64_t)length->number > outer->end - r->at)
+    if (outer->known && octets > outer->end - r->at)
         return gw_fail(r, GW_BEYOND);
-    uint64_t end = r->at + (uint64_t)length->number;
+    uint64_t end = r->at + octets;
     return enter(r, (struct gw_region){.end = end, .known = true});
 }
 
@@ -639,7 +700,7 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
         struct gw_cell cell = {number, (uint8_t *)(uintptr_t)text.at, (uint32_t)text.length};
         enum gw_turn turn = append(r, into, &cell);
         if (turn == GW_NEXT && text.length)
-            fold(into->cells[into->length - 1].at, text.length, folded);
+            gw_fold(into->cells[into->length - 1].at, text.length, folded);
         return turn;
     }
     if (into->set)
@@ -656,7 +717,7 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
             return gw_fail(r, GW_OUT_OF_BOUNDS);
         if (!gw_set_octets(r->view, into, text))
             return gw_fail(r, GW_NO_MEMORY);
-        fold(into->octets, into->length, folded);
+        gw_fold(into->octets, into->length, folded);
     }
     into->settled = settled;
     return GW_NEXT;

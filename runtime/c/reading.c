@@ -74,7 +74,7 @@ static void until_settled(struct gw_incoming *incoming, const uint16_t *slots, u
 static uint32_t pipelined(const struct gw_machine *m, const struct conn *conn)
 {
     const struct gw_session_kind *session = m->program->session;
-    bool one = session && session->role == conn->role && !session->keys;
+    bool one = session && session->role == conn->role && !session->keys && !session->by_value;
     return !conn->about->async || one ? 1 : PIPELINED_MAX;
 }
 

@@ -8,8 +8,10 @@ static struct session *session_new(struct gw_machine *m)
     const struct gw_session_kind *kind = m->program->session;
     struct session *session = take_zeroed(sizeof *session);
     struct gw_view *variables = session ? gw_view_new(kind ? kind->variables : &nothing) : NULL;
-    gw_id id = variables ? slab_add(&m->sessions, session) : 0;
+    gw_id id = variables && peers_new(m, session) ? slab_add(&m->sessions, session) : 0;
     if (!id) {
+        if (session)
+            peers_free(m, session);
         gw_view_free(variables);
         give(session, sizeof *session);
         count(m, GW_COUNT_NO_MEMORY);
@@ -48,7 +50,7 @@ static struct session *seen(struct gw_machine *m, struct running *task)
     const struct gw_session_kind *kind = m->program->session;
     if (!kind)
         return NULL;
-    if (kind->keys)
+    if (kind->keys || kind->by_value)
         return session_at(m, task->keyed);
     const struct conn *conn = conn_of(m, task->conn);
     return conn ? session_at(m, conn->session) : NULL;
@@ -57,7 +59,7 @@ static struct session *seen(struct gw_machine *m, struct running *task)
 static struct session *changed(struct gw_machine *m, struct running *task)
 {
     const struct gw_session_kind *kind = m->program->session;
-    return kind && !kind->keys ? session_of(m, task) : seen(m, task);
+    return kind && !kind->keys && !kind->by_value ? session_of(m, task) : seen(m, task);
 }
 
 static struct running *inside(struct gw_task *t) { return (struct running *)t; }
@@ -157,20 +159,15 @@ static struct session *begin(struct gw_machine *m, struct gw_octets *key)
     return session;
 }
 
-static bool enter(struct gw_task *t, bool may_begin)
+/* Goes into the session of a key; the key is used up. */
+static bool enter(struct gw_task *t, struct gw_octets *key, bool may_begin)
 {
     struct gw_machine *m = t->build.machine;
     struct running *task = inside(t);
-    const struct gw_session_kind *kind = m->program->session;
-    const struct gw_incoming *request = incoming_of(m, task->request);
-    if (!kind || !kind->keys || !request)
-        return false;
-    struct gw_octets key = {0};
-    key_of(&key, request->view, kind->keys, kind->keys_count);
-    struct session *session = session_at(m, map_get(&m->keyed, gw_octets_text(&key)));
+    struct session *session = session_at(m, map_get(&m->keyed, gw_octets_text(key)));
     if (!session && may_begin)
-        session = begin(m, &key);
-    gw_octets_free(&key);
+        session = begin(m, key);
+    gw_octets_free(key);
     if (!session)
         return false;
     if (task->keyed != session->id) {
@@ -182,9 +179,38 @@ static bool enter(struct gw_task *t, bool may_begin)
     return true;
 }
 
-bool gw_start_session(struct gw_task *t) { return enter(t, true); }
+/* Goes into the session of the request's fields. */
+static bool enter_by_fields(struct gw_task *t, bool may_begin)
+{
+    const struct gw_session_kind *kind = t->build.machine->program->session;
+    const struct gw_incoming *request = incoming_of(t->build.machine, inside(t)->request);
+    struct gw_octets key = {0};
+    if (!kind || !kind->keys || !request)
+        return false;
+    key_of(&key, request->view, kind->keys, kind->keys_count);
+    return enter(t, &key, may_begin);
+}
 
-bool gw_resume_session(struct gw_task *t) { return enter(t, false); }
+/* Goes into the session of a value. */
+static bool enter_by_value(struct gw_task *t, struct gw_text value, bool may_begin)
+{
+    struct gw_octets key = {0};
+    return gw_octets_add(&key, value) && enter(t, &key, may_begin);
+}
+
+bool gw_start_session(struct gw_task *t) { return enter_by_fields(t, true); }
+
+bool gw_resume_session(struct gw_task *t) { return enter_by_fields(t, false); }
+
+bool gw_start_session_as(struct gw_task *t, struct gw_text value)
+{
+    return enter_by_value(t, value, true);
+}
+
+bool gw_resume_session_as(struct gw_task *t, struct gw_text value)
+{
+    return enter_by_value(t, value, false);
+}
 
 void gw_end_session(struct gw_task *t)
 {
@@ -207,7 +233,8 @@ void session_is_unused(struct gw_machine *m, gw_id id)
     struct session *session = session_at(m, id);
     if (!session)
         return;
-    if (session->users)
+    /* Who is connected and stored wants to be told, however long there is nothing to tell. */
+    if (session->users || stores_connections(m, session))
         session->used = m->now;
     if (session->used + m->program->session->idle > m->now)
         arm(m, session);
@@ -241,6 +268,7 @@ void session_end(struct gw_machine *m, gw_id id)
     timer_cancel(m, &session->timer);
     if (session->keyed)
         map_remove(&m->keyed, gw_octets_text(&session->key));
+    peers_free(m, session);
     gw_id conn;
     while ((conn = ids_first(&session->conns)))
         release_conn(m, conn);
@@ -249,24 +277,28 @@ void session_end(struct gw_machine *m, gw_id id)
     give(session, sizeof *session);
 }
 
-void leave(struct gw_machine *m, gw_id id)
+void part(struct gw_machine *m, struct conn *conn)
 {
-    struct conn *conn = conn_of(m, id);
-    gw_id session = conn ? conn->session : 0;
-    if (!session)
-        return;
+    gw_id session = conn->session;
     conn->session = 0;
     struct session *of = session_at(m, session);
+    /* A session began with a server's connection and ends with it; it goes on without a client's. */
     if (!conn->about->client)
         session_end(m, session);
     else if (of)
-        ids_remove(&of->conns, id);
+        ids_remove(&of->conns, conn->id);
 }
 
-void mark_lost(struct gw_machine *m, gw_id id)
+void leave(struct gw_machine *m, gw_id id)
 {
-    const struct conn *conn = conn_of(m, id);
-    struct session *session = conn ? session_at(m, conn->session) : NULL;
+    struct conn *conn = conn_of(m, id);
+    if (conn)
+        part(m, conn);
+}
+
+void mark_lost(struct gw_machine *m, const struct conn *conn)
+{
+    struct session *session = session_at(m, conn->session);
     if (!session || !conn->about->client || conn->kept || !conn_is_clean(conn) ||
         conn->waiters.count)
         return;

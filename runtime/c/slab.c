@@ -232,7 +232,8 @@ bool map_put(struct map *map, struct gw_text key, gw_id value)
         return false;
     *entry = (struct map_entry){
         .room = room, .value = value, .hash = hash(key), .length = (uint32_t)key.length};
-    memcpy(entry + 1, key.at, key.length);
+    if (key.length)
+        memcpy(entry + 1, key.at, key.length);
     *at = entry;
     map->count++;
     return true;

@@ -86,7 +86,21 @@ static int or_close(int fd, bool sound)
     return -1;
 }
 
-int gw_listen(const struct gw_address *address, bool share)
+bool gw_is_free(const struct gw_address *address, bool udp)
+{
+    struct sockaddr_storage storage;
+    socklen_t length = gw_socket_address(address, &storage);
+    int fd = new_socket(address, udp ? SOCK_DGRAM : SOCK_STREAM);
+    if (fd >= 0 && !udp)
+        /* Connections of a listener that has ended are no listener. */
+        set(fd, SOL_SOCKET, SO_REUSEADDR);
+    fd = fd < 0 ? fd : or_close(fd, !bind(fd, (struct sockaddr *)&storage, length));
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+int gw_listen(const struct gw_address *address)
 {
     struct sockaddr_storage storage;
     socklen_t length = gw_socket_address(address, &storage);
@@ -94,8 +108,10 @@ int gw_listen(const struct gw_address *address, bool share)
     if (fd < 0)
         return -1;
     set(fd, SOL_SOCKET, SO_REUSEADDR);
-    if (share)
-        set(fd, SOL_SOCKET, SO_REUSEPORT);
+    /* Other loops are to have it as well, and who takes over one day. */
+    set(fd, SOL_SOCKET, SO_REUSEPORT);
+    /* Its connections take it over (Linux), which saves a call for each. */
+    set(fd, IPPROTO_TCP, TCP_NODELAY);
     bool sound = !bind(fd, (struct sockaddr *)&storage, length) && !listen(fd, BACKLOG);
     return or_close(fd, sound);
 }

@@ -10,8 +10,11 @@
 socklen_t gw_socket_address(const struct gw_address *address, struct sockaddr_storage *storage);
 struct gw_address gw_address_of(const struct sockaddr_storage *storage);
 
+/* Whether nobody has an address: who shares it (SO_REUSEPORT) would get every other request. */
+bool gw_is_free(const struct gw_address *address, bool udp);
+
 /* Non-blocking sockets; -1 and `errno` if there is none. */
-int gw_listen(const struct gw_address *address, bool share);
+int gw_listen(const struct gw_address *address);
 int gw_connect(const struct gw_address *address);
 int gw_bind(const struct gw_address *address, bool share, bool multicast);
 /* A socket of any port, of the family of an address. */
@@ -27,6 +30,12 @@ bool gw_resolver_answer(struct gw_resolver *resolver, gw_id *query, struct gw_ad
 
 /* One line on standard error, with the gateway's name. */
 void gw_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* What was counted, and what became of the handlers, line by line. */
+void gw_report(const struct gw_machine *machine);
+
+/* Passes a signal on to the other loops, if this is the first one. */
+void gw_pass_on(int signal);
 
 /* Serves the program until a signal ends it; the exit status. */
 int gw_serve(struct gw_machine *machine, bool share);

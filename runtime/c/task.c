@@ -1,6 +1,29 @@
 /* Handlers that run: what they wait for, how they go on, how they end. */
 #include "inside.h"
 
+/* What is counted of a handler. */
+static struct gw_handled *handled_of(struct gw_machine *m, const struct gw_handler *handler)
+{
+    unsigned at = 0;
+    while (at + 1 < m->program->handlers_count && m->program->handlers[at] != handler)
+        at++;
+    return &m->handled[at];
+}
+
+static void count_end(struct gw_machine *m, const struct running *task)
+{
+    struct gw_handled *handled = handled_of(m, task->handler);
+    gw_time took = m->now - task->started;
+    unsigned step = 0;
+    while (step + 1 < GW_LATENCY_STEPS && took >> step)
+        step++;
+    handled->latency[step]++;
+    if (task->finished)
+        handled->finished++;
+    else
+        handled->failed++;
+}
+
 struct running *task_start(struct gw_machine *m, const struct gw_handler *handler,
                            enum origin origin, gw_id of, unsigned clock)
 {
@@ -20,6 +43,7 @@ struct running *task_start(struct gw_machine *m, const struct gw_handler *handle
     task->task.values = values;
     task->task.build.machine = m;
     task->started = m->now;
+    handled_of(m, handler)->started++;
     struct gw_incoming *request = origin == BY_REQUEST ? incoming_of(m, of) : NULL;
     struct conn *conn = origin == BY_OPENING ? conn_of(m, of) : NULL;
     if (request) {
@@ -47,6 +71,7 @@ static void finish(struct gw_machine *m, struct running *task, bool answers, boo
     struct letter *letter = task->letter;
     struct conn *conn = conn_of(m, task->conn);
     task->letter = NULL;
+    task->finished = true;
     if (conn && task->origin == BY_REQUEST)
         ids_remove(&conn->tasks, id);
     if (task->origin == BY_REQUEST) {
@@ -63,6 +88,7 @@ static void finish(struct gw_machine *m, struct running *task, bool answers, boo
 static void opening_done(struct gw_machine *m, struct running *task)
 {
     gw_id conn = task->origin == BY_OPENING ? task->conn : 0;
+    task->finished = true;
     task_end(m, task->id);
     serve_waiters(m, conn);
     let_go_if_free(m, conn);
@@ -391,6 +417,7 @@ void task_end(struct gw_machine *m, gw_id id)
         return;
     }
     slab_take(&m->tasks, id);
+    count_end(m, task);
     timer_cancel(m, &task->timer);
     struct conn *conn = conn_of(m, task->conn);
     if (conn)
@@ -409,6 +436,7 @@ void task_end(struct gw_machine *m, gw_id id)
     session_end(m, task->own);
     letter_free(task->letter);
     gw_octets_free(&task->flow);
+    gw_octets_free(&task->mark);
     gw_octets_free(&task->task.text);
     if (task->origin == BY_REQUEST && !task->conn)
         peer_is_served(m, task->role);

@@ -89,6 +89,23 @@ void gw_formatted(struct gw_task *t, struct gw_slot *into)
     gw_octets_free(&t->text);
 }
 
+void gw_hex(struct gw_task *t, struct gw_slot *into, struct gw_text of)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t at = 0; at < of.length; at++) {
+        const char *high = digits + (of.at[at] >> 4), *low = digits + (of.at[at] & 15);
+        gw_piece(t, (struct gw_text){(const uint8_t *)high, 1});
+        gw_piece(t, (struct gw_text){(const uint8_t *)low, 1});
+    }
+    gw_formatted(t, into);
+}
+
+void gw_folded(struct gw_task *t, struct gw_slot *into, struct gw_text of, enum gw_fold how)
+{
+    gw_set_octets(t->values, into, of);
+    gw_fold(into->octets, into->length, how);
+}
+
 struct gw_text gw_first(struct gw_text text, uint32_t octets)
 {
     return (struct gw_text){text.at, text.length < octets ? text.length : octets};
@@ -103,6 +120,19 @@ bool gw_try(struct gw_task *t, struct gw_slot *into, const struct gw_slot *value
 
 static bool is_blank(uint8_t octet) { return octet == ' ' || octet == '\t'; }
 
+/* What follows the first octets, without the blanks at both ends. */
+static void set_behind(struct gw_task *t, struct gw_slot *into, struct gw_text of, size_t octets)
+{
+    struct gw_text rest = {of.at ? of.at + octets : NULL, of.length - octets};
+    while (rest.length && is_blank(rest.at[0])) {
+        rest.at++;
+        rest.length--;
+    }
+    while (rest.length && is_blank(rest.at[rest.length - 1]))
+        rest.length--;
+    gw_set_octets(t->values, into, rest);
+}
+
 bool gw_after(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct gw_text prefix)
 {
     if (of.length < prefix.length)
@@ -113,15 +143,55 @@ bool gw_after(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct
         if (one != other && !(letter && (one | 0x20) == (other | 0x20)))
             return false;
     }
-    struct gw_text rest = {of.at ? of.at + prefix.length : NULL, of.length - prefix.length};
-    while (rest.length && is_blank(rest.at[0])) {
-        rest.at++;
-        rest.length--;
-    }
-    while (rest.length && is_blank(rest.at[rest.length - 1]))
-        rest.length--;
-    gw_set_octets(t->values, into, rest);
+    set_behind(t, into, of, prefix.length);
     return true;
+}
+
+bool gw_joined(struct gw_task *t, struct gw_slot *into, const struct gw_slot *list,
+               struct gw_text separator, uint32_t max)
+{
+    struct gw_octets whole = {0};
+    bool sound = true;
+    for (int64_t row = 0; sound && row < gw_rows(list); row++) {
+        const struct gw_cell *cell = &list->cells[row];
+        if (row)
+            sound = gw_octets_add(&whole, separator);
+        sound = sound && gw_octets_add(&whole, (struct gw_text){cell->at, cell->length});
+    }
+    struct gw_text text = gw_octets_text(&whole);
+    sound = sound && text.length <= max;
+    if (sound)
+        gw_set_octets(t->values, into, text);
+    gw_octets_free(&whole);
+    return sound;
+}
+
+bool gw_next_part(struct gw_task *t, struct gw_text of, struct gw_text separator,
+                  struct gw_slot *cursor, struct gw_slot *into)
+{
+    size_t at = cursor->set ? (size_t)cursor->number : 0;
+    if (at > of.length)
+        return false;
+    size_t end = at;
+    while (end + separator.length <= of.length &&
+           !gw_same((struct gw_text){of.at + end, separator.length}, separator))
+        end++;
+    if (end + separator.length > of.length)
+        end = of.length;
+    gw_set_octets(t->values, into, (struct gw_text){of.at ? of.at + at : NULL, end - at});
+    gw_set_number(cursor, (int64_t)(end + separator.length));
+    return true;
+}
+
+bool gw_past(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct gw_text delimiter)
+{
+    for (size_t at = 0; at + delimiter.length <= of.length; at++) {
+        if (gw_same((struct gw_text){of.at + at, delimiter.length}, delimiter)) {
+            set_behind(t, into, of, at + delimiter.length);
+            return true;
+        }
+    }
+    return false;
 }
 
 bool gw_before(struct gw_task *t, struct gw_slot *into, struct gw_text of,
@@ -234,15 +304,10 @@ bool gw_provisional(struct gw_task *t)
         put(m, request->answer_to, letter);
         return true;
     }
-    if (request->requester == BY_PEER) {
-        struct gw_output output = {.kind = GW_DATAGRAM,
-                                   .role = task->role,
-                                   .address = request->peer,
-                                   .octets = letter->octets};
-        letter->octets = (struct gw_octets){0};
-        output_add(m, &output);
-    }
-    letter_free(letter);
+    if (request->requester == BY_PEER)
+        answer_peer(m, request, letter);
+    else
+        letter_free(letter);
     return true;
 }
 

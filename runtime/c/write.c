@@ -230,7 +230,7 @@ static void insert(struct gw_writer *w, size_t mark, struct gw_text text)
 }
 
 void gw_put_length(struct gw_writer *w, size_t mark, unsigned octets, enum gw_order order,
-                   uint32_t max)
+                   uint32_t more, uint32_t max)
 {
     if (w->reason != GW_SOUND)
         return;
@@ -240,6 +240,7 @@ void gw_put_length(struct gw_writer *w, size_t mark, unsigned octets, enum gw_or
         gw_refuse(w, GW_BAD_LENGTH);
         return;
     }
+    length += more;
     unsigned count = octets ? octets : varint(length, 4, head);
     if (!count || (octets && octets < 8 && length >> 8 * octets)) {
         gw_refuse(w, GW_BAD_NUMBER);

@@ -1,25 +1,28 @@
-//! Writes the typed programs of the gateway language as source text: readable C11 that needs
-//! nothing but the hand-written runtime in `runtime/c`.
+//! Writes the typed programs of the gateway language as source text: readable C11 or Java 17 that
+//! needs nothing but the hand-written runtime in `runtime/c` or `runtime/java`.
 //!
 //! A program is walked once: what reads and writes its messages becomes functions in a small
 //! imperative tree ([`walk`](self)) that belongs to no language, and a printer for each language
-//! turns the tree into text. So a second language adds a printer and no second reading of
+//! turns the tree into text. So a further language adds a printer and no further reading of
 //! [`gatewright_lang::ir`]. Nothing here ever sees the program's own text; where a line of it is to
 //! be named, the caller says which ([`Places`]).
 #![forbid(unsafe_code)]
 
 mod c;
 mod code;
+mod java;
 mod names;
 mod walk;
+mod wrap;
 
 pub use c::{RIM as C_RIM, RUNTIME as C_RUNTIME, c};
 pub use code::{Place, Places};
+pub use java::{RUNTIME as JAVA_RUNTIME, java, java_package};
 
 /// One file of source text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SourceFile {
-    /// Its name, without a folder.
+    /// Its name; in Java it is a path, with `/` between folders.
     pub name: String,
     /// Its text.
     pub text: String,

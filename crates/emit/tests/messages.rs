@@ -16,16 +16,14 @@ mod build;
 mod cases;
 
 use build::{TARGETS, Target, place};
-use cases::{Case, cases, program};
+use cases::{Case, cases, compare, program};
 use gatewright_diagnostic::Sources;
 use gatewright_emit::c;
 use gatewright_lang::ir::Program;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
 static PROGRAM: LazyLock<(Arc<Program>, Sources)> = LazyLock::new(program);
@@ -64,28 +62,4 @@ fn command_as_text() -> Result<(), Failed> {
         fs::write(&path, &text)?;
     }
     if fs::read_to_string(&path)? == text { Ok(()) } else { Err(text.into()) }
-}
-
-/// Runs a driver on all cases and compares line by line.
-fn compare(driver: &mut Command, cases: &[Case]) -> Result<(), Failed> {
-    let input: String = cases.iter().map(|case| case.input.clone() + "\n").collect();
-    let mut child = driver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output()?;
-    let _ = writer.join().unwrap();
-    let told = String::from_utf8(output.stdout)?;
-    let told: Vec<&str> = told.lines().collect();
-    for (case, told) in cases.iter().zip(&told) {
-        if case.expected != *told {
-            let Case { input, expected } = case;
-            return Err(format!("{input}\nwanted {expected}\nfound  {told}").into());
-        }
-    }
-    if told.len() != cases.len() || !output.status.success() {
-        let next = cases.get(told.len()).map_or("", |case| case.input.as_str());
-        let (told, all, status) = (told.len(), cases.len(), output.status);
-        return Err(format!("{told} answers to {all} cases, {status}\n{next}").into());
-    }
-    Ok(())
 }

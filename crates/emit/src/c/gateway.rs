@@ -5,10 +5,11 @@ use super::{int_bounds, slot_fields};
 use crate::code::{
     AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, RoleCode, mentions,
 };
+use core::fmt::Write as _;
 use core::time::Duration;
 use gatewright_lang::ir::{
     Cast, Handler, HandlerKind, MessageId, Mode, Program, RegisterType, ReuseWhen, Role, Session,
-    SessionKey, Side, SlotId, Transport,
+    SessionKey, Side, Slot, SlotId, Transport,
 };
 
 pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -> String {
@@ -34,7 +35,7 @@ pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -
     }
     roles(&mut out, program, machine);
     if let Some(session) = &program.session {
-        self::session(&mut out, session, machine);
+        self::session(&mut out, program, session, machine);
     }
     whole(&mut out, program, machine);
     out.finish()
@@ -258,7 +259,57 @@ fn times(role: &Role, name: &str) -> Vec<String> {
     lines
 }
 
-fn session(out: &mut Printer<'_>, session: &Session, machine: &Machine) {
+/// What is kept of the requests of stored peers, and the table of the variables that store them.
+fn peers(out: &mut Printer<'_>, program: &Program, session: &Session) {
+    for (at, peers) in session.peers.iter().enumerate() {
+        let slots: Vec<Slot> = peers
+            .kept
+            .iter()
+            .filter_map(|(view, slot)| program.message(*view)?.slot(*slot).cloned())
+            .collect();
+        let names: Vec<String> = (0..slots.len()).map(|at| format!("kept_{at}")).collect();
+        if !slots.is_empty() {
+            slot_fields(out, &format!("peers_{at}"), &slots, &names);
+            let count = slots.len();
+            out.line(&format!(
+                "static const struct gw_message peers_{at}_kept = {{.name = {:?}, .size = \
+                 sizeof(struct gw_view) + {count} * sizeof(struct gw_slot), .count = {count}, \
+                 .fields = peers_{at}_fields}};",
+                peers.name,
+            ));
+            out.open(&format!("static const struct gw_key peers_{at}_keys[] = {{"));
+            for (view, slot) in &peers.kept {
+                out.line(&key(*view, *slot, None));
+            }
+            out.close("};");
+        }
+        if let Some((view, slot)) = peers.mark {
+            let mark = key(view, slot, None);
+            let mark = mark.trim_end_matches(',');
+            out.line(&format!("static const struct gw_key peers_{at}_mark = {mark};"));
+        }
+    }
+    out.open("static const struct gw_peers session_peers[] = {");
+    for (at, peers) in session.peers.iter().enumerate() {
+        let mut line = format!(
+            "{{.name = {:?}, .role = {}, .max = {}, .list = {}",
+            peers.name,
+            peers.role.index(),
+            peers.max,
+            peers.list
+        );
+        if !peers.kept.is_empty() {
+            let _ = write!(line, ", .kept = &peers_{at}_kept, .keys = peers_{at}_keys");
+        }
+        if peers.mark.is_some() {
+            let _ = write!(line, ", .mark = &peers_{at}_mark");
+        }
+        out.line(&(line + "},"));
+    }
+    out.close("};");
+}
+
+fn session(out: &mut Printer<'_>, program: &Program, session: &Session, machine: &Machine) {
     out.line("/* The session's variables. */");
     out.open("struct session_variables {");
     out.line("struct gw_view view;");
@@ -281,6 +332,13 @@ fn session(out: &mut Printer<'_>, session: &Session, machine: &Machine) {
         }
         out.close("};");
         keys = format!("session_keys, .keys_count = {}", slots.len());
+    }
+    if matches!(session.key, SessionKey::Value { .. }) {
+        keys.push_str(", .by_value = true");
+    }
+    if !session.peers.is_empty() {
+        peers(out, program, session);
+        let _ = write!(keys, ", .peers = session_peers, .peers_count = {}", session.peers.len());
     }
     out.line(&format!(
         "static const struct gw_session_kind session = {{.role = {}, .keys = {keys}, .variables = \

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use text::number;
 
 /// The runtime that the generated text is compiled with, file by file.
-pub const RUNTIME: [(&str, &str); 21] = [
+pub const RUNTIME: [(&str, &str); 22] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
     ("memory.c", include_str!("../../../../runtime/c/memory.c")),
     ("view.c", include_str!("../../../../runtime/c/view.c")),
@@ -33,16 +33,21 @@ pub const RUNTIME: [(&str, &str); 21] = [
     ("task.c", include_str!("../../../../runtime/c/task.c")),
     ("exchange.c", include_str!("../../../../runtime/c/exchange.c")),
     ("session.c", include_str!("../../../../runtime/c/session.c")),
+    ("peers.c", include_str!("../../../../runtime/c/peers.c")),
     ("datagram.c", include_str!("../../../../runtime/c/datagram.c")),
     ("values.c", include_str!("../../../../runtime/c/values.c")),
 ];
 
-/// What makes a runtime with sockets of it: an event loop over epoll, names, and `main`.
-pub const RIM: [(&str, &str); 5] = [
+/// What makes a runtime with sockets of it: an event loop over epoll or libuv, names, and `main`.
+pub const RIM: [(&str, &str); 9] = [
     ("sockets.h", include_str!("../../../../runtime/c/sockets.h")),
     ("sockets.c", include_str!("../../../../runtime/c/sockets.c")),
     ("resolver.c", include_str!("../../../../runtime/c/resolver.c")),
+    ("report.c", include_str!("../../../../runtime/c/report.c")),
+    ("loop.h", include_str!("../../../../runtime/c/loop.h")),
     ("loop.c", include_str!("../../../../runtime/c/loop.c")),
+    ("epoll.c", include_str!("../../../../runtime/c/epoll.c")),
+    ("uv.c", include_str!("../../../../runtime/c/uv.c")),
     ("main.c", include_str!("../../../../runtime/c/main.c")),
 ];
 
@@ -65,20 +70,36 @@ pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwri
     ])
 }
 
-/// Builds the program beside its runtime.
+/// What the event loop waits with: the `Makefile` takes one of them.
+const POLLERS: [&str; 2] = ["epoll", "uv"];
+
+/// Builds the program beside its runtime. The files are listed: one that an earlier build left is
+/// none of its own.
 fn makefile(program: &Program) -> String {
     let name = Names::default().give(&program.name);
+    let files = |ending: &'static str| {
+        let all = RUNTIME.iter().chain(&RIM);
+        all.filter_map(move |(name, _)| name.strip_suffix(ending))
+    };
+    let objects = files(".c").filter(|name| !POLLERS.contains(name));
+    let objects = ["gateway", "messages"].into_iter().chain(objects);
+    let objects: Vec<String> = objects.map(|name| format!("    {name}.o \\\n")).collect();
+    let headers: Vec<String> = files(".h").map(|name| format!(" {name}.h")).collect();
+    let (objects, headers) = (objects.concat(), headers.concat());
     format!(
         "# Gateway {name}; written by gatewright. `make` builds it, `./{name} -h` tells its use.\n\
-         CFLAGS ?= -O2 -g\n\
+         CFLAGS ?= -O2 -g1\n\
          CFLAGS += -std=c11 -Wall -Wextra -pthread\n\
          MAKEFLAGS += --jobs=$(shell nproc)\n\
-         objects = $(patsubst %.c,%.o,$(wildcard *.c))\n\
+         # What it waits with: epoll, or uv for libuv. `make clean` goes before a change.\n\
+         LOOP ?= epoll\n\
+         LDLIBS += $(patsubst %,-l%,$(filter uv,$(LOOP)))\n\
+         objects = \\\n{objects}    $(LOOP).o\n\
          \n\
          {name}: $(objects)\n\
-         \t$(CC) $(CFLAGS) -o $@ $(objects)\n\
+         \t$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(objects) $(LDLIBS)\n\
          \n\
-         $(objects): $(wildcard *.h)\n\
+         $(objects): messages.h{headers}\n\
          \n\
          .PHONY: clean\n\
          clean:\n\
@@ -159,8 +180,8 @@ fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>
             message.name,
             message.slots.len(),
             message.datagram,
-            walk::is_lines(message),
-            message.window_max,
+            message.is_lines(),
+            walk::window(message),
         ));
     }
     if records.is_empty() {

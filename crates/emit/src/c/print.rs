@@ -1,7 +1,8 @@
 //! The tree as C: expressions, statements, functions.
 
-use super::text::{number, quoted, wrapped};
+use super::text::{number, quoted};
 use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type, mentions};
+use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{ExtendCase, Program};

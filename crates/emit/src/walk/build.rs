@@ -41,6 +41,12 @@ impl Scope<'_> {
         Some((record.name.clone(), record.slots.get(slot.index())?.clone()))
     }
 
+    /// A slot of the message that is being built.
+    pub(crate) fn built(&self, message: MessageId, slot: SlotId) -> Option<Expr> {
+        let (record, slot) = self.record_slot(message, slot)?;
+        Some(Expr::Built(record, slot))
+    }
+
     /// The message in a handler's value.
     fn message_in(&self, id: RegisterId) -> Option<MessageId> {
         match self.handler?.0.registers.get(id.index())?.ty {
@@ -74,7 +80,8 @@ impl Scope<'_> {
             Operand::Session(slot) => {
                 Some(Expr::Call("variable", vec![Expr::local("t"), index(slot.index())]))
             }
-            Operand::Int(_) | Operand::Literal(_) | Operand::Fresh => None,
+            Operand::Kept(at) => Some(Expr::Call("kept", vec![Expr::local("t"), Expr::number(at)])),
+            Operand::Int(_) | Operand::Literal(_) | Operand::Peers(_) | Operand::Fresh => None,
         }
     }
 
@@ -89,7 +96,8 @@ impl Scope<'_> {
             self.program.message(message).and_then(|of| of.slot(slot)).map(|slot| of_slot(&slot.ty))
         };
         let kind = match operand {
-            Operand::Int(_) => Some(Kind::Number),
+            Operand::Int(_) | Operand::Peers(_) => Some(Kind::Number),
+            Operand::Kept(_) => None,
             Operand::Literal(_) => Some(Kind::Octets),
             Operand::Fresh => Some(Kind::Fresh),
             Operand::Register(id) => {
@@ -119,6 +127,9 @@ impl Scope<'_> {
     pub(crate) fn number(&self, operand: Operand) -> Expr {
         match (operand, self.slot(operand)) {
             (Operand::Int(value), _) => Expr::Int(value),
+            (Operand::Peers(peers), _) => {
+                Expr::Call("stored", vec![Expr::local("t"), index(peers.index())])
+            }
             (_, Some(slot)) if self.kind(operand) == Kind::Number => {
                 Expr::Call("number", vec![slot])
             }
@@ -148,7 +159,7 @@ impl Scope<'_> {
             (Operand::Int(value), _) => (number, Expr::Int(value)),
             (Operand::Literal(literal), _) => (text, Expr::Text(literal)),
             (_, Some(value)) => (slot, value),
-            (_, None) => (number, Expr::Int(0)),
+            (_, None) => (number, self.number(operand)),
         };
         before.push(value);
         Expr::Call(function, before)

@@ -4,8 +4,8 @@ use super::build::{Kind, Scope, index};
 use crate::code::{Expr, HandlerCode, Machine, Record, Step, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{
-    Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, Piece,
-    Program, RegisterId, RoleId, Terminator, Test,
+    Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, PeersId,
+    Piece, Program, RegisterId, RoleId, Terminator, Test,
 };
 
 pub(crate) fn code(
@@ -86,6 +86,13 @@ impl Walk<'_> {
                 let of = vec![self.scope.text(*of), Expr::number(*octets)];
                 task("set_text", vec![self.register(*into), Expr::Call("first", of)])
             }
+            Operation::Hex { into, of } => {
+                task("hex", vec![self.register(*into), self.scope.text(*of)])
+            }
+            Operation::Fold { into, of, fold } => {
+                let folded = super::read::folded(*fold);
+                task("folded", vec![self.register(*into), self.scope.text(*of), folded])
+            }
             Operation::Size { into, of } => {
                 let size = match (self.scope.kind(*of), self.scope.slot(*of)) {
                     (Kind::List, Some(list)) => Expr::Call("rows", vec![list]),
@@ -105,6 +112,12 @@ impl Walk<'_> {
                 body.push(Stmt::Ensure(task("provisional", vec![]), FAILS));
                 return body;
             }
+            Operation::Part { peers } => task("part", vec![index(peers.index())]),
+            Operation::ForgetRequester => task("forget_requester", vec![]),
+            Operation::ClearPeers { peers } => task("clear_peers", vec![index(peers.index())]),
+            Operation::Tell { peers, cursor, message } => {
+                return self.tell(*peers, *cursor, message);
+            }
             Operation::Release { role } => task("release", vec![index(role.index())]),
             Operation::Hangup { role } => task("hang_up", vec![index(role.index())]),
         };
@@ -113,8 +126,8 @@ impl Walk<'_> {
 
     fn set(&self, into: RegisterId, value: Operand) -> Expr {
         match value {
-            Operand::Int(value) => {
-                Expr::Call("set_number", vec![self.register(into), Expr::Int(value)])
+            Operand::Int(_) | Operand::Peers(_) => {
+                Expr::Call("set_number", vec![self.register(into), self.scope.number(value)])
             }
             _ => self.scope.by_kind(
                 ["set", "set_number", "set_text"],
@@ -167,17 +180,61 @@ impl Walk<'_> {
                 let arguments = vec![self.register(*view), Expr::Indices(list, count)];
                 vec![Stmt::Await(task("settled", arguments), then.index())]
             }
-            Terminator::StartSession { then, full } => {
-                vec![either(task("start_session", vec![]), then.index(), full.index())]
+            Terminator::NextPart { of, separator, cursor, into, body, done } => {
+                let whole = vec![self.scope.text(*of), Expr::Text(*separator)];
+                let into = [self.register(*cursor), self.register(*into)];
+                let next = whole.into_iter().chain(into).collect();
+                vec![either(task("next_part", next), body.index(), done.index())]
             }
-            Terminator::ResumeSession { then, none } => {
-                vec![either(task("resume_session", vec![]), then.index(), none.index())]
+            Terminator::Store { peers, done, full } => {
+                let store = task("store", vec![index(peers.index())]);
+                vec![either(store, done.index(), full.index())]
+            }
+            Terminator::EachPeer { peers, cursor, body, done } => {
+                let next = vec![index(peers.index()), self.register(*cursor)];
+                vec![either(task("next_peer", next), body.index(), done.index())]
+            }
+            Terminator::StartSession { key, then, full } => {
+                let start = self.session(["start_session", "start_session_as"], *key);
+                vec![either(start, then.index(), full.index())]
+            }
+            Terminator::ResumeSession { key, then, none } => {
+                let resume = self.session(["resume_session", "resume_session_as"], *key);
+                vec![either(resume, then.index(), none.index())]
             }
             Terminator::Close => vec![Stmt::Leave(Expr::Constant("CLOSES"))],
             Terminator::Done => vec![Stmt::Leave(Expr::Constant("OPENED"))],
             Terminator::Fail => vec![Stmt::Leave(FAILS)],
             _ => self.suspension(terminator),
         }
+    }
+
+    fn session(&self, functions: [&'static str; 2], key: Option<Operand>) -> Expr {
+        let [by_fields, by_value] = functions;
+        match key {
+            None => task(by_fields, vec![]),
+            Some(key) => task(by_value, vec![self.scope.text(key)]),
+        }
+    }
+
+    /// Builds a message for a stored peer and sends it.
+    fn tell(&self, peers: PeersId, cursor: RegisterId, message: &Build) -> Vec<Stmt> {
+        let program = self.scope.program;
+        let about = program.session.as_ref().and_then(|session| session.peers(peers));
+        let Some(about) = about else { return vec![Stmt::Leave(FAILS)] };
+        let mut body = self.scope.build(message, about.role, FAILS);
+        let name = |view, slot| Some(program.message(view)?.slot(slot)?.name.as_str());
+        let mark = about.mark.and_then(|(view, slot)| name(view, slot));
+        let marked = message.holes.iter().find(|hole| {
+            hole.value == Operand::Fresh
+                && mark.is_some()
+                && name(message.message, hole.slot) == mark
+        });
+        let built = marked.and_then(|hole| self.scope.built(message.message, hole.slot));
+        body.extend(built.map(|built| Stmt::Do(task("marked", vec![built]))));
+        let told = vec![index(peers.index()), self.register(cursor)];
+        body.push(Stmt::Ensure(task("tell", told), FAILS));
+        body
     }
 
     fn suspension(&self, terminator: &Terminator) -> Vec<Stmt> {
@@ -258,10 +315,18 @@ impl Walk<'_> {
             Partial::Before { of, delimiter } => {
                 task("before", vec![into_slot, self.scope.text(of), Expr::Text(delimiter)])
             }
+            Partial::Past { of, delimiter } => {
+                task("past", vec![into_slot, self.scope.text(of), Expr::Text(delimiter)])
+            }
             Partial::Item { of, index: at, column } => {
                 let list = self.scope.slot(of).unwrap_or(Expr::NoSlot);
                 let at = self.scope.number(at);
                 task("item", vec![into_slot, list, at, Expr::number(column)])
+            }
+            Partial::Join { of, separator, max } => {
+                let list = self.scope.slot(of).unwrap_or(Expr::NoSlot);
+                let arguments = vec![into_slot, list, Expr::Text(separator), Expr::number(max)];
+                task("joined", arguments)
             }
             Partial::Decimal { of, high } => {
                 let arguments = vec![into_slot, self.scope.text(of), Expr::Int(high)];
@@ -270,7 +335,9 @@ impl Walk<'_> {
         };
         // An absent value has no text: what follows from it is absent, too.
         let whole = match partial {
-            Partial::After { of, .. } | Partial::Before { of, .. } => self.present(of),
+            Partial::After { of, .. } | Partial::Before { of, .. } | Partial::Past { of, .. } => {
+                self.present(of)
+            }
             _ => Expr::Bool(true),
         };
         let call = match whole {

@@ -9,7 +9,9 @@ mod write;
 use crate::Unwritable;
 use crate::code::{Expr, Machine, Record};
 use crate::names::Names;
-use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
+use gatewright_lang::ir::{
+    Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType, StreamFraming,
+};
 
 /// The deepest nesting of lines, counted blocks and checks that the runtimes hold, below the whole
 /// message.
@@ -17,6 +19,21 @@ const DEPTH_MAX: usize = 15;
 
 /// The widest row of a list that the runtimes hold.
 const COLUMNS_MAX: usize = 32;
+
+/// Octets that a reader of chunks must see at once: a size of 16 digits, 8192 octets of extensions
+/// and the line's end.
+const CHUNK_WINDOW_OCTETS: u32 = 8_210;
+
+/// The longest stretch, in octets, that a reader of a message must see at once.
+pub(crate) fn window(message: &Message) -> u32 {
+    let chunked = message.parser.iter().any(|step| match &step.op {
+        ParseOp::Stream { select, .. } => {
+            select.iter().any(|select| select.framing == StreamFraming::Chunked)
+        }
+        _ => false,
+    });
+    if chunked { message.window_max.max(CHUNK_WINDOW_OCTETS) } else { message.window_max }
+}
 
 /// The messages of a program, in their order.
 pub(crate) fn records(program: &Program) -> Result<Vec<Record>, Unwritable> {
@@ -139,30 +156,4 @@ impl SlotNames<'_> {
             _ => Expr::Bool(false),
         }
     }
-}
-
-/// Whether a message is a line, or lines in a row: then the next one begins behind a line's end,
-/// whatever is wrong with this one.
-pub(crate) fn is_lines(message: &Message) -> bool {
-    let (mut depth, mut lines) = (0_u32, false);
-    for step in &message.parser {
-        match &step.op {
-            ParseOp::EnterLine { .. } => {
-                depth += 1;
-                lines = true;
-            }
-            ParseOp::Leave => depth = depth.saturating_sub(1),
-            ParseOp::Count { .. }
-            | ParseOp::Clear { .. }
-            | ParseOp::Branch { .. }
-            | ParseOp::Jump(_)
-            | ParseOp::Copy { .. }
-            | ParseOp::Settle { .. }
-            | ParseOp::Accept
-            | ParseOp::Refuse => {}
-            _ if depth == 0 => return false,
-            _ => {}
-        }
-    }
-    lines
 }

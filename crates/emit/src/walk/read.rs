@@ -77,9 +77,10 @@ impl Walk<'_> {
 
     fn region(&self, op: &ParseOp) -> Vec<Stmt> {
         match op {
-            ParseOp::EnterLine { max } => turn("enter_line", vec![int(*max)]),
-            ParseOp::EnterCounted { length, max } => {
-                turn("enter_counted", vec![self.slot(*length), int(*max)])
+            ParseOp::EnterLine { max, folded: false } => turn("enter_line", vec![int(*max)]),
+            ParseOp::EnterLine { max, folded: true } => turn("enter_folded_line", vec![int(*max)]),
+            ParseOp::EnterCounted { length, less, max } => {
+                turn("enter_counted", vec![self.slot(*length), int(*less), int(*max)])
             }
             ParseOp::Leave => turn("leave", vec![]),
             ParseOp::BeginCheck { by } => turn("begin_check", vec![checksum(*by)]),
@@ -205,7 +206,7 @@ pub(crate) const fn class_of(class: Class) -> Expr {
     })
 }
 
-const fn folded(fold: Fold) -> Expr {
+pub(crate) const fn folded(fold: Fold) -> Expr {
     Expr::Constant(match fold {
         Fold::Keep => "KEEP",
         Fold::Upper => "UPPER",

@@ -65,9 +65,9 @@ impl Walk<'_> {
                 let escapes = Expr::Escapes(cases.clone());
                 vec![put("put_extension", vec![self.number(of), escapes])]
             }
-            Emit::Counted { octets, order, max, body } => {
+            Emit::Counted { octets, order, more, max, body } => {
                 let (mark, mut code) = self.marked(body);
-                let arguments = vec![mark, int(*octets), order_of(*order), int(*max)];
+                let arguments = vec![mark, int(*octets), order_of(*order), int(*more), int(*max)];
                 code.push(put("put_length", arguments));
                 code
             }

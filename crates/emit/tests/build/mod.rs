@@ -6,6 +6,8 @@
     reason = "a test may fail loudly, and each test takes of this what it needs"
 )]
 
+pub mod java;
+
 use gatewright_diagnostic::{Sources, Span};
 use gatewright_emit::{C_RUNTIME, Place, c};
 use gatewright_lang::ir::Program;

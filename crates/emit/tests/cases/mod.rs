@@ -12,10 +12,14 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{ColumnType, Message, MessageId, Program, SlotId, SlotType};
 use gatewright_translate::{
-    Malformed, Parser, Reason, StreamError, Unbuildable, Value, View, emit,
+    Layouts, Malformed, Parser, Reason, StreamError, StreamLengthError, Unbuildable, Value, View,
+    emit,
 };
+use libtest_mimic::Failed;
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// A question to a driver, and the answer of the native back end.
@@ -25,8 +29,10 @@ pub struct Case {
 }
 
 /// Message, and octets of it: RFC 5321 appendix D.1, RFC 9112 §7.1, RFC 7252 appendix A, Modbus
-/// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 and §3.3; then what the examples lack.
-const CORPUS: [(&str, &[u8]); 27] = [
+/// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 and §3.3, RFC 2608 §8, UPnP 1.0 §1.2, RFC 3261
+/// §4 and §7.3.3, RFC 2326 §10; then what
+/// the examples lack.
+const CORPUS: [(&str, &[u8]); 43] = [
     ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
     ("smtp.command", b"DATA\r\n"),
     ("smtp.command", b"data\n"),
@@ -57,11 +63,57 @@ const CORPUS: [(&str, &[u8]); 27] = [
         b"\x10\x16\x00\x04\x4d\x51\x54\x54\x04\x02\x00\x3c\x00\x0a\x67\x61\x74\x65\x77\x72\x69\
           \x67\x68\x74",
     ),
+    (
+        "slp.request",
+        b"\x02\x01\x00\x00\x36\x20\x00\x00\x00\x00\x12\x34\x00\x02en\x00\x00\x00\x13\
+          service:MediaServer\x00\x07DEFAULT\x00\x00\x00\x00",
+    ),
+    (
+        "slp.reply",
+        b"\x02\x02\x00\x00\x2a\x00\x00\x00\x00\x00\x12\x34\x00\x02en\x00\x00\x00\x01\
+          \x00\x01\x2c\x00\x10service:a:http:/\x00",
+    ),
+    ("slp.reply", b"\x02\x02\x00\x00\x14\x00\x00\x00\x00\x00\x12\x34\x00\x02en\x00\x04\x00\x00"),
+    (
+        "ssdp.found",
+        b"HTTP/1.1 200 OK\r\nEXT:\r\nLOCATION: http://192.0.2.9/a\r\nST: upnp:rootdevice\r\n\r\n",
+    ),
+    ("description.document", b"HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n<root/>"),
+    (
+        "sip.request",
+        b"INVITE sip:bob@biloxi.com SIP/2.0\r\nVia: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bK7\r\n\
+          v: SIP/2.0/UDP p;branch=1\r\nMax-Forwards: 70\r\nt: Bob <sip:bob@biloxi.com>\r\n\
+          From: Alice <sip:alice@atlanta.com>;tag=1928301774\r\ni: a84b4c76e66710\r\n\
+          CSeq: 314159 INVITE\r\nl: 5\r\n\r\nv=0\r\nbehind",
+    ),
+    (
+        "sip.response",
+        b"SIP/2.0 180 Ringing\r\nVia: SIP/2.0/UDP server10.biloxi.com;branch=z9hG4bK4b43c2ff8.1\r\n\
+          To: Bob <sip:bob@biloxi.com>;tag=a6c85cf\r\nCSeq: 314159 INVITE\r\nContent-Length: 0\r\n\r\n",
+    ),
+    ("rtsp.request", b"PLAY rtsp://audio.example.com/audio RTSP/1.0\r\nCSeq: 835\r\nSession: 1$2\r\n\r\n"),
+    (
+        "rtsp.response",
+        b"RTSP/1.0 200 OK\r\nCSeq: 312\r\nContent-Type: application/sdp\r\nContent-Length: 5\r\n\r\nv=0\r\n",
+    ),
     ("more.frame", b"\x05one\x37\x4b"),
     ("more.frame", b"\x0b123456789\x37\x4b"),
     ("more.sums", b"123456789\x29\xb1"),
     ("more.long_sum", b"123456789\x26\x39\xf4\xcb"),
     ("more.parity", b"123456789\x23"),
+    ("more.folds", b"a: x\r\n\ty\r\nB : 1\r\n\r\n"),
+    ("more.folds", b"A:\r\n x \t\r\n \r\n  y\n z \r\nc\t:\n\tq\nb:\r\n\r\n"),
+    ("more.folds", b"a: 0123456789\r\n 0123456789\r\n 01234567\r\n\r\n"),
+    ("more.folds", b"a: 0123456789\r\n         \r\n         z\r\n\r\n"),
+    ("more.words", b"a b\r\n c\r\nd\r\ne  f\r\n"),
+    ("more.words", b"a\r\n b\r\n \r\n"),
+    (
+        "sip.request",
+        b"INVITE sip:v@example.com SIP/2.0\r\nTO :\r\n sip:v@example.com ;   tag    = 19n\r\n\
+          from   : \"J Rosenberg \\\\\\\"\"       <sip:j@example.com>\r\n  ;\r\n  tag = 98asj\r\n\
+          Call-ID: 9\r\nCseq: 0009\r\n  INVITE\r\nVia  : SIP  /   2.0\r\n /UDP\r\n\
+          \x20   192.0.2.2;branch=390skdjuw\r\nl: 0\r\n\r\n",
+    ),
     ("more.odd", b"\x12\x34\x56\x7f\xff\xff\xff\xff\xff\xff\xffdead a:1\r\nb:2\r\n\r\n1 2\r\n"),
 ];
 
@@ -72,6 +124,22 @@ message more {
     view sums = datagram, at most 40 octets { checked by crc16_ccitt { a: rest } }
     view long_sum = datagram, at most 40 octets { checked by crc32 { a: rest } }
     view parity = datagram, at most 40 octets { checked by lrc { a: rest } }
+
+    part header = line, at most 40 octets, folded {
+        name: lower word
+        skip stray blanks
+        \":\"
+        skip blanks
+        value: lower rest
+    }
+    view folds = {
+        table of header by name, until empty line, at most 4 entries {
+            \"A\" -> a: mandatory, at most 20 octets
+            \"B\" -> b: list, at most 2, each at most 20 octets
+        }
+    }
+    part word = line, at most 20 octets, folded { name: token; skip spaces; text: optional rest }
+    view words = datagram, at most 100 octets { all: list of word, at most 4 }
 
     part pair = line, at most 20 octets { name: until \":\"; value: 1..3 digits }
     view odd = {
@@ -95,7 +163,8 @@ message more {
 /// The messages of all the examples, and more.
 pub fn program() -> (Arc<Program>, Sources) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
-    let uses = ["smtp", "http", "coap", "modbus", "mqtt"].map(|of| format!("use \"{of}.gate\"\n"));
+    let uses = ["smtp", "http", "coap", "modbus", "mqtt", "slp", "upnp", "sip", "rtsp"]
+        .map(|of| format!("use \"{of}.gate\"\n"));
     let mut sources = Sources::of("test.gate", uses.concat() + MORE + "gateway least { }\n");
     let compiled = compile(&mut sources, SourceId::default(), |_, import| {
         Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
@@ -128,14 +197,15 @@ impl Random {
 /// All cases: the corpus at every split point and octet by octet; the same octets with some of
 /// them changed, in random pieces; random views to be written.
 pub fn cases(program: &Arc<Program>) -> Vec<Case> {
+    let layouts = Arc::new(Layouts::of(program));
     let mut cases = Vec::new();
     for (name, wire) in CORPUS {
-        cases.push(reading(program, name, wire, &[]));
+        cases.push(reading(&layouts, name, wire, &[]));
         for at in 0..=wire.len() {
-            cases.push(reading(program, name, wire, &[at]));
+            cases.push(reading(&layouts, name, wire, &[at]));
         }
         let every: Vec<usize> = (0..wire.len()).collect();
-        cases.push(reading(program, name, wire, &every));
+        cases.push(reading(&layouts, name, wire, &every));
     }
     let mut random = Random::new();
     for _ in 0..2_000 {
@@ -149,7 +219,7 @@ pub fn cases(program: &Arc<Program>) -> Vec<Case> {
         let mut cuts: Vec<usize> =
             (0..random.below(5)).map(|_| random.below(wire.len() + 1)).collect();
         cuts.sort_unstable();
-        cases.push(reading(program, name, &wire, &cuts));
+        cases.push(reading(&layouts, name, &wire, &cuts));
     }
     for _ in 0..40 {
         for at in 0..program.messages.len() {
@@ -170,11 +240,12 @@ fn id(program: &Program, name: &str) -> MessageId {
     MessageId::new(program.messages.iter().position(|message| message.name == name).expect(name))
 }
 
-fn reading(program: &Arc<Program>, name: &str, wire: &[u8], cuts: &[usize]) -> Case {
+fn reading(layouts: &Arc<Layouts>, name: &str, wire: &[u8], cuts: &[usize]) -> Case {
     let texts: Vec<String> = cuts.iter().map(ToString::to_string).collect();
     let input = format!("read {name} {} {}", hex(wire), texts.join(","));
+    let program = layouts.program();
     let message = id(program, name);
-    let mut parser = Parser::new(Arc::clone(program), message).unwrap();
+    let mut parser = Parser::new(Arc::clone(layouts), message).unwrap();
     let (mut at, mut stream, mut told) = (0, Vec::new(), String::new());
     let mut outcome = Ok(false);
     let ends = cuts.iter().map(|cut| (*cut, false)).chain([(wire.len(), true)]);
@@ -187,8 +258,12 @@ fn reading(program: &Arc<Program>, name: &str, wire: &[u8], cuts: &[usize]) -> C
             }
         };
         at += progress.consumed;
-        let settled = (0..program.message(message).unwrap().slots.len())
-            .map(|slot| if parser.view().is_settled(SlotId::new(slot)) { '1' } else { '0' });
+        let slots = program.message(message).unwrap().slots.iter().enumerate();
+        let settled = slots.map(|(at, slot)| match parser.view().is_settled(SlotId::new(at)) {
+            _ if slot.scratch => '-',
+            true => '1',
+            false => '0',
+        });
         let settled: String = settled.collect();
         let _ = write!(told, " {}:{settled}", progress.consumed);
         if progress.complete {
@@ -204,7 +279,7 @@ fn reading(program: &Arc<Program>, name: &str, wire: &[u8], cuts: &[usize]) -> C
     let _ = write!(told, " stream={}", hex(&stream));
     if outcome == Ok(true) {
         for slot in (0..program.message(message).unwrap().slots.len()).map(SlotId::new) {
-            if view.get(slot) == Some(&Value::Stream) {
+            if view.get(slot) == Some(Value::Stream) {
                 view.set(slot, Value::Octets(stream.clone()));
             }
         }
@@ -214,8 +289,10 @@ fn reading(program: &Arc<Program>, name: &str, wire: &[u8], cuts: &[usize]) -> C
 }
 
 fn slots(message: &Message, view: &View) -> String {
-    let slots = (0..message.slots.len()).map(|at| (at, view.get(SlotId::new(at))));
-    slots.filter_map(|(at, value)| Some(format!(" {at}={}", value.map(text)?))).collect()
+    // What only a reader uses is its own affair.
+    let slots = message.slots.iter().enumerate().filter(|(_, slot)| !slot.scratch);
+    let shown = |(at, _)| Some(format!(" {at}={}", text(&view.get(SlotId::new(at))?)));
+    slots.filter_map(shown).collect()
 }
 
 fn text(value: &Value) -> String {
@@ -239,12 +316,12 @@ fn written(program: &Program, message: MessageId, view: &View, pieces: &[Vec<u8>
     let Some(mut writer) = writer else { return hex(&out) };
     for piece in pieces {
         if let Err(wrong) = writer.write(piece, &mut out) {
-            return format!("!{}", stream_name(wrong));
+            return format!("!{}", length_name(wrong));
         }
     }
     match writer.finish(&mut out) {
         Ok(()) => hex(&out),
-        Err(wrong) => format!("!{}", stream_name(wrong)),
+        Err(wrong) => format!("!{}", length_name(wrong)),
     }
 }
 
@@ -347,14 +424,19 @@ fn reason_name(reason: Reason) -> &'static str {
     }
 }
 
+fn length_name(wrong: StreamLengthError) -> &'static str {
+    match wrong {
+        StreamLengthError::Length { .. } => "stream-length",
+        StreamLengthError::NoLength => "no-length",
+        _ => "unknown",
+    }
+}
+
 fn stream_name(wrong: StreamError) -> &'static str {
     match wrong {
         StreamError::ChunkSize => "chunk-size",
         StreamError::ChunkEnd => "chunk-end",
         StreamError::ChunkExtra => "chunk-extra",
-        StreamError::Beyond => "beyond",
-        StreamError::Length { .. } => "stream-length",
-        StreamError::NoLength => "no-length",
         _ => "unknown",
     }
 }
@@ -366,7 +448,31 @@ fn wrong_name(wrong: Unbuildable) -> &'static str {
         Unbuildable::Octets => "octets",
         Unbuildable::Number { .. } => "number",
         Unbuildable::NoFraming => "no-framing",
-        Unbuildable::Stream(wrong) => stream_name(wrong),
+        Unbuildable::Stream(wrong) => length_name(wrong),
         _ => "unknown",
     }
+}
+
+/// Runs a driver on all cases and compares line by line.
+pub fn compare(driver: &mut Command, cases: &[Case]) -> Result<(), Failed> {
+    let input: String = cases.iter().map(|case| case.input.clone() + "\n").collect();
+    let mut child = driver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output()?;
+    let _ = writer.join().unwrap();
+    let told = String::from_utf8(output.stdout)?;
+    let told: Vec<&str> = told.lines().collect();
+    for (case, told) in cases.iter().zip(&told) {
+        if case.expected != *told {
+            let Case { input, expected } = case;
+            return Err(format!("{input}\nwanted {expected}\nfound  {told}").into());
+        }
+    }
+    if told.len() != cases.len() || !output.status.success() {
+        let next = cases.get(told.len()).map_or("", |case| case.input.as_str());
+        let (told, all, status) = (told.len(), cases.len(), output.status);
+        return Err(format!("{told} answers to {all} cases, {status}\n{next}").into());
+    }
+    Ok(())
 }

@@ -86,7 +86,8 @@ static void show_view(const struct gw_view *view)
 {
     for (unsigned index = 0; index < view->message->count; index++) {
         const struct gw_slot *slot = gw_view_look(view, index);
-        if (!slot->set)
+        /* What only a reader uses is its own affair. */
+        if (!slot->set || slot->field->scratch)
             continue;
         printf(" %u=", index);
         show_slot(slot);
@@ -96,8 +97,10 @@ static void show_view(const struct gw_view *view)
 static void show_settled(size_t used, const struct gw_view *view)
 {
     printf(" %zu:", used);
-    for (unsigned index = 0; index < view->message->count; index++)
-        putchar(gw_view_look(view, index)->settled ? '1' : '0');
+    for (unsigned index = 0; index < view->message->count; index++) {
+        const struct gw_slot *slot = gw_view_look(view, index);
+        putchar(slot->field->scratch ? '-' : slot->settled ? '1' : '0');
+    }
 }
 
 /* Writes the view and shows what came of it. */

@@ -2,12 +2,15 @@
  * A machine that is told what happened by lines on standard input, and tells what is to be done:
  *
  *   new                  a machine at time 0; the last one is freed
+ *   free                 the last one is freed; tells what it kept
  *   time MICROSECONDS    time goes by up to there
  *   accept ROLE          tells `conn ID`
- *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX, resolved QUERY
+ *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX,
+ *   resolved QUERY, unknown QUERY, drain
  *
  * Told are `connect ID ROLE`, `wrote ID HEX`, `shutdown ID`, `close ID`, `datagram ROLE HEX`,
- * `resolve QUERY NAME`, and a line with a dot behind the last of them.
+ * `resolve QUERY NAME`, and a line with a dot behind the last of them. Connections and names are
+ * counted in the order in which they were told.
  */
 #include "gw_machine.h"
 
@@ -21,6 +24,40 @@ enum { LINE = 1 << 20 };
 static struct gw_machine *machine;
 static gw_time now;
 
+/* What was told of, by its number. */
+struct told {
+    gw_id *ids;
+    size_t count, room;
+};
+
+static struct told conns, queries;
+
+/* The number of an id; -1 if it was not told. */
+static long long number(const struct told *told, gw_id id)
+{
+    for (size_t at = told->count; at > 0; at--)
+        if (told->ids[at - 1] == id)
+            return (long long)(at - 1);
+    return -1;
+}
+
+static long long name(struct told *told, gw_id id)
+{
+    if (told->count == told->room) {
+        told->room = told->room ? 2 * told->room : 64;
+        told->ids = realloc(told->ids, told->room * sizeof *told->ids);
+        if (!told->ids)
+            abort();
+    }
+    told->ids[told->count] = id;
+    return (long long)told->count++;
+}
+
+static gw_id id_of(const struct told *told, uint64_t number)
+{
+    return number < told->count ? told->ids[number] : 0;
+}
+
 static struct gw_text octets(const char *hex)
 {
     size_t length = strspn(hex, "0123456789abcdef") / 2;
@@ -33,9 +70,9 @@ static struct gw_text octets(const char *hex)
     return (struct gw_text){block, length};
 }
 
-static void show(const char *what, uint64_t of, struct gw_text text)
+static void show(const char *what, long long of, struct gw_text text)
 {
-    printf("%s %" PRIu64 " ", what, of);
+    printf("%s %lld ", what, of);
     for (size_t at = 0; at < text.length; at++)
         printf("%02x", text.at[at]);
     putchar('\n');
@@ -44,29 +81,34 @@ static void show(const char *what, uint64_t of, struct gw_text text)
 static void perform(struct gw_output *output)
 {
     struct gw_text text;
+    long long conn = number(&conns, output->id);
     switch (output->kind) {
     case GW_CONNECT:
-        printf("connect %" PRIu64 " %u\n", output->id, output->role);
+        if (conn < 0)
+            conn = name(&conns, output->id);
+        printf("connect %lld %u\n", conn, output->role);
         break;
     case GW_WRITE:
         text = gw_unsent(machine, output->id);
         if (text.length) {
-            show("wrote", output->id, text);
+            show("wrote", conn, text);
             gw_sent(machine, now, output->id, text.length);
         }
         break;
     case GW_SHUTDOWN:
-        printf("shutdown %" PRIu64 "\n", output->id);
+        printf("shutdown %lld\n", conn);
         break;
     case GW_CLOSE:
-        printf("close %" PRIu64 "%s\n", output->id, output->reset ? " reset" : "");
+        /* One that ended before anybody heard of it is nobody's. */
+        if (conn >= 0)
+            printf("close %lld%s\n", conn, output->reset ? " reset" : "");
         break;
     case GW_DATAGRAM:
         show("datagram", output->role, gw_octets_text(&output->octets));
         gw_octets_free(&output->octets);
         break;
     case GW_RESOLVE:
-        printf("resolve %" PRIu64 " %s\n", output->id, output->name);
+        printf("resolve %lld %s\n", name(&queries, output->id), output->name);
         break;
     case GW_READ:
         break;
@@ -118,6 +160,38 @@ static void datagram(unsigned role, const char *hex)
     free((void *)(uintptr_t)text.at);
 }
 
+static void leave(void)
+{
+    if (machine)
+        gw_machine_free(machine);
+    machine = NULL;
+    now = 0;
+    conns.count = queries.count = 0;
+}
+
+/* What happened to a connection or by a name; false if nothing. */
+static bool happened(const char *word, gw_id conn, gw_id query, const char *hex)
+{
+    struct gw_address address = {.octets = {192, 0, 2, 53}, .port = 25};
+    if (!strcmp(word, "connected"))
+        gw_connected(machine, now, conn);
+    else if (!strcmp(word, "failed"))
+        gw_connect_failed(machine, now, conn);
+    else if (!strcmp(word, "octets"))
+        receive(conn, hex);
+    else if (!strcmp(word, "end"))
+        gw_ended(machine, now, conn);
+    else if (!strcmp(word, "break"))
+        gw_broken(machine, now, conn);
+    else if (!strcmp(word, "resolved"))
+        gw_resolved(machine, now, query, &address);
+    else if (!strcmp(word, "unknown"))
+        gw_resolved(machine, now, query, NULL);
+    else
+        return false;
+    return true;
+}
+
 static void tell(const char *line)
 {
     char word[32] = "";
@@ -125,30 +199,26 @@ static void tell(const char *line)
     int at = 0;
     if (sscanf(line, "%31s %" SCNu64 " %n", word, &of, &at) < 1)
         return;
+    if (!strcmp(word, "free")) {
+        leave();
+        if (gw_pool_lent())
+            printf("kept %zu octets\n", gw_pool_lent());
+        return;
+    }
     if (!strcmp(word, "new")) {
-        if (machine)
-            gw_machine_free(machine);
-        now = 0;
+        leave();
         machine = gw_machine_new(now, &gw_program, 0);
     } else if (!strcmp(word, "time")) {
         pass(of);
     } else if (!strcmp(word, "accept")) {
-        printf("conn %" PRIu64 "\n", gw_accepted(machine, now, (unsigned)of));
-    } else if (!strcmp(word, "connected")) {
-        gw_connected(machine, now, of);
-    } else if (!strcmp(word, "failed")) {
-        gw_connect_failed(machine, now, of);
-    } else if (!strcmp(word, "octets")) {
-        receive(of, line + at);
-    } else if (!strcmp(word, "end")) {
-        gw_ended(machine, now, of);
-    } else if (!strcmp(word, "break")) {
-        gw_broken(machine, now, of);
-    } else if (!strcmp(word, "resolved")) {
-        struct gw_address address = {.octets = {192, 0, 2, 53}, .port = 25};
-        gw_resolved(machine, now, of, &address);
+        printf("conn %lld\n", name(&conns, gw_accepted(machine, now, (unsigned)of)));
     } else if (!strcmp(word, "datagram")) {
         datagram((unsigned)of, line + at);
+    } else if (!strcmp(word, "drain")) {
+        gw_drain(machine, now);
+    } else if (!happened(word, id_of(&conns, of), id_of(&queries, of), line + at)) {
+        fprintf(stderr, "what is %s?\n", word);
+        exit(2);
     }
     settle();
 }
@@ -161,8 +231,9 @@ int main(void)
         puts(".");
         fflush(stdout);
     }
-    if (machine)
-        gw_machine_free(machine);
+    leave();
+    free(conns.ids);
+    free(queries.ids);
     if (gw_pool_lent()) {
         fprintf(stderr, "%zu octets were not given back\n", gw_pool_lent());
         return 1;

@@ -3,7 +3,8 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test may fail loudly"
+    dead_code,
+    reason = "a test may fail loudly, and each test takes of this what it needs"
 )]
 
 pub mod native;
@@ -11,13 +12,16 @@ pub mod native;
 use gatewright_lang::ir::{
     Expect, MessageId, Operand, Program, RoleId, Side, SlotId, StepAction, TestCase, Transport,
 };
-use gatewright_translate::{Parser, Value};
+use gatewright_translate::{Layouts, Parser, Value};
 use libtest_mimic::Failed;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+
+/// Octets that a pipe takes without a reader (pipe(7): 65,536), and some to spare.
+const PIPE_OCTETS: usize = 60_000;
 
 /// A gateway as a process that reads what happened and tells what is to be done.
 pub struct Gateway {
@@ -34,9 +38,41 @@ impl Gateway {
         Ok(Self { child, input, output })
     }
 
-    fn tell(&mut self, line: &str) -> Result<Vec<String>, Failed> {
+    /// What it makes of a line.
+    pub fn tell(&mut self, line: &str) -> Result<Vec<String>, Failed> {
         writeln!(self.input, "{line}")?;
         self.input.flush()?;
+        self.told()
+    }
+
+    /// What it makes of each of many lines.
+    pub fn tell_all(&mut self, lines: &[String]) -> Result<Vec<Vec<String>>, Failed> {
+        let mut all = Vec::with_capacity(lines.len());
+        let mut rest = lines;
+        while !rest.is_empty() {
+            // What a pipe takes at once, or one line, is written before anything is read, so that
+            // nobody waits for the other.
+            let mut text = String::new();
+            let (mut count, mut lines) = (0, rest.iter());
+            while let Some(line) =
+                lines.next().filter(|line| count == 0 || text.len() + line.len() < PIPE_OCTETS)
+            {
+                text.push_str(line);
+                text.push('\n');
+                count += 1;
+            }
+            self.input.write_all(text.as_bytes())?;
+            self.input.flush()?;
+            for _ in 0..count {
+                all.push(self.told()?);
+            }
+            rest = &rest[count..];
+        }
+        Ok(all)
+    }
+
+    /// What it says up to a line with a dot.
+    fn told(&mut self) -> Result<Vec<String>, Failed> {
         let mut told = Vec::new();
         loop {
             let mut line = String::new();
@@ -233,14 +269,14 @@ fn message(
     got: &[u8],
 ) -> Result<usize, String> {
     let text = got.escape_ascii();
-    let mut parser = Parser::new(Arc::clone(program), view).unwrap();
+    let mut parser = Parser::new(Arc::new(Layouts::of(program)), view).unwrap();
     let mut stream = Vec::new();
     let datagram = program.message(view).unwrap().datagram;
     let progress =
         parser.read(got, datagram, &mut stream).map_err(|wrong| format!("sees {text}: {wrong}"))?;
     for (slot, wanted) in values {
         let same = match (parser.view().get(*slot), wanted) {
-            (Some(Value::Int(found)), Operand::Int(wanted)) => found == wanted,
+            (Some(Value::Int(found)), Operand::Int(wanted)) => found == *wanted,
             (Some(Value::Octets(found)), Operand::Literal(wanted)) => {
                 found == program.literal(*wanted)
             }

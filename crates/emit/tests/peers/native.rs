@@ -6,12 +6,12 @@
     reason = "a test may fail loudly"
 )]
 
-use super::{Gateway, hex};
+use super::hex;
+use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use gatewright_lang::ir::{Program, RoleId, Side};
 use gatewright_translate::machine::{Config, ConnId, Machine, Output, QueryId};
-use libtest_mimic::Failed;
 use std::sync::Arc;
 
 /// What happens. Connections and names are counted in the order in which they were told.
@@ -25,7 +25,28 @@ pub enum Event {
     Break(usize),
     Datagram(usize, Vec<u8>),
     Resolved(usize),
+    Unknown(usize),
     Time(u64),
+    Drain,
+}
+
+/// The line by which a generated gateway's process is told of it.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accept(role) => write!(f, "accept {role}"),
+            Self::Connected(conn) => write!(f, "connected {conn}"),
+            Self::Failed(conn) => write!(f, "failed {conn}"),
+            Self::Octets(conn, octets) => write!(f, "octets {conn} {}", hex(octets)),
+            Self::End(conn) => write!(f, "end {conn}"),
+            Self::Break(conn) => write!(f, "break {conn}"),
+            Self::Datagram(role, octets) => write!(f, "datagram {role} {}", hex(octets)),
+            Self::Resolved(query) => write!(f, "resolved {query}"),
+            Self::Unknown(query) => write!(f, "unknown {query}"),
+            Self::Time(to) => write!(f, "time {to}"),
+            Self::Drain => f.write_str("drain"),
+        }
+    }
 }
 
 /// A machine, and the connections and names that it told.
@@ -58,6 +79,7 @@ impl Native {
             Event::Accept(role) => {
                 let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_000));
                 let conn = self.machine.accepted(now, RoleId::new(*role), peer);
+                self.told.push(format!("conn {}", self.conns.len()));
                 self.conns.push(conn);
             }
             Event::Connected(conn) => self.machine.connected(now, self.conns[*conn]),
@@ -76,7 +98,9 @@ impl Native {
                 let address = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 53), 25));
                 self.machine.resolved(now, self.queries[*query], Some(address));
             }
+            Event::Unknown(query) => self.machine.resolved(now, self.queries[*query], None),
             Event::Time(to) => self.pass(Duration::from_micros(*to)),
+            Event::Drain => self.machine.drain(now),
         }
         self.settle();
         std::mem::take(&mut self.told)
@@ -128,7 +152,10 @@ impl Native {
                 Output::Shutdown { conn } => format!("shutdown {}", self.place(conn)),
                 // A connection that ended before anybody heard of it is nobody's.
                 Output::Close { conn, .. } if !self.conns.contains(&conn) => continue,
-                Output::Close { conn, .. } => format!("close {}", self.place(conn)),
+                Output::Close { conn, reset } => {
+                    let how = if reset { " reset" } else { "" };
+                    format!("close {}{how}", self.place(conn))
+                }
                 Output::Datagram { role, octets, .. } => {
                     format!("datagram {} {}", role.index(), hex(&octets))
                 }
@@ -140,64 +167,5 @@ impl Native {
             };
             self.told.push(line);
         }
-    }
-}
-
-/// A generated gateway's process, with connections and names counted in the same way.
-pub struct Counted<'g> {
-    gateway: &'g mut Gateway,
-    conns: Vec<String>,
-    queries: Vec<String>,
-}
-
-impl<'g> Counted<'g> {
-    pub fn new(gateway: &'g mut Gateway) -> Result<Self, Failed> {
-        gateway.tell("new")?;
-        Ok(Self { gateway, conns: Vec::new(), queries: Vec::new() })
-    }
-
-    pub fn tell(&mut self, event: &Event) -> Result<Vec<String>, Failed> {
-        let conn = |at: &usize| &self.conns[*at];
-        let line = match event {
-            Event::Accept(role) => format!("accept {role}"),
-            Event::Connected(of) => format!("connected {}", conn(of)),
-            Event::Failed(of) => format!("failed {}", conn(of)),
-            Event::Octets(of, octets) => format!("octets {} {}", conn(of), hex(octets)),
-            Event::End(of) => format!("end {}", conn(of)),
-            Event::Break(of) => format!("break {}", conn(of)),
-            Event::Datagram(role, octets) => format!("datagram {role} {}", hex(octets)),
-            Event::Resolved(query) => format!("resolved {}", self.queries[*query]),
-            Event::Time(to) => format!("time {to}"),
-        };
-        let mut told = Vec::new();
-        for line in self.gateway.tell(&line)? {
-            told.extend(self.counted(&line));
-        }
-        Ok(told)
-    }
-
-    fn counted(&mut self, line: &str) -> Option<String> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let place = |conns: &[String], id: &str| conns.iter().position(|other| other == id);
-        Some(match words[..] {
-            ["conn", id] => {
-                self.conns.push(id.to_owned());
-                return None;
-            }
-            ["connect", id, role] => {
-                if place(&self.conns, id).is_none() {
-                    self.conns.push(id.to_owned());
-                }
-                format!("connect {} {role}", place(&self.conns, id)?)
-            }
-            ["wrote", id, hex] => format!("wrote {} {hex}", place(&self.conns, id)?),
-            ["shutdown", id] => format!("shutdown {}", place(&self.conns, id)?),
-            ["close", id, ..] => format!("close {}", place(&self.conns, id)?),
-            ["resolve", query, name] => {
-                self.queries.push(query.to_owned());
-                format!("resolve {} {name}", self.queries.len() - 1)
-            }
-            _ => line.to_owned(),
-        })
     }
 }

@@ -1,0 +1,220 @@
+//! The gateways that every back end plays, and how: their `test` blocks at every cut, and random
+//! runs beside the native machine.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    reason = "a test may fail loudly, and each test takes of this what it needs"
+)]
+
+use crate::happenings::Happenings;
+use crate::peers::native::Native;
+use crate::peers::{Gateway, play};
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::compile;
+use gatewright_lang::ir::{Program, RoleId, StepAction, Transport};
+use libtest_mimic::Failed;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Random runs of each gateway, and how much happens in each.
+const RUNS: u64 = 100;
+const EVENTS: usize = 60;
+
+/// Seeds that once found a difference.
+const FOUND: [(&str, &[u64]); 2] = [("lines_gateway", &[250]), ("pipes", &[116, 1591])];
+
+/// The examples, and programs that try the machine's corners.
+pub const GATEWAYS: [&str; 14] = [
+    "smtp_relay",
+    "smtp_to_http",
+    "http_to_smtp",
+    "coap_to_modbus",
+    "modbus_to_mqtt",
+    "mqtt_to_coap",
+    "coap_to_mqtt",
+    "oximeter_onem2m",
+    "board",
+    "slp_upnp",
+    "sip_rtsp",
+    "finder",
+    "lines_gateway",
+    "pipes",
+];
+
+/// Whatever happens, in whatever order: the generated gateway does what the native one does.
+pub fn agree(gateway: &mut Gateway, name: &str, program: &Arc<Program>) -> Result<(), Failed> {
+    for seed in seeds(name) {
+        let run = Run::of(program, Happenings::new(program, seed), EVENTS);
+        run.is_done_by(gateway).map_err(|why| {
+            Failed::from(format!("seed {seed}\n{}", why.message().unwrap_or_default()))
+        })?;
+    }
+    let corpus = root().join("fuzz/corpus/differential");
+    for input in fs::read_dir(corpus)? {
+        let octets = fs::read(input?.path())?;
+        if let Some((_, events)) = chosen(&octets).filter(|(of, _)| *of == name) {
+            Run::of(program, Happenings::of(program, events), CHOSEN_MAX).is_done_by(gateway)?;
+        }
+    }
+    Ok(())
+}
+
+/// The most that happens in a run that octets choose.
+pub const CHOSEN_MAX: usize = 1_000;
+
+/// The gateway that the first of some octets chooses; the others say what happens to it.
+pub fn chosen(octets: &[u8]) -> Option<(&'static str, &[u8])> {
+    let (first, events) = octets.split_first()?;
+    Some((GATEWAYS[usize::from(*first) % GATEWAYS.len()], events))
+}
+
+/// What happened to a native machine, and what it made of it.
+pub struct Run {
+    lines: Vec<String>,
+    told: Vec<Vec<String>>,
+}
+
+impl Run {
+    /// At most so many events.
+    pub fn of(program: &Arc<Program>, mut happenings: Happenings<'_>, events: usize) -> Self {
+        let mut native = Native::new(program);
+        let mut run = Self { lines: vec!["new".to_owned()], told: vec![Vec::new()] };
+        for _ in 0..events {
+            if happenings.is_over() {
+                break;
+            }
+            let event = happenings.next();
+            let told = native.tell(&event);
+            happenings.learn(&told);
+            run.lines.push(event.to_string());
+            run.told.push(told);
+        }
+        run.lines.push("free".to_owned());
+        run.told.push(Vec::new());
+        run
+    }
+
+    /// A generated gateway makes the same of it, and keeps nothing.
+    pub fn is_done_by(&self, gateway: &mut Gateway) -> Result<(), Failed> {
+        let all = gateway.tell_all(&self.lines).map_err(|why| {
+            let history = self.history(self.lines.len());
+            Failed::from(format!("{history}{}", why.message().unwrap_or_default()))
+        })?;
+        for (at, (wanted, found)) in self.told.iter().zip(&all).enumerate() {
+            if in_order(wanted) != in_order(found) {
+                let history = self.history(at);
+                let event = &self.lines[at];
+                let why = format!("{history}  {event}\nwanted {wanted:#?}\nfound {found:#?}");
+                return Err(why.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn history(&self, events: usize) -> String {
+        let mut text = String::new();
+        for (line, told) in self.lines.iter().zip(&self.told).take(events) {
+            let _ = writeln!(text, "  {line}");
+            for line in told {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+        text
+    }
+}
+
+/// The top of the repository.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().find(|at| at.join("examples/gateways").is_dir()).unwrap()
+}
+
+/// The seeds of the runs: the first ones and those that once found a difference. Others are tried by
+/// `EVENT_SEEDS=FROM..TO`.
+fn seeds(name: &str) -> Vec<u64> {
+    let asked = std::env::var("EVENT_SEEDS").unwrap_or_default();
+    let bounds =
+        asked.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    if let Some((from, to)) = bounds {
+        return (from..to).collect();
+    }
+    let found = FOUND.into_iter().filter(|found| found.0 == name).flat_map(|found| found.1);
+    (0..RUNS).chain(found.copied()).collect()
+}
+
+/// Lines of one connection in their order; which connection comes first does not matter, nor in how
+/// many pieces octets are written.
+fn in_order(told: &[String]) -> Vec<String> {
+    let key = |line: &&String| line.split(' ').nth(1).map(str::to_owned);
+    let mut told: Vec<&String> = told.iter().collect();
+    told.sort_by_key(key);
+    let mut joined: Vec<String> = Vec::new();
+    for line in told {
+        let written = line.strip_prefix("wrote ").and_then(|rest| rest.split_once(' '));
+        match (joined.last_mut(), written) {
+            (Some(last), Some((conn, hex))) if last.starts_with(&format!("wrote {conn} ")) => {
+                last.push_str(hex);
+            }
+            _ => joined.push(line.clone()),
+        }
+    }
+    joined
+}
+
+/// An example with further tests behind its own.
+pub fn program(name: &str) -> (Arc<Program>, Sources) {
+    let corners = root().join("crates/translate/tests/programs");
+    let examples = root().join("examples/gateways");
+    let file = format!("{name}.gate");
+    let folder = if corners.join(&file).is_file() { corners } else { examples };
+    let more = root().join("crates/emit/tests/transcripts");
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let text = read(folder.join(&file)) + &read(more.join(&file));
+    let mut sources = Sources::of(file, text);
+    let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+        Some((import.to_owned(), fs::read_to_string(folder.join(import)).ok()?))
+    });
+    let found: String =
+        compiled.diagnostics.iter().map(|found| found.render(&sources, false)).collect();
+    (Arc::new(compiled.program.unwrap_or_else(|| panic!("{found}"))), sources)
+}
+
+/// Whether what a role's peer sends can be cut on its way.
+fn is_tcp(program: &Program, role: RoleId) -> bool {
+    program.role(role).is_some_and(|role| role.transport == Transport::Tcp)
+}
+
+/// Plays the `test` blocks, in pieces and cut at every place.
+pub fn transcripts(
+    gateway: &mut Gateway,
+    program: &Arc<Program>,
+    everywhere: bool,
+) -> Result<(), Failed> {
+    if program.tests.is_empty() {
+        return Err("no test block".into());
+    }
+    let pieces: &[usize] = if everywhere { &[0, 1, 3] } else { &[0, 1] };
+    for test in &program.tests {
+        let longest = test.steps.iter().map(|step| match &step.action {
+            StepAction::Sends { role, octets } if is_tcp(program, *role) => octets.len(),
+            _ => 0,
+        });
+        let cuts = if everywhere { longest.max().unwrap_or(0) } else { 0 };
+        let plans = pieces.iter().map(|size| (*size, 0)).chain((1..cuts).map(|cut| (0, cut)));
+        for (size, cut) in plans {
+            play(gateway, program, test, (size, cut)).map_err(|why| {
+                format!(
+                    "{}, pieces of {size}, cut at {cut}: {}",
+                    test.name,
+                    why.message().unwrap_or_default()
+                )
+            })?;
+        }
+    }
+    Ok(())
+}

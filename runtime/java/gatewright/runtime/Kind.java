@@ -1,0 +1,4 @@
+package gatewright.runtime;
+
+/** What a slot holds. */
+enum Kind { INT, OCTETS, LIST, STREAM, MESSAGE }

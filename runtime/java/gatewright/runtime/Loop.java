@@ -1,0 +1,460 @@
+package gatewright.runtime;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.DatagramChannel;
+import java.nio.channels.SelectableChannel;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.util.Arrays;
+
+/** The event loop: one thread, one selector, one machine. */
+final class Loop implements Runnable {
+    /** The longest read or write; a datagram, too. */
+    private static final int SCRATCH = 65_536;
+    /** Connections of one listener, or datagrams of one socket, at one wake-up. */
+    private static final int AT_ONCE = 64;
+    /** Turns of taking in who waits when nobody is to come in any more: the longest backlog. */
+    private static final int DRAIN_TURNS = 64;
+    private static final long WAIT_MAX_MS = 3_600_000;
+    /** How long what runs may take to its end when the process is told to end. */
+    private static final long DRAIN = Time.milliseconds(30_000);
+
+    /** The socket of a connection. */
+    private static final class Peer {
+        final long id;
+        final SocketChannel channel;
+        SelectionKey key;
+        boolean over;
+
+        Peer(long id, SocketChannel channel) {
+            this.id = id;
+            this.channel = channel;
+        }
+
+        /** Whether events of a kind are of interest. */
+        void watch(int kind, boolean on) {
+            if (key.isValid()) {
+                int now = key.interestOps();
+                int then = on ? now | kind : now & ~kind;
+                if (now != then)
+                    key.interestOps(then);
+            }
+        }
+    }
+
+    private final Machine machine;
+    private final Role[] about;
+    private final Selector selector;
+    private final Resolver resolver;
+    private final SelectableChannel[] sockets;
+    /** By the index of their id. */
+    private Peer[] peers = new Peer[64];
+    private final ByteBuffer scratch = ByteBuffer.allocateDirect(SCRATCH);
+    private volatile boolean over;
+    private volatile boolean toDrain;
+    private volatile boolean toShow;
+    /** When it is over at the latest, once it drains. */
+    private long until = Long.MAX_VALUE;
+
+    /**
+     * Opens the sockets of all roles; `share` them with other loops.
+     *
+     * @throws IOException if one cannot be opened; the message says which
+     */
+    Loop(Machine machine, boolean share) throws IOException {
+        this.machine = machine;
+        about = machine.program.roles();
+        selector = Selector.open();
+        resolver = new Resolver(selector::wakeup);
+        sockets = new SelectableChannel[about.length];
+        for (int role = 0; role < about.length; role++) {
+            try {
+                open(role, share);
+            } catch (IOException | RuntimeException wrong) {
+                InetSocketAddress address = machine.address(role);
+                String where = about[role].name + " at " + address.getHostString() + ":"
+                    + address.getPort();
+                throw new IOException(where + ": " + wrong.getMessage(), wrong);
+            }
+        }
+    }
+
+    private void open(int role, boolean share) throws IOException {
+        InetSocketAddress address = machine.address(role);
+        boolean client = about[role].client;
+        if (client && !about[role].udp)
+            return;
+        if (!client && address.isUnresolved())
+            throw new IOException("it listens on an address, not on a name");
+        if (client)
+            sockets[role] = address.isUnresolved()
+                ? Sockets.bindAny(new InetSocketAddress("127.0.0.1", 0))
+                : Sockets.bindAny(address);
+        else if (about[role].udp)
+            // Of a group each socket gets all, whether it shares or not.
+            sockets[role] = Sockets.bind(address, share || !about[role].multicast,
+                about[role].multicast);
+        else
+            sockets[role] = Sockets.listen(address);
+        int kind = about[role].udp ? SelectionKey.OP_READ : SelectionKey.OP_ACCEPT;
+        sockets[role].register(selector, kind, role);
+    }
+
+    /** Lets the loop end; from any thread. */
+    void end() {
+        over = true;
+        selector.wakeup();
+    }
+
+    /** Lets what runs go on to its end and takes nothing new in; at once if said before. */
+    void drain() {
+        over = toDrain;
+        toDrain = true;
+        selector.wakeup();
+    }
+
+    /** Lets the loop say what it did so far. */
+    void show() {
+        toShow = true;
+        selector.wakeup();
+    }
+
+    @Override
+    public void run() {
+        try {
+            while (!over) {
+                waitForEvents();
+                orders();
+                names();
+                if (machine.timeout() <= Time.now())
+                    machine.handleTimeout(Time.now());
+                performAll();
+                if (until != Long.MAX_VALUE && (isDone() || Time.now() >= until))
+                    over = true;
+            }
+            finish();
+        } catch (IOException wrong) {
+            Main.log(machine.program, "the event loop failed: " + wrong.getMessage());
+        }
+    }
+
+    /** Whether all that runs is at its end, and nothing waits that nobody else would get. */
+    private boolean isDone() {
+        for (int role = 0; role < about.length && machine.isIdle(); role++) {
+            if (about[role].udp && !about[role].client && !about[role].multicast)
+                receiveSome(role);
+            performAll();
+        }
+        return machine.isIdle();
+    }
+
+    private void waitForEvents() throws IOException {
+        long due = Math.min(machine.timeout(), until);
+        long now = Time.now();
+        if (due <= now)
+            selector.selectNow(this::handle);
+        else
+            // Rounded up; 0 would be for ever.
+            selector.select(this::handle, Math.min((due - now + 999) / 1000, WAIT_MAX_MS));
+    }
+
+    /** What other threads asked for. */
+    private void orders() throws IOException {
+        if (toShow) {
+            toShow = false;
+            tell();
+        }
+        if (toDrain && until == Long.MAX_VALUE)
+            listenNoMore();
+    }
+
+    private void listenNoMore() throws IOException {
+        tell();
+        for (int role = 0; role < about.length; role++) {
+            if (about[role].client || sockets[role] == null)
+                continue;
+            // A socket for datagrams stays, for answers to leave by it, and gets its part of what
+            // arrives: that is taken as long as it is there. Of a group whoever takes over gets all.
+            if (about[role].multicast)
+                sockets[role].keyFor(selector).cancel();
+            if (about[role].udp)
+                continue;
+            // Who waits here was let in by the system, and would be reset.
+            for (int turns = 0; turns < DRAIN_TURNS && acceptSome(role); turns++)
+                continue;
+            sockets[role].close();
+            sockets[role] = null;
+        }
+        until = Time.now() + DRAIN;
+        machine.drain(Time.now());
+        // A socket is closed in truth once its selector was asked again.
+        selector.selectNow(this::handle);
+        Main.log(machine.program, "draining");
+    }
+
+    /** What was counted, and what became of the handlers. */
+    private void tell() {
+        for (Count what : Count.values())
+            if (machine.counted(what) > 0)
+                Main.log(machine.program, what.word() + " " + machine.counted(what));
+        Pool pool = machine.pool;
+        Main.log(machine.program, "memory " + pool.lent() + " of " + pool.held() + " octets");
+        for (Handled handled : machine.handled())
+            if (handled.count() > 0)
+                Main.log(machine.program, handled.toString());
+    }
+
+    private void finish() throws IOException {
+        tell();
+        machine.free();
+        for (Peer peer : peers)
+            if (peer != null)
+                close(peer, true);
+        for (SelectableChannel socket : sockets)
+            if (socket != null)
+                socket.close();
+        selector.close();
+    }
+
+    /* ---- Events ---- */
+
+    private void handle(SelectionKey key) {
+        if (!key.isValid())
+            return;
+        if (key.attachment() instanceof Integer role) {
+            if (about[role].udp)
+                receiveSome(role);
+            else
+                acceptSome(role);
+            return;
+        }
+        Peer peer = (Peer) key.attachment();
+        if (key.isConnectable()) {
+            connected(peer);
+            return;
+        }
+        if (key.isReadable())
+            readFrom(peer);
+        if (key.isValid() && key.isWritable())
+            writeTo(peer);
+    }
+
+    /** Whether there may be more. */
+    private boolean acceptSome(int role) {
+        for (int accepted = 0; accepted < AT_ONCE; accepted++) {
+            // What is over is closed first: the machine gives its place to the next.
+            performAll();
+            try {
+                SocketChannel channel = ((ServerSocketChannel) sockets[role]).accept();
+                if (channel == null)
+                    return false;
+                channel.configureBlocking(false);
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                Peer peer = add(machine.accepted(Time.now(), role), channel,
+                    SelectionKey.OP_READ);
+                performAll();
+                readFrom(peer);
+            } catch (IOException gone) {
+                // It was gone before it was taken, or there is no descriptor left for it.
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private Peer add(long id, SocketChannel channel, int interest) throws IOException {
+        int index = (int) id;
+        if (index >= peers.length)
+            peers = Arrays.copyOf(peers, Math.max(index + 1, 2 * peers.length));
+        Peer peer = new Peer(id, channel);
+        peers[index] = peer;
+        peer.key = channel.register(selector, interest, peer);
+        return peer;
+    }
+
+    private Peer peer(long id) {
+        int index = (int) id;
+        Peer peer = index < peers.length ? peers[index] : null;
+        return peer != null && peer.id == id ? peer : null;
+    }
+
+    private void receiveSome(int role) {
+        DatagramChannel channel = (DatagramChannel) sockets[role];
+        for (int received = 0; received < AT_ONCE; received++) {
+            try {
+                scratch.clear();
+                InetSocketAddress from = (InetSocketAddress) channel.receive(scratch);
+                if (from == null)
+                    return;
+                byte[] octets = new byte[scratch.flip().remaining()];
+                scratch.get(octets);
+                machine.datagram(Time.now(), role, from, Text.of(octets));
+            } catch (IOException unreachable) {
+                // An earlier datagram came back; nothing is known of this one.
+                return;
+            }
+        }
+    }
+
+    /** Reads as long as there is something and room for it. */
+    private void readFrom(Peer peer) {
+        while (!peer.over) {
+            int room = Math.min(machine.room(peer.id), SCRATCH);
+            peer.watch(SelectionKey.OP_READ, room > 0);
+            if (room == 0)
+                return;
+            try {
+                int got = peer.channel.read(scratch.clear().limit(room));
+                if (got > 0) {
+                    machine.received(Time.now(), peer.id, scratch.flip());
+                } else if (got < 0) {
+                    peer.watch(SelectionKey.OP_READ, false);
+                    machine.ended(Time.now(), peer.id);
+                }
+                // Fewer than there was room for were all there were.
+                if (got < room)
+                    return;
+            } catch (IOException broken) {
+                machine.broken(Time.now(), peer.id);
+                return;
+            }
+        }
+    }
+
+    /** Writes as long as there is something and the system takes it. */
+    private void writeTo(Peer peer) {
+        while (!peer.over) {
+            Text unsent = machine.unsent(peer.id);
+            if (unsent.length == 0)
+                break;
+            int length = Math.min(unsent.length, SCRATCH);
+            try {
+                scratch.clear().put(unsent.in, unsent.from, length).flip();
+                int gone = peer.channel.write(scratch);
+                if (gone > 0)
+                    machine.sent(Time.now(), peer.id, gone);
+                if (gone < length) {
+                    peer.watch(SelectionKey.OP_WRITE, true);
+                    return;
+                }
+            } catch (IOException broken) {
+                machine.broken(Time.now(), peer.id);
+                return;
+            }
+        }
+        peer.watch(SelectionKey.OP_WRITE, false);
+    }
+
+    private void connected(Peer peer) {
+        try {
+            if (!peer.channel.finishConnect())
+                return;
+            peer.key.interestOps(SelectionKey.OP_READ);
+            machine.connected(Time.now(), peer.id);
+            // What the server said first may have come along with the connection.
+            readFrom(peer);
+        } catch (IOException refused) {
+            // The machine says no more of a connection that never was.
+            close(peer, false);
+            machine.connectFailed(Time.now(), peer.id);
+        }
+    }
+
+    private void names() {
+        for (Resolver.Answered answer = resolver.answer(); answer != null;
+                answer = resolver.answer())
+            machine.resolved(Time.now(), answer.query(), answer.address());
+    }
+
+    /* ---- Outputs ---- */
+
+    private void performAll() {
+        for (Output output = machine.poll(); output != null; output = machine.poll())
+            perform(output);
+    }
+
+    private void perform(Output output) {
+        Peer peer = peer(output.id());
+        switch (output.kind()) {
+        case CONNECT:
+            connect(output);
+            break;
+        case WRITE:
+            if (peer != null)
+                writeTo(peer);
+            break;
+        case READ:
+            if (peer != null)
+                readFrom(peer);
+            break;
+        case SHUTDOWN:
+            if (peer != null)
+                shutdown(peer);
+            break;
+        case CLOSE:
+            if (peer != null)
+                close(peer, output.reset());
+            break;
+        case DATAGRAM:
+            datagram(output);
+            break;
+        case RESOLVE:
+            resolver.ask(output);
+            break;
+        }
+    }
+
+    private void connect(Output output) {
+        SocketChannel channel = null;
+        try {
+            channel = Sockets.connect(output.address());
+            if (channel.isConnected()) {
+                Peer peer = add(output.id(), channel, SelectionKey.OP_READ);
+                machine.connected(Time.now(), peer.id);
+                readFrom(peer);
+            } else {
+                add(output.id(), channel, SelectionKey.OP_CONNECT);
+            }
+        } catch (IOException | RuntimeException wrong) {
+            if (channel != null)
+                close(new Peer(output.id(), channel), false);
+            machine.connectFailed(Time.now(), output.id());
+        }
+    }
+
+    private void shutdown(Peer peer) {
+        try {
+            peer.channel.shutdownOutput();
+        } catch (IOException broken) {
+            machine.broken(Time.now(), peer.id);
+        }
+    }
+
+    private void close(Peer peer, boolean reset) {
+        peer.over = true;
+        if (peer(peer.id) != null)
+            peers[(int) peer.id] = null;
+        try {
+            if (reset)
+                peer.channel.setOption(StandardSocketOptions.SO_LINGER, 0);
+            peer.channel.close();
+        } catch (IOException gone) {
+            // What cannot be closed is closed.
+        }
+    }
+
+    private void datagram(Output output) {
+        try {
+            // A datagram that the system does not take is lost, as any may be.
+            ((DatagramChannel) sockets[output.role()])
+                .send(ByteBuffer.wrap(output.octets()), output.address());
+        } catch (IOException | RuntimeException wrong) {
+            Main.log(machine.program, "a datagram was not sent: " + wrong.getMessage());
+        }
+    }
+}

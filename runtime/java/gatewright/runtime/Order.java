@@ -1,0 +1,4 @@
+package gatewright.runtime;
+
+/** The order of a number's octets. */
+public enum Order { BIG, LITTLE }

@@ -1,0 +1,4 @@
+package gatewright.runtime;
+
+/** Why a handler stopped. */
+public enum Stop { FAILS, WAITS, SENDS, RECEIVES, SLEEPS, GATHERS, RETURNS, CLOSES, OPENED }

@@ -1,12 +1,13 @@
 //! One program's turn in a loop: its machine and the sockets that carry for it.
 
 use crate::accept::{Door, Knock};
+use crate::captured::{Piece, Sink};
 use crate::plan::{Made, Place, Planned, Seat};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
-use crate::worker::{Mailbox, Spot, token};
+use crate::worker::{Mailbox, Message, Spot, token};
 use gatewright_lang::ir::RoleId;
-use gatewright_translate::machine::{ConnId, Machine, Output};
+use gatewright_translate::machine::{Captured, ConnId, Machine, Output, Post};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
@@ -16,6 +17,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Connections that one listener gives before others have their turn.
@@ -32,9 +34,20 @@ pub(crate) struct Tools<'t> {
     pub(crate) registry: &'t Registry,
     pub(crate) resolver: &'t Resolver,
     pub(crate) mailbox: &'t Mailbox,
+    /// All loops of the program, and which of them this is.
+    pub(crate) crew: (&'t [Mailbox], usize),
     pub(crate) scratch: &'t mut [u8],
     pub(crate) tally: &'t mut Tally,
+    /// Who takes what captures give away.
+    pub(crate) sinks: &'t [Capturing],
     pub(crate) now: Duration,
+}
+
+/// A capture, with who takes what it gives away.
+#[derive(Clone, Debug)]
+pub(crate) struct Capturing {
+    pub(crate) post: Post,
+    pub(crate) sink: Sink,
 }
 
 #[derive(Debug)]
@@ -370,7 +383,17 @@ impl Generation {
                     Ok((length, from)) => {
                         tools.tally.datagrams_in += 1;
                         let octets = tools.scratch.get(..length).unwrap_or_default();
-                        self.machine.datagram(tools.now, datagrams.role, from, octets);
+                        let role = datagrams.role;
+                        let Some(owner) = owner(&mut self.machine, tools.crew, role, octets) else {
+                            self.machine.datagram(tools.now, role, from, octets);
+                            continue;
+                        };
+                        let (serial, octets) = (self.serial, octets.to_vec());
+                        if owner.try_send(Message::Datagram { serial, role, from, octets }) {
+                            tools.tally.handovers += 1;
+                        } else {
+                            tools.tally.handovers_lost += 1;
+                        }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         datagrams.readable = false;
@@ -384,13 +407,17 @@ impl Generation {
     }
 
     fn read(&mut self, tools: &mut Tools<'_>, id: ConnId) {
-        let room = self.machine.room(id).min(tools.scratch.len());
-        let Some(connection) = self.connection(id) else { return };
+        let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
+        let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
         connection.reading = false;
-        if connection.ended || connection.connecting || room == 0 {
+        if connection.ended || connection.connecting {
             return;
         }
-        let Some(window) = tools.scratch.get_mut(..room) else { return };
+        let window = self.machine.window(id);
+        let room = window.len();
+        if room == 0 {
+            return;
+        }
         tools.tally.reads += 1;
         match connection.stream.read(window) {
             Ok(0) => {
@@ -403,10 +430,13 @@ impl Generation {
                 // was told already will not be told again.
                 connection.readable = length == room || connection.ending;
                 tools.tally.octets_in += u64::try_from(length).unwrap_or_default();
-                self.machine.received(tools.now, id, window.get(..length).unwrap_or_default());
+                self.machine.filled(tools.now, id, length);
                 self.want_read(id);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => connection.readable = false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                connection.readable = false;
+                self.machine.filled(tools.now, id, 0);
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => self.want_read(id),
             Err(_) => {
                 self.remove(id.slot());
@@ -464,9 +494,25 @@ impl Generation {
                         self.machine.resolved(tools.now, query, None);
                     }
                 }
+                Output::Captured(captured) => self.captured(tools, *captured),
                 // Whatever else a machine may say one day, it goes on without.
                 _ => {}
             }
+        }
+    }
+
+    fn captured(&mut self, tools: &Tools<'_>, captured: Captured) {
+        let Some(of) = tools.sinks.iter().find(|it| it.post.id == captured.post) else { return };
+        let local = if let Some(conn) = captured.conn {
+            let open = self.connection(conn).and_then(|it| it.stream.local_addr().ok());
+            let door = || self.doors.iter().find(|door| door.role == captured.role);
+            open.or_else(|| door().map(|door| door.address))
+        } else {
+            let socket = self.sockets.iter().find(|it| it.role == captured.role);
+            socket.and_then(|it| it.socket.local_addr().ok())
+        };
+        if !of.sink.take(Piece::of(captured, local)) {
+            of.post.counted.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -504,4 +550,16 @@ impl Generation {
             tools.tally.datagrams_unsent += 1;
         }
     }
+}
+
+/// The other loop that has the session which a datagram is about; `None` if that is here.
+fn owner<'c>(
+    machine: &mut Machine,
+    (loops, own): (&'c [Mailbox], usize),
+    role: RoleId,
+    octets: &[u8],
+) -> Option<&'c Mailbox> {
+    let count = u64::try_from(loops.len()).ok().filter(|count| *count > 1)?;
+    let place = usize::try_from(machine.session_of_datagram(role, octets)? % count).ok()?;
+    loops.get(place).filter(|_| place != own)
 }

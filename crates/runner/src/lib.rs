@@ -15,13 +15,16 @@
 //! - A changed program takes over between two wake-ups, with the sockets that it has in common with
 //!   the old one; the old one's sessions end in their own time ([`Runner::replace`]).
 //!
+//! - What is attached to handlers of the program sees their messages in every loop
+//!   ([`Runner::attach`]); where nothing is, no message costs anything more.
+//!
 //! With several loops each has the program's limits, and a session keyed by a field lives in the
 //! loop that its first request reached. Groups are listened to by the first loop only.
 #![forbid(unsafe_code)]
 
 mod accept;
+mod captured;
 mod generation;
-mod limits;
 mod plan;
 mod report;
 mod resolver;
@@ -29,5 +32,7 @@ mod runner;
 mod socket;
 mod worker;
 
+pub use captured::{Piece, Sink};
+pub use gatewright_translate::machine::{Counted, Does, Matching, Pace, Post, PostError, Way};
 pub use report::{Handled, Report};
 pub use runner::{Listening, Options, Runner, RunnerError};

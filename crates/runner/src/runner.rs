@@ -1,28 +1,30 @@
 //! One program on some loops.
 
-use crate::limits;
+use crate::captured::Sink;
 use crate::plan::{self, Made, Place, Planned, Seat, Site};
 use crate::report::Report;
 use crate::resolver::Resolver;
 use crate::worker::{Mailbox, Message, Worker};
+use gatewright_descriptors::Claim;
 use gatewright_lang::ir::Program;
-use gatewright_translate::machine::{Config, ConfigError, Machine};
+use gatewright_translate::machine::{Config, ConfigError, Machine, Post, PostError};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The most loops: more cores than one gateway needs.
 const LOOPS_MAX: usize = 64;
-/// A loop that does not answer by then is not asked any longer.
-const REPORT_WITHIN: Duration = Duration::from_secs(1);
+/// Loops that do not answer by then are not asked any longer: generous, as a machine may be busy.
+const REPORT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a program is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many loops, at most 64; 0 is one for each core that this process may use.
+    /// How many loops, at most 64; 0 is one for each core that this process may use. A program
+    /// whose handlers share sessions by a value, or that has no server, is run by one.
     pub loops: usize,
     /// `host:port` for roles by name, instead of what the program says.
     pub addresses: Vec<(String, String)>,
@@ -69,6 +71,18 @@ pub enum RunnerError {
     /// The system gives no thread, no timer or no descriptor.
     #[error("a loop cannot be started: {0}")]
     System(#[from] io::Error),
+    /// A program that one loop must run cannot take over from one that several run.
+    #[error("{program} is run by one loop, and {loops} run now: start it anew")]
+    OneLoop {
+        /// The program that was to take over.
+        program: String,
+        /// How many loops run.
+        loops: usize,
+    },
+    /// A loop could not listen for the program that took over: what ran there goes on to its end,
+    /// and nobody is let in any more.
+    #[error("a loop cannot listen for the new program, and lets nobody in: start it anew: {0}")]
+    Deaf(io::Error),
     /// A loop has ended.
     #[error("a loop has ended by itself")]
     Ended,
@@ -90,7 +104,11 @@ pub struct Runner {
     options: Options,
     epoch: Instant,
     sites: Vec<Site>,
+    descriptors: Option<Claim>,
     note: Option<String>,
+    program: Arc<Program>,
+    /// What is attached to handlers of the program.
+    posts: Mutex<Vec<Post>>,
 }
 
 #[derive(Debug)]
@@ -108,6 +126,7 @@ impl Runner {
     pub fn start(program: &Arc<Program>, options: Options) -> Result<Self, RunnerError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = if options.loops == 0 { cores } else { options.loops }.min(LOOPS_MAX);
+        let count = if program.is_of_one_loop() { 1 } else { count };
         let epoch = Instant::now();
         let (planned, sites) = plan(program, &options, epoch, count, &[])?;
         let resolver = Resolver::start()?;
@@ -117,8 +136,14 @@ impl Runner {
             worker.replace(planned, options.drain_within)?;
             workers.push(worker);
         }
-        let note = note(&sites, program, count);
-        let mut this = Self { loops: Vec::new(), options, epoch, sites, note };
+        let all: Vec<Mailbox> = workers.iter().map(Worker::mailbox).collect();
+        for (own, worker) in workers.iter_mut().enumerate() {
+            worker.meet(all.clone(), own);
+        }
+        let (descriptors, note) = claim(&sites, program, count);
+        let (program, posts) = (Arc::clone(program), Mutex::default());
+        let loops = Vec::new();
+        let mut this = Self { loops, options, epoch, sites, descriptors, note, program, posts };
         for (number, worker) in workers.into_iter().enumerate() {
             let mailbox = worker.mailbox();
             let name = format!("gw-loop-{number}");
@@ -162,27 +187,106 @@ impl Runner {
     ///
     /// [`RunnerError`]; then the old program runs on as it was.
     pub fn replace(&mut self, program: &Arc<Program>) -> Result<(), RunnerError> {
+        let addresses = self.options.addresses.clone();
+        self.replace_at(program, addresses)
+    }
+
+    /// As [`Self::replace`], with other [`Options::addresses`].
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then the old program runs on as it was, but for [`RunnerError::Deaf`].
+    pub fn replace_at(
+        &mut self,
+        program: &Arc<Program>,
+        addresses: Vec<(String, String)>,
+    ) -> Result<(), RunnerError> {
         let count = self.loops.len();
-        let (planned, sites) = plan(program, &self.options, self.epoch, count, &self.sites)?;
-        for (one, planned) in self.loops.iter().zip(planned) {
-            let within = self.options.drain_within;
-            if !one.mailbox.send(Message::Replace { planned: Box::new(planned), within }) {
-                return Err(RunnerError::Ended);
+        if count > 1 && program.is_of_one_loop() {
+            return Err(RunnerError::OneLoop { program: program.name.clone(), loops: count });
+        }
+        let options = Options { addresses, ..self.options.clone() };
+        let (mut planned, sites) = plan(program, &options, self.epoch, count, &self.sites)?;
+        let posts = self.posts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for post in posts {
+            for planned in &mut planned {
+                // A post whose handlers are gone sees nothing until they come back.
+                let _gone = planned.machine.attach(post);
             }
         }
-        self.note = note(&sites, program, count);
+        let mut told = Vec::new();
+        for (one, planned) in self.loops.iter().zip(planned) {
+            let within = self.options.drain_within;
+            let (done, wait) = sync_channel(1);
+            if !one.mailbox.send(Message::Replace { planned: Box::new(planned), within, done }) {
+                return Err(RunnerError::Ended);
+            }
+            told.push(wait);
+        }
+        // A loop that is that busy does it when it comes to it.
+        let failed = told.iter().find_map(|wait| wait.recv_timeout(REPORT_WITHIN).ok()?.err());
+        // Before the new claim, or the same connections would count twice.
+        self.descriptors = None;
+        (self.descriptors, self.note) = claim(&sites, program, count);
         self.sites = sites;
+        self.program = Arc::clone(program);
+        self.options = options;
+        failed.map_or(Ok(()), |failed| Err(RunnerError::Deaf(failed)))
+    }
+
+    /// The program that takes requests.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Attaches something to handlers of the program, in every loop: what begins from now on is
+    /// seen. What a capture gives away goes to `sink`. It stays when another program takes over.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; then nothing is attached.
+    pub fn attach(&self, post: Post, sink: Option<&Sink>) -> Result<(), PostError> {
+        post.check(&self.program)?;
+        self.everywhere(|done| Message::Attach {
+            post: Box::new(post.clone()),
+            sink: sink.cloned(),
+            done,
+        });
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner).push(post);
         Ok(())
+    }
+
+    /// Detaches what has this id; its sink gets nothing any more.
+    pub fn detach(&self, id: u32) {
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner).retain(|post| post.id != id);
+        self.everywhere(|done| Message::Detach { id, done });
+    }
+
+    /// Tells every loop something, and waits until they have done it.
+    fn everywhere(&self, message: impl Fn(SyncSender<()>) -> Message) {
+        let told = self.loops.iter().filter_map(|one| {
+            let (done, wait) = sync_channel(1);
+            one.mailbox.send(message(done)).then_some(wait)
+        });
+        let told: Vec<_> = told.collect();
+        let end = Instant::now() + REPORT_WITHIN;
+        for wait in told {
+            // A loop that is that busy does it when it comes to it.
+            let _late = wait.recv_timeout(end.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// The sums over all loops at this moment.
     pub fn report(&self) -> Report {
-        let mut report = Report::default();
-        for one in &self.loops {
+        let asked = self.loops.iter().filter_map(|one| {
             let (reply, answer) = sync_channel(1);
-            if one.mailbox.send(Message::Report(reply))
-                && let Ok(of) = answer.recv_timeout(REPORT_WITHIN)
-            {
+            one.mailbox.send(Message::Report(reply)).then_some(answer)
+        });
+        let answers: Vec<_> = asked.collect();
+        let end = Instant::now() + REPORT_WITHIN;
+        let mut report = Report::default();
+        for answer in answers {
+            if let Ok(of) = answer.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 report.add(of);
             }
         }
@@ -258,10 +362,21 @@ fn had(site: &Site, before: &[Site]) -> Option<Place> {
     before.iter().find(same).map(|before| before.place.clone())
 }
 
-fn note(sites: &[Site], program: &Program, loops: usize) -> Option<String> {
-    let servers = sites.iter().any(|site| matches!(site.place, Place::Listen(_)));
+/// Counts on a descriptor for each connection that the program may have; a sentence for the
+/// operator if they are not to be had.
+fn claim(sites: &[Site], program: &Program, loops: usize) -> (Option<Claim>, Option<String>) {
+    if !sites.iter().any(|site| matches!(site.place, Place::Listen(_))) {
+        return (None, None);
+    }
     let most = |role: &gatewright_lang::ir::Role| u64::from(role.connections_max);
     let connections: u64 = program.roles.iter().map(most).sum();
-    let loops = u64::try_from(loops).unwrap_or(u64::MAX);
-    if servers { limits::descriptors(connections.saturating_mul(loops)) } else { None }
+    let connections = connections.saturating_mul(u64::try_from(loops).unwrap_or(u64::MAX));
+    let claim = Claim::new(connections);
+    let note = claim.shortage().map(|shortage| {
+        format!(
+            "the program's limits allow {connections} connections: with all else in this process \
+             {shortage}: connections above that wait at the door"
+        )
+    });
+    (Some(claim), note)
 }

@@ -1,10 +1,12 @@
 //! One loop: asks the kernel for news and lets the machines act on it.
 
-use crate::generation::{Generation, Tools};
+use crate::captured::Sink;
+use crate::generation::{Capturing, Generation, Tools};
 use crate::plan::Planned;
 use crate::report::{Handled, Report, Tally};
 use crate::resolver::Resolver;
-use gatewright_translate::machine::QueryId;
+use gatewright_lang::ir::RoleId;
+use gatewright_translate::machine::{Post, QueryId};
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
 use std::io;
@@ -25,10 +27,17 @@ pub(crate) const GENERATIONS_MAX: usize = 4;
 /// What another thread tells a loop.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// A program takes over; what was running may end within this time.
-    Replace { planned: Box<Planned>, within: Duration },
+    /// A program takes over; what was running may end within this time. Then it is told whether it
+    /// did.
+    Replace { planned: Box<Planned>, within: Duration, done: SyncSender<io::Result<()>> },
     /// The current program is drained as well, and the loop ends when that is done.
     Stop { within: Duration },
+    /// Something is attached to handlers; then it is told.
+    Attach { post: Box<Post>, sink: Option<Sink>, done: SyncSender<()> },
+    /// What has this id is detached; then it is told.
+    Detach { id: u32, done: SyncSender<()> },
+    /// Another loop has heard a datagram whose session is here.
+    Datagram { serial: u64, role: RoleId, from: SocketAddr, octets: Vec<u8> },
     /// A report is wanted.
     Report(SyncSender<Report>),
     /// The resolver's answer.
@@ -46,6 +55,11 @@ impl Mailbox {
     /// Sends; `false` if the loop has ended.
     pub(crate) fn send(&self, message: Message) -> bool {
         self.messages.send(message).is_ok() && self.waker.wake().is_ok()
+    }
+
+    /// Sends if there is room; nobody waits.
+    pub(crate) fn try_send(&self, message: Message) -> bool {
+        self.messages.try_send(message).is_ok() && self.waker.wake().is_ok()
     }
 }
 
@@ -98,6 +112,10 @@ pub(crate) struct Worker {
     serial: u64,
     stopping: bool,
     tally: Tally,
+    /// All loops of the program, and which of them this is.
+    crew: (Vec<Mailbox>, usize),
+    /// Captures, and who takes what they give away.
+    sinks: Vec<Capturing>,
     /// What programs that are over have counted.
     past: Report,
 }
@@ -119,12 +137,19 @@ impl Worker {
             serial: 0,
             stopping: false,
             tally: Tally::default(),
+            crew: (Vec::new(), 0),
+            sinks: Vec::new(),
             past: Report::default(),
         })
     }
 
     pub(crate) fn mailbox(&self) -> Mailbox {
         self.mailbox.clone()
+    }
+
+    /// Says who else runs the program, in the same order to all: sessions are dealt by it.
+    pub(crate) fn meet(&mut self, all: Vec<Mailbox>, own: usize) {
+        self.crew = (all, own);
     }
 
     /// Lets a program take over; those before it may end within `within`.
@@ -180,8 +205,10 @@ impl Worker {
             registry: self.poll.registry(),
             resolver: &self.resolver,
             mailbox: &self.mailbox,
+            crew: (&self.crew.0, self.crew.1),
             scratch,
             tally: &mut self.tally,
+            sinks: &self.sinks,
             now,
         };
         action(&mut self.generations, &mut tools);
@@ -220,17 +247,23 @@ impl Worker {
             }
         });
         if mail {
-            while let Ok(message) = self.messages.try_recv() {
+            for _letter in 0..MAILBOX_MAX {
+                let Ok(message) = self.messages.try_recv() else { return };
                 self.read_mail(message, now);
             }
+            // Who writes without end is read again after everybody else; a waker that fails has
+            // nobody to tell, and the next letter wakes as well.
+            let _later = self.mailbox.waker.wake();
         }
     }
 
     fn read_mail(&mut self, message: Message, now: Duration) {
         match message {
-            // Sockets that cannot be registered leave the program deaf, which `Runner::replace`
-            // rules out as far as it can; there is nobody to tell here.
-            Message::Replace { planned, within } => drop(self.replace(*planned, within)),
+            Message::Replace { planned, within, done } => {
+                let replaced = self.replace(*planned, within);
+                // Who asked may have stopped waiting.
+                let _told = done.try_send(replaced);
+            }
             Message::Stop { within } => {
                 self.stopping = true;
                 let mut before = self.generations.get_mut(self.current).and_then(Option::take);
@@ -246,9 +279,31 @@ impl Worker {
                     *place = before;
                 }
             }
+            Message::Attach { post, sink, done } => {
+                for generation in self.generations.iter_mut().flatten() {
+                    // One that is drained may be of a program without such a handler.
+                    let _other = generation.machine.attach(&post);
+                }
+                self.sinks.extend(sink.map(|sink| Capturing { post: *post, sink }));
+                // Whoever asked may have gone.
+                let _told = done.try_send(());
+            }
+            Message::Detach { id, done } => {
+                self.generations.iter_mut().flatten().for_each(|it| it.machine.detach(id));
+                self.sinks.retain(|it| it.post.id != id);
+                let _told = done.try_send(());
+            }
             Message::Report(reply) => {
                 // Whoever asked may have gone.
                 let _told = reply.try_send(self.report());
+            }
+            Message::Datagram { serial, role, from, octets } => {
+                // Loops take a program over in the same order, if not at the same moment.
+                let heir = self.generations.iter_mut().flatten().find(|it| it.serial == serial);
+                match heir {
+                    Some(heir) => heir.machine.datagram(now, role, from, &octets),
+                    None => self.tally.handovers_lost += 1,
+                }
             }
             Message::Resolved { serial, query, address } => {
                 let asker = self.generations.iter_mut().flatten().find(|it| it.serial == serial);

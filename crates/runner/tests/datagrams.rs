@@ -27,6 +27,7 @@ fn main() {
     let missing = Needs::new().namespaces().missing().is_some();
     let trials = [
         plain("a_datagram_is_answered_over_tcp", a_datagram_is_answered_over_tcp),
+        plain("a_session_is_in_one_loop_whoever_asks", a_session_is_in_one_loop_whoever_asks),
         plain("a_client_sends_datagrams", a_client_sends_datagrams),
         plain("a_group_is_heard_and_asked", a_group_is_heard_and_asked).with_ignored_flag(missing),
     ];
@@ -149,4 +150,61 @@ fn a_group_is_heard_and_asked() {
     // Two loops, and yet it was heard once.
     let report = runner.report();
     assert_eq!((report.counters["datagrams_in"], report.counters["datagrams_out"]), (2, 2));
+}
+
+const COUNTING: &str = r#"
+message tally {
+    view packet = datagram, at most 64 octets {
+        id: private u16
+        name: rest
+    }
+}
+
+protocol tally = udp, async unicast {
+    message tally
+    flow by id
+    connections at most 100
+    allow amplification
+    sending packet to packet { id = request.id }
+    request packet { otherwise -> count }
+    response packet
+    malformed -> ignore
+    failed    -> ignore
+    full      -> ignore
+}
+
+gateway counting {
+    role house = tally server at "127.0.0.1:7000"
+    session by name of house, at most 100, idle 1 minute { seen: 0..1_000 }
+
+    on count(packet) {
+        start session else return packet(name: "full")
+        let seen = (session.seen else 0) mod 1_000 + 1
+        session.seen = seen
+        return packet(name: "{seen}")
+    }
+}
+"#;
+
+/// Twelve sessions, each asked by twelve peers, by three loops: the kernel gives a peer's datagrams
+/// to any of them, and each session is found by all of its peers.
+fn a_session_is_in_one_loop_whoever_asks() {
+    let options =
+        Options { loops: 3, addresses: vec![at("house", &"127.0.0.1:0")], ..Options::default() };
+    let runner = Runner::start(&compiled("counting.gate", COUNTING), options).unwrap();
+    assert_eq!(runner.loops(), 3);
+    let house = runner.listening()[0].address;
+    let peers: Vec<UdpSocket> = (0..12).map(|_| asker()).collect();
+    for (before, peer) in peers.iter().enumerate() {
+        for name in 0..12_u8 {
+            peer.send_to(&[0, name, b'a' + name], house).unwrap();
+            let (octets, from) = answer(peer);
+            assert_eq!(from, house);
+            assert_eq!(octets[..2], [0, name]);
+            assert_eq!(String::from_utf8_lossy(&octets[2..]), (before + 1).to_string());
+        }
+    }
+    let counters = runner.report().counters;
+    assert!(counters["handovers"] > 0, "{counters:?}");
+    assert_eq!(counters["handovers_lost"], 0);
 }

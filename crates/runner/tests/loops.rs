@@ -13,7 +13,7 @@ mod common;
 
 use common::{Client, Fate, LIMIT, Server, compiled, program};
 use gatewright_runner::{Options, Runner, RunnerError};
-use gatewright_testbed::wait_until;
+use gatewright_testbed::{free_port, wait_until};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,8 +103,8 @@ fn a_server_that_dies_within_a_mail_is_told_and_nothing_acknowledged_is_lost() {
 
 #[test]
 fn a_server_that_is_not_there_is_told() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let runner = relay(nobody, 1);
+    // Nobody listens at tcpmux (RFC 7805), and the system gives its port to nobody.
+    let runner = relay(SocketAddr::from(([127, 0, 0, 1], 1)), 1);
     let mut client = Client::connect(inside(&runner));
     assert!(client.say("MAIL FROM:<a@x>").starts_with("451"));
     assert!(client.say("QUIT").starts_with("221"));
@@ -199,9 +199,10 @@ fn a_program_that_cannot_have_its_address_changes_nothing() {
 #[test]
 fn an_address_is_not_shared_with_another_runner() {
     let server = Server::start(|_| Fate::Taken);
-    let runner = relay(server.address, 2);
     let mut again = options(server.address, 2);
-    again.addresses[0].1 = inside(&runner).to_string();
+    // A port that nobody else is given between the two.
+    again.addresses[0].1 = format!("127.0.0.1:{}", free_port());
+    let runner = Runner::start(&program("smtp_relay.gate"), again.clone()).unwrap();
     let error = Runner::start(&program("smtp_relay.gate"), again.clone()).unwrap_err();
     assert!(matches!(&error, RunnerError::Listen { role, .. } if role == "inside"), "{error}");
     // Sessions that were served leave nothing behind that would be in the way.

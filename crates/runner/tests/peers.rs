@@ -12,15 +12,17 @@
 
 mod common;
 
-use common::{Client, LIMIT, compiled, device, example, program};
+use common::{Client, LIMIT, compiled, device, example, program, python_with, script};
 use gatewright_runner::{Options, Runner};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
 
+/// The package of a Modbus server.
+const PYMODBUS: &str = "pymodbus==3.16.1";
 const SINK: u16 = 2525;
 const RELAY: u16 = 2526;
 const WEB: u16 = 8080;
@@ -45,8 +47,39 @@ fn main() {
             &Needs::new().namespaces().program("coap-client-notls"),
             a_register_is_read_over_coap,
         ),
+        trial(
+            "a_broker_s_topic_is_observed_over_coap",
+            &mqtt().program("coap-client-notls"),
+            a_broker_s_topic_is_observed_over_coap,
+        ),
+        trial(
+            "a_coap_resource_is_subscribed_to_over_mqtt",
+            &mqtt().program("coap-server-notls").program("coap-client-notls"),
+            a_coap_resource_is_subscribed_to_over_mqtt,
+        ),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    let registers = python_trial("a_register_of_pymodbus_is_read", PYMODBUS, |python| {
+        a_register_of_pymodbus_is_read(python);
+    });
+    let trials = trials.into_iter().chain([registers]);
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
+
+/// A test with a peer of PyPI.
+fn python_trial(name: &str, package: &'static str, test: fn(&str)) -> Trial {
+    let needs = Needs::new().namespaces().program("python3").missing().is_none();
+    let python = if needs { python_with(package) } else { None };
+    let missing = python.is_none();
+    let run = move || {
+        test(python.unwrap_or_default().to_str().unwrap());
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(missing)
+}
+
+fn mqtt() -> Needs {
+    let needs = Needs::new().namespaces().program("mosquitto");
+    needs.program("mosquitto_sub").program("mosquitto_pub")
 }
 
 fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
@@ -153,8 +186,9 @@ fn every_message_arrives() {
     world.source(&["-d", "-s", "10", "-m", "200", "-l", "10240"]);
     world.source(&["-s", "4", "-m", "8", "-l", "1000000"]);
     assert!(wait_until(LIMIT, || world.counted() == 428), "{}", world.counted());
-    let handled = relay.report().handlers["inside.data"];
-    assert_eq!((handled.started, handled.finished, handled.failed), (428, 428, 0));
+    let handled = || relay.report().handlers["inside.data"];
+    assert!(wait_until(LIMIT, || handled().finished == 428), "{:?}", handled());
+    assert_eq!((handled().started, handled().failed), (428, 0));
 }
 
 /// Dots, empty lines, octets above 127 and a line that ends in the middle of a buffer.
@@ -189,7 +223,10 @@ fn refusals_are_passed_on() {
             let refusal = said.split_whitespace().next().unwrap();
             // The sink has texts and codes of its own for each command.
             assert_eq!(&refusal[..1], &code[..1], "{flag} {refused}: {said}");
-            assert_eq!(world.counted(), u64::from(refused == "."), "{flag} {refused}");
+            // The sink answers before it counts.
+            let wanted = u64::from(refused == ".");
+            let counted = wait_until(LIMIT, || world.counted() == wanted);
+            assert!(counted, "{flag} {refused}: {}", world.counted());
             assert!(client.say("QUIT").starts_with("221"), "{flag} {refused}");
         }
     }
@@ -238,6 +275,16 @@ fn a_post_becomes_a_mail() {
     for mail in world.kept() {
         assert!(mail.contains("X-Mail-Args: <a@x>") && mail.contains("\n\n.hello\n"), "{mail}");
     }
+    // What is larger than curl sends without leave, 1 MiB: it would wait a minute for it.
+    let large = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("large-post");
+    fs::write(&large, "Subject: x\r\n\r\n".to_owned() + &"m\r\n".repeat(700_000)).unwrap();
+    let large = format!("@{}", large.to_str().unwrap());
+    let wait = ["-D", "-", "--expect100-timeout", "60", "--data-binary", &large];
+    let from = ["-H", "X-Mail-From: <a@x>", "-H", "X-Rcpt-To: <b@y>"];
+    let status = ["-sS", "-w", " %{http_code}", &url];
+    let (_, said) = world.program("curl", &[&wait[..], &from, &status].concat());
+    assert!(said.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "{said}");
+    assert!(said.ends_with(" 200"), "{said}");
     // What is no POST, and what is no HTTP.
     let (_, said) = world.program("curl", &["-sS", "-w", " %{http_code}", &url]);
     assert_eq!(said, " 405");
@@ -259,31 +306,58 @@ fn tunnel_refuses() {
 
 /// Modbus is polled, MQTT published: mosquitto takes the session, and a subscriber gets the values.
 fn a_register_is_published_to_a_broker() {
-    const BROKER: u16 = 1883;
     let net = Namespace::new().unwrap();
-    let _broker = net
-        .command("mosquitto")
-        .args(["-p", &BROKER.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", BROKER)).is_ok()).unwrap();
-    assert!(wait_until(LIMIT, listens));
+    let _broker = broker(&net);
     let device = net.run(device).unwrap();
     // Five seconds are long for a test.
     let text = fs::read_to_string(example("modbus_to_mqtt.gate")).unwrap();
     let program = compiled("often.gate", &text.replace("every 5 seconds", "every 50 ms"));
     let addresses = vec![
         ("device".to_owned(), device.to_string()),
-        ("broker".to_owned(), format!("127.0.0.1:{BROKER}")),
+        ("broker".to_owned(), "127.0.0.1:1883".to_owned()),
     ];
     let options = Options { loops: 1, addresses, ..Options::default() };
     let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
-    let three = ["-h", "127.0.0.1", "-t", "plant/register/40", "-C", "3", "-W", "30"];
+    let three = ["-h", "127.0.0.1", "-t", "plant/register/40", "-C", "3", "-W", "120"];
     let said = net.command("mosquitto_sub").args(three).output().unwrap();
     // The device gives the register's number plus 218.
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "258\n258\n258\n");
+    let complaint = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "258\n258\n258\n", "{complaint}");
+}
+
+/// pymodbus is the device: its registers are read, and what it refuses is refused.
+fn a_register_of_pymodbus_is_read(python: &str) {
+    const DEVICE: u16 = 502;
+    let net = Namespace::new().unwrap();
+    let port = DEVICE.to_string();
+    let device = net.command(python).args([script("registers.py").as_str(), &port]);
+    let _device = device.stderr(Stdio::null()).spawn().unwrap();
+    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", DEVICE)).is_ok()).unwrap();
+    assert!(wait_until(LIMIT, listens));
+    let options = Options { loops: 1, ..Options::default() };
+    let gateway = program("coap_to_modbus.gate");
+    let _gateway = net.run(|| Runner::start(&gateway, options)).unwrap().unwrap();
+    let asker = net.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    asker.set_read_timeout(Some(LIMIT)).unwrap();
+    let ask = |id: u8, register: &str| {
+        // RFC 7252 §3: confirmable GET of "registers" and the number.
+        let mut octets = vec![0x40, 1, 0, id, 0xb9];
+        octets.extend(b"registers");
+        octets.push(u8::try_from(register.len()).unwrap());
+        octets.extend(register.as_bytes());
+        asker.send_to(&octets, ("127.0.0.1", 5683)).unwrap();
+        let mut answer = [0; 100];
+        let length = asker.recv(&mut answer).unwrap();
+        answer[1..length].to_vec()
+    };
+    for (id, register) in [(1, 0_u16), (2, 40), (3, 99)] {
+        let said = ask(id, &register.to_string());
+        let value = (register + 218).to_string();
+        assert_eq!((said[0], said[2]), (0x45, id), "{said:?}");
+        assert!(said.ends_with(value.as_bytes()), "{said:?}");
+    }
+    // Illegal data address: 5.02.
+    assert_eq!(ask(4, "100"), [0xa2, 0, 4]);
 }
 
 /// libcoap asks; the answer has the register's value, or says that there is none.
@@ -296,10 +370,95 @@ fn a_register_is_read_over_coap() {
     let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
     let ask = |path: &str| {
         let url = format!("coap://127.0.0.1/{path}");
-        let said = net.command("coap-client-notls").args(["-B", "20", &url]).output().unwrap();
+        let said = net.command("coap-client-notls").args(["-B", "90", &url]).output().unwrap();
         let said = [said.stdout, said.stderr].concat();
         String::from_utf8_lossy(&said).into_owned()
     };
     assert_eq!(ask("registers/40").trim(), "258");
     assert!(ask("nothing").contains("4.04"), "{}", ask("nothing"));
+}
+
+/// A broker of its own in a namespace.
+fn broker(net: &Namespace) -> Process {
+    const BROKER: u16 = 1883;
+    let broker = net.command("mosquitto").args(["-p", &BROKER.to_string()]);
+    let broker = broker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", BROKER)).is_ok()).unwrap();
+    assert!(wait_until(LIMIT, listens));
+    broker
+}
+
+/// Runs a program to its end; what it wrote, on both streams.
+fn said(net: &Namespace, name: &str, arguments: &[&str]) -> String {
+    let output = net.command(name).args(arguments).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// libcoap observes, mosquitto publishes; what libcoap puts arrives at a subscriber of mosquitto.
+fn a_broker_s_topic_is_observed_over_coap() {
+    const URL: &str = "coap://127.0.0.1/house/cellar";
+    let net = Namespace::new().unwrap();
+    let _broker = broker(&net);
+    let text = fs::read_to_string(example("coap_to_mqtt.gate")).unwrap();
+    let program = compiled("soon.gate", &text.replace("every 5 seconds", "every 50 ms"));
+    let options = Options { loops: 2, ..Options::default() };
+    let gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    assert_eq!(gateway.loops(), 1, "observers and the feed are in one place");
+    let publish = |value: &str| said(&net, "mosquitto_pub", &["-t", "house/cellar", "-m", value]);
+    let get = || said(&net, "coap-client-notls", &["-B", "90", URL]).trim().to_owned();
+    // As soon as the feed is there, what is published is known.
+    let known = || {
+        publish("19");
+        get() == "19"
+    };
+    assert!(wait_until(LIMIT, known));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("peers-observed");
+    let observed = fs::File::create(&folder).unwrap();
+    let observe = net.command("coap-client-notls").args(["-w", "-s", "600", URL]);
+    let _observer = observe.stdout(observed).stderr(Stdio::null()).spawn().unwrap();
+    // A state may be told more than once: "19" was published until the feed was there.
+    let lines = || {
+        let text = fs::read_to_string(&folder).unwrap();
+        let mut states = text.lines().map(str::to_owned).collect::<Vec<_>>();
+        states.dedup();
+        states
+    };
+    assert!(wait_until(LIMIT, || lines() == ["19"]), "{:?}", lines());
+    publish("20");
+    assert!(wait_until(LIMIT, || lines() == ["19", "20"]), "{:?}", lines());
+    // From one CoAP client to another one, through the broker.
+    let put = folder.with_extension("put");
+    fs::write(&put, "21").unwrap();
+    said(&net, "coap-client-notls", &["-m", "put", "-f", put.to_str().unwrap(), URL]);
+    assert!(wait_until(LIMIT, || lines() == ["19", "20", "21"]), "{:?}", lines());
+    assert_eq!(get(), "21");
+}
+
+/// mosquitto's clients subscribe to libcoap's clock, which notifies every second.
+fn a_coap_resource_is_subscribed_to_over_mqtt() {
+    let net = Namespace::new().unwrap();
+    let things = net.command("coap-server-notls").args(["-A", "127.0.0.1", "-d", "10"]);
+    let _things = things.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let get = |path: &str| {
+        let url = format!("coap://127.0.0.1/{path}");
+        said(&net, "coap-client-notls", &["-B", "90", &url]).trim().to_owned()
+    };
+    // A clock, and not a complaint that nobody is there.
+    assert!(wait_until(LIMIT, || get("time").matches(':').count() == 2), "{}", get("time"));
+    let program = program("mqtt_to_coap.gate");
+    let gateway = net.run(|| Runner::start(&program, Options::default())).unwrap().unwrap();
+    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", 1883)).is_ok()).unwrap();
+    assert!(wait_until(LIMIT, listens));
+    let three = ["-t", "time", "-C", "3", "-W", "120"];
+    let one = net.command("mosquitto_sub").args(three).stdout(Stdio::piped()).spawn().unwrap();
+    let other = said(&net, "mosquitto_sub", &three);
+    assert_eq!(other.lines().count(), 3, "{other}");
+    drop(one);
+    // Both were told, and the thing was asked once for each time that nobody listened.
+    let handled = gateway.report().handlers["things.notified"];
+    assert!(handled.finished >= 2 && handled.failed == 0, "{handled:?}");
+    assert!(said(&net, "mosquitto_sub", &["-t", "#", "-W", "120"]).contains("denied"));
+    assert!(said(&net, "mosquitto_sub", &["-t", "nothing", "-W", "120"]).contains("denied"));
+    said(&net, "mosquitto_pub", &["-t", "example_data", "-m", "hello", "-q", "1"]);
+    assert_eq!(get("example_data"), "hello");
 }

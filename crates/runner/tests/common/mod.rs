@@ -5,12 +5,13 @@ use gatewright_lang::ir::Program;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Generous: nothing here takes as long unless it never comes.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_mins(1);
 
 /// The file of an example.
 pub fn example(name: &str) -> PathBuf {
@@ -31,6 +32,30 @@ pub fn compiled(name: &str, text: &str) -> Arc<Program> {
     let findings: Vec<String> =
         compiled.diagnostics.iter().map(|it| it.render(&sources, false)).collect();
     Arc::new(compiled.program.unwrap_or_else(|| panic!("{}", findings.join("\n"))))
+}
+
+/// A Python that has a package of PyPI, in an environment of the package's own, which is made if
+/// that is possible.
+pub fn python_with(package: &str) -> Option<PathBuf> {
+    let name = package.split("==").next().unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-venv"));
+    let (python, ready) = (folder.join("bin/python"), folder.join("ready"));
+    if ready.exists() {
+        return Some(python);
+    }
+    let done = |command: &mut Command| {
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let made = done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+    let pip = ["-m", "pip", "install", "--quiet", package];
+    let installed = made && done(Command::new(&python).args(pip));
+    (installed && std::fs::write(ready, "").is_ok()).then_some(python)
+}
+
+/// A program in Python of the tests.
+pub fn script(name: &str) -> String {
+    format!("{}/tests/python/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A session of mail, from the client's side.
@@ -185,7 +210,10 @@ pub fn device() -> SocketAddr {
                     let mut reply = query[..4].to_vec();
                     reply.extend([0, 5, 1, 3, 2]);
                     reply.extend(value.to_be_bytes());
-                    stream.write_all(&reply).unwrap();
+                    // Who asked may have gone.
+                    if stream.write_all(&reply).is_err() {
+                        return;
+                    }
                 }
             });
         }

@@ -6,7 +6,9 @@
 //! acknowledged. Used as the machines are: [`handle`](Device::handle),
 //! [`poll_output`](Device::poll_output), [`poll_timeout`](Device::poll_timeout).
 
-use crate::agent::{self, Agent, Outgoing, ReportId};
+mod control;
+
+use crate::agent::{self, Agent, Ending, Outgoing, ReportId};
 use crate::apdu::Apdu;
 use crate::association::State;
 use crate::code::{AttributeId, DataRequestId, Handle, InvokeId, SystemId, Type, attribute, event};
@@ -17,6 +19,7 @@ use crate::mder::Writer;
 use crate::report::{FixedObservation, encode_scan};
 use crate::specialisation::{Metric, Specialisation};
 use crate::time::{AbsoluteTime, NO_RELATIVE_TIME};
+use control::{Control, Turn};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -24,6 +27,8 @@ use std::collections::VecDeque;
 pub const KEPT_MAX: usize = 1_024;
 /// How long a device waits before it associates again.
 const ASSOCIATE_AGAIN: Duration = Duration::from_secs(1);
+/// Measurements left out to keep to the beat; a device that is later than that begins another.
+const LEFT_OUT_MAX: u32 = 64;
 /// How long a device waits before it reports again what was rejected.
 const REPORT_AGAIN: Duration = Duration::from_millis(500);
 /// With [`Faults::MALFORMED`], every so many reports are badly built.
@@ -96,6 +101,9 @@ pub struct Plan {
     pub period: Duration,
     /// After how long it releases its association, to make a new one; never, if `None`.
     pub reassociate: Option<Duration>,
+    /// Time between two control messages among its data: configuration reports, association
+    /// cycles; none, if `None`.
+    pub control: Option<Duration>,
     /// What it does wrong.
     pub faults: Faults,
     /// Its clock: hundredths of a second since 1970 when the caller's time is zero.
@@ -111,6 +119,7 @@ impl Plan {
             seed,
             period: Duration::from_secs(1),
             reassociate: None,
+            control: None,
             faults: Faults::NONE,
             clock: 1_767_225_600 * 100,
         }
@@ -160,6 +169,26 @@ pub struct Counters {
     pub repeated: u64,
     /// Reports forgotten because [`KEPT_MAX`] were kept.
     pub forgotten: u64,
+    /// Measurements left out because the device came to them too late.
+    pub left_out: u64,
+    /// Control messages sent: all but reports of measurements. Counted if [`Plan::control`] says
+    /// so, as the two below.
+    pub control_sent: u64,
+    /// Control messages that want an answer: of association, release and configuration.
+    pub control_asked: u64,
+    /// Answers to those.
+    pub control_answered: u64,
+}
+
+/// How long one report waited for its answer, and how late it was made.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Answered {
+    /// Since it was measured; since it was due, where the manager had not taken what was sent
+    /// before: a manager that holds a device back does not shorten the wait by that.
+    pub took: Duration,
+    /// How much later than it was due it was measured, all else that the device's process had to
+    /// do being why: not in `took`.
+    pub late: Duration,
 }
 
 /// A simulated device.
@@ -181,6 +210,11 @@ pub struct Device {
     is_finishing: bool,
     outputs: VecDeque<Output>,
     counters: Counters,
+    control: Option<Control>,
+    /// How long each report waited for its answer, until somebody takes it.
+    delays: Vec<Answered>,
+    /// Until when the manager did not take what was sent.
+    held_until: Duration,
 }
 
 /// A measurement that is not acknowledged.
@@ -191,6 +225,9 @@ struct Kept {
     values: u64,
     /// Whether it has been given to the agent.
     given: bool,
+    /// Since when it waits for its answer.
+    since: Duration,
+    late: Duration,
 }
 
 impl Device {
@@ -219,12 +256,33 @@ impl Device {
             is_finishing: false,
             outputs: VecDeque::new(),
             counters: Counters::default(),
+            control: plan.control.map(Control::new),
+            delays: Vec::new(),
+            held_until: Duration::ZERO,
         }
     }
 
     /// Both sides of the proof.
-    pub const fn counters(&self) -> Counters {
-        self.counters
+    pub fn counters(&self) -> Counters {
+        let Some(control) = &self.control else { return self.counters };
+        let tally = control.tally();
+        Counters {
+            control_sent: tally.sent,
+            control_asked: tally.asked,
+            control_answered: tally.answered,
+            ..self.counters
+        }
+    }
+
+    /// How long each report waited for its answer that was acknowledged since this was asked last;
+    /// [`KEPT_MAX`] of them at the most.
+    pub fn take_delays(&mut self) -> Vec<Answered> {
+        core::mem::take(&mut self.delays)
+    }
+
+    /// The manager has only now taken what was sent: what was due meanwhile waits since then.
+    pub const fn held(&mut self, now: Duration) {
+        self.held_until = now;
     }
 
     /// Where the association stands.
@@ -239,7 +297,9 @@ impl Device {
 
     /// When [`Input::Tick`] is wanted, at the latest.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let own = [self.measure_at, self.associate_at, self.release_at, self.give_at];
+        let control = self.control.as_ref().and_then(|control| control.due);
+        let control = control.filter(|_| !self.is_finishing);
+        let own = [self.measure_at, self.associate_at, self.release_at, self.give_at, control];
         own.into_iter().flatten().chain(self.agent.poll_timeout()).min()
     }
 
@@ -257,7 +317,12 @@ impl Device {
                 self.agent.handle(now, agent::Input::Disconnected);
                 self.associate_at = None;
             }
-            Input::Apdu(octets) => self.agent.handle(now, agent::Input::Apdu(octets)),
+            Input::Apdu(octets) => {
+                if let Some(control) = &mut self.control {
+                    control.arrived(octets);
+                }
+                self.agent.handle(now, agent::Input::Apdu(octets));
+            }
             Input::Tick => self.tick(now),
             Input::Finish => {
                 self.is_finishing = true;
@@ -270,14 +335,19 @@ impl Device {
             self.give(now);
             self.drain(now);
         }
+        self.cycle(now);
         self.finish(now);
     }
 
     fn tick(&mut self, now: Duration) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-        if due(self.measure_at) {
-            self.measure_at = Some(now + self.plan.period);
-            self.measure(now);
+        if let Some(at) = self.measure_at.filter(|at| *at <= now) {
+            let next = self.next_measurement(at, now);
+            self.measure_at = Some(next);
+            let beats = next.saturating_sub(at).as_nanos() / self.plan.period.as_nanos().max(1);
+            let left_out = u64::try_from(beats).unwrap_or(u64::MAX).saturating_sub(1);
+            self.counters.left_out = self.counters.left_out.saturating_add(left_out);
+            self.measure(now, at);
             self.give(now);
         }
         if due(self.associate_at) {
@@ -289,13 +359,49 @@ impl Device {
             self.agent.handle(now, agent::Input::Release);
         }
         self.agent.handle(now, agent::Input::Tick);
+        if !self.is_finishing
+            && let Some(turn) = self.control.as_mut().and_then(|control| control.turn(now))
+            && self.agent.state() == State::Operating
+        {
+            match (turn, &mut self.control) {
+                (Turn::Association, Some(control)) => control.is_cycling = true,
+                _ => self.report_configuration(now),
+            }
+        }
+    }
+
+    /// When the measurement after the one that was due at `at` is. It is counted from then and not
+    /// from `now`: devices that were late together once would else be together for good. One that
+    /// would come sooner than half a period from now is left out: no device measures twice at once.
+    fn next_measurement(&self, at: Duration, now: Duration) -> Duration {
+        let period = self.plan.period;
+        let mut due = (1..=LEFT_OUT_MAX).map(|times| at + period * times);
+        due.find(|due| *due >= now + period / 2).unwrap_or(now + period)
+    }
+
+    /// Releases the association, to make a new one, once no report waits for its answer: a report
+    /// without a time would be another one there.
+    fn cycle(&mut self, now: Duration) {
+        let wants = self.control.as_ref().is_some_and(|control| control.is_cycling);
+        if !wants || self.is_finishing || self.kept.iter().any(|kept| kept.given) {
+            return;
+        }
+        if self.agent.state() == State::Operating {
+            self.agent.handle(now, agent::Input::Release);
+            self.drain(now);
+        }
     }
 
     /// Does what the agent says.
     fn drain(&mut self, now: Duration) {
         while let Some(output) = self.agent.poll_output() {
             match output {
-                agent::Output::Send(octets) => self.outputs.push_back(Output::Send(octets)),
+                agent::Output::Send(octets) => {
+                    if let Some(control) = &mut self.control {
+                        control.sent(&octets);
+                    }
+                    self.outputs.push_back(Output::Send(octets));
+                }
                 agent::Output::Operating => {
                     self.counters.associations += 1;
                     self.number = 0;
@@ -306,18 +412,25 @@ impl Device {
                         let share = u32::from(self.random.octet());
                         self.measure_at = Some(now + self.plan.period * share / 256);
                     }
+                    if let Some(control) = &mut self.control {
+                        control.is_cycling = false;
+                        control.begin(now, self.random.octet().into());
+                    }
                     if self.plan.faults.has(Faults::LATE_CONFIGURATION) {
                         self.report_configuration(now);
                     }
                     self.give(now);
                 }
-                agent::Output::Unassociated(_) => {
+                agent::Output::Unassociated(ending) => {
                     self.release_at = None;
                     let connected = self.agent.state() != State::Disconnected;
-                    self.associate_at = connected.then(|| now + ASSOCIATE_AGAIN);
+                    let cycles = self.control.as_ref().is_some_and(|control| control.is_cycling);
+                    let at_once = cycles && ending == Ending::Released;
+                    let pause = if at_once { Duration::ZERO } else { ASSOCIATE_AGAIN };
+                    self.associate_at = connected.then(|| now + pause);
                 }
                 agent::Output::Reported(id) => {
-                    self.acknowledged(id);
+                    self.acknowledged(now, id);
                     // There is room for one more.
                     if self.kept.iter().any(|kept| !kept.given) && self.give_at.is_none() {
                         self.give_at = Some(now);
@@ -335,9 +448,13 @@ impl Device {
         }
     }
 
-    fn acknowledged(&mut self, id: ReportId) {
+    fn acknowledged(&mut self, now: Duration, id: ReportId) {
         let Some(place) = self.kept.iter().position(|kept| kept.id == id) else { return };
         if let Some(kept) = self.kept.remove(place) {
+            if self.delays.len() < KEPT_MAX {
+                let took = now.saturating_sub(kept.since);
+                self.delays.push(Answered { took, late: kept.late });
+            }
             self.counters.acknowledged += 1;
             self.counters.acknowledged_values += kept.values;
         }
@@ -360,8 +477,8 @@ impl Device {
         }
     }
 
-    /// Measures once and keeps it.
-    fn measure(&mut self, now: Duration) {
+    /// Measures once, which was due at `due`, and keeps it.
+    fn measure(&mut self, now: Duration, due: Duration) {
         let hundredths = u64::try_from(now.as_millis() / 10).unwrap_or(u64::MAX);
         let time = AbsoluteTime::from_unix(self.plan.clock.saturating_add(hundredths));
         let mut observations = Vec::with_capacity(self.plan.kind.metrics.len());
@@ -388,12 +505,15 @@ impl Device {
             self.counters.forgotten += 1;
         }
         let id = ReportId(self.measured);
-        self.kept.push_back(Kept { id, observations, values, given: false });
+        let since = if self.held_until > due { due } else { now };
+        let late = since.saturating_sub(due);
+        self.kept.push_back(Kept { id, observations, values, given: false, since, late });
     }
 
     /// Gives the agent what it has not got, as far as it takes more.
     fn give(&mut self, now: Duration) {
-        if self.agent.state() != State::Operating {
+        let cycles = self.control.as_ref().is_some_and(|control| control.is_cycling);
+        if self.agent.state() != State::Operating || (cycles && !self.is_finishing) {
             return;
         }
         let faults = self.plan.faults;
@@ -433,7 +553,7 @@ impl Device {
 
     /// Reports a measurement that nobody may take yet.
     fn report_early(&mut self, now: Duration) {
-        self.measure(now);
+        self.measure(now, now);
         let Some(kept) = self.kept.back() else { return };
         let info = kept.info(0);
         let report = EventReport {
@@ -568,5 +688,25 @@ impl Random {
     fn between(&mut self, low: i8, high: i8) -> i32 {
         let span = i32::from(high) - i32::from(low) + 1;
         i32::from(low) + i32::from(self.octet()) % span
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::specialisation::SCALE;
+
+    #[test]
+    fn a_device_keeps_its_beat_and_never_measures_twice_at_once() {
+        let device = Device::new(Plan::new(&SCALE, SystemId(*b"DEVICE01"), 1));
+        let second = Duration::from_secs(1);
+        for (late_ms, next_ms) in [(0, 1_000), (499, 1_000), (501, 2_000), (7_600, 9_000)] {
+            let now = second + Duration::from_millis(late_ms);
+            let next = second + Duration::from_millis(next_ms);
+            assert_eq!(device.next_measurement(second, now), next, "{late_ms} ms late");
+        }
+        // Who was away for an hour begins another beat.
+        let now = Duration::from_hours(1);
+        assert_eq!(device.next_measurement(second, now), now + second);
     }
 }

@@ -144,3 +144,23 @@ fn a_device_that_comes_and_goes_loses_nothing() {
     assert_eq!(run.device.acknowledged, run.device.measured);
     assert_eq!(u64::from(run.tally.observations), run.device.values);
 }
+
+/// Configurations and association cycles among the data: at the rate asked for, each answered, and
+/// the data as before.
+#[test]
+fn control_messages_keep_their_rate_and_cost_no_reading() {
+    for kind in specialisation::ALL {
+        let control = Some(Duration::from_millis(500));
+        let run = run(Plan { control, ..plan(kind, Faults::NONE) });
+        let name = kind.name;
+        assert!(run.device.measured >= 59, "{name}: {:?}", run.device);
+        assert_eq!(run.device.acknowledged, run.device.measured, "{name}: {:?}", run.device);
+        assert_eq!(u64::from(run.tally.observations), run.device.values, "{name}");
+        assert_eq!(run.device.repeated, 0, "{name}: {:?}", run.device);
+        assert_eq!(run.device.control_answered, run.device.control_asked, "{name}");
+        assert!((110..=130).contains(&run.device.control_sent), "{name}: {:?}", run.device);
+        assert!(run.device.associations > 15, "{name}: {:?}", run.device);
+        assert!(run.manager.late_configurations > 15, "{name}: {:?}", run.manager);
+        assert!(run.finished, "{name}");
+    }
+}

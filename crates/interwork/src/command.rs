@@ -9,9 +9,12 @@ use crate::device::{Device, RESULTS};
 use crate::instance::Hex;
 use crate::json::Json;
 use crate::mapping::{Mapping, Shape, Verb};
+use crate::stored::iso;
 use core::time::Duration;
 use gatewright_health::apdu::Attribute;
-use gatewright_health::code::{AttributeId, DataRequestId, Handle, SystemId, action};
+use gatewright_health::code::{
+    AttributeId, DataRequestId, Handle, SystemId, Type, action, attribute,
+};
 use gatewright_health::manager::RequestId;
 use gatewright_health::mder::{Malformed, Reader};
 use gatewright_health::operation::{Answer, DataScope, Operation, OperationFailure};
@@ -81,7 +84,7 @@ pub fn operation(
         Verb::SetClock => {
             let time = match arguments.0.get("time") {
                 None => AbsoluteTime::from_unix(now.micros() / 10_000),
-                Some(time) => time.as_str().and_then(calendar).ok_or(CommandError::Wrong {
+                Some(time) => time.as_str().and_then(iso).ok_or(CommandError::Wrong {
                     name: "time",
                     expected: "a time like 2026-11-21T13:00:00",
                 })?,
@@ -146,18 +149,6 @@ impl Arguments<'_> {
         let number = |value: &Value| value.as_u64().and_then(|number| u16::try_from(number).ok());
         list.iter().map(number).collect::<Option<Vec<_>>>().map(Some).ok_or(wrong)
     }
-}
-
-/// Reads `2026-11-21T13:00:00`.
-fn calendar(text: &str) -> Option<AbsoluteTime> {
-    let octets = text.as_bytes();
-    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if octets.len() != 19 || separators.iter().any(|(at, sign)| octets.get(*at) != Some(sign)) {
-        return None;
-    }
-    let part = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
-    let year = text.get(..4)?.parse().ok()?;
-    AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, 0])
 }
 
 /// What a device has answered, or that it could not: the response status code, and the content
@@ -230,6 +221,33 @@ fn action_result(json: &mut Json<'_>, mapping: &Mapping, done: u16, info: &[u8])
     }
 }
 
+/// Writes what a device says of itself: its attributes, and manufacturer and versions apart, which
+/// their shapes leave out.
+pub(crate) fn told(json: &mut Json<'_>, mapping: &Mapping, attributes: &[(AttributeId, Vec<u8>)]) {
+    for (id, octets) in attributes {
+        shown(json, mapping, *id, octets);
+        if *id == attribute::MODEL
+            && let Some([manufacturer, model]) = readable_model(octets)
+        {
+            json.text(MANUFACTURER, &manufacturer);
+            json.text(MODEL_NUMBER, &model);
+        }
+        let is_list = *id == attribute::SPECIALISATIONS;
+        let list = is_list.then(|| Reader::new(octets).list::<Type>().ok()).flatten();
+        if let Some(list) = list {
+            // The list pairs codes of partition 8 with versions.
+            json.key(VERSIONS).array(|json| list.iter().for_each(|known| json.raw(known.code)));
+        }
+    }
+}
+
+/// Member of a device's description: who made it.
+pub(crate) const MANUFACTURER: &str = "manufacturer";
+/// Member of a device's description: what it is called there.
+pub(crate) const MODEL_NUMBER: &str = "modelNumber";
+/// Member of a device's description: the versions of its specialisations, in their order.
+pub(crate) const VERSIONS: &str = "versions";
+
 /// Writes an attribute under its name, as its shape says; in hexadecimal if it has none.
 fn shown(json: &mut Json<'_>, mapping: &Mapping, id: AttributeId, octets: &[u8]) {
     let known = mapping.attributes.iter().find(|shown| shown.id == id);
@@ -266,7 +284,7 @@ fn shaped(json: &mut Json<'_>, shape: Shape, octets: &[u8]) -> Result<(), Malfor
             }
         }
         Shape::Specialisations => {
-            let list = reader.list::<gatewright_health::code::Type>()?;
+            let list = reader.list::<Type>()?;
             json.array(|json| list.iter().for_each(|known| json.raw(known.partition)));
         }
         Shape::Production => {

@@ -1,18 +1,23 @@
 //! A device becomes an AE, its objects become containers.
 
+use crate::command::told;
 use crate::instance::primitive_head;
 use crate::json::Json;
 use crate::mapping::{Mapping, Rule};
 use crate::template::Template;
-use gatewright_health::code::{Handle, ObjectClass, SystemId, Type, UnitCode, class};
+use gatewright_health::code::{AttributeId, Handle, ObjectClass, SystemId, Type, UnitCode, class};
 use gatewright_health::configuration::{Configuration, Object};
 use gatewright_health::specialisation;
-use gatewright_onem2m::{Kind, Operation, Request};
+use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
 /// Name of the container in which users ask something of a device.
 pub const COMMANDS: &str = "commands";
 /// Name of the container in which the answers stand.
 pub const RESULTS: &str = "results";
+/// Name of the container in which stands what a device says of itself.
+pub const ABOUT: &str = "about";
+/// Descriptions that a device's container of them keeps: one for each association.
+const ABOUT_MAX: u64 = 16;
 
 /// A device as resources: names and addresses, made once for each association.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -183,13 +188,40 @@ impl Device {
                 place.attributes(mapping, json);
             }));
         }
-        for (number, name) in (self.places.len() + 1..).zip([COMMANDS, RESULTS]) {
+        let most = mapping.instances_max;
+        let more = [(COMMANDS, most), (RESULTS, most), (ABOUT, ABOUT_MAX)];
+        for (number, (name, most)) in (self.places.len() + 1..).zip(more) {
             requests.push(self.create(number, &self.address, Kind::Container, |json| {
                 json.text("rn", name);
-                json.key("mni").raw(mapping.instances_max);
+                json.key("mni").raw(most);
             }));
         }
         requests
+    }
+
+    /// The request that puts what the device says of itself where users find it: once for each
+    /// association.
+    pub fn about(
+        &self,
+        mapping: &Mapping,
+        attributes: &[(AttributeId, Vec<u8>)],
+        received: Timestamp,
+    ) -> Request {
+        let mut text = String::new();
+        Json::new(&mut text).object(|json| {
+            json.key(Kind::ContentInstance.tag()).object(|json| {
+                json.text("rn", &format!("{}-{}-{ABOUT}", self.system_id, self.epoch));
+                json.text("cnf", "application/json:0");
+                json.key("con").object(|json| {
+                    json.key("received").shown(received);
+                    told(json, mapping, attributes);
+                });
+            });
+        });
+        let to = format!("{}/{ABOUT}", self.address);
+        let id = format!("{}-{}-{ABOUT}", self.system_id, self.epoch);
+        Request::new(Operation::Create, to, &self.originator, id)
+            .creating(Kind::ContentInstance, text)
     }
 
     fn create(
@@ -209,6 +241,27 @@ impl Device {
 }
 
 impl Place {
+    /// A place that is only looked at: nothing is created there.
+    pub(crate) fn bare(
+        mapping: &Mapping,
+        (handle, kind, class, unit): (Handle, Type, ObjectClass, Option<UnitCode>),
+        supplemental: Vec<Type>,
+        (name, address): (&str, &str),
+    ) -> Self {
+        Self {
+            handle,
+            kind,
+            class,
+            unit,
+            supplemental,
+            address: address.to_owned(),
+            name: name.to_owned(),
+            rule: mapping.rules.iter().position(|rule| rule.when.fits(kind, class, unit)),
+            primitive: String::new(),
+            templates: Vec::new(),
+        }
+    }
+
     /// The rule that made this container.
     pub fn rule<'mapping>(&self, mapping: &'mapping Mapping) -> Option<&'mapping Rule> {
         self.rule.and_then(|place| mapping.rules.get(place))
@@ -227,6 +280,10 @@ impl Place {
             }
             if let Some(unit) = self.unit {
                 json.shown(format_args!("unit:{unit}"));
+            }
+            json.shown(format_args!("class:{}", self.class));
+            for more in &self.supplemental {
+                json.shown(format_args!("supplemental:{more}"));
             }
             for label in rule.into_iter().flat_map(|rule| &rule.labels) {
                 json.string(label);

@@ -4,7 +4,7 @@
 //! Decimals keep the places that the device measured, as the guide demands. An observation's
 //! identifier makes a second creation an empty one (`ifNoneExist`).
 
-use crate::command::{describe, readable_model};
+use crate::command::{MANUFACTURER, MODEL_NUMBER, VERSIONS, describe, readable_model};
 use crate::device::Place;
 use crate::json::Json;
 use crate::mapping::Mapping;
@@ -27,6 +27,9 @@ const VITAL_SIGNS: &str = "http://terminology.hl7.org/CodeSystem/observation-cat
 const ABSENT: &str = "http://terminology.hl7.org/CodeSystem/data-absent-reason";
 const STATUS: &str = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status";
 const BITS: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/ASN1ToHL7";
+/// The bit of the regulation status that says that nobody has approved the device
+/// (MDC_REG_CERT_DATA_CONTINUA_REG_STATUS).
+const UNREGULATED: &str = "532354.0";
 const YES_NO: &str = "http://terminology.hl7.org/CodeSystem/v2-0136";
 const TEST_DATA: &str = "http://terminology.hl7.org/CodeSystem/v3-ActReason";
 const GATEWAY: &str = "http://hl7.org/fhir/StructureDefinition/observation-gatewayDevice";
@@ -45,6 +48,30 @@ const GATEWAY_DEVICE: (u32, &str) = (531_981, "MDC_MOC_VMS_MDS_AHD");
 const SOFTWARE_REVISION: u32 = 531_975;
 /// MDC_ATTR_TIME_ABS, with its partition.
 const CLOCK: u32 = 67_975;
+
+impl Description {
+    /// Reads what stands in the container [`about`](crate::device::ABOUT).
+    pub fn stored(mapping: &Mapping, con: &serde_json::Value) -> Self {
+        let text = |member: &serde_json::Value| member.as_str().map(str::to_owned);
+        let named = |id| mapping.attributes.iter().find(|shown| shown.id == id);
+        let member = |id| named(id).and_then(|shown| con.get(&shown.name));
+        let short = |number: &serde_json::Value| u16::try_from(number.as_u64()?).ok();
+        let list = |member: Option<&serde_json::Value>| -> Vec<Option<u16>> {
+            let list = member.and_then(serde_json::Value::as_array);
+            list.into_iter().flatten().map(short).collect()
+        };
+        let versions = list(con.get(VERSIONS)).into_iter().chain(core::iter::repeat(None));
+        let codes = list(member(attribute::SPECIALISATIONS)).into_iter();
+        Self {
+            manufacturer: con.get(MANUFACTURER).and_then(text),
+            model: con.get(MODEL_NUMBER).and_then(text),
+            serial: member(attribute::PRODUCTION)
+                .and_then(|production| production.get("serialNumber"))
+                .and_then(text),
+            specialisations: codes.zip(versions).filter_map(|(c, v)| Some((c?, v))).collect(),
+        }
+    }
+}
 
 /// A code with its partition, as FHIR wants it: partition · 2¹⁶ + code.
 pub fn mdc(kind: Type) -> u32 {
@@ -82,6 +109,31 @@ pub struct Exported {
     pub identifier: String,
     /// The identifier's system.
     pub system: Option<&'static str>,
+    /// How other resources of one transaction refer to it, if they may.
+    pub full_url: Option<String>,
+}
+
+impl Exported {
+    /// The resource with a logical id, for places where it stands alone: `[A-Za-z0-9.-]`, 64 of
+    /// them at the most (FHIR R4, id).
+    pub fn with_id(&self, id: &str) -> String {
+        let head = format!("{{\"resourceType\":\"{}\"", self.resource_type);
+        let rest = self.resource.strip_prefix(head.as_str()).unwrap_or_default();
+        format!("{head},\"id\":\"{id}\"{rest}")
+    }
+}
+
+/// What a device says of itself, as a Device shows it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Description {
+    /// Who made it.
+    pub manufacturer: Option<String>,
+    /// What it is called there.
+    pub model: Option<String>,
+    /// Which of them it is.
+    pub serial: Option<String>,
+    /// What it can do: codes of partition 8, with the standards' versions if they are known.
+    pub specialisations: Vec<(u16, Option<u16>)>,
 }
 
 /// The Observation of what one object has measured at one time: one observation, or all those of
@@ -147,7 +199,8 @@ pub fn observation(
         }
         components(json, place, first, if is_compound { observations } else { &[] });
     });
-    Some(Exported { resource_type: "Observation", resource, identifier, system: None })
+    let full_url = None;
+    Some(Exported { resource_type: "Observation", resource, identifier, system: None, full_url })
 }
 
 /// The guide's identifier: device, patient, type, values, unit, the device's own time and the
@@ -360,41 +413,68 @@ pub fn device(
     attributes: &[(AttributeId, Vec<u8>)],
 ) -> Exported {
     let find = |wanted| attributes.iter().find(|(id, _)| *id == wanted).map(|(_, octets)| octets);
-    device_resource("PhdDevice", system_id, SIMPLE_DEVICE, |json| {
-        if let Some([manufacturer, model]) =
-            find(attribute::MODEL).and_then(|it| readable_model(it))
-        {
-            json.text("manufacturer", &manufacturer);
-            json.text("modelNumber", &model);
+    let model = find(attribute::MODEL).and_then(|octets| readable_model(octets));
+    let [manufacturer, model] = model.map_or([None, None], |texts| texts.map(Some));
+    let production = describe(mapping, attribute::PRODUCTION, find(attribute::PRODUCTION));
+    let serial = production.get("serialNumber").and_then(|text| text.as_str());
+    let list =
+        find(attribute::SPECIALISATIONS).and_then(|octets| Reader::new(octets).list::<Type>().ok());
+    // The list pairs codes of partition 8 with versions.
+    let pair = |Type { partition: code, code: version }| (code, Some(version));
+    let description = Description {
+        manufacturer,
+        model,
+        serial: serial.map(str::to_owned),
+        specialisations: list
+            .iter()
+            .flat_map(gatewright_health::mder::List::iter)
+            .map(pair)
+            .collect(),
+    };
+    described(system_id, &description)
+}
+
+/// The Device of a personal health device of which this is known. It claims the guide's profile if
+/// the device has said all that the profile wants.
+pub fn described(system_id: SystemId, known: &Description) -> Exported {
+    let is_said = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let versions = known.specialisations.iter().all(|(_, version)| version.is_some());
+    let is_whole = is_said(&known.manufacturer)
+        && is_said(&known.model)
+        && !known.specialisations.is_empty()
+        && versions;
+    device_resource(is_whole.then_some("PhdDevice"), system_id, SIMPLE_DEVICE, |json| {
+        let texts = [
+            ("manufacturer", &known.manufacturer),
+            ("modelNumber", &known.model),
+            ("serialNumber", &known.serial),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text.as_ref().filter(|text| !text.is_empty()) {
+                json.text(name, text);
+            }
         }
-        let described = describe(mapping, attribute::PRODUCTION, find(attribute::PRODUCTION));
-        if let Some(serial) = described.get("serialNumber").and_then(|text| text.as_str()) {
-            json.text("serialNumber", serial);
+        if known.specialisations.is_empty() {
+            return;
         }
-        let specialisations = find(attribute::SPECIALISATIONS);
-        let list = specialisations.and_then(|octets| Reader::new(octets).list::<Type>().ok());
-        if let Some(list) = list.filter(|list| !list.is_empty()) {
-            json.key("specialization").array(|json| {
-                // The list pairs codes of partition 8 with versions.
-                for Type { partition: code, code: version } in list {
-                    json.object(|json| {
-                        json.key("systemType");
-                        concept(
-                            json,
-                            &[(MDC, &mdc(Type::new(partition::INFRASTRUCTURE, code)).to_string())],
-                            None,
-                        );
+        json.key("specialization").array(|json| {
+            for (code, version) in &known.specialisations {
+                json.object(|json| {
+                    json.key("systemType");
+                    let code = mdc(Type::new(partition::INFRASTRUCTURE, *code)).to_string();
+                    concept(json, &[(MDC, &code)], None);
+                    if let Some(version) = version {
                         json.key("version").shown(version);
-                    });
-                }
-            });
-        }
+                    }
+                });
+            }
+        });
     })
 }
 
 /// The Device of a gateway: who made it and its software's version.
 pub fn gateway(system_id: SystemId, manufacturer: &str, model: &str, version: &str) -> Exported {
-    device_resource("PhgDevice", system_id, GATEWAY_DEVICE, |json| {
+    device_resource(Some("PhgDevice"), system_id, GATEWAY_DEVICE, |json| {
         json.text("manufacturer", manufacturer);
         json.text("modelNumber", model);
         json.key("version").array(|json| {
@@ -405,11 +485,18 @@ pub fn gateway(system_id: SystemId, manufacturer: &str, model: &str, version: &s
                 json.text("value", version);
             });
         });
+        json.key("property").array(|json| {
+            json.object(|json| {
+                json.key("type");
+                concept(json, &[(BITS, UNREGULATED)], Some("unregulated-device"));
+                json.key("valueCode").array(|json| concept(json, &[(YES_NO, "Y")], None));
+            });
+        });
     })
 }
 
 fn device_resource(
-    profile: &str,
+    profile: Option<&str>,
     system_id: SystemId,
     (code, name): (u32, &str),
     more: impl FnOnce(&mut Json<'_>),
@@ -418,7 +505,9 @@ fn device_resource(
     let mut resource = String::new();
     Json::new(&mut resource).object(|json| {
         json.text("resourceType", "Device");
-        meta(json, profile, MeasurementStatus::default());
+        if let Some(profile) = profile {
+            meta(json, profile, MeasurementStatus::default());
+        }
         json.key("identifier").array(|json| {
             json.object(|json| {
                 json.key("type");
@@ -431,7 +520,18 @@ fn device_resource(
         concept(json, &[(MDC, &code.to_string())], Some(name));
         more(json);
     });
-    Exported { resource_type: "Device", resource, identifier, system: Some(EUI64) }
+    let full_url = Some(uuid(system_id));
+    Exported { resource_type: "Device", resource, identifier, system: Some(EUI64), full_url }
+}
+
+/// A name for a device's resource within a transaction: an UUID of version 8 (RFC 9562 §5.8) that
+/// has the EUI-64 in it.
+fn uuid(SystemId(octets): SystemId) -> String {
+    let id = u64::from_be_bytes(octets);
+    // The version stands behind 48 bits, the variant behind 12 more; the rest is "gateway".
+    let [high, middle, low] = [id >> 32, id >> 16 & 0xFFFF, id >> 4 & 0x0FFF];
+    let last = 0x8000 | (id & 0x0F) << 8 | u64::from(b'g');
+    format!("urn:uuid:{high:08x}-{middle:04x}-8{low:03x}-{last:04x}-617465776179")
 }
 
 /// The comparison of a device's clock, as it told it, with the gateway's: what the times of its
@@ -447,7 +547,10 @@ pub fn coincident(
     let mut resource = String::new();
     Json::new(&mut resource).object(|json| {
         json.text("resourceType", "Observation");
-        meta(json, "PhdCoincidentTimeStampObservation", MeasurementStatus::default());
+        // The profile wants the gateway that saw the clock.
+        if context.gateway.is_some() {
+            meta(json, "PhdCoincidentTimeStampObservation", MeasurementStatus::default());
+        }
         json.key("identifier").array(|json| json.object(|json| json.text("value", &identifier)));
         json.text("status", "final");
         json.key("category").array(|json| {
@@ -455,14 +558,18 @@ pub fn coincident(
         });
         json.key("code");
         concept(json, &[(MDC, &CLOCK.to_string())], Some("MDC_ATTR_TIME_ABS"));
-        reference(json, "subject", context.subject);
+        // It is about the device and seen by the gateway.
+        reference(json, "subject", context.device);
         let received = context.received.micros() / 10_000;
         json.key("effectiveDateTime").shown(Moment { hundredths: received, offset: 0 });
         let told = Moment { hundredths: told, offset: context.offset_minutes };
         json.key("valueDateTime").shown(told);
-        reference(json, "device", context.device);
+        if let Some(gateway) = context.gateway {
+            reference(json, "device", gateway);
+        }
     });
-    Some(Exported { resource_type: "Observation", resource, identifier, system: None })
+    let full_url = None;
+    Some(Exported { resource_type: "Observation", resource, identifier, system: None, full_url })
 }
 
 /// A transaction that creates each resource unless one with its identifier is there.
@@ -472,8 +579,11 @@ pub fn transaction<'a>(resources: impl IntoIterator<Item = &'a Exported>) -> Str
         json.text("resourceType", "Bundle");
         json.text("type", "transaction");
         json.key("entry").array(|json| {
-            for Exported { resource_type, resource, identifier, system } in resources {
+            for Exported { resource_type, resource, identifier, system, full_url } in resources {
                 json.object(|json| {
+                    if let Some(full_url) = full_url {
+                        json.text("fullUrl", full_url);
+                    }
                     json.key("resource").raw(resource);
                     json.key("request").object(|json| {
                         json.text("method", "POST");

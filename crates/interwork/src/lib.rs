@@ -11,6 +11,7 @@
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
 //! | [`session`] | One association: its records become readings. |
+//! | [`stored`] | Readings as they stand in a CSE, read back. |
 //! | [`fhir`] | FHIR resources after the HL7 guide for personal health devices. |
 //! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod instance;
 mod json;
 pub mod mapping;
 pub mod session;
+pub mod stored;
 mod template;
 
 pub use device::Device;

@@ -195,6 +195,12 @@ fn rules() -> Vec<Rule> {
         tag: "cod:oximr".to_owned(),
         attribute: "oxySn".to_owned(),
     };
+    let pulse_view = View {
+        definition: "org.onem2m.common.moduleclass.pulsemeter".to_owned(),
+        tag: "cod:pulsr".to_owned(),
+        attribute: "pulRe".to_owned(),
+    };
+    let pulse = rule(Type::new(2, 18_458), "pulse-rate", Some("8867-4"));
     let saturation = rule(Type::new(2, 19_384), "spo2", Some("2708-6"));
     let steps = rule(Type::new(129, 103), "steps", None);
     let steps = Rule { when: When { unit: Some(unit::STEP), ..steps.when }, ..steps };
@@ -205,7 +211,7 @@ fn rules() -> Vec<Rule> {
     };
     vec![
         Rule { view: Some(oximeter_view), ..saturation },
-        rule(Type::new(2, 18_458), "pulse-rate", Some("8867-4")),
+        Rule { view: Some(pulse_view), ..pulse },
         rule(Type::new(2, 18_474), "pulse-rate", Some("8867-4")),
         rule(Type::new(2, 18_948), "blood-pressure", Some("85354-9")),
         rule(Type::new(2, 19_292), "temperature", Some("8310-5")),
@@ -329,6 +335,15 @@ impl Mapping {
             }
         }
         Ok(())
+    }
+
+    /// Without the flexContainers that show latest values.
+    #[must_use]
+    pub fn without_views(mut self) -> Self {
+        for rule in &mut self.rules {
+            rule.view = None;
+        }
+        self
     }
 
     /// The rule for an object of this type, class and unit; the last rule fits all by default.

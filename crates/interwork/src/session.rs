@@ -4,8 +4,8 @@
 //! store tells when it is asked to describe its segments; until then they cannot be read, and the
 //! caller is told.
 
-use crate::device::Device;
-use crate::instance::{Arrival, Instance, Instances, Known};
+use crate::device::{Device, Place};
+use crate::instance::{Arrival, Instance, Instances, Known, view};
 use crate::mapping::Mapping;
 use gatewright_health::code::{Handle, action};
 use gatewright_health::configuration::Configuration;
@@ -15,7 +15,7 @@ use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
 use gatewright_health::store::{SegmentMap, observe_segment, segments};
 use gatewright_health::time::AbsoluteTime;
-use gatewright_onem2m::Timestamp;
+use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -124,6 +124,41 @@ impl Session {
         });
         self.instances = instances;
         tally
+    }
+
+    /// The views of what a record's objects show now: for each the request that changes it, and
+    /// the one that makes it if it is not there yet.
+    pub fn views(&self, mapping: &Mapping, record: &Record) -> Vec<[Request; 2]> {
+        let mut latest: BTreeMap<Handle, [Request; 2]> = BTreeMap::new();
+        let read = self.observe(record, |observation| {
+            if let Some(place) = self.device.place(observation.handle)
+                && let Some(requests) = self.view(mapping, place, record, observation)
+            {
+                latest.insert(observation.handle, requests);
+            }
+        });
+        // What cannot be read has no readings either.
+        if read.is_ok() { latest.into_values().collect() } else { Vec::new() }
+    }
+
+    fn view(
+        &self,
+        mapping: &Mapping,
+        place: &Place,
+        record: &Record,
+        observation: &Observation<'_>,
+    ) -> Option<[Request; 2]> {
+        let content = |created| view(mapping, place, observation, created);
+        let (change, make) = (content(false)?, content(true)?);
+        let (device, originator) = (self.device.address(), self.device.originator());
+        let (system, epoch) = (self.device.system_id(), self.device.epoch());
+        let id = format!("{system}-{epoch}-{}-{}-view", record.number, observation.handle);
+        let to = format!("{device}/{}-view", place.name);
+        Some([
+            Request::new(Operation::Update, to, originator, id.as_str()).with_content(change),
+            Request::new(Operation::Create, device, originator, format!("{id}-new"))
+                .creating(Kind::FlexContainer, make),
+        ])
     }
 
     /// Hands each observation of a record to `sink`.

@@ -277,8 +277,10 @@ fn a_device_is_described() {
             "specialization": [{"systemType": {"coding": mdc("528399")}, "version": "2"}],
         })
     );
-    let bare = device(&Mapping::default(), system_id, &[]);
-    assert_eq!(parsed(&bare).get("manufacturer"), None);
+    check(&parsed(&scale), DEVICE_RULES);
+    // A device that does not say what the profile wants does not claim it.
+    let bare = parsed(&device(&Mapping::default(), system_id, &[]));
+    assert_eq!((bare.get("manufacturer"), bare.get("meta")), (None, None));
 }
 
 /// A gateway and a clock as the guide's examples show them.
@@ -286,6 +288,7 @@ fn a_device_is_described() {
 fn a_gateway_and_a_clock() {
     let system_id = SystemId([0xEC, 0xDE, 0x3D, 0x4E, 0x58, 0x53, 0x2D, 0x31]);
     let resource = parsed(&gateway(system_id, "Gatewright", "gatewright", "1.0.0"));
+    check(&resource, GATEWAY_RULES);
     assert_eq!(
         resource["meta"]["profile"],
         json!(["http://hl7.org/fhir/uv/phd/StructureDefinition/PhgDevice"])
@@ -295,8 +298,10 @@ fn a_gateway_and_a_clock() {
     assert_eq!(resource["version"][0]["type"]["coding"][0]["code"], "531975");
     assert_eq!(resource["version"][0]["value"], "1.0.0");
     let clock = AbsoluteTime::new(2017, [12, 12, 9, 13, 39, 0]).unwrap();
-    let context = Context { offset_minutes: -300, ..CONTEXT };
+    let gateway = Some("Device/3");
+    let context = Context { offset_minutes: -300, gateway, ..CONTEXT };
     let resource = parsed(&coincident(&context, SystemId([1; 8]), clock).unwrap());
+    check(&resource, CLOCK_RULES);
     assert_eq!(resource["code"]["coding"][0]["code"], "67975");
     assert_eq!(resource["valueDateTime"], "2017-12-12T09:13:39-05:00");
     assert_eq!(resource["effectiveDateTime"], "2026-11-21T13:00:00Z");
@@ -321,4 +326,172 @@ fn a_transaction_creates_each_once() {
         "ifNoneExist": "identifier=|0101010101010101-1-150456-97-%25-20261121T130000.00"})
     );
     assert_eq!(bundle["entry"][1]["resource"], parsed(&saturation));
+}
+
+/// What a profile of the guide wants at a path: the names of members, through all items of lists.
+struct Rule {
+    path: &'static str,
+    /// How often it is there, at least and at most.
+    count: [usize; 2],
+    /// The text that one of them is.
+    one_is: Option<&'static str>,
+}
+
+const fn rule(path: &'static str, count: [usize; 2]) -> Rule {
+    Rule { path, count, one_is: None }
+}
+
+const fn fixed(path: &'static str, count: [usize; 2], one_is: &'static str) -> Rule {
+    Rule { path, count, one_is: Some(one_is) }
+}
+
+const MANY: usize = usize::MAX;
+const MDC: &str = "urn:iso:std:iso:11073:10101";
+const GUIDE: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/";
+const IDENTIFIERS: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/ContinuaDeviceIdentifiers";
+const EUI64: &str = "urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680";
+
+/// PhdBaseObservation (HL7 PHD implementation guide 2.0, structure definitions).
+const OBSERVATION_RULES: &[Rule] = &[
+    rule("meta.profile", [1, 1]),
+    rule("extension", [0, 1]),
+    rule("identifier", [1, 1]),
+    rule("identifier.value", [1, 1]),
+    rule("identifier.system", [0, 0]),
+    rule("identifier.type", [0, 0]),
+    rule("status", [1, 1]),
+    fixed("category.coding.code", [1, MANY], "phd-observation"),
+    fixed(
+        "category.coding.system",
+        [1, MANY],
+        "http://hl7.org/fhir/uv/phd/CodeSystem/PhdObservationCategories",
+    ),
+    fixed("code.coding.system", [1, 2], MDC),
+    rule("code.coding.code", [1, 2]),
+    rule("subject.reference", [1, 1]),
+    rule("device.reference", [1, 1]),
+];
+
+/// PhdDevice.
+const DEVICE_RULES: &[Rule] = &[
+    fixed("meta.profile", [1, 1], "http://hl7.org/fhir/uv/phd/StructureDefinition/PhdDevice"),
+    fixed("identifier.type.coding.system", [1, MANY], IDENTIFIERS),
+    fixed("identifier.type.coding.code", [1, MANY], "SYSID"),
+    fixed("identifier.system", [1, MANY], EUI64),
+    rule("identifier.value", [1, MANY]),
+    rule("manufacturer", [1, 1]),
+    rule("modelNumber", [1, 1]),
+    fixed("type.coding.system", [1, MANY], MDC),
+    fixed("type.coding.code", [1, MANY], "65573"),
+    rule("specialization", [1, MANY]),
+    fixed("specialization.systemType.coding.system", [1, MANY], MDC),
+    rule("specialization.systemType.coding.code", [1, MANY]),
+    rule("specialization.version", [1, MANY]),
+];
+
+/// PhgDevice.
+const GATEWAY_RULES: &[Rule] = &[
+    fixed("identifier.type.coding.code", [1, MANY], "SYSID"),
+    fixed("identifier.system", [1, MANY], EUI64),
+    fixed("type.coding.system", [1, MANY], MDC),
+    fixed("type.coding.code", [1, MANY], "531981"),
+    rule("version", [1, MANY]),
+    fixed("version.type.coding.system", [1, MANY], MDC),
+    rule("version.type.coding.code", [1, MANY]),
+    rule("property", [1, MANY]),
+    fixed("property.type.coding.system", [1, 1], "http://hl7.org/fhir/uv/phd/CodeSystem/ASN1ToHL7"),
+    rule("property.type.coding.code", [1, 1]),
+    rule("property.valueQuantity", [0, 0]),
+    rule("property.valueCode", [1, 1]),
+    fixed(
+        "property.valueCode.coding.system",
+        [1, 1],
+        "http://terminology.hl7.org/CodeSystem/v2-0136",
+    ),
+];
+
+/// PhdCoincidentTimeStampObservation: its subject is the device, its device the gateway.
+const CLOCK_RULES: &[Rule] = &[
+    rule("meta.profile", [1, 1]),
+    fixed("status", [1, 1], "final"),
+    fixed("code.coding.system", [1, 1], MDC),
+    fixed("subject.reference", [1, 1], "Device/2"),
+    fixed("device.reference", [1, 1], "Device/3"),
+    rule("valueDateTime", [1, 1]),
+    rule("derivedFrom", [0, 0]),
+    rule("hasMember", [0, 0]),
+    rule("focus", [0, 0]),
+];
+
+/// What is at a path.
+fn at<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
+    let items = |value: &'a Value| match value {
+        Value::Array(items) => items.iter().collect(),
+        other => vec![other],
+    };
+    path.split('.').fold(vec![value], |found, name| {
+        found.into_iter().filter_map(|one| one.get(name)).flat_map(items).collect()
+    })
+}
+
+fn check(resource: &Value, rules: &[Rule]) {
+    for Rule { path, count: [least, most], one_is } in rules {
+        let found = at(resource, path);
+        assert!((*least..=*most).contains(&found.len()), "{path}: {found:?} in {resource:#}");
+        if let Some(text) = one_is {
+            assert!(found.iter().any(|one| one == text), "{path}: {found:?} has no {text}");
+        }
+    }
+}
+
+/// Every object of every kind of device is what the guide's profiles want: their required
+/// elements, and a value or why there is none.
+#[test]
+fn what_the_profiles_require_is_there() {
+    let context = Context { gateway: Some("Device/3"), ..CONTEXT };
+    let mut profiles = std::collections::BTreeSet::new();
+    for kind in specialisation::ALL {
+        for metric in kind.metrics {
+            let length = metric.map.iter().map(|entry| usize::from(entry.length)).sum();
+            let mut octets = vec![0; length];
+            if metric.map[0].attribute == attribute::COMPOUND_BASIC {
+                octets[..10].copy_from_slice(&[0, 3, 0, 6, 0, 120, 0, 80, 0, 93]);
+            }
+            let handle = metric.handle.0;
+            let exported = exported(kind, SystemId([1; 8]), &context, (handle, &octets), |_| {});
+            let resource = parsed(&exported);
+            check(&resource, OBSERVATION_RULES);
+            let profile = at(&resource, "meta.profile")[0].as_str().unwrap();
+            let (place, name) = profile.rsplit_once('/').unwrap();
+            assert_eq!(place, "http://hl7.org/fhir/uv/phd/StructureDefinition");
+            profiles.insert(name.to_owned());
+            let times = ["effectiveDateTime", "effectivePeriod"].map(|name| at(&resource, name));
+            assert_eq!(times.iter().map(Vec::len).sum::<usize>(), 1, "{resource:#}");
+            let gateway = at(&resource, "extension.valueReference.reference");
+            assert_eq!(gateway, ["Device/3"]);
+            // Numbers have units of UCUM or of MDC, by code.
+            let parts = at(&resource, "component").into_iter().chain([&resource]);
+            for quantity in parts.flat_map(|part| at(part, "valueQuantity")) {
+                assert!(quantity["value"].is_number() && quantity["code"].is_string());
+                let system = quantity["system"].as_str().unwrap();
+                assert!([MDC, "http://unitsofmeasure.org"].contains(&system), "{system}");
+            }
+            let numeric = name == "PhdNumericObservation";
+            assert_eq!(at(&resource, "valueQuantity").len(), usize::from(numeric), "{resource:#}");
+            for coding in at(&resource, "code.coding").into_iter().chain(at(&resource, "category"))
+            {
+                assert!(coding.is_object());
+            }
+            assert!(
+                at(&resource, "category.coding.system")[0].as_str().unwrap().starts_with(GUIDE)
+            );
+        }
+    }
+    let known = [
+        "PhdBitsEnumerationObservation",
+        "PhdCodedEnumerationObservation",
+        "PhdCompoundNumericObservation",
+        "PhdNumericObservation",
+    ];
+    assert_eq!(profiles.iter().map(String::as_str).collect::<Vec<_>>(), known);
 }

@@ -1,0 +1,262 @@
+//! Readings as they stand in a CSE, read back: labels tell the objects, contents the observations.
+//!
+//! What [`instance`](crate::instance) writes is read here, so that what was stored yesterday, or at
+//! the CSE above, becomes what a live report would: for FHIR and other exports.
+
+use crate::device::Place;
+use crate::mapping::{Mapping, Source};
+use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
+use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
+use gatewright_health::decimal::{Decimal, Number};
+use gatewright_health::time::{AbsoluteTime, BaseOffsetTime, RELATIVE_TICKS_PER_SECOND};
+use gatewright_onem2m::Timestamp;
+use serde_json::Value;
+
+/// Who the device is whose AE has these labels; `None` if it is no device's.
+pub fn system_id(labels: &[&str]) -> Option<SystemId> {
+    let digits = label(labels, "system-id:")?;
+    let fits = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = fits.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;
+    Some(SystemId(number.to_be_bytes()))
+}
+
+/// The kind of the device whose AE has these labels.
+pub fn kind<'label>(labels: &[&'label str]) -> Option<&'label str> {
+    label(labels, "kind:")
+}
+
+fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
+    labels.iter().find_map(|label| label.strip_prefix(name))
+}
+
+impl Place {
+    /// The object whose container is called `name`, stands at `address` and has these labels;
+    /// `None` if it is no object's.
+    pub fn stored(mapping: &Mapping, name: &str, address: &str, labels: &[&str]) -> Option<Self> {
+        let kind = label(labels, "mdc:").and_then(code)?;
+        let handle = Handle(label(labels, "handle:")?.parse().ok()?);
+        let unit = label(labels, "unit:").and_then(|unit| unit.parse().ok()).map(UnitCode);
+        // Containers of earlier versions do not tell the class: a unit is a number's.
+        let told = label(labels, "class:").and_then(|class| class.parse().ok()).map(ObjectClass);
+        let guessed = if unit.is_some() { class::NUMERIC } else { class::ENUMERATION };
+        let class = told.unwrap_or(guessed);
+        let more = labels.iter().filter_map(|label| label.strip_prefix("supplemental:"));
+        let supplemental = more.filter_map(code).collect();
+        Some(Self::bare(mapping, (handle, kind, class, unit), supplemental, (name, address)))
+    }
+}
+
+/// Reads `2:19384`.
+fn code(text: &str) -> Option<Type> {
+    let (partition, code) = text.split_once(':')?;
+    Some(Type::new(partition.parse().ok()?, code.parse().ok()?))
+}
+
+/// A reading as it stands in a CSE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// Its report and handle: all values of a compound have the same.
+    pub report: String,
+    /// Which of the handle's values in that report it is.
+    pub nth: u32,
+    /// When the gateway received it.
+    pub received: Timestamp,
+    /// The value's text, if it is one.
+    text: String,
+    observation: Observation<'static>,
+}
+
+impl Stored {
+    /// Reads the instance called `name` with the content `con`; `None` if it is no reading.
+    pub fn read(mapping: &Mapping, place: &Place, name: &str, con: &Value) -> Option<Self> {
+        let (report, nth) = split(name)?;
+        let member = |source| {
+            let field = mapping.fields.iter().find(|field| field.source == source)?;
+            con.get(&field.name)
+        };
+        let text = |source| member(source).and_then(Value::as_str);
+        let number = |source| member(source).and_then(Value::as_u64);
+        let short = |source| number(source).and_then(|number| u16::try_from(number).ok());
+        let word = |source| number(source).and_then(|number| u32::try_from(number).ok());
+        let value = text(Source::Value).unwrap_or_default();
+        let absolute = text(Source::DeviceTime).and_then(iso);
+        let base = member(Source::DeviceBase).and_then(base_offset);
+        let observation = Observation {
+            handle: place.handle,
+            component: 0,
+            person: short(Source::Person).map(PersonId),
+            kind: text(Source::Type).and_then(code).unwrap_or(place.kind),
+            value: measured(place.class, value),
+            unit: short(Source::UnitCode).map(UnitCode),
+            time: Timestamps {
+                absolute,
+                relative: word(Source::DeviceTicks),
+                high_resolution: number(Source::DeviceMicros),
+                base_offset: base,
+            },
+            active_period: member(Source::Period).and_then(ticks),
+            status: member(Source::Status).map(status).unwrap_or_default(),
+            source: short(Source::BelongsTo).map(Handle),
+        };
+        let received = text(Source::Received).and_then(Timestamp::parse)?;
+        let is_text = observation.value == Measured::None && !value.is_empty();
+        let text = if is_text { value.to_owned() } else { String::new() };
+        Some(Self { report, nth, received, text, observation })
+    }
+
+    /// The observation.
+    pub fn observation(&self) -> Observation<'_> {
+        if self.text.is_empty() {
+            return self.observation;
+        }
+        Observation { value: Measured::Text(self.text.as_bytes()), ..self.observation }
+    }
+
+    /// What it was measured of.
+    pub const fn kind(&self) -> Type {
+        self.observation.kind
+    }
+}
+
+/// Readings of one place, in any order, as what was measured at once: one, or all values of a
+/// compound.
+pub fn together(place: &Place, mut readings: Vec<Stored>) -> Vec<Vec<Stored>> {
+    readings.sort_by(|one, other| {
+        let time = one.received.cmp(&other.received);
+        time.then_with(|| one.report.cmp(&other.report)).then(one.nth.cmp(&other.nth))
+    });
+    let mut groups: Vec<Vec<Stored>> = Vec::new();
+    for reading in readings {
+        let is_part = reading.kind() != place.kind;
+        let last = groups.last_mut().filter(|group| {
+            let is_same = group.first().is_some_and(|first| first.report == reading.report);
+            // A value that is there already is the next measurement's.
+            is_part && is_same && group.iter().all(|known| known.kind() != reading.kind())
+        });
+        match last {
+            Some(group) => group.push(reading),
+            None => groups.push(vec![reading]),
+        }
+    }
+    groups
+}
+
+/// Splits the name of a reading into that of report and handle, and which value it is.
+fn split(name: &str) -> Option<(String, u32)> {
+    let parts: Vec<&str> = name.split('-').collect();
+    let nth = match parts.as_slice() {
+        [_, _, _, _] => 0,
+        [_, _, _, _, nth] => nth.parse().ok()?,
+        _ => return None,
+    };
+    Some((parts.get(..4)?.join("-"), nth))
+}
+
+/// The value that `text` says of an object of this class; text itself is none yet.
+fn measured(class: ObjectClass, text: &str) -> Measured<'static> {
+    if class == class::NUMERIC {
+        return special(text).map_or(Measured::None, Measured::Number);
+    }
+    let hex = |digits: usize| text.len() == digits && text.bytes().all(is_low_hex);
+    if let Some(code) = code(text) {
+        return Measured::Code(code);
+    }
+    if hex(4) {
+        return u16::from_str_radix(text, 16).map_or(Measured::None, Measured::Bits16);
+    }
+    if hex(8) {
+        return u32::from_str_radix(text, 16).map_or(Measured::None, Measured::Bits32);
+    }
+    Measured::None
+}
+
+const fn is_low_hex(octet: u8) -> bool {
+    matches!(octet, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// A number as it is shown, or one of those that are none.
+fn special(text: &str) -> Option<Number> {
+    let special = [
+        Number::NotANumber,
+        Number::NotAtThisResolution,
+        Number::PositiveInfinity,
+        Number::NegativeInfinity,
+        Number::Reserved,
+    ];
+    let known = special.into_iter().find(|number| number.to_string() == text);
+    known.or_else(|| text.parse::<Decimal>().ok().map(Number::Finite))
+}
+
+/// Reads `2009-06-12T12:10:00.00`; the hundredths may be missing.
+pub(crate) fn iso(text: &str) -> Option<AbsoluteTime> {
+    let octets = text.as_bytes();
+    let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.')];
+    let wrong = |(at, sign): (usize, u8)| octets.get(at).is_some_and(|found| *found != sign);
+    if !matches!(octets.len(), 19 | 22) || signs.into_iter().any(wrong) {
+        return None;
+    }
+    let part = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
+    let hundredth = if octets.len() == 22 { part(20)? } else { 0 };
+    let year = text.get(..4)?.parse().ok()?;
+    AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, hundredth])
+}
+
+fn base_offset(member: &Value) -> Option<BaseOffsetTime> {
+    let seconds = u32::try_from(member.get("seconds")?.as_u64()?).ok()?;
+    let offset_minutes = i16::try_from(member.get("offsetMinutes")?.as_i64()?).ok()?;
+    Some(BaseOffsetTime { seconds, fraction: 0, offset_minutes })
+}
+
+/// Seconds with up to six places as ticks of 1/8 ms, which are 125 microseconds.
+fn ticks(member: &Value) -> Option<u32> {
+    let text = member.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let micros: u32 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+    whole.parse::<u32>().ok()?.checked_mul(RELATIVE_TICKS_PER_SECOND)?.checked_add(micros / 125)
+}
+
+fn status(member: &Value) -> MeasurementStatus {
+    let names = member.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let bit = |name| MeasurementStatus::NAMES.iter().find(|(_, known)| *known == name);
+    MeasurementStatus(names.filter_map(bit).fold(0, |all, (bit, _)| all | bit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn times_come_back() {
+        for hundredths in [0, 179_526_600_042, 99] {
+            let time = AbsoluteTime::from_unix(hundredths);
+            assert_eq!(iso(&time.iso().unwrap().to_string()), Some(time));
+        }
+        assert!(iso("2026-11-21T13:00:00").is_some());
+        for wrong in
+            ["2026-11-21", "2026-11-21 13:00:00", "2026-13-21T13:00:00", "é026-11-21T13:00:0"]
+        {
+            assert_eq!(iso(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn periods_are_ticks() {
+        for (text, expected) in
+            [("3600", Some(28_800_000)), ("0.000125", Some(1)), ("1.500000", Some(12_000))]
+        {
+            let number: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(ticks(&number), expected, "{text}");
+        }
+        assert_eq!(ticks(&json!("long")), None);
+    }
+
+    #[test]
+    fn names_that_are_none_are_no_readings() {
+        assert_eq!(split("0022-7-51-1"), Some(("0022-7-51-1".to_owned(), 0)));
+        assert_eq!(split("0022-7-51-1-2"), Some(("0022-7-51-1".to_owned(), 2)));
+        for wrong in ["", "cin_1", "a-b-c-d-e", "a-b-c-d-1-2"] {
+            assert_eq!(split(wrong), None, "{wrong}");
+        }
+    }
+}

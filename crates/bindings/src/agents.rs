@@ -2,6 +2,8 @@
 
 use crate::devices::transport::{Arrived, Transport};
 use crate::tls::{Tls, TlsError};
+use core::future::poll_fn;
+use core::task::Poll;
 use core::time::Duration;
 use gatewright_health::frame::Framer;
 use gatewright_health::simulate::{Counters, Device, Input, Output, Plan};
@@ -18,6 +20,9 @@ const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 /// How long a manager may take to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 
+/// Delays noted of one device.
+pub const DELAYS_MAX: usize = 4_096;
+
 /// One device's run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
@@ -25,14 +30,14 @@ pub struct Run {
     pub plan: Plan,
     /// Its manager.
     pub to: SocketAddr,
-    /// How long it measures.
+    /// How long it measures, from its first association on.
     pub measuring: Duration,
-    /// How long, after that, it tries to have everything answered.
+    /// How long, beside that, it tries to be associated and to have everything answered.
     pub patience: Duration,
 }
 
 /// What a run came to.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
     /// Both sides of the proof.
     pub counters: Counters,
@@ -40,11 +45,24 @@ pub struct Outcome {
     pub connections: u64,
     /// Whether everything was answered and the association released in good order.
     pub is_finished: bool,
+    /// How long reports waited for their answers: [`DELAYS_MAX`] of them at the most.
+    pub delays: Vec<Delay>,
+}
+
+/// How long one report waited for its answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Delay {
+    /// When it was answered, after the device's start.
+    pub at: Duration,
+    /// How long it took since the report was made.
+    pub took: Duration,
+    /// How much later than it was due the report was made, this process being why.
+    pub late: Duration,
 }
 
 impl Outcome {
     /// Whether it measured at all, and each of its reports was answered.
-    pub const fn is_answered(&self) -> bool {
+    pub fn is_answered(&self) -> bool {
         self.is_finished
             && self.counters.measured > 0
             && self.counters.acknowledged == self.counters.measured
@@ -56,6 +74,8 @@ struct Agent {
     device: Device,
     started: Instant,
     run: Run,
+    /// When it has measured for long enough, once it measures.
+    enough_at: Option<Duration>,
     is_told: bool,
     outcome: Outcome,
 }
@@ -77,6 +97,15 @@ pub async fn run_tls(run: Run, tls: &Tls) -> Result<Outcome, TlsError> {
     Ok(Agent::new(run).run(Some(&connector)).await)
 }
 
+/// Whether the files of `tls` can be used.
+///
+/// # Errors
+///
+/// [`TlsError`] says what is wrong with them.
+pub fn check(tls: &Tls) -> Result<(), TlsError> {
+    tls.client().map(drop)
+}
+
 /// Runs a device to its end that sends datagrams, each one APDU. What is lost on the way is sent
 /// again in another association.
 pub async fn run_datagrams(run: Run) -> Outcome {
@@ -93,7 +122,7 @@ impl Agent {
     fn new(run: Run) -> Self {
         let device = Device::new(run.plan);
         let (started, outcome) = (Instant::now(), Outcome::default());
-        Self { device, started, run, is_told: false, outcome }
+        Self { device, started, run, enough_at: None, is_told: false, outcome }
     }
 
     /// How long all of it may take.
@@ -139,7 +168,7 @@ impl Agent {
             while let Some(output) = self.device.poll_output() {
                 match output {
                     Output::Send(octets) => drop(socket.send(&octets).await?),
-                    Output::Operating => {}
+                    Output::Operating => self.measures(),
                     Output::Finished => self.outcome.is_finished = true,
                 }
             }
@@ -201,21 +230,33 @@ impl Agent {
 
     /// How long nothing is due.
     fn sleep(&self) -> Duration {
-        let end = (!self.is_told).then_some(self.run.measuring);
+        let end = self.enough_at.filter(|_| !self.is_told);
         let due = self.device.poll_timeout().into_iter().chain(end).min();
         due.map_or(CONNECT_AGAIN, |due| due.saturating_sub(self.started.elapsed()))
     }
 
+    /// It is associated, and measures from now on if it did not before.
+    fn measures(&mut self) {
+        let enough_at = self.started.elapsed().saturating_add(self.run.measuring);
+        self.enough_at.get_or_insert(enough_at);
+    }
+
     fn tick(&mut self) {
-        if !self.is_told && self.started.elapsed() >= self.run.measuring {
-            self.is_told = true;
-            return self.step(Input::Finish);
-        }
+        // What it was to measure until now it measures, however late that is noticed.
         self.step(Input::Tick);
+        if !self.is_told && self.enough_at.is_some_and(|at| self.started.elapsed() >= at) {
+            self.is_told = true;
+            self.step(Input::Finish);
+        }
     }
 
     fn step(&mut self, input: Input<'_>) {
-        self.device.handle(self.started.elapsed(), input);
+        let now = self.started.elapsed();
+        self.device.handle(now, input);
+        let room = DELAYS_MAX.saturating_sub(self.outcome.delays.len());
+        let delays = self.device.take_delays().into_iter().take(room);
+        let delays = delays.map(|one| Delay { at: now, took: one.took, late: one.late });
+        self.outcome.delays.extend(delays);
     }
 
     /// Takes what has arrived whole.
@@ -231,10 +272,17 @@ impl Agent {
         while let Some(output) = self.device.poll_output() {
             match output {
                 Output::Send(octets) => {
-                    let write = transport.send(&octets);
+                    let mut write = core::pin::pin!(transport.send(&octets));
+                    // Most is taken at once.
+                    let first = poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
+                    if let Poll::Ready(sent) = first {
+                        sent?;
+                        continue;
+                    }
                     tokio::time::timeout(WRITE_WITHIN, write).await??;
+                    self.device.held(self.started.elapsed());
                 }
-                Output::Operating => {}
+                Output::Operating => self.measures(),
                 Output::Finished => self.outcome.is_finished = true,
             }
         }

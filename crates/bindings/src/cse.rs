@@ -1,24 +1,28 @@
 //! A CSE on the network: what it is given, how it is started and stopped.
 
+use crate::accept::{Gate, Peers};
 use crate::coap::Socket;
 use crate::engine::{Engine, now};
-use crate::http::server::{Entry, Peers, Server, ServerCounters};
+use crate::http::server::{Server, ServerCounters};
+use crate::keyring::{Keyring, Keys};
 pub use crate::mqtt::UrlError;
 use crate::mqtt::{Broker, Speaker, Url};
 use crate::outgoing::Sender;
-use crate::tls::{Tls, TlsError};
+pub use crate::quota::Quota;
+use crate::quota::Quotas;
+use crate::tls::{Entry, Tls, TlsError};
 use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use gatewright_descriptors::{Claim, Shortage};
 use gatewright_onem2m::{Call, Cse, Timestamp, Unreachable};
-use gatewright_store::{Database, Options, StoreError};
+use gatewright_store::{Database, Options, Report, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ClientConfig;
 
 /// Requests that are sent to other entities at the same time.
@@ -43,6 +47,8 @@ pub struct Config {
     pub listen_coap: Vec<SocketAddr>,
     /// Where it listens for WebSocket, in the clear; port 0 takes a free one.
     pub listen_ws: Vec<SocketAddr>,
+    /// Where it listens for WebSocket over TLS, if it has a certificate.
+    pub listen_wss: Vec<SocketAddr>,
     /// The broker that it takes MQTT requests from: `mqtt://[USER:PASSWORD@]HOST[:PORT]`, or
     /// `mqtts://` with a certificate.
     pub mqtt: Option<String>,
@@ -58,6 +64,8 @@ pub struct Config {
     pub connections_max: usize,
     /// Connections of one address at the same time.
     pub connections_per_peer_max: usize,
+    /// What one peer may ask.
+    pub quota: Quota,
 }
 
 impl Config {
@@ -69,6 +77,7 @@ impl Config {
             listen_tls: Vec::new(),
             listen_coap: Vec::new(),
             listen_ws: Vec::new(),
+            listen_wss: Vec::new(),
             mqtt: None,
             tls: None,
             store: None,
@@ -76,6 +85,7 @@ impl Config {
             audit: false,
             connections_max: 4_096,
             connections_per_peer_max: 1_024,
+            quota: Quota::default(),
         }
     }
 }
@@ -113,11 +123,22 @@ pub struct Running {
     addresses: Vec<SocketAddr>,
     coap: Vec<(Arc<Socket>, SocketAddr)>,
     mqtt: Option<Arc<Broker>>,
-    ws: (Vec<SocketAddr>, Arc<ws::Counters>),
+    ws: Ws,
     unreadable_rows: usize,
-    counters: Arc<ServerCounters>,
+    http: Server,
+    keyring: Option<Arc<Keyring>>,
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    descriptors: Claim,
+}
+
+/// Where WebSocket is listened for, and what was counted there.
+#[derive(Debug)]
+struct Ws {
+    plain: Vec<SocketAddr>,
+    tls: Vec<SocketAddr>,
+    counters: Arc<ws::Counters>,
+    gate: Gate,
 }
 
 /// Starts a CSE on the runtime that this is called on.
@@ -130,47 +151,47 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         Some(path) => Database::open(path, &config.options)?,
         None => Database::in_memory(&config.options)?,
     };
+    let descriptors = Claim::new(descriptors(&config));
     let body_octets_max = config.cse.limits.content_octets.saturating_add(BODY_SLACK);
-    let client_tls = config.tls.as_ref().map(Tls::client).transpose()?;
+    let keys = config.tls.as_ref().map(Keys::read).transpose()?;
+    let keyring = keys.map(Keyring::new);
+    let client_tls = keyring.as_ref().map(Keyring::client).transpose()?;
     let speaker = speaker(&config.cse);
-    let doors = Doors::open(&config, &speaker, client_tls.as_ref(), body_octets_max).await?;
+    let doors =
+        Doors::open(&config, &speaker, (keyring.as_ref(), client_tls.as_ref()), body_octets_max)
+            .await?;
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let mut cse_config = config.cse;
+    cse_config.outcomes = config.audit;
     if cse_config.points_of_access.is_empty() {
         cse_config.points_of_access = doors.urls();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
     let (outgoing, calls) = mpsc::unbounded_channel();
-    let engine = Engine::new(cse, outgoing, config.audit);
-    let reporter = Arc::downgrade(&engine);
-    let writer = database.start(move |report| {
-        if let Some(engine) = Weak::upgrade(&reporter) {
-            engine.report(&report);
-        }
-    });
-    engine.begin(writer.map_err(StartError::Thread)?);
+    let engine = Engine::new(cse, outgoing, config.audit, Quotas::new(config.quota));
+    let reports = begin(&engine, database)?;
     let (stop, stopped) = watch::channel(false);
-    let counters = Arc::new(ServerCounters::default());
-    let server = Server {
+    let peers = Arc::new(Peers::new(config.connections_per_peer_max));
+    let http = Server {
         engine: Arc::clone(&engine),
         body_octets_max,
-        connections: Arc::new(Semaphore::new(config.connections_max)),
-        counters: Arc::clone(&counters),
-        peers: Arc::new(Peers::new(config.connections_per_peer_max)),
-        own,
+        gate: Gate::new(config.connections_max, &peers),
+        counters: Arc::new(ServerCounters::default()),
+        own: Arc::clone(&own),
     };
-    let sender = Sender::new(client_tls).speaking(speaker).serving(&server.own.0, &engine);
+    let sender = Sender::new(client_tls).speaking(speaker).serving(&own.0, &engine);
     if let Some(broker) = &doors.mqtt {
         sender.share(broker);
     }
     let mut tasks = vec![
+        tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
         tokio::spawn(send_calls(Arc::downgrade(&engine), sender, calls, stopped.clone())),
     ];
     let Doors { listeners, coap, mqtt, ws } = doors;
     let addresses = listeners.iter().map(|((_, address), _)| *address).collect();
     for ((listener, _), entry) in listeners {
-        tasks.push(tokio::spawn(server.clone().run(listener, entry, stopped.clone())));
+        tasks.push(tokio::spawn(http.clone().run(listener, entry, stopped.clone())));
     }
     for (socket, _) in &coap {
         let serving = Arc::clone(socket).run(Arc::clone(&engine), stopped.clone());
@@ -180,18 +201,67 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
         tasks.push(tokio::spawn(serving));
     }
-    let server = Arc::new(ws::Server {
-        answers: Arc::clone(&engine),
-        content_octets_max: body_octets_max,
-        connections: Arc::new(Semaphore::new(config.connections_max)),
-        counters: Arc::default(),
+    let ws = run_ws(ws, (&http, config.connections_max), &stopped, &mut tasks);
+    Ok(Running {
+        engine,
+        addresses,
+        coap,
+        mqtt,
+        ws,
+        unreadable_rows,
+        http,
+        keyring,
+        stop,
+        tasks,
+        descriptors,
+    })
+}
+
+/// Gives the engine its writer; what that says comes by what is returned.
+fn begin(
+    engine: &Engine,
+    database: Database,
+) -> Result<mpsc::UnboundedReceiver<Report>, StartError> {
+    let (reporter, reports) = mpsc::unbounded_channel();
+    let writer = database.start(move |report| {
+        // Without receiver the engine is gone, and nobody waits.
+        let _nobody = reporter.send(report);
     });
-    let (listeners, ws_addresses): (Vec<_>, Vec<_>) = ws.into_iter().unzip();
-    for listener in listeners {
-        tasks.push(tokio::spawn(Arc::clone(&server).run(listener, stopped.clone())));
+    engine.begin(writer.map_err(StartError::Thread)?);
+    Ok(reports)
+}
+
+/// Descriptors that its connections need, those to other entities included.
+fn descriptors(config: &Config) -> u64 {
+    let http = !(config.listen.is_empty() && config.listen_tls.is_empty());
+    let ws = !(config.listen_ws.is_empty() && config.listen_wss.is_empty());
+    let most = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
+    let taken = most.saturating_mul(u64::from(http) + u64::from(ws));
+    taken.saturating_add(u64::try_from(SENT_AT_ONCE).unwrap_or(u64::MAX))
+}
+
+/// Starts serving WebSocket at each listener.
+fn run_ws(
+    listeners: Vec<((TcpListener, SocketAddr), Entry)>,
+    (http, connections_max): (&Server, usize),
+    stopped: &watch::Receiver<bool>,
+    tasks: &mut Vec<tokio::task::JoinHandle<()>>,
+) -> Ws {
+    let server = Arc::new(ws::Server {
+        answers: Arc::clone(&http.engine),
+        content_octets_max: http.body_octets_max,
+        gate: http.gate.beside(connections_max),
+        quotas: Arc::clone(http.engine.quotas()),
+        counters: Arc::default(),
+        own: Arc::clone(&http.own),
+    });
+    let (mut plain, mut tls) = (Vec::new(), Vec::new());
+    for ((listener, address), entry) in listeners {
+        let addresses = if matches!(entry, Entry::Plain) { &mut plain } else { &mut tls };
+        addresses.push(address);
+        tasks.push(tokio::spawn(Arc::clone(&server).run(listener, entry, stopped.clone())));
     }
-    let ws = (ws_addresses, Arc::clone(&server.counters));
-    Ok(Running { engine, addresses, coap, mqtt, ws, unreadable_rows, counters, stop, tasks })
+    Ws { plain, tls, counters: Arc::clone(&server.counters), gate: server.gate.clone() }
 }
 
 /// How a CSE is known at brokers (TS-0010 §6.3).
@@ -205,37 +275,24 @@ struct Doors {
     listeners: Vec<((TcpListener, SocketAddr), Entry)>,
     coap: Vec<(Arc<Socket>, SocketAddr)>,
     mqtt: Option<Arc<Broker>>,
-    ws: Vec<(TcpListener, SocketAddr)>,
+    ws: Vec<((TcpListener, SocketAddr), Entry)>,
 }
 
 impl Doors {
     async fn open(
         config: &Config,
         speaker: &Speaker,
-        client_tls: Option<&ClientConfig>,
+        (keyring, client_tls): (Option<&Arc<Keyring>>, Option<&ClientConfig>),
         body_octets_max: usize,
     ) -> Result<Self, StartError> {
-        let mut listeners = Vec::new();
-        for &address in &config.listen {
-            listeners.push((listen(address).await?, Entry::Plain));
-        }
-        if let Some(tls) = &config.tls {
-            let tls = tls.server()?;
-            for &address in &config.listen_tls {
-                let entry = Entry::Tls(TlsAcceptor::from(Arc::clone(&tls)));
-                listeners.push((listen(address).await?, entry));
-            }
-        }
+        let listeners = entries(&config.listen, &config.listen_tls, keyring).await?;
+        let ws = entries(&config.listen_ws, &config.listen_wss, keyring).await?;
         let coap = listen_coap(&config.listen_coap, body_octets_max).await?;
         let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
         let mqtt = url.map(|url| {
             let tls = client_tls.cloned().map(Arc::new);
             Arc::new(Broker::new(url, speaker, tls, body_octets_max))
         });
-        let mut ws = Vec::new();
-        for &address in &config.listen_ws {
-            ws.push(listen(address).await?);
-        }
         Ok(Self { listeners, coap, mqtt, ws })
     }
 
@@ -247,9 +304,29 @@ impl Doors {
         });
         let coap = self.coap.iter().map(|(_, address)| format!("coap://{address}"));
         let mqtt = self.mqtt.iter().map(|broker| broker.url().shown());
-        let ws = self.ws.iter().map(|(_, address)| format!("ws://{address}"));
+        let ws = self.ws.iter().map(|((_, address), entry)| match entry {
+            Entry::Plain => format!("ws://{address}"),
+            Entry::Tls(_) => format!("wss://{address}"),
+        });
         http.chain(coap).chain(ws).chain(mqtt).collect()
     }
+}
+
+/// Listens at these addresses, in the clear first, then over TLS if there is a certificate.
+async fn entries(
+    plain: &[SocketAddr],
+    over_tls: &[SocketAddr],
+    keyring: Option<&Arc<Keyring>>,
+) -> Result<Vec<((TcpListener, SocketAddr), Entry)>, StartError> {
+    let mut listeners = Vec::new();
+    for &address in plain {
+        listeners.push((listen(address).await?, Entry::Plain));
+    }
+    for &address in over_tls.iter().filter(|_| keyring.is_some()) {
+        let entry = keyring.map_or(Entry::Plain, |keyring| Entry::Tls(Arc::clone(keyring)));
+        listeners.push((listen(address).await?, entry));
+    }
+    Ok(listeners)
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -298,7 +375,12 @@ impl Running {
 
     /// Where it listens for WebSocket, in the order given.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
-        &self.ws.0
+        &self.ws.plain
+    }
+
+    /// Where it listens for WebSocket over TLS, in the order given.
+    pub fn wss_addresses(&self) -> &[SocketAddr] {
+        &self.ws.tls
     }
 
     /// The broker that it takes MQTT requests from, if there is one: its URL without a password.
@@ -309,6 +391,25 @@ impl Running {
     /// The CSE itself: to ask it without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Takes from `config` whom it admits, its administrator and bounds, where its registrar is,
+    /// what one peer may ask and whether that is noted; everything else was decided at the start.
+    pub fn reconfigure(&self, config: Config) {
+        self.engine.quotas().set(config.quota);
+        self.http.gate.set_most_of_one(config.connections_per_peer_max);
+        let machine = gatewright_onem2m::Config { outcomes: config.audit, ..config.cse };
+        self.engine.reconfigure(machine, config.audit);
+    }
+
+    /// Its certificates, if it has any.
+    pub(crate) const fn keyring(&self) -> Option<&Arc<Keyring>> {
+        self.keyring.as_ref()
+    }
+
+    /// What the system allows too little of for all connections that may be taken.
+    pub const fn shortage(&self) -> Option<Shortage> {
+        self.descriptors.shortage()
     }
 
     /// Stored rows that were none and were left out.
@@ -330,15 +431,20 @@ impl Running {
                 ("store_audit_lost", store.audit_lost),
             ]);
         }
+        all.push(("http_connections_refused", self.http.gate.refused()));
+        all.push(("ws_connections_refused", self.ws.gate.refused()));
         for (name, counter) in [
-            ("http_connections", &self.counters.connections),
-            ("http_connections_refused", &self.counters.connections_refused),
-            ("tls_handshakes_failed", &self.counters.handshakes_failed),
-            ("http_bodies_refused", &self.counters.bodies_refused),
+            ("http_connections", &self.http.counters.connections),
+            ("tls_handshakes_failed", &self.http.counters.handshakes_failed),
+            ("http_bodies_refused", &self.http.counters.bodies_refused),
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
         }
-        all.extend(self.ws.1.each());
+        let refused = self.engine.quotas().counters();
+        all.push(("peer_requests_too_often", refused.too_often));
+        all.push(("peer_requests_too_many", refused.too_much));
+        all.push(("peer_bodies_too_many", refused.arriving));
+        all.extend(self.ws.counters.each());
         all.extend(self.mqtt.iter().flat_map(|broker| broker.counters().each()));
         // Of several sockets the sums.
         for (at, (socket, _)) in self.coap.iter().enumerate() {
@@ -361,6 +467,15 @@ impl Running {
         for task in self.tasks {
             let _ = task.await;
         }
+    }
+}
+
+/// Takes what the writer says until it has ended. The answers are let out here and not on the
+/// writer's thread: to wake each who waits from outside of the runtime takes a system call.
+async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::UnboundedReceiver<Report>) {
+    while let Some(report) = reports.recv().await {
+        let Some(engine) = engine.upgrade() else { return };
+        engine.report(&report);
     }
 }
 

@@ -16,15 +16,19 @@ mod connection;
 mod datagrams;
 mod deliver;
 mod entities;
+mod places;
+mod stages;
 pub(crate) mod transport;
 
 use crate::engine::{Engine, now};
+use crate::keyring::{Keyring, Keys};
 use crate::outgoing;
 use crate::tls::Tls;
 use ask::Desk;
 use connection::Connection;
 use core::time::Duration;
 use entities::Entities;
+use gatewright_descriptors::{Claim, Shortage};
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::frame::Framer;
@@ -34,21 +38,23 @@ use gatewright_health::roster::{Joined, Roster, SessionId};
 use gatewright_interwork::Mapping;
 use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
-use std::collections::{BTreeSet, HashMap};
+pub use stages::Stages;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_rustls::TlsAcceptor;
 use transport::Transport;
 
 /// The port that managers listen on unless told otherwise.
 pub const PORT: u16 = 6_024;
 /// Pause after the system gave no connection (out of descriptors), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that wait to be taken; the system's own bound (`net.core.somaxconn`) holds beside it.
+const COMING_MAX: u32 = 16_384;
 /// How long a device may take to show its certificate.
 const SHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests on their way to one connection; a manager keeps as many.
@@ -89,6 +95,16 @@ pub struct Above {
     pub base: String,
     /// How readings get there.
     pub delivery: Delivery,
+    /// Kinds of devices (by name, [`Device::kind`](gatewright_interwork::Device::kind)) whose
+    /// readings get there otherwise.
+    pub kinds: BTreeMap<String, Delivery>,
+}
+
+impl Above {
+    /// How readings of this kind of device get there.
+    fn delivery(&self, kind: &str) -> Delivery {
+        self.kinds.get(kind).copied().unwrap_or(self.delivery)
+    }
 }
 
 /// How readings get to the CSE above.
@@ -109,7 +125,7 @@ impl Config {
             datagrams: None,
             tls: None,
             base: base.into(),
-            mapping: Mapping::default(),
+            mapping: Mapping::default().without_views(),
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
             admitted: None,
             connections_max: 16_384,
@@ -167,6 +183,8 @@ counters! {
     outbox_full,
     /// Readings sent to the CSE above at once, and arrived.
     direct,
+    /// Devices whose places were made again at a CSE above that did not know them any more.
+    places_again,
     /// Requests for devices.
     asked,
     /// Of these, those that waited for a device that was away.
@@ -192,9 +210,6 @@ struct Shared {
     base: String,
     mapping: Mapping,
     manager: manager::Settings,
-    above: Option<Above>,
-    /// Address of the policy that lets operators in.
-    policy: Option<String>,
     sender: outgoing::Sender,
     /// Where the machines' time begins.
     started: Instant,
@@ -213,6 +228,9 @@ struct Line {
 #[derive(Debug)]
 struct State {
     library: Library,
+    above: Option<Arc<Above>>,
+    /// Address of the policy that lets operators in.
+    policy: Option<String>,
     roster: Roster,
     entities: Entities,
     /// How each connection is reached.
@@ -223,7 +241,10 @@ struct State {
     /// The devices whose places at the CSE above have been asked for in this run, with what was
     /// asked.
     announced: HashMap<SystemId, u64>,
+    /// The devices that did not answer when they were asked what they are.
+    silent: BTreeSet<SystemId>,
     counters: Counters,
+    stages: Stages,
 }
 
 /// A listener that runs.
@@ -233,8 +254,10 @@ pub struct Running {
     address: SocketAddr,
     datagrams: Option<SocketAddr>,
     tls: Option<SocketAddr>,
+    keyring: Option<Arc<Keyring>>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    descriptors: Claim,
 }
 
 /// Starts to listen for devices whose readings go to `engine`.
@@ -243,7 +266,10 @@ pub struct Running {
 ///
 /// If an address cannot be listened on, or the certificates cannot be used.
 pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
-    let listener = TcpListener::bind(config.listen).await?;
+    // Datagrams of all devices come by one socket.
+    let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
+    let descriptors = Claim::new(connections);
+    let listener = listen(config.listen)?;
     let address = listener.local_addr()?;
     let datagrams = match config.datagrams {
         Some(at) => Some(UdpSocket::bind(at).await?),
@@ -251,8 +277,8 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     };
     let secure = match &config.tls {
         Some((at, tls)) => {
-            let acceptor = TlsAcceptor::from(tls.server().map_err(io::Error::other)?);
-            Some((TcpListener::bind(at).await?, acceptor))
+            let keyring = Keyring::new(Keys::read(tls).map_err(io::Error::other)?);
+            Some((listen(*at)?, keyring))
         }
         None => None,
     };
@@ -260,8 +286,11 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     let datagrams_at = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
+    let policy = ask::make_policy(&engine, &config, false).await;
     let state = State {
         library,
+        above: config.above.map(Arc::new),
+        policy,
         roster: Roster::new(),
         entities: Entities::new(config.connections_max).map_err(io::Error::other)?,
         lines: HashMap::new(),
@@ -269,35 +298,49 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         sessions: 0,
         epoch: 0,
         announced: HashMap::new(),
+        silent: BTreeSet::new(),
         counters: Counters::default(),
+        stages: Stages::default(),
     };
-    let policy = ask::make_policy(&engine, &config).await;
     let (calls, asked) = mpsc::unbounded_channel();
     engine.send_device_calls(calls);
+    let (lost, lanes) = mpsc::unbounded_channel();
+    engine.tell_lost(lost);
     let shared = Arc::new(Shared {
         engine,
-        policy,
         base: config.base,
         mapping: config.mapping,
         manager: config.manager,
-        above: config.above,
         sender: outgoing::Sender::new(None),
         started: Instant::now(),
         state: Mutex::new(state),
     });
     let (stop, stopped) = watch::channel(false);
     let mut tasks = vec![tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()))];
+    tasks.push(tokio::spawn(places::serve(Arc::clone(&shared), lanes, stopped.clone())));
     if let Some(socket) = datagrams {
         let (shared, most) = (Arc::clone(&shared), config.connections_max);
         tasks.push(tokio::spawn(datagrams::serve(socket, shared, most, stopped.clone())));
     }
     let room = Arc::new(Semaphore::new(config.connections_max));
-    let secure = secure.map(|(listener, acceptor)| (listener, Some(acceptor)));
-    for (listener, acceptor) in [Some((listener, None)), secure].into_iter().flatten() {
+    let keyring = secure.as_ref().map(|(_, keyring)| Arc::clone(keyring));
+    let secure = secure.map(|(listener, keyring)| (listener, Some(keyring)));
+    for (listener, keyring) in [Some((listener, None)), secure].into_iter().flatten() {
         let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
-        tasks.push(tokio::spawn(accept((listener, acceptor), shared, room, stopped.clone())));
+        tasks.push(tokio::spawn(accept((listener, keyring), shared, room, stopped.clone())));
     }
-    Ok(Running { tasks, shared, address, datagrams: datagrams_at, tls, stop })
+    let datagrams = datagrams_at;
+    Ok(Running { shared, address, datagrams, tls, keyring, stop, tasks, descriptors })
+}
+
+/// Listens with room for thousands that come at once, as after a power failure: who finds none
+/// tries again after one, three, seven, fifteen seconds (RFC 6298), and all of them together.
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A gateway that starts again finds its address free.
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(COMING_MAX)
 }
 
 impl Running {
@@ -316,6 +359,16 @@ impl Running {
         self.tls
     }
 
+    /// What the system allows too little of for all devices that may connect.
+    pub const fn shortage(&self) -> Option<Shortage> {
+        self.descriptors.shortage()
+    }
+
+    /// Its certificates, if devices may show theirs.
+    pub(crate) const fn keyring(&self) -> Option<&Arc<Keyring>> {
+        self.keyring.as_ref()
+    }
+
     /// The devices that are associated, by sender; may be read without a lock.
     pub fn entities(&self) -> Map<Sender, Entity> {
         self.shared.lock().entities.reader()
@@ -326,9 +379,29 @@ impl Running {
         self.shared.lock().counters
     }
 
+    /// How long reports took, stage by stage.
+    pub fn stages(&self) -> Stages {
+        self.shared.lock().stages
+    }
+
     /// How many devices are associated.
     pub fn devices(&self) -> usize {
         self.shared.lock().roster.len()
+    }
+
+    /// Takes from `config` who may associate, who may ask devices something, and how readings get
+    /// above; everything else was decided at the start.
+    pub async fn reconfigure(&self, config: Config) {
+        let had = self.shared.lock().policy.is_some();
+        let policy = ask::make_policy(&self.shared.engine, &config, had).await;
+        let mut state = self.shared.lock();
+        state.library.admit(config.admitted);
+        if policy.is_some() != had {
+            // Their places get the policy with their next association.
+            state.announced.clear();
+        }
+        state.policy = policy;
+        state.above = config.above.map(Arc::new);
     }
 
     /// Aborts every association and returns when all connections are closed. Reports not answered
@@ -342,7 +415,7 @@ impl Running {
 }
 
 async fn accept(
-    (listener, acceptor): (TcpListener, Option<TlsAcceptor>),
+    (listener, keyring): (TcpListener, Option<Arc<Keyring>>),
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
@@ -362,14 +435,15 @@ async fn accept(
             shared.count(|counters| counters.connections_refused += 1);
             continue;
         };
-        let (shared, stop, acceptor) = (Arc::clone(&shared), stop.clone(), acceptor.clone());
+        let (shared, stop, keyring) = (Arc::clone(&shared), stop.clone(), keyring.clone());
         connections.spawn(async move {
             // An answer is small, and a device waits for it.
             let _ = stream.set_nodelay(true);
-            let transport = match acceptor {
+            let transport = match keyring {
                 None => Some(Transport::Stream(Box::new(stream))),
-                Some(acceptor) => {
-                    let shaken = tokio::time::timeout(SHAKE_WITHIN, acceptor.accept(stream)).await;
+                Some(keyring) => {
+                    let accepted = keyring.acceptor().accept(stream);
+                    let shaken = tokio::time::timeout(SHAKE_WITHIN, accepted).await;
                     let shaken = shaken.ok().and_then(Result::ok);
                     shaken.map(|stream| Transport::Stream(Box::new(stream)))
                 }
@@ -406,9 +480,13 @@ impl Shared {
             device: None,
             session: None,
             asked,
+            described: None,
             is_closing: false,
             malformed: 0,
             strangers: 0,
+            arrived: Instant::now(),
+            passage: None,
+            stored: Vec::new(),
         };
         // How a connection ends is the device's affair; its reports not answered are its own.
         let _ = connection.serve(&hang_up, stop).await;

@@ -1,15 +1,17 @@
 //! One machine, one store, and whoever waits for an answer.
 
+use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Token, Unreachable,
+    Batch, Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Status, Token,
+    Unreachable,
 };
-use gatewright_store::{Entry, Report, Writer};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use gatewright_store::{Entry, Report, WAITS, Writer};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// A running CSE: requests go in by [`Engine::ask`], whoever asks.
 #[derive(Debug)]
@@ -19,25 +21,68 @@ pub struct Engine {
     pub(crate) earlier: Notify,
     /// Where requests for devices go, if there is a listener for them.
     devices: Mutex<Option<mpsc::UnboundedSender<Call>>>,
+    /// Where it is told whose receiver does not know its places.
+    lost: Mutex<Option<mpsc::UnboundedSender<Arc<str>>>>,
+    /// What its peers may ask.
+    quotas: Arc<Quotas>,
 }
 
 #[derive(Debug)]
 struct Inner {
     cse: Cse,
     writer: Option<Writer>,
-    waiting: HashMap<Token, oneshot::Sender<Response>>,
+    waiting: BTreeMap<Token, oneshot::Sender<Response>>,
+    /// Those who are answered again and again.
+    observing: BTreeMap<Token, watch::Sender<Option<Response>>>,
     asked: u64,
     /// When the timer will wake by itself.
     wakes: Option<Duration>,
     outgoing: mpsc::UnboundedSender<Call>,
     audits: bool,
+    /// Lanes whose receiver does not know their places, to be told.
+    lost: Vec<Arc<str>>,
+    /// The requests of which the audit log does not yet say how they ended.
+    audited: HashMap<Token, String>,
 }
+
+/// How a batch is handed to the writer.
+type Push = fn(&Writer, Batch) -> Result<(), Batch>;
 
 /// Something to be done with others at once.
 #[derive(Debug)]
 pub(crate) enum Task {
     Ask(Request),
     Post(Letter),
+}
+
+/// A retrieval whose answers are told. Of several that come quickly only the last is.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    engine: Weak<Engine>,
+    token: Token,
+    answers: watch::Receiver<Option<Response>>,
+}
+
+impl Observing {
+    /// The next answer; nothing behind the last one.
+    pub(crate) async fn next(&mut self) -> Option<Response> {
+        self.answers.changed().await.ok()?;
+        self.answers.borrow_and_update().clone()
+    }
+
+    /// Whether there may be another answer behind the one that was taken last.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.answers.has_changed().is_ok()
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.lock().observing.remove(&self.token);
+            engine.step(Input::Unobserve(self.token));
+        }
+    }
 }
 
 /// A request that was taken.
@@ -61,26 +106,74 @@ pub(crate) fn now() -> Duration {
 }
 
 impl Engine {
-    pub(crate) fn new(cse: Cse, outgoing: mpsc::UnboundedSender<Call>, audits: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        cse: Cse,
+        outgoing: mpsc::UnboundedSender<Call>,
+        audits: bool,
+        quotas: Arc<Quotas>,
+    ) -> Arc<Self> {
         let inner = Inner {
             cse,
             writer: None,
-            waiting: HashMap::new(),
+            waiting: BTreeMap::new(),
+            observing: BTreeMap::new(),
             asked: 0,
             wakes: None,
             outgoing,
             audits,
+            lost: Vec::new(),
+            audited: HashMap::new(),
         };
         Arc::new(Self {
             inner: Mutex::new(inner),
             earlier: Notify::new(),
             devices: Mutex::new(None),
+            lost: Mutex::new(None),
+            quotas,
         })
+    }
+
+    /// What its peers may ask.
+    pub(crate) const fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
+    }
+
+    /// Other settings from now on.
+    pub(crate) fn reconfigure(&self, config: gatewright_onem2m::Config, audits: bool) {
+        let mut inner = self.lock();
+        inner.audits = audits;
+        inner.cse.reconfigure(now(), config);
+        inner.drain(None);
+        self.rearm(&mut inner);
+    }
+
+    /// A request was refused before it came to the machine.
+    pub(crate) fn refused(&self, request: &Request, status: Status) {
+        let inner = self.lock();
+        if inner.audits {
+            inner.write(&format!("{}: {}", described(request), status.number()));
+        }
     }
 
     /// Has requests for devices (URLs that begin with `device:`) sent there from now on.
     pub(crate) fn send_device_calls(&self, to: mpsc::UnboundedSender<Call>) {
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    }
+
+    /// Has lanes told there whose receiver does not know the places of their letters.
+    pub(crate) fn tell_lost(&self, to: mpsc::UnboundedSender<Arc<str>>) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    }
+
+    fn lost(&self, lanes: Vec<Arc<str>>) {
+        if lanes.is_empty() {
+            return;
+        }
+        let to = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        for lane in lanes {
+            // Without anybody who makes places the letter is only tried again.
+            let _ = to.as_ref().map(|to| to.send(lane));
+        }
     }
 
     /// Hands on a request for a device, if there is a listener for devices.
@@ -122,10 +215,24 @@ impl Engine {
     /// the future does not undo it.
     pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
         let asked = self.put(|inner, token| {
-            inner.audit(&request);
+            inner.audit(token, &request);
             Input::Request { token, request }
         });
         asked.answer()
+    }
+
+    /// Does what the request asks, and tells each later answer too, as long as the result lives.
+    pub(crate) fn observe(self: &Arc<Self>, request: Request) -> Observing {
+        let (sender, answers) = watch::channel(None);
+        let mut inner = self.lock();
+        inner.asked += 1;
+        let token = Token(inner.asked);
+        inner.audit(token, &request);
+        inner.observing.insert(token, sender);
+        inner.cse.handle(now(), Input::Observe { token, request });
+        inner.drain(None);
+        self.rearm(&mut inner);
+        Observing { engine: Arc::downgrade(self), token, answers }
     }
 
     /// Has a request of our own delivered, however long it takes; accepted when it is stored.
@@ -142,7 +249,7 @@ impl Engine {
     ) -> impl Future<Output = Option<(Response, Response)>> + Send + use<> {
         let (sender, accepted) = oneshot::channel();
         let asked = self.put(|inner, token| {
-            inner.audit(&request);
+            inner.audit(token, &request);
             inner.asked += 1;
             let second = Token(inner.asked);
             inner.waiting.insert(second, sender);
@@ -152,7 +259,8 @@ impl Engine {
         async move { Some((asked.answer().await?, accepted.await.ok()?)) }
     }
 
-    /// Does several things at once: what they have stored is stored together or not at all. The
+    /// Does several things at once, for devices, which do not hurry: what they have stored is
+    /// stored together or not at all. The
     /// answers come in the order of the tasks, when that is stored. `None` and nothing done, if
     /// the `letters` that go out on `lane` have no room there.
     pub(crate) fn together(
@@ -174,14 +282,18 @@ impl Engine {
             answers.push(receiver);
             inputs.push(match task {
                 Task::Ask(request) => {
-                    inner.audit(&request);
+                    inner.audit(token, &request);
                     Input::Request { token, request }
                 }
                 Task::Post(letter) => Input::Post { token, letter },
             });
         }
+        let first = Token(inner.asked.saturating_sub(count(inputs.len())) + 1);
         inner.cse.handle(now(), Input::Together(inputs));
-        inner.drain(None);
+        inner.drain_for(None, Writer::push_patiently);
+        for token in first.0..=inner.asked {
+            inner.audit_waiting(Token(token));
+        }
         self.rearm(&mut inner);
         Some(answers)
     }
@@ -199,6 +311,7 @@ impl Engine {
             inner.waiting.insert(token, sender);
             Asked::Waiting(receiver)
         };
+        inner.audit_waiting(token);
         self.rearm(&mut inner);
         asked
     }
@@ -234,6 +347,11 @@ impl Engine {
         self.lock().writer.as_ref().map(Writer::counters)
     }
 
+    /// How long the writer took so far; nothing once the engine has ended.
+    pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
+        self.lock().writer.as_ref().map(Writer::histograms)
+    }
+
     /// Resources in the tree.
     pub fn resources(&self) -> usize {
         self.lock().cse.resources()
@@ -253,7 +371,10 @@ impl Engine {
         let mut inner = self.lock();
         inner.cse.handle(now(), input);
         inner.drain(None);
+        let lost = core::mem::take(&mut inner.lost);
         self.rearm(&mut inner);
+        drop(inner);
+        self.lost(lost);
     }
 
     fn rearm(&self, inner: &mut Inner) {
@@ -278,6 +399,11 @@ impl Engine {
 impl Inner {
     /// Carries out what the machine wants done; the answer of `mine` is returned.
     fn drain(&mut self, mine: Option<Token>) -> Option<Response> {
+        self.drain_for(mine, Writer::push)
+    }
+
+    /// The same; `push` says how much what is to be stored is hurried for.
+    fn drain_for(&mut self, mine: Option<Token>, push: Push) -> Option<Response> {
         let mut answer = None;
         if self.writer.is_none() && mine.is_none() {
             return None;
@@ -286,7 +412,7 @@ impl Inner {
             match output {
                 Output::Store(batch) => {
                     let number = batch.number;
-                    let stored = self.writer.as_ref().is_some_and(|it| it.push(batch).is_ok());
+                    let stored = self.writer.as_ref().is_some_and(|it| push(it, batch).is_ok());
                     if !stored {
                         self.cse.handle(now(), Input::Failed(number));
                     }
@@ -294,12 +420,22 @@ impl Inner {
                 Output::Respond { token, response } if Some(token) == mine => {
                     answer = Some(response);
                 }
+                Output::Respond { token, response } if self.observing.contains_key(&token) => {
+                    if let Some(observing) = self.observing.get(&token) {
+                        observing.send_replace(Some(response));
+                    }
+                    if !self.cse.is_observed(token) {
+                        self.observing.remove(&token);
+                    }
+                }
                 Output::Respond { token, response } => {
                     if let Some(waiting) = self.waiting.remove(&token) {
                         // Whoever asked may have gone; what was asked is done all the same.
                         let _ = waiting.send(response);
                     }
                 }
+                Output::Lost { lane } => self.lost.push(lane),
+                Output::Settled { token, status } => self.audit_end(token, status),
                 Output::Call(call) => {
                     let id = call.id;
                     if self.outgoing.send(call).is_err() {
@@ -312,13 +448,39 @@ impl Inner {
         answer
     }
 
-    /// Notes who asks for what; never a value.
-    fn audit(&self, request: &Request) {
-        let (true, Some(writer)) = (self.audits, &self.writer) else {
-            return;
-        };
-        let at_micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
-        let text = format!("{:?} {} by {}", request.operation, request.to, request.from);
-        writer.audit(Entry { at_micros, text });
+    /// Remembers who asks for what, never a value, until it is known how it ends.
+    fn audit(&mut self, token: Token, request: &Request) {
+        if self.audits {
+            self.audited.insert(token, described(request));
+        }
     }
+
+    /// Notes how a request ended: in the commit of what it made, or before.
+    fn audit_end(&mut self, token: Token, status: Status) {
+        if let Some(text) = self.audited.remove(&token) {
+            self.write(&format!("{text}: {}", status.number()));
+        }
+    }
+
+    /// Notes a request that was taken and not ended: others have to be asked first.
+    fn audit_waiting(&self, token: Token) {
+        if let Some(text) = self.audited.get(&token) {
+            self.write(&format!("{text}: {WAITS}"));
+        }
+    }
+
+    fn write(&self, text: &str) {
+        let Some(writer) = &self.writer else { return };
+        let at_micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
+        writer.audit(Entry { at_micros, text: text.to_owned() });
+    }
+}
+
+/// Who asks for what, as the audit log says it.
+fn described(request: &Request) -> String {
+    format!("{:?} {} by {}", request.operation, request.to, request.from)
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@
 //! [`agents::run`] is a simulated device.
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod agents;
 mod answers;
 pub mod client;
@@ -16,9 +17,11 @@ pub mod cse;
 pub mod devices;
 mod engine;
 pub mod http;
+mod keyring;
 pub mod listen;
 mod mqtt;
 mod outgoing;
+mod quota;
 pub mod services;
 pub mod tls;
 mod ws;

@@ -42,14 +42,14 @@ impl Sender {
 
     /// This sender, speaking so at brokers and over WebSocket: without that, it does neither.
     pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
-        self.ws = ws::Sender::new(&speaker.id, Party::Nobody);
+        self.ws = ws::Sender::new(&speaker.id, Party::Nobody, self.tls.clone());
         self.mqtt = mqtt::Sender::new(speaker, self.tls.clone());
         self
     }
 
     /// This sender, for a CSE of this identifier: peers may ask it over connections that it made.
     pub(crate) fn serving(mut self, id: &str, engine: &Arc<Engine>) -> Self {
-        self.ws = ws::Sender::new(id, Party::Cse(Arc::downgrade(engine)));
+        self.ws = ws::Sender::new(id, Party::Cse(Arc::downgrade(engine)), self.tls.clone());
         self
     }
 
@@ -79,7 +79,8 @@ impl Sender {
             return self.coap.send(url, request, self.serialisation).await;
         }
         if self.ws.can_use(url) {
-            return self.ws.send(url, request, self.serialisation).await;
+            // A connection that begins is large, and few do.
+            return Box::pin(self.ws.send(url, request, self.serialisation)).await;
         }
         if self.mqtt.can_use(url) {
             return self.mqtt.send(url, request, self.serialisation).await;

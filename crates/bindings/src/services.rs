@@ -1,13 +1,18 @@
 //! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
 
-use crate::tls::Tls;
+use crate::keyring::{Keyring, Keys};
+use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
-use gatewright_config::{Config, Delivery};
-use gatewright_health::code::SystemId;
+use gatewright_config::{Config, Delivery, PeerBounds};
+use gatewright_descriptors::Shortage;
+use gatewright_health::code::{SystemId, Type, UnitCode};
+use gatewright_interwork::Mapping;
+use gatewright_interwork::mapping::{Rule, View, When};
 use gatewright_onem2m::{CseType, Registrar};
+use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Runtime;
 
 /// Octets in a mebibyte.
@@ -37,6 +42,8 @@ pub enum ServiceError {
 #[derive(Debug)]
 pub struct Services {
     running: Running,
+    /// What was taken last.
+    config: Mutex<Config>,
     /// Behind what it runs.
     runtime: Runtime,
 }
@@ -57,6 +64,9 @@ pub struct Told {
     pub gauges: Vec<(&'static str, u64)>,
     /// What it has counted.
     pub counters: Vec<(&'static str, u64)>,
+    /// How long things took, in microseconds where the name ends in `_us`, and how many came
+    /// together.
+    pub histograms: Vec<(&'static str, Histogram)>,
 }
 
 impl Services {
@@ -73,7 +83,8 @@ impl Services {
             .build()
             .map_err(ServiceError::Threads)?;
         let running = runtime.block_on(run(config, described))?;
-        Ok(Some(Arc::new(Self { running, runtime })))
+        let config = Mutex::new(config.clone());
+        Ok(Some(Arc::new(Self { running, config, runtime })))
     }
 
     /// The service entity.
@@ -92,20 +103,34 @@ impl Services {
         let engine = cse.engine();
         let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
         let ws = cse.ws_addresses().iter().map(|address| format!("ws://{address}"));
+        let wss = cse.wss_addresses().iter().map(|address| format!("wss://{address}"));
         let http = cse.addresses().iter().map(ToString::to_string);
-        let listens: Vec<String> = http.chain(coap).chain(ws).chain(cse.broker()).collect();
+        let ws = coap.chain(ws).chain(wss);
+        let listens: Vec<String> = http.chain(ws).chain(cse.broker()).collect();
         let mut words = vec![("listens_at", listens.join(", "))];
         if let Some(registrar) = registrar {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
             words.push(("registration", format!("{stands} {registrar}")));
         }
+        words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
             ("resources", count(engine.resources())),
             ("letters_waiting", count(engine.letters())),
             ("rows_unreadable", count(cse.unreadable_rows())),
         ];
-        Told { words, gauges, counters: cse.counters() }
+        let histograms = engine.store_histograms().map(|store| {
+            vec![
+                ("store_group_batches", store.batches),
+                ("store_waited_us", store.waited),
+                ("store_written_us", store.written),
+                ("store_synchronised_us", store.synchronised),
+                ("store_log_rest_us", store.rests_moved),
+                ("store_log_pass_us", store.passes),
+            ]
+        });
+        let histograms = histograms.unwrap_or_default();
+        Told { words, gauges, counters: cse.counters(), histograms }
     }
 
     /// The listener for devices at this moment.
@@ -115,17 +140,157 @@ impl Services {
         let also = [("udp", devices.datagrams()), ("tls", devices.tls())];
         let also = also.into_iter().filter_map(|(how, at)| Some(format!(", {how} {}", at?)));
         let at = format!("{}{}", devices.address(), also.collect::<String>());
+        let shortage = devices.shortage().map(|shortage| ("connections", short(shortage)));
         Some(Told {
-            words: vec![("listens_at", at)],
+            words: core::iter::once(("listens_at", at)).chain(shortage).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
+            histograms: devices.stages().each().collect(),
         })
+    }
+
+    /// What is another in `[cse]`: a sentence each, and whether it needs a restart.
+    pub fn cse_differences(old: &Config, new: &Config) -> Vec<(String, bool)> {
+        let (Some(old), Some(new)) = (&old.cse, &new.cse) else {
+            return vec![("comes or goes".to_owned(), true)];
+        };
+        let mut told = Vec::new();
+        let url = |cse: &gatewright_config::Cse| cse.registrar.as_ref().map(|it| it.url.clone());
+        for (what, same) in [
+            ("who may do everything (admin)", old.admin == new.admin),
+            ("which CSEs may register (admit)", old.admit == new.admit),
+            ("whether requests are noted (audit)", old.audit == new.audit),
+            ("what one peer may ask (peer_…)", old.peer == new.peer),
+            ("where the registrar is (url)", url(old) == url(new)),
+            (
+                "where its certificates are (tls)",
+                old.tls.as_ref().map(cse_tls) == new.tls.as_ref().map(cse_tls),
+            ),
+        ] {
+            if !same {
+                told.push((what.to_owned(), false));
+            }
+        }
+        let mut taken = old.clone();
+        (taken.admin, taken.admit) = (new.admin.clone(), new.admit.clone());
+        (taken.audit, taken.peer) = (new.audit, new.peer);
+        if let (Some(taken), Some(new)) = (&mut taken.tls, &new.tls) {
+            taken.certificate.clone_from(&new.certificate);
+            taken.key.clone_from(&new.key);
+            taken.authorities.clone_from(&new.authorities);
+        }
+        if let (Some(taken), Some(url)) = (&mut taken.registrar, url(new)) {
+            taken.url = url;
+        }
+        if taken != *new {
+            told.push(("its name, store, addresses or registrar".to_owned(), true));
+        }
+        told
+    }
+
+    /// The same of `[devices]`.
+    pub fn devices_differences(old: &Config, new: &Config) -> Vec<(String, bool)> {
+        let (Some(old), Some(new)) = (&old.devices, &new.devices) else {
+            return vec![("comes or goes".to_owned(), true)];
+        };
+        let way =
+            |it: &gatewright_config::Devices| (it.delivery, it.direct.clone(), it.durable.clone());
+        let bounds = |it: &gatewright_config::Devices| (it.keep, it.waiting_max, it.waiting_total);
+        let mut told = Vec::new();
+        for (what, same) in [
+            ("how readings are delivered", way(old) == way(new)),
+            ("how long and how many readings wait", bounds(old) == bounds(new)),
+            ("which devices may associate (admit)", old.admit == new.admit),
+            ("who may ask devices (operators)", old.operators == new.operators),
+            (
+                "where its certificates are (tls)",
+                old.tls.as_ref().map(devices_tls) == new.tls.as_ref().map(devices_tls),
+            ),
+        ] {
+            if !same {
+                told.push((what.to_owned(), false));
+            }
+        }
+        let listens = |it: &gatewright_config::Devices| {
+            let tls = it.tls.as_ref().map(|tls| tls.listen.clone());
+            (it.listen.clone(), it.udp.clone(), tls, it.devices_max)
+        };
+        if listens(old) != listens(new) {
+            told.push(("its addresses or devices_max".to_owned(), true));
+        }
+        if (old.views, &old.maps) != (new.views, &new.maps) {
+            told.push(("what objects become (map, views)".to_owned(), true));
+        }
+        told
+    }
+
+    /// Whether the files of the service entity's certificates hold others than it uses.
+    pub fn cse_certificates_differ(&self, new: &Config) -> bool {
+        let tls = new.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
+        differ(self.running.cse.keyring(), tls.as_ref())
+    }
+
+    /// The same of the listener for devices.
+    pub fn devices_certificates_differ(&self, new: &Config) -> bool {
+        let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
+        let tls = new.devices.as_ref().and_then(|devices| devices.tls.as_ref()).map(devices_tls);
+        differ(keyring, tls.as_ref())
+    }
+
+    /// Takes what can change under way; see [`cse_differences`](Self::cse_differences) and
+    /// [`devices_differences`](Self::devices_differences). Not to be called on the runtime. What is
+    /// returned takes it back.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the certificates; then nothing has changed.
+    pub fn take(self: &Arc<Self>, config: &Config) -> Result<Box<dyn FnOnce() + Send>, TlsError> {
+        let mut keys = Vec::new();
+        let tls = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
+        if let (Some(keyring), Some(tls)) = (self.running.cse.keyring(), tls) {
+            keys.push((Arc::clone(keyring), Keys::read(&tls)?));
+        }
+        let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
+        let tls = config.devices.as_ref().and_then(|it| it.tls.as_ref()).map(devices_tls);
+        if let (Some(keyring), Some(tls)) = (keyring, tls) {
+            keys.push((Arc::clone(keyring), Keys::read(&tls)?));
+        }
+        let before = self.exchange(config, keys);
+        let services = Arc::downgrade(self);
+        Ok(Box::new(move || {
+            if let (Some(services), (config, keys)) = (services.upgrade(), before) {
+                services.exchange(&config, keys);
+            }
+        }))
+    }
+
+    /// Takes another description and other keys; those before.
+    fn exchange(&self, config: &Config, keys: Exchanged) -> (Config, Exchanged) {
+        let keys = keys.into_iter().map(|(keyring, keys)| {
+            let before = keyring.set(keys);
+            (keyring, before)
+        });
+        let keys = keys.collect();
+        let mut last = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = core::mem::replace(&mut *last, config.clone());
+        drop(last);
+        if (&before.cse, &before.devices) == (&config.cse, &config.devices) {
+            return (before, keys);
+        }
+        if let Some(described) = &config.cse {
+            self.running.cse.reconfigure(cse_config(config, described));
+            if let (Some(wanted), Some(devices)) = (&config.devices, &self.running.devices) {
+                let taken = devices_config(wanted, described);
+                self.runtime.block_on(devices.reconfigure(taken));
+            }
+        }
+        (before, keys)
     }
 
     /// Aborts the associations, stores what was taken, and ends; what is asked of it by whoever
     /// still holds it finds nobody.
     pub fn stop(self: Arc<Self>) {
-        let Some(Self { running, runtime }) = Arc::into_inner(self) else { return };
+        let Some(Self { running, runtime, .. }) = Arc::into_inner(self) else { return };
         runtime.block_on(async {
             if let Some(devices) = running.devices {
                 devices.stop().await;
@@ -158,6 +323,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
         name: above.base.clone(),
         url: above.url.clone(),
     });
+    if let Some(provider) = &described.provider {
+        machine.provider = format!("//{}", provider.trim_start_matches('/'));
+    }
     if let Some(devices) = &config.devices {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         machine.limits.notifications_waiting = count(devices.waiting_max);
@@ -168,9 +336,18 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     running.listen_coap = described.coap.iter().map(|coap| coap.value).collect();
     running.listen_ws = described.ws.iter().map(|ws| ws.value).collect();
     running.mqtt.clone_from(&described.mqtt);
+    if let Some(tls) = &described.tls {
+        running.listen_tls = tls.https.iter().map(|https| https.value).collect();
+        running.listen_wss = tls.wss.iter().map(|wss| wss.value).collect();
+        running.tls = Some(cse_tls(tls));
+    }
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
     running.audit = described.audit;
+    running.quota = quota(described.peer);
+    if let Some(most) = described.peer.connections {
+        running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
+    }
     running
 }
 
@@ -183,12 +360,9 @@ fn devices_config(
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
     config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
-    config.tls = wanted.tls.as_ref().map(|tls| {
-        let [certificate, key, authorities] =
-            [&tls.certificate, &tls.key, &tls.authorities].map(PathBuf::from);
-        (tls.listen.value, Tls { certificate, key, authorities })
-    });
+    config.tls = wanted.tls.as_ref().map(|tls| (tls.listen.value, devices_tls(tls)));
     config.operators.clone_from(&wanted.operators);
+    config.mapping = mapping(wanted);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),
         base: format!("{}/{}", above.id, above.base),
@@ -196,6 +370,86 @@ fn devices_config(
             Delivery::Durable => devices::Delivery::Durable(wanted.keep),
             Delivery::Direct => devices::Delivery::Direct,
         },
+        // What is durable is said last: it is the one that loses nothing.
+        kinds: (wanted.direct.iter().map(|kind| (kind, devices::Delivery::Direct)))
+            .chain(
+                wanted.durable.iter().map(|kind| (kind, devices::Delivery::Durable(wanted.keep))),
+            )
+            .map(|(kind, delivery)| (kind.clone(), delivery))
+            .collect(),
     });
     config
+}
+
+/// Keyrings, and what is taken into them.
+type Exchanged = Vec<(Arc<Keyring>, Arc<Keys>)>;
+
+fn differ(keyring: Option<&Arc<Keyring>>, tls: Option<&Tls>) -> bool {
+    keyring.zip(tls).is_some_and(|(keyring, tls)| !keyring.is_of(tls))
+}
+
+fn cse_tls(tls: &gatewright_config::CseTls) -> Tls {
+    files([&tls.certificate, &tls.key, &tls.authorities])
+}
+
+fn devices_tls(tls: &gatewright_config::DevicesTls) -> Tls {
+    files([&tls.certificate, &tls.key, &tls.authorities])
+}
+
+fn files(paths: [&String; 3]) -> Tls {
+    let [certificate, key, authorities] = paths.map(PathBuf::from);
+    Tls { certificate, key, authorities }
+}
+
+/// What becomes what: what is described, then what is known by itself.
+fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
+    let known = Mapping::default();
+    let mut mapping = if wanted.views { known } else { known.without_views() };
+    let described = wanted.maps.iter().map(|map| Rule {
+        when: When {
+            kind: map.measured.map(|(partition, code)| Type::new(partition, code)),
+            class: None,
+            unit: map.unit.map(UnitCode),
+        },
+        container: map.container.clone(),
+        labels: map.labels.clone(),
+        instances_max: map.instances.map(u64::from),
+        view: map.view.as_ref().map(|view| View {
+            definition: view.definition.clone(),
+            tag: view.name.clone(),
+            attribute: view.attribute.clone(),
+        }),
+        loinc: map.loinc.clone(),
+        vital_sign: false,
+    });
+    mapping.rules.splice(0..0, described);
+    mapping
+}
+
+fn quota(peer: PeerBounds) -> cse::Quota {
+    let default = cse::Quota::default();
+    cse::Quota {
+        rate: peer.rate,
+        waiting: peer.requests.unwrap_or(default.waiting),
+        octets: peer.mib.map_or(default.octets, |mib| u64::from(mib) * MIB),
+        octets_of_all: peer.mib_of_all.map_or(default.octets_of_all, |mib| u64::from(mib) * MIB),
+    }
+}
+
+/// What comes of too few descriptors, for the operator.
+fn short(shortage: Shortage) -> String {
+    format!("with all else in this process {shortage}: connections above that wait at the door")
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_config::DEVICE_KINDS;
+    use gatewright_health::specialisation;
+
+    /// The kinds that a description may name are those that devices have.
+    #[test]
+    fn kinds_are_told_by_the_same_names() {
+        let known = specialisation::ALL.iter().map(|kind| kind.name).chain(["device"]);
+        assert_eq!(known.collect::<Vec<_>>(), DEVICE_KINDS);
+    }
 }

@@ -4,16 +4,20 @@
 //! `m2m:` and the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE
 //! and `m2m://example.com/id-mn` for a CSE, which also speaks for the entities registered at it.
 
+use crate::keyring::Keyring;
+use core::time::Duration;
 use gatewright_onem2m::{Operation, Refusal, Request, Status};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::net::TcpStream;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
 
 /// Identifiers that one certificate may carry.
 const NAMES_MAX: usize = 16;
@@ -74,7 +78,7 @@ impl Tls {
         Ok(config)
     }
 
-    fn authorities(&self) -> Result<RootCertStore, TlsError> {
+    pub(crate) fn authorities(&self) -> Result<RootCertStore, TlsError> {
         let mut store = RootCertStore::empty();
         for certificate in certificates(&self.authorities)? {
             store.add(certificate)?;
@@ -88,7 +92,7 @@ impl Tls {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -97,6 +101,31 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_file_iter(path).map_err(refuse)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
     if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
+}
+
+/// How connections of one listener begin.
+#[derive(Clone)]
+pub(crate) enum Entry {
+    /// In the clear.
+    Plain,
+    /// With a handshake in which both show who they are.
+    Tls(Arc<Keyring>),
+}
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Shakes hands with a peer and reads in its certificate who it is; nothing if that fails.
+pub(crate) async fn meet(
+    keyring: &Keyring,
+    stream: TcpStream,
+    provider: &str,
+) -> Option<(TlsStream<TcpStream>, Identity)> {
+    let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, keyring.acceptor().accept(stream)).await;
+    let stream = handshake.ok()?.ok()?;
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    let identity = Identity::of(certificate, provider).ok()?;
+    Some((stream, identity))
 }
 
 /// Who a peer may ask as.

@@ -13,24 +13,22 @@
     reason = "a test may fail loudly"
 )]
 
+mod shared;
+
 use core::time::Duration;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Running, start};
-use gatewright_onem2m::{
-    CseType, Kind, Letter, Operation, Registrar, Request, Response, Status, Timestamp,
-};
+use gatewright_bindings::cse::Running;
+use gatewright_onem2m::{CseType, Kind, Letter, Operation, Registrar, Request, Status, Timestamp};
+use gatewright_testbed::{free_port, python_program};
 use libtest_mimic::{Arguments, Trial};
-use std::net::TcpListener;
+use shared::{
+    Binding, Broker, PATIENCE, block_on, broker_program, public_container, use_container, wait_for,
+};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 /// The version these tests were made against.
 const PACKAGE: &str = "acmecse==2026.5.3";
-/// Debian puts the broker beside the programs of the system.
-const BROKERS: [&str; 2] = ["mosquitto", "/usr/sbin/mosquitto"];
-/// How long the peer may take to come up, and a registration to come about.
-const PATIENCE: Duration = Duration::from_secs(40);
-
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let program = if arguments.list { None } else { find() };
@@ -43,15 +41,12 @@ fn main() -> ExitCode {
         })
         .with_ignored_flag(absent)
     };
-    let broker = BROKERS.into_iter().find(|program| {
-        let mut command = Command::new(program);
-        command.arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    });
-    let broker_trial = |name: &str, run: fn(&Path, u16)| {
+    let broker = broker_program();
+    let broker_trial = |name: &str, run: fn(&Path, Binding)| {
         let program = program.clone();
         Trial::test(name, move || {
             let broker = Broker::start(broker.expect("there"));
-            run(program.as_deref().expect("installed"), broker.port);
+            run(program.as_deref().expect("installed"), broker.binding());
             Ok(())
         })
         .with_ignored_flag(absent || broker.is_none())
@@ -71,14 +66,14 @@ fn main() -> ExitCode {
         }),
         broker_trial(
             "over_mqtt_our_mn_registers_at_its_in_and_requests_go_both_ways",
-            |program, port| {
-                block_on(our_mn_at_its_in(program, Binding::Mqtt(port)));
+            |program, binding| {
+                block_on(our_mn_at_its_in(program, binding));
             },
         ),
         broker_trial(
             "over_mqtt_its_mn_registers_at_our_in_and_requests_go_both_ways",
-            |program, port| {
-                block_on(its_mn_at_our_in(program, Binding::Mqtt(port)));
+            |program, binding| {
+                block_on(its_mn_at_our_in(program, binding));
             },
         ),
         trial("over_websocket_our_mn_registers_at_its_in_and_requests_go_both_ways", |program| {
@@ -94,93 +89,19 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn block_on(future: impl Future<Output = ()>) {
-    tokio::runtime::Runtime::new().unwrap().block_on(future);
-}
-
 /// The peer's executable, installed if that is possible.
 fn find() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("GATEWRIGHT_ACMECSE") {
         return Some(given.into());
     }
-    let venv = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("acme-venv");
-    let program = venv.join("bin/acmecse");
-    if program.exists() {
-        return Some(program);
-    }
-    let done = |command: &mut Command| {
-        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let made = done(Command::new("python3").args(["-m", "venv"]).arg(&venv));
-    let pip = venv.join("bin/pip");
-    let installed = made && done(Command::new(pip).args(["install", "--quiet", PACKAGE]));
-    (installed && program.exists()).then_some(program)
+    let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acme-venv");
+    python_program(&venv, PACKAGE, "acmecse")
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// How the two speak.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Binding {
-    Http,
-    Coap,
-    Ws,
-    /// By the broker at this port.
-    Mqtt(u16),
-}
-
-impl Binding {
-    fn scheme(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Coap => "coap",
-            Self::Ws => "ws",
-            Self::Mqtt(_) => "mqtt",
-        }
-    }
-
-    /// The URL of a CSE for a client: at a broker it is named.
-    fn at(self, url: &str, cse: &str) -> String {
-        match self {
-            Self::Http | Self::Coap | Self::Ws => url.to_owned(),
-            Self::Mqtt(_) => format!("{url}/{cse}"),
-        }
-    }
-
-    /// Whether acmecse sends a discovery on to another CSE: over MQTT it does so under a number that
-    /// no operation has (`op` -2), and over CoAP not at all (2026.5.3).
-    fn sends_discovery_on(self) -> bool {
-        self == Self::Http
-    }
-}
-
-/// A broker of its own for one test.
-struct Broker {
-    child: Child,
-    port: u16,
-}
-
-impl Broker {
-    fn start(program: &str) -> Self {
-        let port = free_port();
-        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("acme-broker-{port}"));
-        std::fs::write(&place, format!("listener {port} 127.0.0.1\nallow_anonymous true\n"))
-            .unwrap();
-        let mut command = Command::new(program);
-        command.arg("-c").arg(place).stdin(Stdio::null());
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self { child, port }
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Whether acmecse sends a discovery on to another CSE: over MQTT it does so under a number that
+/// no operation has (`op` -2), and over CoAP not at all (2026.5.3).
+fn sends_discovery_on(binding: Binding) -> bool {
+    binding == Binding::Http
 }
 
 /// A running peer.
@@ -271,83 +192,16 @@ fn settings(kind: &str, port: u16, more: &str) -> String {
 
 async fn ours(
     kind: CseType,
-    (id, name): (&str, &str),
+    names: (&str, &str),
     binding: Binding,
     registrar: Option<Registrar>,
 ) -> Running {
-    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
-    "//acme.example.com".clone_into(&mut cse.provider);
-    cse.admin = Some("CAdmin".to_owned());
-    cse.admitted_cses = vec!["/id-mn".to_owned()];
-    cse.registrar = registrar;
-    let mut config = Config::new(cse);
-    let any = vec!["127.0.0.1:0".parse().unwrap()];
-    match binding {
-        Binding::Http => config.listen = any,
-        Binding::Coap => config.listen_coap = any,
-        Binding::Ws => config.listen_ws = any,
-        Binding::Mqtt(port) => config.mqtt = Some(format!("mqtt://127.0.0.1:{port}")),
-    }
-    start(config).await.unwrap()
-}
-
-fn url(running: &Running, binding: Binding) -> String {
-    let address = match binding {
-        Binding::Http => running.addresses()[0],
-        Binding::Coap => running.coap_addresses().next().unwrap(),
-        Binding::Ws => running.ws_addresses()[0],
-        Binding::Mqtt(port) => ([127, 0, 0, 1], port).into(),
-    };
-    format!("{}://{address}", binding.scheme())
-}
-
-/// Asks until the answer is good.
-async fn wait_for(client: &Client, to: &str) -> Response {
-    let mut last = None;
-    for _ in 0..PATIENCE.as_millis() / 250 {
-        // Over a broker nobody may be there yet to answer.
-        match tokio::time::timeout(Duration::from_secs(2), client.get(to)).await {
-            Ok(Ok(response)) if response.status == Status::Ok => return response,
-            other => last = Some(other),
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    panic!("{to}: {last:?}");
-}
-
-/// Creates an AE with a container that everybody may use.
-async fn public_container(client: &Client, base: &str) {
-    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
-        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
-    let made = client.create(base, Kind::AccessControlPolicy, policy).await.unwrap();
-    assert_eq!(made.status, Status::Created, "{made:?}");
-    let container = format!(r#"{{"m2m:cnt":{{"rn":"c","acpi":["{base}/p"]}}}}"#);
-    let made = client.create(base, Kind::Container, &container).await.unwrap();
-    assert_eq!(made.status, Status::Created, "{made:?}");
-}
-
-/// Creates and retrieves below the container `there` by way of `client`'s CSE; finds too, if that
-/// CSE sends a discovery on.
-async fn use_container(client: &Client, there: &str, finds: bool) {
-    let content = r#"{"m2m:cin":{"rn":"i1","con":"96.50","cnf":"text/plain:0"}}"#;
-    let made = client.create(there, Kind::ContentInstance, content).await.unwrap();
-    assert_eq!(made.status, Status::Created, "{made:?}");
-    let again = client.create(there, Kind::ContentInstance, content).await.unwrap();
-    assert_eq!(again.status, Status::Conflict, "{again:?}");
-    let latest = client.get(&format!("{there}/la")).await.unwrap();
-    assert_eq!(latest.status, Status::Ok, "{latest:?}");
-    assert!(latest.content.unwrap().contains("96.50"));
-    if finds {
-        let found = client.get(&format!("{there}?fu=1&ty=4")).await.unwrap();
-        assert_eq!(found.status, Status::Ok, "{found:?}");
-        assert!(found.content.unwrap().contains("/c/i1"));
-    }
-    let updated = client.update(there, r#"{"m2m:cnt":{"lbl":["seen"]}}"#).await.unwrap();
-    assert_eq!(updated.status, Status::Updated, "{updated:?}");
-    let deleted = client.delete(&format!("{there}/i1")).await.unwrap();
-    assert_eq!(deleted.status, Status::Deleted, "{deleted:?}");
-    let gone = client.get(&format!("{there}/i1")).await.unwrap();
-    assert_eq!(gone.status, Status::NotFound, "{gone:?}");
+    let with = binding.cse(kind, names, |cse| {
+        "//acme.example.com".clone_into(&mut cse.provider);
+        cse.admitted_cses = vec!["/id-mn".to_owned()];
+        cse.registrar = registrar;
+    });
+    with.await
 }
 
 async fn our_mn_at_its_in(program: &Path, binding: Binding) {
@@ -357,7 +211,7 @@ async fn our_mn_at_its_in(program: &Path, binding: Binding) {
         Registrar { cse_id: "/id-in".to_owned(), name: "cse-in".to_owned(), url: acme.url.clone() };
     let mn = ours(CseType::Middle, ("/id-mn", "cse-mn"), binding, Some(registrar)).await;
     let its_admin = Client::new(binding.at(&acme.url, "id-in"), "CAdmin", "i");
-    let our_admin = Client::new(binding.at(&url(&mn, binding), "id-mn"), "CAdmin", "m");
+    let our_admin = binding.admin_of(&mn, "m");
     let entry = wait_for(&its_admin, "cse-in/id-mn").await;
     assert!(entry.content.unwrap().contains("\"csi\""));
     wait_for(&our_admin, "cse-mn/id-in").await;
@@ -365,8 +219,9 @@ async fn our_mn_at_its_in(program: &Path, binding: Binding) {
     public_container(&our_admin, "cse-mn").await;
     public_container(&its_admin, "cse-in").await;
     // Down: through it to us. Up: through us to it.
-    use_container(&its_admin, "/id-mn/cse-mn/c", binding.sends_discovery_on()).await;
+    use_container(&its_admin, "/id-mn/cse-mn/c", sends_discovery_on(binding)).await;
     use_container(&our_admin, "/id-in/cse-in/c", true).await;
+    announce((&our_admin, "cse-mn"), "/id-in", (&its_admin, "cse-in")).await;
     mn.stop().await;
 }
 
@@ -374,12 +229,13 @@ async fn its_mn_at_our_in(program: &Path, binding: Binding) {
     let base = ours(CseType::Infrastructure, ("/id-in", "cse-in"), binding, None).await;
     let more = format!(
         "[cse.registrar]\naddress={}\ncseID=/id-in\nresourceName=cse-in\nINCSEcseID=/id-in\n",
-        url(&base, binding)
+        binding.url(&base)
     );
     let acme = Acme::start(program, "MN", binding, &more).await;
     let its_admin = Client::new(binding.at(&acme.url, "id-mn"), "CAdmin", "m");
-    let our_admin = Client::new(binding.at(&url(&base, binding), "id-in"), "CAdmin", "i");
+    let our_admin = binding.admin_of(&base, "i");
     wait_for(&our_admin, "cse-in/id-mn").await;
+    wait_for_its_entry(&its_admin).await;
     // It always says that it can be reached over HTTP too; here it is not to be.
     let only = format!(r#"{{"m2m:csr":{{"poa":["{}"]}}}}"#, acme.url);
     let updated = our_admin.update("cse-in/id-mn", &only).await.unwrap();
@@ -387,8 +243,73 @@ async fn its_mn_at_our_in(program: &Path, binding: Binding) {
     public_container(&our_admin, "cse-in").await;
     public_container(&its_admin, "cse-mn").await;
     use_container(&our_admin, "/id-mn/cse-mn/c", true).await;
-    use_container(&its_admin, "/id-in/cse-in/c", binding.sends_discovery_on()).await;
+    use_container(&its_admin, "/id-in/cse-in/c", sends_discovery_on(binding)).await;
+    if binding == Binding::Http {
+        announce((&its_admin, "cse-mn"), "/id-in", (&our_admin, "cse-in")).await;
+    }
     base.stop().await;
+}
+
+/// What one says of a container of its own at another: it is found there with what is announced of
+/// it, follows the original, and goes with it.
+async fn announce((here, base): (&Client, &str), to: &str, (there, above): (&Client, &str)) {
+    let content =
+        format!(r#"{{"m2m:cnt":{{"rn":"told","lbl":["l"],"mni":3,"at":["{to}"],"aa":["mni"]}}}}"#);
+    let made = here.create(base, Kind::Container, &content).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let made: serde_json::Value = serde_json::from_str(&made.content.unwrap()).unwrap();
+    let link = format!("/id-mn/{}", made["m2m:cnt"]["ri"].as_str().unwrap());
+    let all = format!("{above}?fu=1&ty=10003");
+    let place = settled(async || found(there, &all).await.pop()).await;
+    let announced = settled(async || {
+        let content = there.get(&place).await.unwrap().content?;
+        let announced: serde_json::Value = serde_json::from_str(&content).unwrap();
+        Some(announced["m2m:cntA"].clone()).filter(serde_json::Value::is_object)
+    })
+    .await;
+    assert_eq!((&announced["lnk"], &announced["mni"]), (&link.into(), &3.into()), "{announced}");
+    assert_eq!(announced["lbl"], serde_json::json!(["l"]));
+    let original = format!("{base}/told");
+    let changed = here.update(&original, r#"{"m2m:cnt":{"mni":5}}"#).await.unwrap();
+    assert_eq!(changed.status, Status::Updated, "{changed:?}");
+    settled(async || {
+        let content = there.get(&place).await.unwrap().content?;
+        content.replace(' ', "").contains("\"mni\":5").then_some(())
+    })
+    .await;
+    assert_eq!(here.delete(&original).await.unwrap().status, Status::Deleted);
+    settled(async || found(there, &all).await.is_empty().then_some(())).await;
+}
+
+/// The addresses of a discovery.
+async fn found(client: &Client, to: &str) -> Vec<String> {
+    let content = client.get(to).await.unwrap().content.unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&content).unwrap_or_default();
+    serde_json::from_value(value["m2m:uril"].clone()).unwrap_or_default()
+}
+
+/// What comes about in the end.
+async fn settled<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..PATIENCE.as_millis() / 100 {
+        if let Some(it) = look().await {
+            return it;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it does not come about");
+}
+
+/// Waits until it has noted its registration itself, which it does after ours: only then it sends
+/// requests on. It is asked by discovery, as it remembers resources that it did not find.
+async fn wait_for_its_entry(its_admin: &Client) {
+    for _ in 0..PATIENCE.as_millis() / 100 {
+        let found = its_admin.get("cse-mn?fu=1&ty=16").await.unwrap();
+        if found.content.is_some_and(|found| found.contains("cse-mn/")) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it does not know that it is registered");
 }
 
 /// What was posted while the IN was not there yet arrives when it is.

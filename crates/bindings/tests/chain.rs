@@ -147,7 +147,8 @@ fn kill(Kept(child): &mut Kept) {
 /// Asks the IN until it is there and answers.
 fn ask_in(runtime: &tokio::runtime::Runtime, port: u16, kind: Option<Kind>, to: &str) -> String {
     let client = Client::new(format!("http://127.0.0.1:{port}"), "CAdmin", format!("{to}{kind:?}"));
-    for _ in 0..200 {
+    let mut last = None;
+    for _ in 0..600 {
         let answer = runtime.block_on(async {
             match kind {
                 Some(kind) => client.create(to, kind, r#"{"m2m:cnt":{"rn":"c"}}"#).await,
@@ -158,17 +159,18 @@ fn ask_in(runtime: &tokio::runtime::Runtime, port: u16, kind: Option<Kind>, to: 
             Ok(answer) if answer.status.is_success() => {
                 return answer.content.unwrap_or_default().to_string();
             }
-            _ => std::thread::sleep(Duration::from_millis(50)),
+            other => last = Some(other),
         }
+        std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("the IN does not answer {to}");
+    panic!("the IN does not answer {to}: {last:?}");
 }
 
 fn chain() {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("chain");
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir_all(&place).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = gatewright_testbed::free_port();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut upper = spawn("in", &place, port);
     ask_in(&runtime, port, Some(Kind::Container), "cse-in");

@@ -13,12 +13,13 @@ use gatewright_bindings::agents::{self, Outcome, Run};
 use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
-use gatewright_health::specialisation::{OXIMETER, THERMOMETER};
+use gatewright_health::specialisation::{SCALE, THERMOMETER};
 use gatewright_onem2m::{CseType, Operation, Request};
+use gatewright_testbed::free_port;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -44,6 +45,11 @@ fn main() -> ExitCode {
             block_on(absence());
         }),
         trial("direct_delivery_stores_nothing_here_and_loses_nothing", || block_on(direct())),
+        trial("a_cse_above_that_lost_its_memory_gets_its_places_again", || {
+            block_on(memory_lost(|_| {}));
+            block_on(memory_lost(|above| above.delivery = devices::Delivery::Direct));
+        }),
+        trial("kinds_of_devices_are_delivered_each_its_own_way", || block_on(by_kind())),
         trial("too_many_waiting_readings_are_refused_and_the_device_keeps_them", || {
             block_on(bounded_by_number());
         }),
@@ -67,10 +73,6 @@ fn scratch(name: &str) -> PathBuf {
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -112,9 +114,24 @@ impl Upper {
         self.running.take().unwrap().stop().await;
     }
 
+    /// Takes its database away while it is stopped; the names of the instances that were in it.
+    async fn forget(&self) -> Vec<String> {
+        let kept = self.store.with_extension("kept");
+        for end in ["", "-wal", "-shm"] {
+            let [from, to] = [&self.store, &kept].map(|path| format!("{}{end}", path.display()));
+            let _ = std::fs::rename(from, to);
+        }
+        let config = config(CseType::Infrastructure, "/id-in", "cse-in", Some(kept));
+        let before = cse::start(config).await.unwrap();
+        let names = names(&before, "cse-in").await;
+        before.stop().await;
+        names
+    }
+
     fn above(&self, delivery: devices::Delivery) -> devices::Above {
         let url = format!("http://127.0.0.1:{}", self.port);
-        devices::Above { url, base: "/id-in/cse-in".to_owned(), delivery }
+        let kinds = std::collections::BTreeMap::new();
+        devices::Above { url, base: "/id-in/cse-in".to_owned(), delivery, kinds }
     }
 
     async fn names(&self) -> Vec<String> {
@@ -153,7 +170,8 @@ impl Gateway {
 
 /// The last parts of the addresses of all instances, in the order of their creation.
 async fn names(cse: &cse::Running, base: &str) -> Vec<String> {
-    named(cse, base, "4").await
+    // What a device says of itself is no reading.
+    named(cse, base, "4").await.into_iter().filter(|name| !name.ends_with("-about")).collect()
 }
 
 /// The same of resources of this type.
@@ -172,8 +190,10 @@ async fn named(cse: &cse::Running, base: &str, kind: &str) -> Vec<String> {
     list.iter().map(name).collect()
 }
 
+/// Both kinds say when they measured: what they report again, because its answer was late or lost, is
+/// known by that.
 fn plan(number: u8, period_ms: u64) -> Plan {
-    let kind = if number.is_multiple_of(2) { &OXIMETER } else { &THERMOMETER };
+    let kind = if number.is_multiple_of(2) { &SCALE } else { &THERMOMETER };
     let system_id = SystemId([2, b'O', b'U', b'T', 0, 0, 0, number]);
     Plan { period: Duration::from_millis(period_ms), ..Plan::new(kind, system_id, number.into()) }
 }
@@ -181,6 +201,42 @@ fn plan(number: u8, period_ms: u64) -> Plan {
 fn run(plan: Plan, to: SocketAddr, measuring_ms: u64) -> tokio::task::JoinHandle<Outcome> {
     let measuring = Duration::from_millis(measuring_ms);
     tokio::spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
+}
+
+/// Devices at work.
+struct Group {
+    to: SocketAddr,
+    period_ms: u64,
+    /// The number of the next one.
+    next: u8,
+    runs: Vec<tokio::task::JoinHandle<Outcome>>,
+}
+
+impl Group {
+    fn new(gateway: &Gateway, period_ms: u64) -> Self {
+        Self { to: gateway.to(), period_ms, next: 1, runs: Vec::new() }
+    }
+
+    /// Has so many more report for so long.
+    fn join(&mut self, devices: u8, measuring_ms: u64) {
+        for number in self.next..self.next + devices {
+            self.runs.push(run(plan(number, self.period_ms), self.to, measuring_ms));
+        }
+        self.next += devices;
+    }
+
+    /// Waits until something is so. How much devices report in a time is up to the machine: where
+    /// all of them are done before, others come.
+    async fn report_until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE * 2;
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            if self.runs.iter().all(tokio::task::JoinHandle::is_finished) {
+                self.join(2, 300);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 /// Waits for devices; the values that were answered.
@@ -220,13 +276,16 @@ async fn absence() {
     let above = upper.above(devices::Delivery::Durable(KEEP));
     let gateway = Gateway::start(config.clone(), above.clone()).await;
     // It is away when the devices come, comes, goes, and comes again.
-    let runs: Vec<_> = (1..=4).map(|number| run(plan(number, 30), gateway.to(), 2_500)).collect();
+    let mut devices = Group::new(&gateway, 30);
+    devices.join(4, 2_500);
     let readings = || gateway.devices.counters().readings;
-    wait_until("readings while it is away", || readings() > 20).await;
+    devices.report_until("readings while it is away", || readings() > 20).await;
     upper.start().await;
-    wait_until("letters arrive", || gateway.cse.engine().counters().delivered > 20).await;
+    let delivered = || gateway.cse.engine().counters().delivered;
+    devices.report_until("letters arrive", || delivered() > 20).await;
     upper.stop().await;
-    let values = answered(runs).await;
+    devices.report_until("letters wait", || gateway.cse.engine().letters() > 0).await;
+    let values = answered(devices.runs).await;
     let here = names(&gateway.cse, "cse-mn").await;
     assert_eq!(here.len(), values);
     assert!(gateway.cse.engine().letters() > 0, "some wait");
@@ -260,17 +319,76 @@ async fn direct() {
     upper.stop().await;
 }
 
+/// The CSE above begins anew with an empty database, in the middle: what had arrived is its own
+/// loss, everything else arrives, once.
+async fn memory_lost(change: impl FnOnce(&mut devices::Above)) {
+    let place = scratch("outbox-memory");
+    let mut upper = Upper::away(&place);
+    upper.start().await;
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+    let mut above = upper.above(devices::Delivery::Durable(KEEP));
+    change(&mut above);
+    let gateway = Gateway::start(config, above).await;
+    let mut devices = Group::new(&gateway, 50);
+    devices.join(2, 4_000);
+    let arrived = || gateway.cse.engine().counters().delivered + gateway.devices.counters().direct;
+    devices.report_until("readings arrive", || arrived() > 20).await;
+    upper.stop().await;
+    let before = upper.forget().await;
+    let already = arrived();
+    upper.start().await;
+    devices.report_until("more arrive", || arrived() > already + 30).await;
+    let values = answered(devices.runs).await;
+    gateway.emptied().await;
+    let there = upper.names().await;
+    assert_eq!(set(&there).len(), there.len());
+    let all: BTreeSet<&String> = set(&before).union(&set(&there)).copied().collect();
+    assert_eq!(all.len(), values, "{:?}", gateway.devices.counters());
+    assert!(there.len() > 20, "{}", there.len());
+    let counters = gateway.devices.counters();
+    assert!(counters.places_again >= 2, "{counters:?}");
+    assert_eq!(gateway.cse.engine().counters().letters_refused, 0);
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+/// Thermometers are sent on at once and stored nowhere here; scales are stored first.
+async fn by_kind() {
+    let place = scratch("outbox-kinds");
+    let mut upper = Upper::away(&place);
+    upper.start().await;
+    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+    let mut above = upper.above(devices::Delivery::Durable(KEEP));
+    above.kinds.insert("thermometer".to_owned(), devices::Delivery::Direct);
+    let gateway = Gateway::start(config, above).await;
+    let runs = (1..=2).map(|number| run(plan(number, 50), gateway.to(), 1_000)).collect();
+    let values = answered(runs).await;
+    gateway.emptied().await;
+    let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
+    assert_eq!(there.len(), values);
+    let scale = plan(2, 50).system_id.to_string();
+    let of_scale = there.iter().filter(|name| name.starts_with(&scale));
+    assert_eq!(set(&here), of_scale.collect(), "what is durable, and only that");
+    let direct = gateway.devices.counters().direct;
+    assert_eq!(here.len() + usize::try_from(direct).unwrap(), values);
+    assert!(direct > 0 && !here.is_empty());
+    gateway.stop().await;
+    upper.stop().await;
+}
+
 async fn bounded_by_number() {
     let place = scratch("outbox-number");
     let mut upper = Upper::away(&place);
     let mut config = config(CseType::Middle, "/id-mn", "cse-mn", None);
     config.cse.limits.notifications_waiting = 20;
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
-    let runs = vec![run(plan(1, 30), gateway.to(), 1_500)];
-    wait_until("the outbox is full", || gateway.devices.counters().outbox_full > 3).await;
+    let mut devices = Group::new(&gateway, 30);
+    devices.join(1, 1_500);
+    let refused = || gateway.devices.counters().outbox_full;
+    devices.report_until("the outbox is full", || refused() > 3).await;
     assert!(gateway.cse.engine().letters() <= 20);
     upper.start().await;
-    let values = answered(runs).await;
+    let values = answered(devices.runs).await;
     gateway.emptied().await;
     let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
     assert_eq!(set(&there), set(&here));
@@ -305,8 +423,11 @@ async fn cut() {
     let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(path.clone()));
     let above = upper.above(devices::Delivery::Durable(KEEP));
     let gateway = Gateway::start(config.clone(), above).await;
-    let runs = vec![run(plan(1, 20), gateway.to(), 1_000)];
-    answered(runs).await;
+    let mut devices = Group::new(&gateway, 20);
+    devices.join(1, 1_000);
+    let readings = || gateway.devices.counters().readings;
+    devices.report_until("there are readings", || readings() > 30).await;
+    answered(devices.runs).await;
     let log = std::fs::read(place.join("mn.db-wal")).unwrap();
     let file = std::fs::read(&path).unwrap();
     gateway.stop().await;
@@ -321,10 +442,12 @@ async fn cut() {
         let running = cse::start(copied).await.unwrap();
         assert_eq!(running.unreadable_rows(), 0, "{length} of {} octets", log.len());
         let readings = names(&running, "cse-mn").await.len();
-        // A letter for each reading, beside those for the device and its places.
-        let places =
-            named(&running, "cse-mn", "2").await.len() + named(&running, "cse-mn", "3").await.len();
-        assert_eq!(running.engine().letters(), readings + places, "{length} octets");
+        // A letter for each instance, beside those for the device and its places.
+        let mut resources = 0;
+        for kind in ["2", "3", "4"] {
+            resources += named(&running, "cse-mn", kind).await.len();
+        }
+        assert_eq!(running.engine().letters(), resources, "{length} octets");
         seen.insert(readings);
         running.stop().await;
     }
@@ -359,15 +482,16 @@ async fn full(disk: &Path) {
     std::fs::write(&ballast, vec![0; 1_400_000]).unwrap();
     let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(disk.join("mn.db")));
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
-    let runs: Vec<_> = (1..=3).map(|number| run(plan(number, 20), gateway.to(), 3_000)).collect();
+    let mut devices = Group::new(&gateway, 20);
+    devices.join(3, 3_000);
     let refused = || gateway.devices.counters().reports_not_stored;
-    wait_until("the disk is full", || refused() > 3).await;
+    devices.report_until("the disk is full", || refused() > 3).await;
     let kept = gateway.cse.engine().resources();
     assert!(kept > 20, "it keeps what it has: {kept} resources");
     // Room comes back, and with it the devices' readings.
     std::fs::remove_file(ballast).unwrap();
     upper.start().await;
-    let values = answered(runs).await;
+    let values = answered(devices.runs).await;
     gateway.emptied().await;
     let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
     assert_eq!(set(&there), set(&here));

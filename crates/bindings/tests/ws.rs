@@ -7,35 +7,25 @@
     reason = "a test may fail loudly"
 )]
 
+mod shared;
+
+use futures_util::{SinkExt, StreamExt};
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Running, start};
-use gatewright_onem2m::{CseType, Kind, Registrar, Serialisation, Status};
-use std::time::Duration;
-
-async fn cse(
-    kind: CseType,
-    (id, name): (&str, &str),
-    more: impl FnOnce(&mut gatewright_onem2m::Config),
-) -> Running {
-    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
-    cse.admin = Some("CAdmin".to_owned());
-    more(&mut cse);
-    let mut config = Config::new(cse);
-    config.listen_ws = vec!["127.0.0.1:0".parse().unwrap()];
-    start(config).await.unwrap()
-}
-
-fn url(running: &Running) -> String {
-    format!("ws://{}", running.ws_addresses()[0])
-}
+use gatewright_bindings::cse::{Config, start};
+use gatewright_onem2m::{CseType, Kind, Serialisation, Status};
+use shared::{Binding, PATIENCE, chain, wait_for};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
 
 /// Every operation, small and large, in both serialisations; a decimal stays what it is.
 #[tokio::test]
 async fn our_client_at_our_cse() {
-    let running = cse(CseType::Infrastructure, ("/id-in", "cse-in"), |_| {}).await;
+    let running = Binding::Ws.infrastructure().await;
     for serialisation in [Serialisation::Json, Serialisation::Cbor] {
         let prefix = format!("{serialisation:?}");
-        let client = Client::new(url(&running), "CAdmin", &*prefix).writing(serialisation);
+        let client =
+            Client::new(Binding::Ws.url(&running), "CAdmin", &*prefix).writing(serialisation);
         let container = format!(r#"{{"m2m:cnt":{{"rn":"{prefix}"}}}}"#);
         let made = client.create("cse-in", Kind::Container, &container).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
@@ -53,50 +43,63 @@ async fn our_client_at_our_cse() {
         assert_eq!(client.delete(&to).await.unwrap().status, Status::Deleted);
         assert_eq!(client.get(&to).await.unwrap().status, Status::NotFound);
     }
-    let there = url(&running);
+    let there = Binding::Ws.url(&running);
     running.stop().await;
     let away = Client::new(there, "CAdmin", "a").get("cse-in").await;
     assert!(away.is_err(), "{away:?}");
 }
 
-/// An MN registers at an IN; requests are sent on in both directions.
+/// An answer that names no request is not answered, or two would refuse each other's refusals for
+/// ever.
+#[tokio::test]
+async fn an_answer_to_nothing_is_not_answered() {
+    let running = Binding::Ws.infrastructure().await;
+    let url = Binding::Ws.url(&running);
+    let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(&url, stream).await.unwrap();
+    for text in [r#"{"rsc":4000,"fr":"/id-x","pc":{"m2m:dbg":"no rqi"}}"#, r#"{"rqi":"then"}"#] {
+        socket.send(Message::text(text)).await.unwrap();
+    }
+    let answer = socket.next().await.unwrap().unwrap();
+    let answer: serde_json::Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!(answer["rqi"], "then", "{answer}");
+    running.stop().await;
+}
+
+/// What one address may have open counts for HTTP and WebSocket together.
+#[tokio::test]
+async fn one_address_has_its_connections_over_both() {
+    let mut cse = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    cse.admin = Some("CAdmin".to_owned());
+    let mut config = Config::new(cse);
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config.listen_ws = config.listen.clone();
+    config.connections_per_peer_max = 2;
+    let running = start(config).await.unwrap();
+    let (http, ws) = (running.addresses()[0], running.ws_addresses()[0]);
+    // One of each, let in: each has said something.
+    let first = TcpStream::connect(ws).await.unwrap();
+    let url = Binding::Ws.url(&running);
+    let (first, _) = tokio_tungstenite::client_async(&url, first).await.unwrap();
+    let mut second = TcpStream::connect(http).await.unwrap();
+    second.write_all(b"GET /cse-in HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert_eq!(second.read(&mut [0; 1]).await.unwrap(), 1);
+    for address in [ws, http] {
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let octets = tokio::time::timeout(PATIENCE, third.read(&mut [0; 1])).await.unwrap();
+        // Closed, or reset: nothing is said.
+        assert!(!matches!(octets, Ok(1)), "{octets:?}");
+    }
+    let counters = running.counters();
+    for name in ["ws_connections_refused", "http_connections_refused"] {
+        assert!(counters.contains(&(name, 1)), "{counters:?}");
+    }
+    drop((first, second));
+    wait_for(&Binding::Ws.admin_of(&running, "a"), "cse-in").await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn requests_between_two_of_ours_go_both_ways() {
-    let upper = cse(CseType::Infrastructure, ("/id-in", "cse-in"), |cse| {
-        cse.admitted_cses = vec!["/id-mn".to_owned()];
-    })
-    .await;
-    let registrar =
-        Registrar { cse_id: "/id-in".to_owned(), name: "cse-in".to_owned(), url: url(&upper) };
-    let lower = cse(CseType::Middle, ("/id-mn", "cse-mn"), |cse| {
-        cse.registrar = Some(registrar);
-    })
-    .await;
-    for _ in 0..300 {
-        if lower.engine().is_registered() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert!(lower.engine().is_registered());
-    let (above, below) =
-        (Client::new(url(&upper), "CAdmin", "a"), Client::new(url(&lower), "CAdmin", "b"));
-    for (client, near) in [(&above, "cse-in"), (&below, "cse-mn")] {
-        let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
-            "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
-        let made = client.create(near, Kind::AccessControlPolicy, policy).await.unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-        let container = format!(r#"{{"m2m:cnt":{{"rn":"c","acpi":["{near}/p"]}}}}"#);
-        let made = client.create(near, Kind::Container, &container).await.unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-    }
-    for (client, far) in [(&above, "/id-mn/cse-mn/c"), (&below, "/id-in/cse-in/c")] {
-        let content = r#"{"m2m:cin":{"rn":"i","con":"96.50"}}"#;
-        let made = client.create(far, Kind::ContentInstance, content).await.unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-        let found = client.get(&format!("{far}?fu=1&ty=4")).await.unwrap();
-        assert!(found.content.unwrap().contains("/c/i"));
-    }
-    lower.stop().await;
-    upper.stop().await;
+    chain(Binding::Ws).await;
 }

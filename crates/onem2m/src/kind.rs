@@ -79,6 +79,28 @@ kinds! {
     TimeSeriesInstance = 30, "m2m:tsi", "tsi";
     /// flexContainerInstance: what a flexContainer was.
     FlexContainerInstance = 58, "", "fci";
+    /// accessControlPolicyAnnc.
+    AccessControlPolicyAnnc = 10_001, "m2m:acpA", "acpA";
+    /// AEAnnc.
+    ApplicationEntityAnnc = 10_002, "m2m:aeA", "aeA";
+    /// containerAnnc.
+    ContainerAnnc = 10_003, "m2m:cntA", "cntA";
+    /// contentInstanceAnnc.
+    ContentInstanceAnnc = 10_004, "m2m:cinA", "cinA";
+    /// CSEBaseAnnc: another CSE, and below it what it announces.
+    CseBaseAnnc = 10_005, "m2m:cbA", "cbA";
+    /// groupAnnc.
+    GroupAnnc = 10_009, "m2m:grpA", "grpA";
+    /// mgmtObjAnnc.
+    ManagementObjectAnnc = 10_013, "", "mgoA";
+    /// nodeAnnc.
+    NodeAnnc = 10_014, "m2m:nodA", "nodA";
+    /// flexContainerAnnc.
+    FlexContainerAnnc = 10_028, "", "fcntA";
+    /// timeSeriesAnnc.
+    TimeSeriesAnnc = 10_029, "m2m:tsA", "tsA";
+    /// timeSeriesInstanceAnnc.
+    TimeSeriesInstanceAnnc = 10_030, "m2m:tsiA", "tsiA";
 }
 
 impl Kind {
@@ -96,7 +118,12 @@ impl Kind {
                     | Self::Subscription
                     | Self::FlexContainer
                     | Self::TimeSeries
+                    | Self::CseBaseAnnc
+                    | Self::ApplicationEntityAnnc
             ),
+            Self::RemoteCse if child.original().is_some() => {
+                !matches!(child, Self::CseBaseAnnc | Self::TimeSeriesInstanceAnnc)
+            }
             Self::ApplicationEntity | Self::RemoteCse => matches!(
                 child,
                 Self::AccessControlPolicy
@@ -124,7 +151,73 @@ impl Kind {
             Self::AccessControlPolicy | Self::Group | Self::ManagementObject | Self::Request => {
                 matches!(child, Self::Subscription)
             }
+            _ => self.announced_takes(child),
+        }
+    }
+
+    /// Whether an announced resource takes a child: what its original takes, announced, and what
+    /// may be made at the place where it is announced.
+    const fn announced_takes(self, child: Self) -> bool {
+        if matches!(self, Self::ContentInstanceAnnc | Self::TimeSeriesInstanceAnnc) {
+            return false;
+        }
+        if matches!(child, Self::Subscription) {
+            return self.original().is_some();
+        }
+        match self {
+            Self::CseBaseAnnc => matches!(
+                child,
+                Self::AccessControlPolicyAnnc
+                    | Self::ApplicationEntityAnnc
+                    | Self::ContainerAnnc
+                    | Self::FlexContainerAnnc
+                    | Self::GroupAnnc
+                    | Self::NodeAnnc
+                    | Self::TimeSeriesAnnc
+            ),
+            Self::ApplicationEntityAnnc | Self::ContainerAnnc | Self::FlexContainerAnnc => {
+                match child.original() {
+                    Some(Self::ContentInstance) => matches!(self, Self::ContainerAnnc),
+                    Some(Self::AccessControlPolicy | Self::Group) => {
+                        matches!(self, Self::ApplicationEntityAnnc)
+                    }
+                    Some(child) => {
+                        matches!(child, Self::Container | Self::FlexContainer | Self::TimeSeries)
+                    }
+                    None => {
+                        matches!(child, Self::Container | Self::FlexContainer | Self::TimeSeries)
+                    }
+                }
+            }
+            Self::TimeSeriesAnnc => matches!(child, Self::TimeSeriesInstanceAnnc),
+            Self::NodeAnnc => matches!(child, Self::ManagementObjectAnnc),
             _ => false,
+        }
+    }
+
+    /// The announced variant of a type that has one here (TS-0001 §9.6.26).
+    pub const fn announced(self) -> Option<Self> {
+        Some(match self {
+            Self::AccessControlPolicy => Self::AccessControlPolicyAnnc,
+            Self::ApplicationEntity => Self::ApplicationEntityAnnc,
+            Self::Container => Self::ContainerAnnc,
+            Self::ContentInstance => Self::ContentInstanceAnnc,
+            Self::CseBase => Self::CseBaseAnnc,
+            Self::Group => Self::GroupAnnc,
+            Self::ManagementObject => Self::ManagementObjectAnnc,
+            Self::Node => Self::NodeAnnc,
+            Self::FlexContainer => Self::FlexContainerAnnc,
+            Self::TimeSeries => Self::TimeSeriesAnnc,
+            Self::TimeSeriesInstance => Self::TimeSeriesInstanceAnnc,
+            _ => return None,
+        })
+    }
+
+    /// The type that this one is the announced variant of.
+    pub const fn original(self) -> Option<Self> {
+        match self.number() {
+            number @ 10_001.. => Self::from_number(number - 10_000),
+            _ => None,
         }
     }
 
@@ -163,6 +256,14 @@ mod tests {
     fn every_number_leads_back_to_its_kind() {
         for &kind in Kind::ALL {
             assert_eq!(Kind::from_number(kind.number()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn every_announced_variant_has_its_original() {
+        for &kind in Kind::ALL {
+            assert_eq!(kind.announced().and_then(Kind::original), kind.announced().map(|_| kind));
+            assert_eq!(kind.original().and_then(Kind::announced), kind.original().map(|_| kind));
         }
     }
 

@@ -47,6 +47,6 @@ pub use filter::Filter;
 pub use kind::Kind;
 pub use limits::{Counters, Limits};
 pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
-pub use status::{Refusal, Status};
+pub use status::{Meaning, Refusal, Status};
 pub use time::Timestamp;
 pub use tree::Record;

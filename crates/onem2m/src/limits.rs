@@ -6,7 +6,8 @@ use core::time::Duration;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Resources in the tree. One contentInstance of 300 octets costs about 1.2 KiB of memory.
+    /// Resources in the tree; when it is full, an instance takes the place of its container's
+    /// oldest, and anything else is refused. One contentInstance of 300 octets costs about 1.2 KiB of memory.
     pub resources: usize,
     /// Levels below the CSEBase.
     pub depth: usize,
@@ -46,6 +47,8 @@ pub struct Limits {
     pub instance_octets: u64,
     /// Requests that wait in one polling channel.
     pub polled: usize,
+    /// Retrievals that are answered again when something changes.
+    pub observers: usize,
 }
 
 impl Default for Limits {
@@ -71,6 +74,7 @@ impl Default for Limits {
             instances: 100_000,
             instance_octets: 256 * 1024 * 1024,
             polled: 256,
+            observers: 4_096,
         }
     }
 }
@@ -118,10 +122,14 @@ counters! {
     subscriptions_full,
     /// Results left out because a discovery found more than it may return.
     results_cut,
-    /// Instances removed because their container was full.
+    /// Instances removed because their container was full, or the tree was.
     trimmed,
     /// Resources removed because their time had come.
     expired,
+    /// Observers answered again because the answer has become another.
+    observed,
+    /// Retrievals answered once only because there were too many observers.
+    observers_full,
     /// Notifications made.
     notifications,
     /// Notifications delivered.
@@ -134,6 +142,10 @@ counters! {
     letters_aged,
     /// Letters that the receiver refused for good.
     letters_refused,
+    /// Letters that are kept because the receiver does not let this CSE do what they ask, yet.
+    letters_unauthorised,
+    /// Announcements made, changed and taken back at other CSEs.
+    announcements,
     /// Requests sent on to another CSE.
     forwarded,
     /// Requests refused because too many sent to others were unanswered.
@@ -144,4 +156,6 @@ counters! {
     stray_answers,
     /// Requests refused because a polling channel was full.
     polling_full,
+    /// Points in time that a time series has no instance for.
+    points_missing,
 }

@@ -594,12 +594,16 @@ pub struct Response {
     pub location: Option<Arc<str>>,
     /// `cnot`: how many of the results this answer ends with, if it was cut.
     pub cut_at: Option<usize>,
+    /// When to ask again, if the request was refused because its peer asks too much: bindings
+    /// have words for it (HTTP 429, CoAP 4.29), primitives have not.
+    pub retry_after: Option<Duration>,
 }
 
 impl Response {
     /// An answer without content.
     pub fn new(status: Status, id: impl Into<Arc<str>>, release: Release) -> Self {
-        Self { status, id: id.into(), release, content: None, location: None, cut_at: None }
+        let id = id.into();
+        Self { status, id, release, content: None, location: None, cut_at: None, retry_after: None }
     }
 
     /// The answer that carries a refusal, its words in `m2m:dbg`.

@@ -6,7 +6,7 @@ use crate::tree::Slot;
 use core::fmt::Write;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A resource in the tree.
@@ -55,6 +55,8 @@ pub(crate) struct Family {
     pub(crate) subscriptions: Vec<Slot>,
     /// Octets of content in the instances: `cbs`.
     pub(crate) octets: u64,
+    /// When the instances of a time series were generated: no two at the same time.
+    pub(crate) generated: BTreeSet<Timestamp>,
 }
 
 impl Resource {
@@ -111,6 +113,14 @@ impl Resource {
     pub(crate) fn keeps_history(&self) -> bool {
         let bounded = ["mni", "mbs", "mia"].iter().any(|name| self.attributes.contains_key(*name));
         self.attribute("fcied").and_then(Value::as_bool).unwrap_or(bounded)
+    }
+
+    /// When it was generated, of instances of a time series.
+    pub(crate) fn generated(&self) -> Option<Timestamp> {
+        if self.kind != Kind::TimeSeriesInstance {
+            return None;
+        }
+        self.to_object().get("dgt").and_then(Value::as_str).and_then(Timestamp::parse)
     }
 
     /// Every attribute, header and all, as one JSON object.

@@ -135,7 +135,15 @@ const CONTENT_INSTANCE: &[Attribute] = &[
     ours("cs", Uint),
 ];
 
-const CSE_BASE: &[Attribute] = &[ours("csi", Text), ours("cst", Uint), ours("srt", Uints)];
+const CSE_BASE: &[Attribute] = &[
+    ours("csi", Text),
+    ours("cst", Uint),
+    ours("srt", Uints),
+    ours("srv", Texts),
+    ours("csz", Texts),
+    ours("poa", Texts),
+    ours("nl", Text),
+];
 
 const GROUP: &[Attribute] = &[
     once("mt", Uint),
@@ -259,11 +267,56 @@ const fn table(kind: Kind) -> &'static [Attribute] {
         Kind::FlexContainerInstance => FLEX_CONTAINER_INSTANCE,
         Kind::TimeSeries => TIME_SERIES,
         Kind::TimeSeriesInstance => TIME_SERIES_INSTANCE,
+        Kind::AccessControlPolicyAnnc
+        | Kind::ApplicationEntityAnnc
+        | Kind::ContainerAnnc
+        | Kind::ContentInstanceAnnc
+        | Kind::CseBaseAnnc
+        | Kind::GroupAnnc
+        | Kind::ManagementObjectAnnc
+        | Kind::NodeAnnc
+        | Kind::FlexContainerAnnc
+        | Kind::TimeSeriesAnnc
+        | Kind::TimeSeriesInstanceAnnc => ANNOUNCED,
     }
+}
+
+/// Of announced variants, beside what they tell of their originals.
+const ANNOUNCED: &[Attribute] = &[fixed("lnk", Text)];
+
+/// Whether an attribute is announced with every resource of this type that is (TS-0001 §9.6,
+/// MA).
+pub(crate) fn is_always_announced(kind: Kind, name: &str) -> bool {
+    match name {
+        "lbl" | "et" | "acpi" | "ast" => true,
+        "pv" | "pvs" | "adri" | "apri" | "airi" => kind == Kind::AccessControlPolicy,
+        "srv" => matches!(kind, Kind::ApplicationEntity | Kind::CseBase),
+        "cnd" => kind == Kind::FlexContainer,
+        "ni" => kind == Kind::Node,
+        "mgd" | "mgs" => kind == Kind::ManagementObject,
+        _ => false,
+    }
+}
+
+/// Whether an attribute may be announced (TS-0001 §9.6, OA): what the resource is made of and
+/// what is not counted by the CSE that hosts it.
+pub(crate) fn may_be_announced(kind: Kind, name: &str) -> bool {
+    let counted = ["cni", "cbs", "cs", "st", "mdc", "mdlt", "mdd", "fcied", "cnm"];
+    if is_always_announced(kind, name) || counted.contains(&name) {
+        return is_always_announced(kind, name);
+    }
+    if UNIVERSAL.iter().any(|attribute| attribute.name == name) {
+        return matches!(name, "loc" | "daci");
+    }
+    table(kind).iter().any(|attribute| attribute.name == name) || is_open(kind)
 }
 
 /// Whether resources of this type may name access control policies of their own.
 pub(crate) const fn has_policies(kind: Kind) -> bool {
+    let kind = match kind.original() {
+        Some(original) => original,
+        None => kind,
+    };
     !(kind.is_instance() || matches!(kind, Kind::AccessControlPolicy | Kind::PollingChannel))
 }
 
@@ -271,7 +324,13 @@ fn attribute(kind: Kind, name: &str) -> Option<Attribute> {
     if name == POLICIES.name && has_policies(kind) {
         return Some(POLICIES);
     }
-    table(kind).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name).copied()
+    let own = table(kind).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name);
+    // An announced variant has what its original has, as that says.
+    let of_original = || {
+        let told = table(kind.original()?).iter().find(|attribute| attribute.name == name)?;
+        Some(free(told.name, told.form))
+    };
+    own.copied().or_else(of_original)
 }
 
 /// Whether the core specification gives this type an attribute of this name.
@@ -281,7 +340,13 @@ pub(crate) fn is_core(kind: Kind, name: &str) -> bool {
 
 /// Types whose attributes are named by a definition outside the core specification.
 const fn is_open(kind: Kind) -> bool {
-    matches!(kind, Kind::FlexContainer | Kind::ManagementObject)
+    matches!(
+        kind,
+        Kind::FlexContainer
+            | Kind::ManagementObject
+            | Kind::FlexContainerAnnc
+            | Kind::ManagementObjectAnnc
+    )
 }
 
 /// Checks the attributes that a creation gives.

@@ -68,6 +68,8 @@ statuses! {
     OriginatorHasNoPrivilege = 4103,
     /// The name or identifier is taken.
     Conflict = 4105,
+    /// Whoever asks is not registered.
+    OriginatorHasNotRegistered = 4106,
     /// Only a secured originator may do this.
     SecurityAssociationRequired = 4107,
     /// The parent does not take children of this type.
@@ -114,6 +116,83 @@ impl Status {
     /// Whether the request was done or accepted (1xxx and 2xxx).
     pub const fn is_success(self) -> bool {
         self.number() < 3000
+    }
+}
+
+/// What a status says in a protocol that has fewer codes of its own: the rows that the tables of
+/// HTTP (TS-0009 §6.3.2) and of CoAP (TS-0008 §6.3) have in common.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Meaning {
+    /// It is done, and here is what was asked for, if anything.
+    Done,
+    /// It is done: something was made.
+    Created,
+    /// It is done: something is gone.
+    Deleted,
+    /// It is done: something was changed.
+    Changed,
+    /// It will be done.
+    Accepted,
+    /// It will be done; a resource was made that the answer will be found by.
+    AcceptedInto,
+    /// It is not there.
+    NotFound,
+    /// It does not take that.
+    NotAllowed,
+    /// It took too long.
+    TimedOut,
+    /// It is written in something that is not spoken here.
+    UnsupportedMediaType,
+    /// It cannot be had, or taken, like that.
+    NotAcceptable,
+    /// It is there already.
+    Conflict,
+    /// The fault is this side's.
+    Failed,
+    /// It is understood and not offered.
+    NotImplemented,
+    /// Whoever asks may not.
+    Forbidden,
+    /// The request is wrong.
+    Wrong,
+}
+
+impl Status {
+    /// What it says in a protocol that has fewer codes.
+    pub const fn meaning(self) -> Meaning {
+        match self {
+            Self::Ok => Meaning::Done,
+            Self::Created => Meaning::Created,
+            Self::Deleted => Meaning::Deleted,
+            Self::Updated => Meaning::Changed,
+            Self::Accepted => Meaning::Accepted,
+            Self::AcceptedSynchronously | Self::AcceptedAsynchronously => Meaning::AcceptedInto,
+            Self::NotFound | Self::TargetNotReachable | Self::RemoteEntityNotReachable => {
+                Meaning::NotFound
+            }
+            Self::OperationNotAllowed => Meaning::NotAllowed,
+            Self::RequestTimeout => Meaning::TimedOut,
+            Self::UnsupportedMediaType => Meaning::UnsupportedMediaType,
+            Self::NotAcceptable => Meaning::NotAcceptable,
+            Self::Conflict => Meaning::Conflict,
+            Self::InternalServerError | Self::SubscriptionVerificationInitiationFailed => {
+                Meaning::Failed
+            }
+            Self::ReleaseVersionNotSupported | Self::NotImplemented => Meaning::NotImplemented,
+            Self::SubscriptionCreatorHasNoPrivilege
+            | Self::OriginatorHasNoPrivilege
+            | Self::OriginatorHasNotRegistered
+            | Self::SecurityAssociationRequired
+            | Self::InvalidChildResourceType
+            | Self::OriginatorHasAlreadyRegistered
+            | Self::AppRuleValidationFailed
+            | Self::OperationDeniedByRemoteEntity
+            | Self::ServiceSubscriptionNotEstablished
+            | Self::ReceiverHasNoPrivilege
+            | Self::TargetNotSubscribable
+            | Self::SubscriptionHostHasNoPrivilege => Meaning::Forbidden,
+            _ => Meaning::Wrong,
+        }
     }
 }
 

@@ -123,12 +123,24 @@ const fn date_after(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// A point in time, written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digits([u8; 22]);
+
+impl Digits {
+    pub(crate) fn text(&self) -> &str {
+        // Digits, a T and a comma: always text.
+        core::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl Timestamp {
+    /// As it is written, to be written more than once.
+    pub(crate) fn digits(self) -> Digits {
         let (seconds, micros) = (self.0 / MICROS_PER_SECOND, self.0 % MICROS_PER_SECOND);
         let (year, month, day) = date_after(seconds / SECONDS_PER_DAY);
         let second = seconds % SECONDS_PER_DAY;
-        // By hand: every create writes three of these, and the formatting machinery costs more
+        // By hand: every create writes two of these, and the formatting machinery costs more
         // than the rest of the representation.
         let mut text = *b"00000000T000000,000000";
         write_digits(&mut text, 4, year);
@@ -138,7 +150,13 @@ impl fmt::Display for Timestamp {
         write_digits(&mut text, 13, second / 60 % 60);
         write_digits(&mut text, 15, second % 60);
         write_digits(&mut text, 22, micros);
-        f.write_str(core::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        Digits(text)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.digits().text())
     }
 }
 

@@ -33,6 +33,7 @@ pub enum Record {
 pub(crate) struct Tree {
     slots: Vec<Option<Resource>>,
     free: Vec<Slot>,
+    /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
     by_id: HashMap<Arc<str>, Slot>,
     by_seq: BTreeMap<u64, Slot>,
     /// Resources other than the root by the time they expire.
@@ -44,7 +45,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+        self.by_seq.len()
     }
 
     pub(crate) fn root(&self) -> Option<Slot> {
@@ -61,7 +62,12 @@ impl Tree {
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
-        self.by_id.get(id).copied()
+        if let Some(&slot) = self.by_id.get(id) {
+            return Some(slot);
+        }
+        let number = id.strip_prefix(Kind::ContentInstance.prefix())?;
+        let slot = self.by_seq(u64::from_str_radix(number, 16).ok()?)?;
+        self.get(slot).filter(|found| *found.id == *id).map(|_| slot)
     }
 
     /// The remoteCSE of this CSE-ID.
@@ -131,7 +137,9 @@ impl Tree {
             Slot(self.slots.len() - 1)
         });
         let (seq, parent) = (resource.seq, resource.parent);
-        self.by_id.insert(Arc::clone(&resource.id), slot);
+        if resource.kind != Kind::ContentInstance {
+            self.by_id.insert(Arc::clone(&resource.id), slot);
+        }
         self.by_seq.insert(seq, slot);
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
             self.by_cse.insert(cse.into(), slot);
@@ -153,7 +161,9 @@ impl Tree {
     /// Takes one resource out. Its children must be gone before.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Resource> {
         let resource = self.slots.get_mut(slot.0)?.take()?;
-        self.by_id.remove(&resource.id);
+        if resource.kind != Kind::ContentInstance {
+            self.by_id.remove(&resource.id);
+        }
         self.by_seq.remove(&resource.seq);
         self.expiry.remove(&(resource.expires, resource.seq));
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
@@ -231,6 +241,7 @@ impl Resource {
         if child.kind.is_instance() {
             family.instances.insert(child.seq, slot);
             family.octets += child.size;
+            family.generated.extend(child.generated());
         } else {
             family.children.insert(child.seq, slot);
         }
@@ -247,6 +258,9 @@ impl Resource {
         if child.kind.is_instance() {
             family.instances.remove(&child.seq);
             family.octets = family.octets.saturating_sub(child.size);
+            if let Some(time) = child.generated() {
+                family.generated.remove(&time);
+            }
         } else {
             family.children.remove(&child.seq);
         }

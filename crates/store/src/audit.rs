@@ -15,6 +15,53 @@ pub struct Entry {
     pub text: String,
 }
 
+/// What stands behind the colon of a request that was taken and not yet ended; elsewhere stands its
+/// response status code.
+pub const WAITS: &str = "waits";
+
+/// How requests ended, by the entries of a log.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Outcomes {
+    /// Done, or accepted to be done.
+    pub allowed: u64,
+    /// Refused because of who asked.
+    pub denied: u64,
+    /// Refused or failed because of something else.
+    pub failed: u64,
+    /// Taken when others had to be asked first; how they ended stands in entries of their own.
+    pub waiting: u64,
+    /// Entries of earlier versions, which do not say.
+    pub untold: u64,
+}
+
+impl Outcomes {
+    /// Statuses that are about who asks: no privilege of a subscriber, originator, receiver or
+    /// host of a subscription, a missing security association, an application that is not
+    /// admitted (TS-0004 §6.6.3).
+    const DENIALS: [u16; 6] = [4101, 4103, 4107, 4126, 5105, 5205];
+
+    fn count(&mut self, entry: &str) {
+        let end = entry.rsplit_once(": ").map(|(_, end)| end);
+        let counter = match (end, end.and_then(|end| end.parse::<u16>().ok())) {
+            (Some(WAITS), _) => &mut self.waiting,
+            (_, Some(1_000..=2_999)) => &mut self.allowed,
+            (_, Some(status)) if Self::DENIALS.contains(&status) => &mut self.denied,
+            (_, Some(_)) => &mut self.failed,
+            (_, None) => &mut self.untold,
+        };
+        *counter += 1;
+    }
+}
+
+/// An entry as it stands in the log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Told {
+    /// Its number, from 1.
+    pub number: u64,
+    /// What it says.
+    pub entry: Entry,
+}
+
 /// What a log that holds together says of itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Verified {
@@ -25,6 +72,8 @@ pub struct Verified {
     /// The first entry that does not follow from the one before; the log is not to be trusted
     /// from there on.
     pub broken_at: Option<u64>,
+    /// How what it tells of ended.
+    pub outcomes: Outcomes,
 }
 
 /// The end of the chain.
@@ -76,6 +125,15 @@ pub(crate) fn append(
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn verify(path: &Path) -> Result<Verified, StoreError> {
+    verify_telling(path, |_| {})
+}
+
+/// The same, handing every entry that is in its place to `sink`.
+///
+/// # Errors
+///
+/// [`StoreError::Database`] if it cannot be read.
+pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verified, StoreError> {
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -83,7 +141,8 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
     let mut statement =
         connection.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")?;
     let mut rows = statement.query([])?;
-    let mut verified = Verified { entries: 0, head: [0; 32], broken_at: None };
+    let outcomes = Outcomes::default();
+    let mut verified = Verified { entries: 0, head: [0; 32], broken_at: None, outcomes };
     let mut expected = 1;
     while let Some(row) = rows.next()? {
         let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -94,6 +153,10 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
         }
         verified.entries += 1;
         verified.head = chain;
+        verified.outcomes.count(&text);
+        let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
+        let entry = Entry { at_micros: unsigned(at), text };
+        sink(Told { number: unsigned(number), entry });
         expected += 1;
     }
     Ok(verified)

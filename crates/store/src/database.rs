@@ -1,6 +1,7 @@
 //! The file: how it is opened, read back and written in groups.
 
 use crate::audit::{self, Chain, Entry};
+use crate::mover::{Done, Log, Mover};
 use crate::writer::{Report, Writer};
 use gatewright_onem2m::{Batch, Record};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
@@ -8,16 +9,28 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// "GWcs" in ASCII: marks the file as ours (SQLite, `PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4757_6373;
 /// Of the tables below.
 const SCHEMA_VERSION: i64 = 1;
-/// Pages of log after which they are moved into the file: 16 MiB of 4 KiB pages, so that a
-/// busy CSE does it a few times a second at most.
-const CHECKPOINT_PAGES: i64 = 4_000;
-/// The same on a disk that has been full.
-const CHECKPOINT_PAGES_TIGHT: i64 = 64;
+/// Pages of log after which the mover moves them into the file, beside the commits: 4 MiB of 4 KiB
+/// pages.
+const MOVE_PAGES: i64 = 1_000;
+/// Pages of log after which the rest that the mover has left is moved between two commits, so that
+/// the log begins anew: 32 MiB, which a busy CSE writes in some seconds.
+const RESTART_PAGES: i64 = 8_000;
+/// Pages of log after which all of them are moved within a commit where there is no mover: on a disk
+/// that has been full, where the log is to be short.
+const MOVE_PAGES_TIGHT: i64 = 64;
+/// By how much the number that is noted for the next row runs ahead: to note it in each commit would
+/// make each a third longer. A process that is killed leaves out as many numbers at the most.
+const MARKED_AHEAD: u64 = 4_096;
+/// Octets of a page (SQLite's default).
+const PAGE_OCTETS: i64 = 4_096;
+/// Pages that a commit writes whatever is in it: the ends of tables and what leads there.
+const COMMIT_PAGES: i64 = 4;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
@@ -88,6 +101,15 @@ pub struct Restored {
     pub next_seq: u64,
 }
 
+/// How long moving the log took.
+#[derive(Debug)]
+pub(crate) struct Tended {
+    /// Each pass beside the commits.
+    pub(crate) passes: Vec<Duration>,
+    /// The rest of it between two commits, where there was one.
+    pub(crate) rest: Option<Duration>,
+}
+
 /// An open database that nobody writes yet.
 #[derive(Debug)]
 pub struct Database {
@@ -97,6 +119,15 @@ pub struct Database {
     /// The disk was full and the log could not be moved: until it can, nothing is written, lest
     /// the log take the room that moving it needs.
     is_stuck: bool,
+    /// The number of the next row, and what is noted of it in the file: mostly a later one.
+    next_seq: u64,
+    marked: u64,
+    /// Moves the log beside the commits; none in memory, and none on a disk that has been full.
+    mover: Option<Mover>,
+    /// About how many pages of log the mover has not been asked to move.
+    unmoved: i64,
+    /// The file itself, for the mover. It stands behind the connection, to be closed after it.
+    file: Option<Arc<File>>,
     /// Held as long as the database is: two writers would number rows alike.
     lock: Option<File>,
 }
@@ -135,10 +166,16 @@ impl Database {
     ) -> Result<(Self, Restored), StoreError> {
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
-        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "journal_size_limit", JOURNAL_OCTETS_MAX)?;
-        connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-        connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        for (name, value) in [("application_id", APPLICATION_ID), ("user_version", SCHEMA_VERSION)]
+        {
+            let found: i64 = connection.pragma_query_value(None, name, |row| row.get(0))?;
+            // To write it anew would take room, and the disk may be full.
+            if found != value {
+                connection.pragma_update(None, name, value)?;
+            }
+        }
         connection.execute_batch(TABLES)?;
         if let Some(octets) = options.octets_max {
             let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
@@ -148,7 +185,19 @@ impl Database {
         let restored = read_back(&connection)?;
         let chain = audit::last(&connection)?;
         let options = options.clone();
-        Ok((Self { connection, chain, options, is_stuck: false, lock }, restored))
+        let database = Self {
+            connection,
+            chain,
+            options,
+            is_stuck: false,
+            next_seq: restored.next_seq,
+            marked: restored.next_seq,
+            mover: None,
+            unmoved: 0,
+            file: None,
+            lock,
+        };
+        Ok((database, restored))
     }
 
     /// Starts the thread that writes. `report` is called on it after each commit, and before
@@ -157,18 +206,26 @@ impl Database {
     /// # Errors
     ///
     /// If the system gives no thread.
-    pub fn start(self, report: impl FnMut(Report) + Send + 'static) -> io::Result<Writer> {
+    pub fn start(mut self, report: impl FnMut(Report) + Send + 'static) -> io::Result<Writer> {
+        let path = self.connection.path().filter(|path| !path.is_empty()).map(PathBuf::from);
+        if let Some(path) = path {
+            let file = Arc::new(File::open(&path)?);
+            self.file = Some(Arc::clone(&file));
+            self.mover = Some(Mover::start(&path, file)?);
+        }
         let batches_max = self.options.batches_max;
         Writer::start(self, batches_max, report)
     }
 
     /// Commits the batches and audit entries as one transaction. On a full disk it makes room by
     /// moving the log into the file, and tries once more.
+    ///
+    /// When its rows had been written and only the disk was to be waited for.
     pub(crate) fn commit(
         &mut self,
         batches: &[Batch],
         entries: &[Entry],
-    ) -> Result<(), rusqlite::Error> {
+    ) -> Result<Instant, rusqlite::Error> {
         if self.is_stuck {
             self.move_log()?;
             self.is_stuck = false;
@@ -180,38 +237,92 @@ impl Database {
             return first;
         }
         // On a disk that has been full the log is kept short from now on.
-        self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES_TIGHT)?;
+        self.connection.pragma_update(None, "wal_autocheckpoint", MOVE_PAGES_TIGHT)?;
+        // It finishes what it is at.
+        self.mover = None;
         self.is_stuck = true;
         self.move_log()?;
         self.is_stuck = false;
         self.commit_once(batches, entries)
     }
 
+    /// Has the log moved into the file when it has grown long. To be called when nobody waits.
+    /// What was done, once it is.
+    pub(crate) fn tend(&mut self) -> Option<Tended> {
+        let mover = self.mover.as_ref()?;
+        let mut tended = None;
+        if let Some(Done { log, passes }) = mover.take() {
+            let mut rest = None;
+            if log.pages >= RESTART_PAGES {
+                let began = Instant::now();
+                // What cannot be moved stays in the log; the next commit tells if the disk is full.
+                let _ = Log::move_now(&self.connection);
+                rest = Some(began.elapsed());
+            }
+            tended = Some(Tended { passes, rest });
+        }
+        if self.unmoved >= MOVE_PAGES && mover.ask() {
+            self.unmoved = 0;
+        }
+        tended
+    }
+
     fn move_log(&self) -> Result<(), rusqlite::Error> {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 
-    fn commit_once(&mut self, batches: &[Batch], entries: &[Entry]) -> Result<(), rusqlite::Error> {
+    fn commit_once(
+        &mut self,
+        batches: &[Batch],
+        entries: &[Entry],
+    ) -> Result<Instant, rusqlite::Error> {
         let transaction = self.connection.transaction()?;
         write_rows(&transaction, batches)?;
-        if let Some(batch) = batches.last() {
-            transaction
-                .prepare_cached("INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)")?
-                .execute([to_row_id(batch.next_seq)])?;
+        let next_seq = batches.last().map_or(self.next_seq, |batch| batch.next_seq);
+        let mut marked = self.marked;
+        if next_seq > marked {
+            marked = next_seq.saturating_add(MARKED_AHEAD);
+            mark(&transaction, marked)?;
         }
         let chain = audit::append(&transaction, &self.chain, entries)?;
+        let written = Instant::now();
         transaction.commit()?;
-        self.chain = chain;
-        Ok(())
+        (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
+        self.unmoved += pages(batches, entries);
+        Ok(written)
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
+        let was_full = self.mover.take().is_none();
+        if self.next_seq < self.marked && !was_full {
+            // Without it, numbers are left out, which is better than to ask for room.
+            let _ = mark(&self.connection, self.next_seq);
+        }
         // The lock outlives the connection's last write to the log.
         let _ = self.move_log();
         drop(self.lock.take());
     }
+}
+
+/// Notes the number that the next row has, or a later one.
+fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)")?
+        .execute([to_row_id(next_seq)])?;
+    Ok(())
+}
+
+/// About how many pages of log a commit of these has made.
+fn pages(batches: &[Batch], entries: &[Entry]) -> i64 {
+    let records = batches.iter().flat_map(|batch| &batch.records);
+    let rows = records.map(|record| match record {
+        Record::Put { body, .. } => body.len(),
+        Record::Delete { .. } => 0,
+    });
+    let octets: usize = rows.chain(entries.iter().map(|entry| entry.text.len())).sum();
+    COMMIT_PAGES + i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 
 fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {

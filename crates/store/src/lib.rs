@@ -12,8 +12,11 @@
 
 mod audit;
 mod database;
+mod histogram;
+mod mover;
 mod writer;
 
-pub use audit::{Entry, Verified, verify};
+pub use audit::{Entry, Outcomes, Told, Verified, WAITS, verify, verify_telling};
 pub use database::{Database, Options, Restored, StoreError};
-pub use writer::{Counters, Report, Writer};
+pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
+pub use writer::{Counters, Histograms, PACE, Report, Writer};

@@ -2,14 +2,22 @@
 
 use crate::audit::Entry;
 use crate::database::Database;
+use crate::histogram::Histogram;
 use gatewright_onem2m::Batch;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Batches in one transaction at most: bounds how long a commit takes, and with it how long an
 /// answer waits when many are asked at once.
 const GROUP_MAX: usize = 4_096;
+/// Time between the beginnings of two transactions in which nothing is that somebody hurries for:
+/// a transaction costs a tenth of a millisecond of processor time whatever is in it, and thousands
+/// of devices that report would else have one for every few reports.
+pub const PACE: Duration = Duration::from_millis(4);
+/// Batches that are not to wait any longer, however patient they are.
+const GROUP_ENOUGH: usize = 256;
 /// Audit entries that may wait; beyond, the oldest are not dropped but the newest counted lost.
 const ENTRIES_MAX: usize = 65_536;
 
@@ -47,12 +55,68 @@ pub struct Counters {
     pub audit_lost: u64,
 }
 
+/// How long what took: where a late answer has waited.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Histograms {
+    /// Batches in a transaction.
+    pub batches: Histogram,
+    /// Microseconds that a batch waited for the transactions before its own.
+    pub waited: Histogram,
+    /// Microseconds that a transaction took until its rows were written into the log's pages.
+    pub written: Histogram,
+    /// Microseconds that it took from then until the log was on the disk.
+    pub synchronised: Histogram,
+    /// Microseconds of moving the log's rest between two transactions, which then wait.
+    pub rests_moved: Histogram,
+    /// Microseconds of each pass that moves the log beside the transactions.
+    pub passes: Histogram,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     batches: Vec<Batch>,
+    /// Since when each of them waits.
+    since: Vec<Instant>,
     entries: Vec<Entry>,
     closed: bool,
+    /// Whether somebody hurries for one of them.
+    is_hurried: bool,
+    /// What the thread waits for: to tell it needlessly takes a system call each time.
+    awaited: Awaited,
     counters: Counters,
+    histograms: Histograms,
+}
+
+/// What the thread waits for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Awaited {
+    /// It is at work.
+    #[default]
+    Nothing,
+    /// Anything.
+    Anything,
+    /// What does not wait for the pace.
+    Hurry,
+}
+
+impl Queue {
+    const fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.entries.is_empty()
+    }
+
+    /// Whether what there is does not wait for the pace.
+    const fn is_urgent(&self) -> bool {
+        self.closed || self.is_hurried || self.batches.len() >= GROUP_ENOUGH
+    }
+}
+
+/// What one transaction takes.
+#[derive(Debug)]
+struct Group {
+    batches: Vec<Batch>,
+    since: Vec<Instant>,
+    entries: Vec<Entry>,
 }
 
 #[derive(Debug, Default)]
@@ -67,20 +131,54 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for work; what there is, or nothing when the writer is closed and all is written.
-    fn take(&self) -> Option<(Vec<Batch>, Vec<Entry>)> {
-        let mut queue = self.lock();
-        while queue.batches.is_empty() && queue.entries.is_empty() {
-            if queue.closed {
-                return None;
-            }
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    /// Has the thread look, if it waits.
+    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
+        let is_awaited = match queue.awaited {
+            Awaited::Nothing => false,
+            Awaited::Anything => true,
+            Awaited::Hurry => queue.is_urgent(),
+        };
+        if is_awaited {
+            queue.awaited = Awaited::Nothing;
         }
+        drop(queue);
+        if is_awaited {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits for work, and for more of it if the last transaction began at `last` and nobody
+    /// hurries; what there is, or nothing when the writer is closed and all is written.
+    fn take(&self, last: Option<Instant>) -> Option<Group> {
+        let mut queue = self.lock();
+        loop {
+            if queue.is_empty() {
+                if queue.closed {
+                    return None;
+                }
+                queue.awaited = Awaited::Anything;
+                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let pause = last.map_or(Duration::ZERO, |last| PACE.saturating_sub(last.elapsed()));
+            if pause.is_zero() || queue.is_urgent() {
+                break;
+            }
+            queue.awaited = Awaited::Hurry;
+            let waited = self.filled.wait_timeout(queue, pause);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue.awaited = Awaited::Nothing;
         let count = queue.batches.len().min(GROUP_MAX);
         let rest = queue.batches.split_off(count);
         let batches = core::mem::replace(&mut queue.batches, rest);
+        let count = count.min(queue.since.len());
+        let rest = queue.since.split_off(count);
+        let since = core::mem::replace(&mut queue.since, rest);
         let entries = core::mem::take(&mut queue.entries);
-        Some((batches, entries))
+        // What is left is more than fits: it follows at once.
+        queue.is_hurried &= !queue.batches.is_empty();
+        Some(Group { batches, since, entries })
     }
 }
 
@@ -106,23 +204,38 @@ impl Writer {
         Ok(Self { shared, batches_max, thread: Some(thread) })
     }
 
-    /// Queues a batch.
+    /// Queues a batch that somebody hurries for: it is stored as soon as the batches before it.
     ///
     /// # Errors
     ///
     /// The batch itself if too many wait: its maker is to treat it as failed.
     pub fn push(&self, batch: Batch) -> Result<(), Batch> {
+        self.queue(batch, true)
+    }
+
+    /// Queues a batch that may wait a moment for others, [`PACE`] at the most behind the last
+    /// transaction's beginning: after a pause it is stored at once all the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn push_patiently(&self, batch: Batch) -> Result<(), Batch> {
+        self.queue(batch, false)
+    }
+
+    fn queue(&self, batch: Batch, hurries: bool) -> Result<(), Batch> {
         let mut queue = self.shared.lock();
         if queue.batches.len() >= self.batches_max {
             return Err(batch);
         }
         queue.batches.push(batch);
-        drop(queue);
-        self.shared.filled.notify_one();
+        queue.since.push(Instant::now());
+        queue.is_hurried |= hurries;
+        self.shared.wake(queue);
         Ok(())
     }
 
-    /// Queues an entry of the audit log.
+    /// Queues an entry of the audit log, which waits for others as patient batches do.
     pub fn audit(&self, entry: Entry) {
         let mut queue = self.shared.lock();
         if queue.entries.len() >= ENTRIES_MAX {
@@ -130,19 +243,24 @@ impl Writer {
             return;
         }
         queue.entries.push(entry);
-        drop(queue);
-        self.shared.filled.notify_one();
+        self.shared.wake(queue);
     }
 
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
     }
+
+    /// How long what took so far.
+    pub fn histograms(&self) -> Histograms {
+        self.shared.lock().histograms
+    }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
+        // It waits for nothing else then.
         self.shared.filled.notify_all();
         // The last owner may be the report itself, which runs on the thread.
         let own = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
@@ -155,13 +273,28 @@ impl Drop for Writer {
 
 fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
     let mut refused_epoch = None;
-    while let Some((mut batches, entries)) = shared.take() {
+    let mut last = None;
+    while let Some(Group { mut batches, since, entries }) = shared.take(last) {
+        let began = Instant::now();
+        last = Some(began);
         let handed = batches.len();
         batches.retain(|batch| refused_epoch.is_none_or(|refused| batch.epoch > refused));
         let stale = to_count(handed - batches.len());
         let outcome = database.commit(&batches, &entries);
+        let ended = Instant::now();
         let failure = outcome.as_ref().err().map(ToString::to_string);
-        count(&mut shared.lock().counters, &batches, &entries, stale, failure.is_some());
+        let mut queue = shared.lock();
+        count(&mut queue.counters, &batches, &entries, stale, failure.is_some());
+        let histograms = &mut queue.histograms;
+        histograms.batches.add(to_count(handed));
+        for since in since {
+            histograms.waited.add_time(began.saturating_duration_since(since));
+        }
+        if let Ok(written) = outcome {
+            histograms.written.add_time(written.saturating_duration_since(began));
+            histograms.synchronised.add_time(ended.saturating_duration_since(written));
+        }
+        drop(queue);
         match (failure, batches.first(), batches.last()) {
             (None, _, Some(last)) => report(Report::Committed(last.number)),
             (Some(cause), Some(first), Some(last)) => {
@@ -169,6 +302,16 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
                 report(Report::Failed { number: first.number, cause });
             }
             _ => {}
+        }
+        // Their answers have been let out.
+        if let Some(tended) = database.tend() {
+            let histograms = &mut shared.lock().histograms;
+            for pass in tended.passes {
+                histograms.passes.add_time(pass);
+            }
+            if let Some(rest) = tended.rest {
+                histograms.rests_moved.add_time(rest);
+            }
         }
     }
 }

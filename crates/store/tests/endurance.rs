@@ -29,6 +29,12 @@ const CHILD: &str = "GATEWRIGHT_STORE_CHILD";
 const NAMES: usize = 4_000;
 /// Times that the child is killed.
 const KILLS: usize = 10;
+/// Names that a child gets at the least: more than are acknowledged before it is killed.
+const NAMES_MIN: usize = 500;
+/// Set for a child that is killed.
+const STAY: &str = "GATEWRIGHT_STORE_STAY";
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Requests that the child keeps unanswered at once.
 const AT_ONCE: usize = 32;
 
@@ -111,11 +117,11 @@ impl Running {
         while let Some(output) = self.cse.poll_output() {
             match output {
                 Output::Store(batch) => self.writer.push(batch).unwrap(),
-                Output::Call(call) => panic!("{call:?}"),
                 Output::Respond { token, response } => {
                     let name = self.asked.remove(&token).unwrap();
                     answered.push((name, response.status.number()));
                 }
+                other => panic!("{other:?}"),
             }
         }
         answered
@@ -127,7 +133,7 @@ impl Running {
         if !answered.is_empty() {
             return answered;
         }
-        match self.reports.recv_timeout(Duration::from_secs(10)).unwrap() {
+        match self.reports.recv_timeout(PATIENCE).unwrap() {
             Report::Committed(number) => self.cse.handle(now(), Input::Committed(number)),
             Report::Failed { number, .. } => self.cse.handle(now(), Input::Failed(number)),
         }
@@ -149,6 +155,10 @@ fn child(path: &Path) {
             running.create(name);
         }
         if running.asked.is_empty() {
+            if std::env::var_os(STAY).is_some() {
+                // It is to be killed, however far it came until then.
+                std::thread::sleep(PATIENCE);
+            }
             return;
         }
         for (name, status) in running.wait() {
@@ -159,13 +169,13 @@ fn child(path: &Path) {
     }
 }
 
-fn spawn(path: &Path, names: &BTreeSet<String>) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .env(CHILD, path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+fn spawn(path: &Path, names: &BTreeSet<String>, stays: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(CHILD, path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if stays {
+        command.env(STAY, "1");
+    }
+    let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let text: String = names.iter().flat_map(|name| [name, "\n"]).collect();
     std::thread::spawn(move || input.write_all(text.as_bytes()));
@@ -175,10 +185,13 @@ fn spawn(path: &Path, names: &BTreeSet<String>) -> Child {
 fn kill_9() {
     let place = scratch("kill-9");
     let path = place.join("cse.db");
-    let mut wanted: BTreeSet<String> = (0..NAMES).map(|number| format!("n{number:05}")).collect();
+    let mut names = (0..).map(|number| format!("n{number:05}"));
+    let mut wanted: BTreeSet<String> = names.by_ref().take(NAMES).collect();
     let mut acknowledged = BTreeSet::new();
     for round in 0..=KILLS {
-        let mut child = spawn(&path, &wanted);
+        // While we have no time to read it may come far ahead of us, even to the end.
+        wanted.extend(names.by_ref().take(NAMES_MIN.saturating_sub(wanted.len())));
+        let mut child = spawn(&path, &wanted, round < KILLS);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // A different point each time: in the first commits, between, and in the middle.
         let kill_after = if round < KILLS { 1 + round * 37 } else { usize::MAX };

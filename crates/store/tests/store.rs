@@ -46,7 +46,7 @@ fn put(number: u64, seq: u64, body: &str) -> Batch {
 }
 
 fn wait(reports: &Receiver<Report>) -> Report {
-    reports.recv_timeout(Duration::from_secs(10)).unwrap()
+    reports.recv_timeout(Duration::from_mins(1)).unwrap()
 }
 
 /// Waits until the batch `number` is known to be stored.
@@ -77,11 +77,43 @@ fn what_is_committed_comes_back_in_order() {
     let delete = vec![Record::Delete { seq: 2 }, Record::Put { seq: 1, body: "new".into() }];
     writer.push(Batch { number: 4, epoch: 0, next_seq: 9, records: delete }).unwrap();
     wait_for(&reports, 4);
+    let (counters, histograms) = (writer.counters(), writer.histograms());
+    let count = |of: gatewright_store::Histogram| of.counts().iter().sum::<u64>();
+    assert_eq!((counters.batches, histograms.batches.sum(), count(histograms.waited)), (4, 4, 4));
+    assert_eq!(count(histograms.batches), counters.commits);
+    assert_eq!(count(histograms.synchronised), counters.commits);
+    assert!(histograms.synchronised.largest() > 0, "a disk takes its time");
     drop(writer);
     let (_, restored) = Database::open(&place.file(), &Options::default()).unwrap();
     let rows: Vec<(u64, &str)> = restored.rows.iter().map(|(seq, body)| (*seq, &**body)).collect();
     assert_eq!(rows, [(1, "new"), (3, "body 3")]);
     assert_eq!(restored.next_seq, 9, "a number is not given twice, even of a deleted row");
+}
+
+/// Batches that nobody hurries for share transactions, and the first after a pause does not wait;
+/// one that is hurried for takes all that wait with it.
+#[test]
+fn patient_batches_are_stored_in_few_transactions() {
+    const BATCHES: u64 = 200;
+    let place = Place::new("pace");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    let began = std::time::Instant::now();
+    for number in 1..=BATCHES {
+        writer.push_patiently(put(number, number, "x")).unwrap();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    wait_for(&reports, BATCHES);
+    let most = began.elapsed().as_micros() / gatewright_store::PACE.as_micros() + 1;
+    let commits = writer.counters().commits;
+    assert!(u128::from(commits) <= most, "{commits} transactions, {most} at the most");
+    // All that wait are written when the writer ends, however patient they are.
+    writer.push_patiently(put(BATCHES + 1, BATCHES + 1, "y")).unwrap();
+    writer.push(put(BATCHES + 2, BATCHES + 2, "z")).unwrap();
+    wait_for(&reports, BATCHES + 2);
+    writer.push_patiently(put(BATCHES + 3, BATCHES + 3, "last")).unwrap();
+    drop(writer);
+    assert_eq!(bodies(&place.file()).len() as u64, BATCHES + 3);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod send;
 
 pub(crate) use send::Sender;
 
-use crate::answers::{Answers, refuse};
+use crate::answers::{Answers, At, refuse};
 use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
 use gatewright_onem2m::Serialisation;
@@ -13,6 +13,7 @@ use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write
 use gatewright_onem2m::coap::{
     AskId, Counters, Endpoint, Failure, Input, Limits, Message, Output, RequestId,
 };
+use gatewright_wire::coap::OptionNumber;
 use std::collections::HashMap;
 use std::hash::RandomState;
 use std::io;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::AbortHandle;
 
 /// Octets of the largest datagram.
 const DATAGRAM_MAX: usize = 65_535;
@@ -44,12 +46,16 @@ struct Inner {
     endpoint: Endpoint,
     waiting: HashMap<RequestId, oneshot::Sender<Result<Message, Failure>>>,
     requested: u64,
+    /// Those who tell observers of changes.
+    telling: HashMap<AskId, AbortHandle>,
 }
 
 /// What came out of one step beside datagrams.
 struct Asked {
     id: AskId,
+    from: SocketAddr,
     message: Message,
+    observes: bool,
 }
 
 impl Socket {
@@ -61,7 +67,8 @@ impl Socket {
         // The standard library seeds its maps from the system; nothing else is drawn here.
         let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
         let endpoint = Endpoint::new(limits, option::is_known, secret);
-        let inner = Inner { endpoint, waiting: HashMap::new(), requested: 0 };
+        let (waiting, telling) = (HashMap::new(), HashMap::new());
+        let inner = Inner { endpoint, waiting, requested: 0, telling };
         let (inner, started) = (Mutex::new(inner), Instant::now());
         Ok(Self { udp, inner, started, stirred: Notify::new() })
     }
@@ -83,8 +90,15 @@ impl Socket {
         let mut buffer = vec![0; DATAGRAM_MAX];
         loop {
             let asked = self.flush().await;
-            for Asked { id, message } in asked {
-                tokio::spawn(Arc::clone(&self).serve(Arc::clone(&answers), id, message));
+            for Asked { id, from, message, observes } in asked {
+                let socket = Arc::clone(&self);
+                let answers = At { answers: Arc::clone(&answers), address: from.ip() };
+                if observes {
+                    let telling = tokio::spawn(socket.tell(answers, id, message));
+                    self.lock().telling.insert(id, telling.abort_handle());
+                } else {
+                    tokio::spawn(socket.serve(answers, id, message));
+                }
             }
             let sleep = self.due();
             tokio::select! {
@@ -97,12 +111,15 @@ impl Socket {
                 },
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
                 () = self.stirred.notified() => {}
-                _ = stop.changed() => return,
+                _ = stop.changed() => {
+                    self.lock().telling.drain().for_each(|(_, telling)| telling.abort());
+                    return;
+                }
             }
         }
     }
 
-    async fn serve<A: Answers>(self: Arc<Self>, answers: Arc<A>, id: AskId, message: Message) {
+    async fn serve<A: Answers>(self: Arc<Self>, answers: A, id: AskId, message: Message) {
         let serialisation = Serialisation::accepted(&message);
         let response = match read_request(&message) {
             Ok(request) => answers.answer(request).await,
@@ -110,6 +127,33 @@ impl Socket {
         };
         self.handle(Input::Respond { id, message: write_response(&response, serialisation) });
         self.stirred.notify_one();
+    }
+
+    /// Answers an observer, now and whenever the answer is another, until it is forgotten.
+    async fn tell<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: Message) {
+        let serialisation = Serialisation::accepted(&message);
+        let request = read_request(&message).ok();
+        let observing = request.and_then(|it| answers.answers.observe(&it, answers.address));
+        let Some(mut observing) = observing else {
+            self.lock().telling.remove(&id);
+            return self.serve(answers, id, message).await;
+        };
+        let mut is_first = true;
+        while let Some(response) = observing.next().await {
+            let mut message = write_response(&response, serialisation);
+            if observing.goes_on() {
+                // The endpoint grants it, and counts the notifications.
+                message.put(OptionNumber::OBSERVE, []);
+            }
+            let is_first = core::mem::take(&mut is_first);
+            self.handle(if is_first {
+                Input::Respond { id, message }
+            } else {
+                Input::Notify { id, message }
+            });
+            self.stirred.notify_one();
+        }
+        self.lock().telling.remove(&id);
     }
 
     /// Asks a peer. Whoever drops the future does not wait for the answer any more.
@@ -143,13 +187,19 @@ impl Socket {
                 Some(Output::Send { to, octets }) => {
                     let _ = self.udp.send_to(&octets, to).await;
                 }
-                Some(Output::Asked { id, message, .. }) => asked.push(Asked { id, message }),
+                Some(Output::Asked { id, from, message, observes }) => {
+                    asked.push(Asked { id, from, message, observes });
+                }
                 Some(Output::Answered { id, answer }) => {
                     if let Some(waiting) = self.lock().waiting.remove(&id) {
                         let _ = waiting.send(answer);
                     }
                 }
-                Some(Output::Unobserved(_)) => {}
+                Some(Output::Unobserved(id)) => {
+                    if let Some(telling) = self.lock().telling.remove(&id) {
+                        telling.abort();
+                    }
+                }
             }
         }
     }

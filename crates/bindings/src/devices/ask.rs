@@ -87,18 +87,23 @@ pub(super) async fn serve(
     }
 }
 
-/// Makes the policy that lets operators in, if there are any; its address.
-pub(super) async fn make_policy(engine: &Arc<Engine>, config: &Config) -> Option<String> {
-    if config.operators.is_empty() {
+/// Makes the policy that lets operators in, if there are any or if places have it already; its
+/// address.
+pub(super) async fn make_policy(
+    engine: &Arc<Engine>,
+    config: &Config,
+    is_there: bool,
+) -> Option<String> {
+    if config.operators.is_empty() && !is_there {
         return None;
     }
     let own = engine.cse_id();
     let devices = format!("C{}*", config.mapping.entity_prefix);
-    let rules = json!([
-        { "acor": config.operators, "acop": ALL },
-        // With a policy the places are no longer their creators' own.
-        { "acor": [devices], "acop": ALL },
-    ]);
+    // With a policy the places are no longer their creators' own.
+    let mut rules = vec![json!({ "acor": [devices], "acop": ALL })];
+    if !config.operators.is_empty() {
+        rules.push(json!({ "acor": config.operators, "acop": ALL }));
+    }
     let pvs = json!({ "acr": [{ "acor": [own], "acop": ALL }] });
     let address = format!("{}/{OPERATORS}", config.base);
     let create = json!({ "m2m:acp": { "rn": OPERATORS, "pv": { "acr": rules }, "pvs": pvs } });
@@ -127,7 +132,8 @@ impl Shared {
         let reach = json!({ "m2m:ae": { "rr": true, "poa": [url] } }).to_string();
         ways.push(Request::new(Verb::Update, &*entity, &*own, id("way")).with_content(reach));
         // Policies are updated alone (TS-0001 §10.2.3.3.3).
-        for (number, (policy, place)) in self.policy.iter().cycle().zip(places).enumerate() {
+        let policy = self.lock().policy.clone();
+        for (number, (policy, place)) in policy.iter().cycle().zip(places).enumerate() {
             let Some((tag, name)) = place.content.as_deref().and_then(made) else { continue };
             let to = if tag == "m2m:ae" { entity.clone() } else { format!("{entity}/{name}") };
             let content = json!({ tag: { "acpi": [policy] } }).to_string();
@@ -142,6 +148,15 @@ impl Shared {
                 .creating(Kind::Subscription, subscription.to_string()),
         );
         ways
+    }
+
+    /// The request that puts the policy on a place that is made later.
+    pub(super) fn policy_on(&self, place: &Request) -> Option<Request> {
+        let policy = self.lock().policy.clone()?;
+        let (tag, name) = place.content.as_deref().and_then(made)?;
+        let content = json!({ tag: { "acpi": [policy] } }).to_string();
+        let (to, id) = (format!("{}/{name}", place.to), format!("{}-policy", place.id));
+        Some(Request::new(Verb::Update, to, self.engine.cse_id(), id).with_content(content))
     }
 
     /// Takes a request for a device.

@@ -4,25 +4,33 @@
 //! device that sends faster than the store commits is held back by its own connection.
 
 use super::Shared;
+use super::deliver::Delivered;
+use super::stages::Passage;
 use super::transport::{Arrived, Transport};
 use core::time::Duration;
-use gatewright_health::code::SystemId;
+use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::frame::Framer;
 use gatewright_health::manager::{Input, Manager, Output, Record, RequestId};
-use gatewright_health::operation::{Operation, OperationFailure};
+use gatewright_health::operation::{Answer, Operation, OperationFailure};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
-use gatewright_onem2m::{Request, Timestamp};
+use gatewright_onem2m::{Request, Status, Timestamp};
 use gatewright_tables::records::Sender;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{Notify, mpsc, watch};
 
 /// How long a device may take to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a machine without a deadline is left alone.
 const NO_DEADLINE: Duration = Duration::from_hours(1);
+
+/// Our own question to a device; those of others count from 1.
+const ABOUT: RequestId = RequestId(0);
+/// Devices remembered as silent; beyond, all are asked.
+const SILENT_MAX: usize = 100_000;
 
 /// One connection of a device.
 #[derive(Debug)]
@@ -40,11 +48,19 @@ pub(super) struct Connection {
     pub(super) session: Option<Session>,
     /// What others ask the device.
     pub(super) asked: mpsc::Receiver<(RequestId, Operation)>,
+    /// The device that was asked what it says of itself.
+    pub(super) described: Option<SystemId>,
     pub(super) is_closing: bool,
     /// What of the manager's count is in that of all connections.
     pub(super) malformed: u64,
     /// The same of the datagrams that belong to no association.
     pub(super) strangers: u64,
+    /// When what is being worked on was read.
+    pub(super) arrived: Instant,
+    /// The report that is to be answered.
+    pub(super) passage: Option<Passage>,
+    /// Reports that are stored, and not yet shown.
+    pub(super) stored: Vec<Record>,
 }
 
 impl Connection {
@@ -63,11 +79,14 @@ impl Connection {
             let due = self.manager.poll_timeout();
             let due = due.map_or(NO_DEADLINE, |due| due.saturating_sub(self.shared.now()));
             tokio::select! {
-                arrived = self.transport.receive(&mut self.framer) => match arrived? {
-                    Arrived::End => return Ok(()),
-                    Arrived::Octets => self.apdus().await?,
-                    Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
-                },
+                arrived = self.transport.receive(&mut self.framer) => {
+                    self.arrived = Instant::now();
+                    match arrived? {
+                        Arrived::End => return Ok(()),
+                        Arrived::Octets => self.apdus().await?,
+                        Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
+                    }
+                }
                 Some((request, operation)) = self.asked.recv() => {
                     self.step(Input::Ask(request, operation));
                 }
@@ -84,8 +103,10 @@ impl Connection {
     pub(super) fn end(&mut self) {
         self.step(Input::Disconnected);
         while let Some(output) = self.manager.poll_output() {
-            if let Output::Answer(request, outcome) = output {
-                self.shared.answered(request, &outcome);
+            match output {
+                Output::Answer(ABOUT, _) => self.remember_silence(),
+                Output::Answer(request, outcome) => self.shared.answered(request, &outcome),
+                _ => {}
             }
         }
         self.asked.close();
@@ -133,7 +154,12 @@ impl Connection {
         }
         while let Some(output) = self.manager.poll_output() {
             match output {
-                Output::Send(octets) => self.send(&octets).await?,
+                Output::Send(octets) => {
+                    self.send(&octets).await?;
+                    if let Some(passage) = self.passage.take() {
+                        self.shared.lock().stages.add(&passage, Instant::now());
+                    }
+                }
                 Output::Associated { system_id, config_id } => {
                     self.device = Some(system_id);
                     let mut state = self.shared.lock();
@@ -147,9 +173,10 @@ impl Connection {
                 Output::Configured { configuration, .. } => {
                     self.register(configuration).await;
                     self.note();
+                    self.ask_about();
                     self.collect();
                 }
-                Output::Report(record) => self.keep(&record).await,
+                Output::Report(record) => self.keep(record).await,
                 Output::Disassociated { system_id, .. } => {
                     (self.device, self.session) = (None, None);
                     let mut state = self.shared.lock();
@@ -157,6 +184,7 @@ impl Connection {
                     state.entities.leave(&self.sender);
                 }
                 Output::Close => self.is_closing = true,
+                Output::Answer(ABOUT, outcome) => self.describe(outcome.ok()).await,
                 Output::Answer(request, outcome) => {
                     if let (Ok(answer), Some(session)) = (&outcome, &mut self.session) {
                         session.learn(answer);
@@ -164,6 +192,12 @@ impl Connection {
                     self.shared.answered(request, &outcome);
                 }
             }
+        }
+        // Of a report that wants no answer.
+        self.passage = None;
+        // The device has its answer.
+        for record in core::mem::take(&mut self.stored) {
+            self.show(&record).await;
         }
         Ok(())
     }
@@ -185,7 +219,7 @@ impl Connection {
         let epoch = same.unwrap_or_else(|| self.shared.lock().next_epoch());
         let device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
         let requests = device.registration(mapping);
-        if self.shared.register(system_id, requests).await {
+        if self.shared.register((system_id, device.kind()), requests).await {
             self.session = Some(Session::new(device, configuration));
         } else {
             self.session = None;
@@ -200,6 +234,36 @@ impl Connection {
         self.shared.lock().entities.update(&self.sender, &self.manager, device);
     }
 
+    /// Asks the device what it says of itself (GET of the MDS), as managers do. One that does not
+    /// answer loses its association by that: it is not asked again.
+    fn ask_about(&mut self) {
+        let (Some(device), Some(_)) = (self.device, &self.session) else { return };
+        self.described = Some(device);
+        if !self.shared.lock().silent.contains(&device) {
+            let attributes = Vec::new();
+            self.step(Input::Ask(ABOUT, Operation::Get { handle: Handle::MDS, attributes }));
+        }
+    }
+
+    /// Keeps what the device has said of itself.
+    async fn describe(&mut self, answer: Option<Answer>) {
+        let Some(Answer::Attributes { values, .. }) = answer else {
+            return self.remember_silence();
+        };
+        let Some(session) = &self.session else { return };
+        let received = Timestamp::new(crate::engine::now());
+        let request = session.device().about(&self.shared.mapping, &values, received);
+        self.shared.describe(session.device().kind(), request).await;
+    }
+
+    fn remember_silence(&self) {
+        let Some(device) = self.described else { return };
+        let silent = &mut self.shared.lock().silent;
+        if silent.len() < SILENT_MAX {
+            silent.insert(device);
+        }
+    }
+
     /// Asks the device what has waited for it.
     fn collect(&mut self) {
         let (Some(device), Some(_)) = (self.device, &self.session) else { return };
@@ -210,18 +274,41 @@ impl Connection {
     }
 
     /// Has a report's readings stored, then tells the manager what became of them.
-    async fn keep(&mut self, record: &Record) {
-        let requests = self.read_record(record);
-        let mut is_whole = requests.is_some();
-        if let Some(requests) = requests {
-            is_whole = self.shared.deliver(requests).await;
+    async fn keep(&mut self, record: Record) {
+        let requests = self.read_record(&record);
+        let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
+        if let (Some(requests), Some(session)) = (requests, &self.session) {
+            delivered = self.shared.deliver(session.device().kind(), requests).await;
         }
+        let Delivered { is_whole, taken } = delivered;
         self.shared.count(|counters| {
             counters.reports += 1;
             counters.reports_not_stored += u64::from(!is_whole);
         });
         let done = if is_whole { Input::Committed } else { Input::NotCommitted };
         self.step(done(record.id));
+        if is_whole {
+            let (arrived, stored) = (self.arrived, Instant::now());
+            self.passage = taken.map(|taken| Passage { arrived, taken, stored });
+            self.stored.push(record);
+        }
+    }
+
+    /// Has the views of what was reported show it. They follow the readings, which are stored: one
+    /// that fails shows the next report.
+    async fn show(&mut self, record: &Record) {
+        let Some(session) = &self.session else { return };
+        let views = session.views(&self.shared.mapping, record);
+        for [change, make] in views {
+            let changed = self.shared.put(change).await;
+            if changed.is_some_and(|answer| answer.status == Status::NotFound) {
+                let policy = self.shared.policy_on(&make);
+                let _ = self.shared.put(make).await;
+                if let Some(policy) = policy {
+                    let _ = self.shared.put(policy).await;
+                }
+            }
+        }
     }
 
     /// A report's readings as requests; `None` if it cannot be read.

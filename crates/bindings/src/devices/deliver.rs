@@ -1,5 +1,6 @@
 //! What becomes of a device's requests: stored here, and sent on to the CSE above.
 
+use super::places::{LANE, entity_of};
 use super::{Above, Delivery, Shared};
 use crate::engine::{Task, now};
 use core::hash::{Hash, Hasher};
@@ -8,6 +9,8 @@ use gatewright_health::code::SystemId;
 use gatewright_interwork::{Outcome, outcome};
 use gatewright_onem2m::{Letter, Request, Response, Status, Timestamp};
 use std::collections::hash_map::DefaultHasher;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// How often a creation is tried if the store fails.
 const TRIES: u32 = 3;
@@ -45,25 +48,41 @@ struct Created {
     again: u64,
     /// Whether all are stored.
     is_whole: bool,
+    /// When the first try had been carried out in memory.
+    taken: Option<Instant>,
+}
+
+/// What became of a report's readings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivered {
+    /// Whether all of them are where they belong.
+    pub(super) is_whole: bool,
+    /// When they had been taken in and waited to be stored, if they are stored here.
+    pub(super) taken: Option<Instant>,
 }
 
 impl Shared {
     /// Makes a device's places here and, the first time in this run, above, with the ways to the
     /// device. Whether they are there or on their way.
-    pub(super) async fn register(&self, device: SystemId, requests: Vec<Request>) -> bool {
+    pub(super) async fn register(
+        &self,
+        (device, kind): (SystemId, &str),
+        requests: Vec<Request>,
+    ) -> bool {
         let print = print(&requests);
         if self.lock().announced.get(&device) == Some(&print) {
             return self.create(requests.into_iter().map(here).collect()).await.is_whole;
         }
         let ways = self.ways(device, &requests);
-        let is_whole = match &self.above {
+        let way = self.way(kind);
+        let is_whole = match &way {
             None => self.create(requests.into_iter().map(here).collect()).await.is_whole,
             // Its places are worth having as long as its readings come.
-            Some(above @ Above { delivery: Delivery::Durable(_), .. }) => {
+            Some((above, Delivery::Durable(_))) => {
                 let items = requests.into_iter().map(|request| self.item(above, request, None));
                 self.create(items.collect()).await.is_whole
             }
-            Some(above) => {
+            Some((above, Delivery::Direct)) => {
                 let there = self.send(above, &requests).await;
                 let items = requests.into_iter().map(here).collect();
                 there && self.create(items).await.is_whole
@@ -81,23 +100,19 @@ impl Shared {
         is_whole
     }
 
-    /// Has a report's readings stored or sent, as the delivery says. Whether that is done with all
-    /// of them.
-    pub(super) async fn deliver(&self, readings: Vec<Request>) -> bool {
-        let above = self.above.as_ref();
+    /// Has a report's readings stored or sent, as the delivery says.
+    pub(super) async fn deliver(&self, kind: &str, readings: Vec<Request>) -> Delivered {
+        let way = self.way(kind);
         let count = u64::try_from(readings.len()).unwrap_or(u64::MAX);
-        if let Some(above) = above.filter(|above| above.delivery == Delivery::Direct) {
+        if let Some((above, Delivery::Direct)) = &way {
             let arrived = self.send(above, &readings).await;
             self.count(|counters| counters.direct += if arrived { count } else { 0 });
-            return arrived;
+            return Delivered { is_whole: arrived, taken: None };
         }
-        let items: Vec<Item> = match above {
-            Some(Above { delivery: Delivery::Durable(keep), .. }) => {
+        let items: Vec<Item> = match &way {
+            Some((above, Delivery::Durable(keep))) => {
                 let until = Timestamp::new(now().saturating_add(*keep));
-                let item = |reading| match above {
-                    Some(above) => self.item(above, reading, Some(until)),
-                    None => here(reading),
-                };
+                let item = |reading| self.item(above, reading, Some(until));
                 readings.into_iter().map(item).collect()
             }
             _ => readings.into_iter().map(here).collect(),
@@ -108,15 +123,40 @@ impl Shared {
             counters.readings_again += created.again;
             counters.readings_refused += created.refused;
             counters.outbox_full += created.full;
-            counters.posted += if above.is_some() { created.stored } else { 0 };
+            counters.posted += if way.is_some() { created.stored } else { 0 };
         });
-        created.is_whole
+        Delivered { is_whole: created.is_whole, taken: created.taken }
+    }
+
+    /// Has what a device says of itself stored, and sent on.
+    pub(super) async fn describe(&self, kind: &str, request: Request) {
+        // It is worth having, and nothing depends on it.
+        let _ = match &self.way(kind) {
+            None => self.create(vec![here(request)]).await.is_whole,
+            Some((above, Delivery::Durable(_))) => {
+                self.create(vec![self.item(above, request, None)]).await.is_whole
+            }
+            Some((above, Delivery::Direct)) => self.send(above, &[request]).await,
+        };
+    }
+
+    /// Has the service entity do something that nobody hurries for.
+    pub(super) async fn put(&self, request: Request) -> Option<Response> {
+        let answers = self.engine.together([Task::Ask(request)], ("", 0))?;
+        answers.into_iter().next()?.await.ok()
+    }
+
+    /// Where readings of this kind of device go, and how.
+    fn way(&self, kind: &str) -> Option<(Arc<Above>, Delivery)> {
+        let above = self.lock().above.clone()?;
+        let delivery = above.delivery(kind);
+        Some((above, delivery))
     }
 
     /// A creation with its letter. What one device reports goes above in order.
     fn item(&self, above: &Above, request: Request, until: Option<Timestamp>) -> Item {
         let letter = Letter {
-            lane: format!("device/{}", request.from).into(),
+            lane: format!("{LANE}{}", request.from).into(),
             target: above.url.clone(),
             request: self.moved(above, &request),
             until: until.unwrap_or(Timestamp::MAX),
@@ -133,19 +173,27 @@ impl Shared {
 
     /// Sends requests to the CSE above, one after the other; whether all have arrived.
     async fn send(&self, above: &Above, requests: &[Request]) -> bool {
-        let urls = [above.url.clone()];
         for request in requests {
             let request = self.moved(above, request);
-            let sent = self.sender.send(&urls, &request);
-            let answer = tokio::time::timeout(DIRECT_WITHIN, sent).await;
-            let arrived = answer.is_ok_and(|answer| {
-                answer.is_ok_and(|answer| outcome(answer.status) == Outcome::Stored)
-            });
-            if !arrived {
+            let status = self.send_one(above, &request).await;
+            if status == Some(Status::NotFound)
+                && let Some(entity) = entity_of(&request.from)
+            {
+                // It has lost its memory; the device sends its report again.
+                self.make_places_again(above, entity).await;
+            }
+            if status.map(outcome) != Some(Outcome::Stored) {
                 return false;
             }
         }
         true
+    }
+
+    /// Sends a request to the CSE above: the status of its answer, if there is one.
+    pub(super) async fn send_one(&self, above: &Above, request: &Request) -> Option<Status> {
+        let urls = [above.url.clone()];
+        let answer = tokio::time::timeout(DIRECT_WITHIN, self.sender.send(&urls, request)).await;
+        Some(answer.ok()?.ok()?.status)
     }
 
     /// Creates resources whose names are unique, and returns when it is known what is stored. All
@@ -163,6 +211,7 @@ impl Shared {
                 created.full = u64::try_from(items.len()).unwrap_or(u64::MAX);
                 break;
             };
+            created.taken.get_or_insert_with(Instant::now);
             let mut answers = answers.into_iter();
             let mut failed = Vec::new();
             for mut item in items {

@@ -9,6 +9,7 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::{request, response};
 use hyper::{Method, Uri};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 const ORIGIN: HeaderName = HeaderName::from_static("x-m2m-origin");
@@ -17,9 +18,6 @@ const RELEASE: HeaderName = HeaderName::from_static("x-m2m-rvi");
 const STATUS: HeaderName = HeaderName::from_static("x-m2m-rsc");
 const REQUEST_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-ret");
 const RESULT_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-rst");
-const EXECUTE_AT: HeaderName = HeaderName::from_static("x-m2m-oet");
-const NOTIFY: HeaderName = HeaderName::from_static("x-m2m-rtu");
-const EVENT_CATEGORY: HeaderName = HeaderName::from_static("x-m2m-ec");
 const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
 const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
@@ -32,10 +30,53 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
     if cbor { Serialisation::Cbor } else { Serialisation::Json }
 }
 
+/// What the headers of a request say, gone through once.
+#[derive(Default)]
+struct Said<'head> {
+    media: Option<&'head HeaderValue>,
+    from: &'head str,
+    id: &'head str,
+    release: Option<&'head str>,
+    /// Parameters by their short names.
+    parameters: Vec<(&'static str, &'head str)>,
+}
+
+impl<'head> Said<'head> {
+    fn of(headers: &'head HeaderMap) -> Self {
+        let mut said = Self::default();
+        for (name, value) in headers {
+            // A value that is no text says nothing.
+            let text = value.to_str().ok();
+            match (name.as_str(), text) {
+                ("content-type", _) => said.media = Some(value),
+                ("x-m2m-origin", Some(text)) => said.from = text,
+                ("x-m2m-ri", Some(text)) => said.id = text,
+                ("x-m2m-rvi", text) => said.release = text,
+                (name, Some(text)) => {
+                    let parameter = PARAMETERS.iter().find(|(header, _)| *header == name);
+                    said.parameters.extend(parameter.map(|(_, short)| (*short, text)));
+                }
+                (_, None) => {}
+            }
+        }
+        said
+    }
+}
+
+/// Headers that carry a parameter (TS-0009 §6.4), and its short name.
+const PARAMETERS: [(&str, &str); 6] = [
+    ("x-m2m-ret", "rqet"),
+    ("x-m2m-rst", "rset"),
+    ("x-m2m-oet", "oet"),
+    ("x-m2m-rtu", "rtu"),
+    ("x-m2m-ec", "ec"),
+    ("x-m2m-vsi", "vsi"),
+];
+
 /// Reads a request. Beside a refusal stands the request identifier, if there is one.
 pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
-    let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let media = head.headers.get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
+    let said = Said::of(&head.headers);
+    let media = said.media.map(HeaderValue::to_str).transpose();
     let media = media.map_err(|_| Refusal::bad("content type is no text"))?.unwrap_or_default();
     let (serialisation, kind) = read_content_type(media, !body.is_empty())?;
     let operation = match head.method {
@@ -52,24 +93,14 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
         }
     };
     let to = read_target(head.uri.path())?;
-    let id = text(&REQUEST_ID).unwrap_or_default();
-    let mut request = Request::new(operation, to, text(&ORIGIN).unwrap_or_default(), id);
-    let release = text(&RELEASE).ok_or_else(|| Refusal::bad("X-M2M-RVI is missing"))?;
+    let mut request = Request::new(operation, to, said.from, said.id);
+    let release = said.release.ok_or_else(|| Refusal::bad("X-M2M-RVI is missing"))?;
     request.release = Release::parse(release)?;
     if let Some(kind) = kind {
         request.set_kind(kind)?;
     }
-    for (header, name) in [
-        (&REQUEST_EXPIRES, "rqet"),
-        (&RESULT_EXPIRES, "rset"),
-        (&EXECUTE_AT, "oet"),
-        (&NOTIFY, "rtu"),
-        (&EVENT_CATEGORY, "ec"),
-        (&VENDOR, "vsi"),
-    ] {
-        if let Some(value) = text(header) {
-            request.set(name, value)?;
-        }
+    for (name, value) in said.parameters {
+        request.set(name, value)?;
     }
     for pair in head.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -118,12 +149,12 @@ fn read_target(path: &str) -> Result<String, Refusal> {
     if let Some(rest) = path.strip_prefix("/_/") {
         return Ok(format!("//{rest}"));
     }
-    Ok(path.strip_prefix('/').unwrap_or(&path).to_owned())
+    Ok(path.strip_prefix('/').unwrap_or(&*path).to_owned())
 }
 
-fn decode(text: &str) -> Result<String, Refusal> {
+fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if !text.contains('%') {
-        return Ok(text.to_owned());
+        return Ok(Cow::Borrowed(text));
     }
     let mut octets = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -142,7 +173,8 @@ fn decode(text: &str) -> Result<String, Refusal> {
         octets.push(octet);
         rest = tail;
     }
-    String::from_utf8(octets).map_err(|_| Refusal::bad("the target is not UTF-8"))
+    let text = String::from_utf8(octets).map_err(|_| Refusal::bad("the target is not UTF-8"))?;
+    Ok(Cow::Owned(text))
 }
 
 /// Escapes what may not stand in a path or a query as it is (RFC 3986 §3.3 and §3.4).

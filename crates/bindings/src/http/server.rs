@@ -1,40 +1,47 @@
 //! The server: connections in, requests to the engine, answers out.
 
 use super::message::{accepted, read_request, request_id, write_response};
+use crate::accept::Gate;
+use crate::answers::Answers;
 use crate::engine::Engine;
-use crate::tls::Identity;
+use crate::quota::Refused;
+use crate::tls::{Entry, Identity, meet};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::StatusCode;
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::RETRY_AFTER;
 use hyper::http::request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
 /// How long a peer may take to send the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a peer may take to send the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
-/// How long a TLS handshake may take.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// Pause after the system gave no connection (out of descriptors), so as not to spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Octets of a connection that are read before anybody wants them: a whole head, or a piece of a
+/// body.
+const READ_MAX: usize = 64 * 1024;
+/// Octets of a refused body that are still read, and thrown away.
+const DRAINED_MAX: usize = 1 << 20;
+/// Octets of a connection of HTTP/2 that its peer may send before they are wanted (RFC 9113 §6.9).
+const WINDOW: u32 = 64 * 1024;
+/// Streams of such a connection at the same time.
+const STREAMS_MAX: u32 = 100;
 
 /// What the server refused.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCounters {
     pub(crate) connections: AtomicU64,
-    pub(crate) connections_refused: AtomicU64,
     pub(crate) bodies_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
 }
@@ -44,69 +51,37 @@ pub(crate) struct ServerCounters {
 pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) body_octets_max: usize,
-    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) gate: Gate,
     pub(crate) counters: Arc<ServerCounters>,
-    pub(crate) peers: Arc<Peers>,
     /// CSE-ID and provider, to know an originator by.
     pub(crate) own: Arc<(String, String)>,
 }
 
-/// How many connections each address has: one peer cannot take them all.
-#[derive(Debug)]
-pub(crate) struct Peers {
-    most: usize,
-    connections: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// One connection of an address, counted until it is dropped.
-#[derive(Debug)]
-struct Guest {
-    peers: Arc<Peers>,
-    address: IpAddr,
-}
-
-impl Peers {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, connections: Mutex::default() }
-    }
-
-    fn admit(peers: &Arc<Self>, address: IpAddr) -> Option<Guest> {
-        let mut connections = peers.lock();
-        let count = connections.entry(address).or_default();
-        if *count >= peers.most {
-            return None;
-        }
-        *count += 1;
-        drop(connections);
-        Some(Guest { peers: Arc::clone(peers), address })
-    }
-
-    /// A panic elsewhere leaves the counts as they were.
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut connections = self.peers.lock();
-        if let Some(count) = connections.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                connections.remove(&self.address);
+/// Reads on what nobody wants, while the refusal is on its way: who closes a connection with octets
+/// unread resets it, and the peer might never read why (RFC 9112 §9.6).
+async fn drain(mut body: Incoming) {
+    let mut left = DRAINED_MAX;
+    let drained = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
             }
         }
-    }
+    };
+    let _ = tokio::time::timeout(BODY_WITHIN, drained).await;
 }
 
-/// How connections of one listener begin.
-#[derive(Clone)]
-pub(crate) enum Entry {
-    /// In the clear.
-    Plain,
-    /// With a handshake in which both show who they are.
-    Tls(TlsAcceptor),
+/// Why a body is not read to its end.
+enum Unread {
+    Broken,
+    Late,
+    TooLarge,
+    Refused(Refused),
 }
+
+/// Who a peer has shown to be, and where it comes from.
+type Peer = (Option<Identity>, Option<IpAddr>);
 
 impl Server {
     /// Serves until `stop` says so.
@@ -114,65 +89,51 @@ impl Server {
         self,
         listener: TcpListener,
         entry: Entry,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stop.changed() => return,
-            };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
-                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-                continue;
-            };
-            let Some(guest) = Peers::admit(&self.peers, peer.ip()) else {
-                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-                continue;
-            };
+        let gate = self.gate.clone();
+        let stopped = stop.clone();
+        let serve = |stream, _| {
             self.counters.connections.fetch_add(1, Ordering::Relaxed);
-            let (server, entry, stop) = (self.clone(), entry.clone(), stop.clone());
-            tokio::spawn(async move {
-                server.welcome(stream, entry, stop).await;
-                drop((permit, guest));
-            });
-        }
+            self.clone().welcome(stream, entry.clone(), stop.clone())
+        };
+        gate.run(listener, stopped, serve).await;
     }
 
     async fn welcome(self, stream: TcpStream, entry: Entry, stop: watch::Receiver<bool>) {
-        // Answers are small and go out whole: waiting to fill a segment only delays them.
-        let _ = stream.set_nodelay(true);
-        let acceptor = match entry {
-            Entry::Plain => return self.serve(stream, None, stop).await,
-            Entry::Tls(acceptor) => acceptor,
+        let address = stream.peer_addr().ok().map(|peer| peer.ip());
+        let keyring = match entry {
+            Entry::Plain => return self.serve(stream, (None, address), stop).await,
+            Entry::Tls(keyring) => keyring,
         };
-        let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await;
-        let identified = handshake.ok().and_then(Result::ok).and_then(|stream| {
-            let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-            let identity = Identity::of(certificate, &self.own.1).ok()?;
-            Some((stream, identity))
-        });
-        match identified {
-            Some((stream, identity)) => self.serve(stream, Some(identity), stop).await,
+        match meet(&keyring, stream, &self.own.1).await {
+            Some((stream, identity)) => self.serve(stream, (Some(identity), address), stop).await,
             None => {
                 self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    async fn serve<S>(self, stream: S, identity: Option<Identity>, mut stop: watch::Receiver<bool>)
+    async fn serve<S>(self, stream: S, peer: Peer, mut stop: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).keep_alive(true);
-        let shared = Arc::new((self, identity));
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .keep_alive(true)
+            .max_buf_size(READ_MAX);
+        builder
+            .http2()
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .max_concurrent_streams(STREAMS_MAX);
+        let shared = Arc::new((self, peer));
         let service = service_fn(move |request| {
             let shared = Arc::clone(&shared);
-            async move { shared.0.answer(request, shared.1.as_ref()).await }
+            async move { shared.0.answer(request, &shared.1).await }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
@@ -187,23 +148,47 @@ impl Server {
     async fn answer(
         &self,
         message: hyper::Request<Incoming>,
-        identity: Option<&Identity>,
+        (identity, address): &Peer,
     ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
         let (head, body) = message.into_parts();
         let serialisation = accepted(&head.headers);
         let refuse = |refusal: &Refusal| {
             Response::refusing(refusal, request_id(&head.headers), Release::default())
         };
-        let response = match self.collect(body).await {
-            Err(refusal) => refuse(&refusal),
-            Ok(body) => match self.read(&head, &body, identity) {
+        let mut is_too_large = false;
+        let response = match self.collect(body, *address).await {
+            Err(Unread::Broken) => {
+                refuse(&Refusal::new(Status::BadRequest, "the content was broken off"))
+            }
+            Err(Unread::Late) => {
+                refuse(&Refusal::new(Status::RequestTimeout, "the content did not come"))
+            }
+            Err(Unread::TooLarge) => {
+                is_too_large = true;
+                let most = self.body_octets_max;
+                refuse(&Refusal::new(Status::NotAcceptable, format!("more than {most} octets")))
+            }
+            Err(Unread::Refused(refused)) => {
+                refused.response(request_id(&head.headers), Release::default())
+            }
+            Ok(body) => match self.read(&head, &body, identity.as_ref()) {
                 Err(refusal) => refuse(&refusal),
-                Ok(request) => self.engine.ask(request).await.unwrap_or_else(|| {
-                    refuse(&Refusal::new(Status::InternalServerError, "this CSE is stopping"))
-                }),
+                Ok(request) => self.engine.answer_to(request, *address).await,
             },
         };
-        Ok(write_response(response, serialisation))
+        let retry_after = response.retry_after;
+        let mut message = write_response(response, serialisation);
+        if let Some(after) = retry_after {
+            // RFC 6585 §4: too many requests, and when to come again in whole seconds.
+            *message.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            message.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        if is_too_large {
+            // RFC 9110 §15.5.14.
+            *message.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+        }
+        Ok(message)
     }
 
     /// Reads a request, and checks that its originator is the peer.
@@ -220,24 +205,47 @@ impl Server {
         Ok(request)
     }
 
-    async fn collect(&self, body: Incoming) -> Result<Bytes, Refusal> {
-        if hyper::body::Body::is_end_stream(&body) {
+    /// Reads a body. One that does not come in one piece is counted while it arrives.
+    async fn collect(&self, body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
+        if body.is_end_stream() {
             return Ok(Bytes::new());
         }
-        let limited = Limited::new(body, self.body_octets_max).collect();
-        match tokio::time::timeout(BODY_WITHIN, limited).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(_)) => {
-                self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
-                Err(Refusal::new(
-                    Status::NotAcceptable,
-                    format!("more than {} octets, or broken off", self.body_octets_max),
-                ))
-            }
-            Err(_) => {
-                self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
-                Err(Refusal::new(Status::RequestTimeout, "the content did not come"))
-            }
+        let collected = tokio::time::timeout(BODY_WITHIN, self.gather(body, address)).await;
+        let collected = collected.unwrap_or(Err(Unread::Late));
+        if collected.is_err() {
+            self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
         }
+        collected
+    }
+
+    async fn gather(&self, mut body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
+        let gathered = self.pieces(&mut body, address).await;
+        if gathered.is_err() {
+            tokio::spawn(drain(body));
+        }
+        gathered
+    }
+
+    async fn pieces(&self, body: &mut Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
+        let most = self.body_octets_max;
+        if body.size_hint().lower() > u64::try_from(most).unwrap_or(u64::MAX) {
+            return Err(Unread::TooLarge);
+        }
+        let mut whole = Vec::new();
+        let mut arriving = address.map(|address| self.engine.quotas().arriving(address));
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+            if whole.len().saturating_add(piece.len()) > most {
+                return Err(Unread::TooLarge);
+            }
+            if whole.is_empty() && body.is_end_stream() {
+                return Ok(piece);
+            }
+            if let Some(arriving) = &mut arriving {
+                arriving.grow(piece.len()).map_err(Unread::Refused)?;
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.into())
     }
 }

@@ -1,15 +1,22 @@
 //! The WebSocket binding (TS-0020): primitives as messages, requests and answers of both sides over
 //! one connection.
 
+mod metered;
 mod send;
 
+use metered::{Meter, Metered};
 pub(crate) use send::Sender;
 
-use crate::answers::{Answers, refuse};
+use crate::accept::Gate;
+use crate::answers::{Answers, At, Vouched, refuse};
+use crate::quota::Quotas;
+use crate::tls::{Entry, meet};
 use core::time::Duration;
 use futures_util::{SinkExt, StreamExt};
-use gatewright_onem2m::{Request, Response, Serialisation};
+use gatewright_onem2m::{Refusal, Request, Response, Serialisation};
+use serde_json::Value;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,7 +28,8 @@ use tokio_tungstenite::tungstenite::handshake::server::{
     ErrorResponse, Request as Ask, Response as Accept,
 };
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 
 /// How a connection says what is spoken over it (TS-0020 §6.2).
 const PROTOCOL: &str = "sec-websocket-protocol";
@@ -30,12 +38,12 @@ const PROTOCOLS: [(&str, Serialisation); 2] =
     [("oneM2M.json", Serialisation::Json), ("oneM2M.cbor", Serialisation::Cbor)];
 /// How long a peer may take to upgrade its connection, and to take a message.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Pause after the system gave no connection, so as not to spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Requests of one connection that are answered at the same time; beyond, it is not read.
 const ANSWERED_AT_ONCE: usize = 64;
 /// Octets of a message beyond the content that the machine takes.
 const MESSAGE_SLACK: usize = 64 * 1024;
+/// Octets that are read from a connection at once.
+const READ_MAX: usize = 8 * 1024;
 
 fn protocol(serialisation: Serialisation) -> &'static str {
     PROTOCOLS.iter().find(|(_, it)| *it == serialisation).map_or("", |(name, _)| name)
@@ -43,25 +51,23 @@ fn protocol(serialisation: Serialisation) -> &'static str {
 
 fn limits(content_octets_max: usize) -> WebSocketConfig {
     let most = content_octets_max.saturating_add(MESSAGE_SLACK);
-    WebSocketConfig::default().max_message_size(Some(most)).max_frame_size(Some(most))
+    WebSocketConfig::default()
+        .max_message_size(Some(most))
+        .max_frame_size(Some(most))
+        .read_buffer_size(READ_MAX)
 }
 
 /// What the server did and refused.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connections: AtomicU64,
-    connections_refused: AtomicU64,
     handshakes_failed: AtomicU64,
 }
 
 impl Counters {
-    pub(crate) fn each(&self) -> [(&'static str, u64); 3] {
-        [
-            ("ws_connections", &self.connections),
-            ("ws_connections_refused", &self.connections_refused),
-            ("ws_handshakes_failed", &self.handshakes_failed),
-        ]
-        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    pub(crate) fn each(&self) -> [(&'static str, u64); 2] {
+        [("ws_connections", &self.connections), ("ws_handshakes_failed", &self.handshakes_failed)]
+            .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
     }
 }
 
@@ -70,8 +76,12 @@ impl Counters {
 pub(crate) struct Server<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) content_octets_max: usize,
-    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) gate: Gate,
     pub(crate) counters: Arc<Counters>,
+    /// What its peers may send.
+    pub(crate) quotas: Arc<Quotas>,
+    /// CSE-ID and provider, to know an originator by.
+    pub(crate) own: Arc<(String, String)>,
 }
 
 impl<A: Answers> Server<A> {
@@ -79,36 +89,50 @@ impl<A: Answers> Server<A> {
     pub(crate) async fn run(
         self: Arc<Self>,
         listener: TcpListener,
-        mut stop: watch::Receiver<bool>,
+        entry: Entry,
+        stop: watch::Receiver<bool>,
     ) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stop.changed() => return,
-            };
-            let Ok((stream, _)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
-                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-                continue;
-            };
-            let (server, stop) = (Arc::clone(&self), stop.clone());
-            tokio::spawn(async move {
-                server.welcome(stream, stop).await;
-                drop(permit);
-            });
-        }
+        let stopped = stop.clone();
+        let serve = |stream, peer: SocketAddr| {
+            let (server, entry, stop) = (Arc::clone(&self), entry.clone(), stop.clone());
+            async move { server.welcome(stream, entry, peer.ip(), stop).await }
+        };
+        self.gate.clone().run(listener, stopped, serve).await;
     }
 
-    async fn welcome(&self, stream: TcpStream, stop: watch::Receiver<bool>) {
-        // Answers are small and go out whole.
-        let _ = stream.set_nodelay(true);
+    async fn welcome(
+        &self,
+        stream: TcpStream,
+        entry: Entry,
+        address: IpAddr,
+        stop: watch::Receiver<bool>,
+    ) {
+        let answers = Arc::new(At { answers: Arc::clone(&self.answers), address });
+        let meter = Meter::new(self.quotas.arriving(address));
+        let keyring = match entry {
+            Entry::Plain => return self.upgrade((stream, meter), &answers, stop).await,
+            Entry::Tls(keyring) => keyring,
+        };
+        let Some((stream, identity)) = meet(&keyring, stream, &self.own.1).await else {
+            self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let own = Arc::clone(&self.own);
+        let answers = Arc::new(Vouched { answers, identity, own });
+        self.upgrade((stream, meter), &answers, stop).await;
+    }
+
+    async fn upgrade<S: AsyncRead + AsyncWrite + Unpin, B: Answers>(
+        &self,
+        (stream, meter): (S, Meter),
+        answers: &Arc<B>,
+        stop: watch::Receiver<bool>,
+    ) {
         let mut serialisation = Serialisation::Json;
         #[expect(clippy::result_large_err, reason = "the handshake wants its refusal whole")]
         let choose = |ask: &Ask, accept: Accept| choose(ask, accept, &mut serialisation);
         let config = Some(limits(self.content_octets_max));
+        let stream = Metered::new(stream, meter.clone());
         let upgrade = tokio_tungstenite::accept_hdr_async_with_config(stream, choose, config);
         let Ok(Ok(socket)) = tokio::time::timeout(WITHIN, upgrade).await else {
             self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +141,8 @@ impl<A: Answers> Server<A> {
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
         // The server asks nothing over connections of others, and they go on without it.
         let (_asks, asked) = mpsc::channel(1);
-        converse(socket, serialisation, &self.answers, asked, stop).await;
+        meter.clear();
+        converse((socket, &meter), serialisation, answers, asked, stop).await;
     }
 }
 
@@ -153,9 +178,22 @@ struct Asked {
     waiting: oneshot::Sender<Response>,
 }
 
+/// Whether a message is meant as an answer: it says how something ended.
+fn is_answer(text: &str) -> bool {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    value.get("m2m:rsp").unwrap_or(&value).get("rsc").is_some()
+}
+
+/// Tells a peer that has too much on the way that it may come again.
+async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) {
+    let reason = "too many octets arrive or wait for their answers".into();
+    let close = CloseFrame { code: CloseCode::Again, reason };
+    let _ = tokio::time::timeout(WITHIN, socket.close(Some(close))).await;
+}
+
 /// Speaks over a connection until it ends: answers requests, sends our own and takes their answers.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
-    mut socket: WebSocketStream<S>,
+    (mut socket, meter): (WebSocketStream<S>, &Meter),
     serialisation: Serialisation,
     answers: &Arc<A>,
     mut asked: mpsc::Receiver<Asked>,
@@ -171,9 +209,15 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 let octets = match &message {
                     Some(Ok(Message::Text(text))) => text.as_bytes(),
                     Some(Ok(Message::Binary(octets))) => octets.as_ref(),
-                    Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                    Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+                        meter.forget(payload.len());
+                        continue;
+                    }
+                    Some(Ok(Message::Frame(_))) => continue,
+                    Some(Err(_)) if meter.is_full() => return turn_away(&mut socket).await,
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 };
+                meter.clear();
                 let text = serialisation.read(octets);
                 if let Some(response) =
                     text.as_ref().ok().and_then(|it| Response::from_json(it.as_bytes()).ok())
@@ -186,14 +230,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else { return };
                 let (answers, answered) = (Arc::clone(answers), answered.clone());
                 tokio::spawn(async move {
-                    let request = text
-                        .map_err(|refusal| (None, refusal))
-                        .and_then(|text| Request::from_json(text.as_bytes()));
-                    let response = match request {
-                        Ok(request) => answers.answer(request).await,
-                        Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
-                    };
-                    let _ = answered.send(response.to_json()).await;
+                    if let Some(response) = reply(text, &*answers).await {
+                        let _ = answered.send(response.to_json()).await;
+                    }
                     drop(permit);
                 });
                 continue;
@@ -216,5 +255,19 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
         if !matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(()))) {
             return;
         }
+    }
+}
+
+/// The answer to what a peer wrote. An answer that cannot be read is not answered: two that refuse
+/// each other's refusals would never end.
+async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option<Response> {
+    let request = match &text {
+        Ok(text) => Request::from_json(text.as_bytes()),
+        Err(refusal) => Err((None, refusal.clone())),
+    };
+    match request {
+        Ok(request) => Some(answers.answer(request).await),
+        Err(_) if text.is_ok_and(|text| is_answer(&text)) => None,
+        Err((id, refusal)) => Some(refuse(&refusal, id.as_deref().unwrap_or_default())),
     }
 }

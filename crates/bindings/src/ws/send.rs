@@ -1,12 +1,18 @@
 //! The client: requests to WebSocket URLs, over one connection to each peer that is kept.
 
+use super::metered::Meter;
 use super::{Asked, WITHIN, converse, limits, protocol};
 use crate::answers::Party;
+use core::fmt;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
 /// Peers that are connected to at the same time.
@@ -15,20 +21,28 @@ const PEERS_MAX: usize = 256;
 const WAITING_MAX: usize = 64;
 /// Octets of an answer that are read.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
-/// The port of WebSocket URLs (RFC 6455 §3).
-const PORT: u16 = 80;
+/// The ports of WebSocket URLs, in the clear and over TLS (RFC 6455 §3).
+const PORTS: [u16; 2] = [80, 443];
 
 /// Sends requests over WebSocket; only if it was told as whom.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Sender(Option<Arc<Peers>>);
 
-#[derive(Debug)]
+/// Keys and peers are nobody's to print.
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
 struct Peers {
     /// Whom the connections are said to be from.
     own: String,
     /// A peer may ask over a connection that we made, too.
     party: Arc<Party>,
     known: Mutex<HashMap<String, Peer>>,
+    /// For `wss`, if it is known who we are and whom to trust.
+    tls: Option<TlsConnector>,
 }
 
 /// A connection, which ends when it is forgotten.
@@ -39,13 +53,15 @@ struct Peer {
 }
 
 impl Sender {
-    pub(crate) fn new(own: &str, party: Party) -> Self {
+    pub(crate) fn new(own: &str, party: Party, tls: Option<ClientConfig>) -> Self {
         let (own, party, known) = (own.to_owned(), Arc::new(party), Mutex::default());
-        Self(Some(Arc::new(Peers { own, party, known })))
+        let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
+        Self(Some(Arc::new(Peers { own, party, known, tls })))
     }
 
     pub(crate) fn can_use(&self, url: &str) -> bool {
-        self.0.is_some() && url.starts_with("ws://")
+        let tls = |peers: &Arc<Peers>| url.starts_with("wss://") && peers.tls.is_some();
+        self.0.as_ref().is_some_and(|peers| url.starts_with("ws://") || tls(peers))
     }
 
     /// Sends a request to `url` and waits for the answer.
@@ -94,13 +110,31 @@ impl Peers {
     async fn connect(&self, url: &str, serialisation: Serialisation) -> Result<Peer, String> {
         let uri: hyper::Uri = url.parse().map_err(|_| "no URL".to_owned())?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let port = uri.port_u16().unwrap_or(PORT);
+        let secure = uri.scheme_str() == Some("wss");
+        let [plain, over_tls] = PORTS;
+        let port = uri.port_u16().unwrap_or(if secure { over_tls } else { plain });
         let request = ClientRequestBuilder::new(uri)
             .with_header("X-M2M-Origin", self.own.as_str())
             .with_sub_protocol(protocol(serialisation));
         let stream =
             TcpStream::connect((host.as_str(), port)).await.map_err(|it| it.to_string())?;
         let _ = stream.set_nodelay(true);
+        if !secure {
+            return self.upgrade(stream, request, serialisation).await;
+        }
+        let tls = self.tls.as_ref().ok_or("nobody speaks TLS here")?;
+        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+        let stream = tls.connect(name, stream).await.map_err(|error| error.to_string())?;
+        self.upgrade(stream, request, serialisation).await
+    }
+
+    /// Makes a connection a WebSocket, and speaks over it from then on.
+    async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        request: ClientRequestBuilder,
+        serialisation: Serialisation,
+    ) -> Result<Peer, String> {
         let config = Some(limits(ANSWER_OCTETS_MAX));
         let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
         let (socket, _) = upgraded.map_err(|error| error.to_string())?;
@@ -108,7 +142,8 @@ impl Peers {
         let (stop, stopped) = watch::channel(false);
         let party = Arc::clone(&self.party);
         tokio::spawn(async move {
-            converse(socket, serialisation, &party, asked, stopped).await;
+            let meter = Meter::default();
+            converse((socket, &meter), serialisation, &party, asked, stopped).await;
         });
         Ok(Peer { asks, _stop: Arc::new(stop) })
     }

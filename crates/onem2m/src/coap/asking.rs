@@ -54,9 +54,15 @@ impl Endpoint {
         self.start_next(to);
     }
 
-    /// Sends what waits for this peer, as far as it may.
-    fn start_next(&mut self, to: SocketAddr) {
+    /// Sends what waits for this peer, as far and as soon as it may.
+    pub(super) fn start_next(&mut self, to: SocketAddr) {
+        let now = self.now;
         while let Some(peer) = self.peer(to).filter(|peer| peer.outstanding < NSTART) {
+            if let (Some(due), false) = (peer.pace.wait(now), peer.waiting.is_empty()) {
+                self.counters.paced += 1;
+                self.set_timer(due, Timer::Next(to));
+                return;
+            }
             let Some(id) = peer.waiting.pop_front() else {
                 return;
             };

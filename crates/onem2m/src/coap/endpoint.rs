@@ -2,6 +2,7 @@
 
 use super::asking::Asking;
 use super::blocks::{Downloads, Uploads};
+use super::pace::Pace;
 use super::repeats::{Repeats, Verdict};
 use super::serving::{Asked, Observer};
 use super::{
@@ -52,6 +53,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub(super) struct Peer {
     message_id: u16,
+    pub(super) pace: Pace,
     used: Duration,
     /// Own requests that are neither acknowledged nor answered.
     pub(super) outstanding: usize,
@@ -84,6 +86,8 @@ pub(super) enum Timer {
     Acknowledge(AskId),
     /// An acknowledged request is not answered.
     Unanswered(RequestId),
+    /// What waits for this peer may go.
+    Next(SocketAddr),
 }
 
 impl Endpoint {
@@ -190,7 +194,8 @@ impl Endpoint {
             let [high, low, ..] = self.draw().to_be_bytes();
             let message_id = u16::from_be_bytes([high, low]);
             let (used, waiting) = (self.now, VecDeque::new());
-            self.peers.insert(address, Peer { message_id, used, outstanding: 0, waiting });
+            let pace = Pace::default();
+            self.peers.insert(address, Peer { message_id, pace, used, outstanding: 0, waiting });
         }
         let peer = self.peers.get_mut(&address)?;
         peer.used = self.now;
@@ -209,10 +214,12 @@ impl Endpoint {
         });
     }
 
-    /// The identifier of the next message to a peer: one more than the last, so that none comes
-    /// again before the peer has forgotten it (RFC 7252 §4.4).
+    /// The identifier of the next message to a peer: one more than the last, so that with [`Pace`]
+    /// none comes again before the peer has forgotten it (RFC 7252 §4.4).
     pub(super) fn next_id(&mut self, to: SocketAddr) -> u16 {
+        let now = self.now;
         if let Some(peer) = self.peer(to) {
+            peer.pace.spend(now);
             peer.message_id = peer.message_id.wrapping_add(1);
             return peer.message_id;
         }
@@ -273,6 +280,7 @@ impl Endpoint {
                 Timer::Resend(to, id) => self.resend(to, id),
                 Timer::Acknowledge(id) => self.acknowledge_first(id),
                 Timer::Unanswered(id) => self.finish(id, Err(Failure::Unanswered)),
+                Timer::Next(to) => self.start_next(to),
             }
         }
     }

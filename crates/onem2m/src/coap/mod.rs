@@ -13,12 +13,14 @@
 //! | `asking` | our requests and their answers |
 //! | `serving` | peers' requests and our answers, observers |
 //! | `blocks` | what is put together, and what is fetched block by block |
+//! | `pace` | how fast messages may follow each other |
 //! | `repeats` | message identifiers seen, and what was replied |
 //! | [`primitive`] | requests and responses of oneM2M as CoAP messages |
 
 mod asking;
 mod blocks;
 mod endpoint;
+mod pace;
 pub mod primitive;
 mod repeats;
 mod serving;
@@ -369,6 +371,8 @@ counters! {
     stray_answers,
     /// Confirmable messages never acknowledged.
     unacknowledged,
+    /// Times that requests had to wait lest message identifiers come again too soon.
+    paced,
     /// Own requests refused because too many were not answered.
     requests_full,
     /// Peers forgotten before their time because there were too many.

@@ -2,7 +2,7 @@
 
 use super::Message;
 use crate::primitive::{Operation, Release, Request, Response, Serialisation};
-use crate::status::{Refusal, Status};
+use crate::status::{Meaning, Refusal, Status};
 use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
 use std::sync::Arc;
 
@@ -275,38 +275,25 @@ fn split_url(url: &str) -> (&str, &str, &str) {
 
 /// The response code that goes with a response status code (TS-0008 §6.3).
 pub const fn code_of(status: Status) -> Code {
-    match status {
-        Status::Ok => Code::CONTENT,
-        Status::Created | Status::AcceptedSynchronously | Status::AcceptedAsynchronously => {
-            Code::CREATED
-        }
-        Status::Deleted => Code::DELETED,
-        Status::Updated => Code::CHANGED,
-        Status::Accepted => Code::VALID,
-        Status::NotFound | Status::TargetNotReachable | Status::RemoteEntityNotReachable => {
-            Code::NOT_FOUND
-        }
-        Status::OperationNotAllowed => Code::METHOD_NOT_ALLOWED,
-        Status::RequestTimeout => Code::GATEWAY_TIMEOUT,
-        Status::UnsupportedMediaType => Code::UNSUPPORTED_CONTENT_FORMAT,
-        Status::NotAcceptable | Status::ContentsUnacceptable => Code::NOT_ACCEPTABLE,
-        Status::InternalServerError | Status::SubscriptionVerificationInitiationFailed => {
-            Code::INTERNAL_SERVER_ERROR
-        }
-        Status::ReleaseVersionNotSupported | Status::NotImplemented => Code::NOT_IMPLEMENTED,
-        Status::Conflict
-        | Status::SubscriptionCreatorHasNoPrivilege
-        | Status::OriginatorHasNoPrivilege
-        | Status::SecurityAssociationRequired
-        | Status::InvalidChildResourceType
-        | Status::OriginatorHasAlreadyRegistered
-        | Status::AppRuleValidationFailed
-        | Status::OperationDeniedByRemoteEntity
-        | Status::ServiceSubscriptionNotEstablished
-        | Status::ReceiverHasNoPrivilege
-        | Status::TargetNotSubscribable
-        | Status::SubscriptionHostHasNoPrivilege => Code::FORBIDDEN,
-        _ => Code::BAD_REQUEST,
+    // Its own row in CoAP's table, another in HTTP's.
+    if matches!(status, Status::ContentsUnacceptable) {
+        return Code::NOT_ACCEPTABLE;
+    }
+    match status.meaning() {
+        Meaning::Done => Code::CONTENT,
+        Meaning::Created | Meaning::AcceptedInto => Code::CREATED,
+        Meaning::Deleted => Code::DELETED,
+        Meaning::Changed => Code::CHANGED,
+        Meaning::Accepted => Code::VALID,
+        Meaning::NotFound => Code::NOT_FOUND,
+        Meaning::NotAllowed => Code::METHOD_NOT_ALLOWED,
+        Meaning::TimedOut => Code::GATEWAY_TIMEOUT,
+        Meaning::UnsupportedMediaType => Code::UNSUPPORTED_CONTENT_FORMAT,
+        Meaning::NotAcceptable => Code::NOT_ACCEPTABLE,
+        Meaning::Failed => Code::INTERNAL_SERVER_ERROR,
+        Meaning::NotImplemented => Code::NOT_IMPLEMENTED,
+        Meaning::Conflict | Meaning::Forbidden => Code::FORBIDDEN,
+        Meaning::Wrong => Code::BAD_REQUEST,
     }
 }
 
@@ -329,6 +316,12 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Mess
         message.put_uint(option::CTO, u64::try_from(cut_at).unwrap_or(u64::MAX));
         // 1: partial content (m2m:contentStatus).
         message.put_uint(option::CTS, 1);
+    }
+    if let Some(after) = response.retry_after {
+        // 4.29 with Max-Age: when the request may be sent again (RFC 8516 §3).
+        message.code = Code::TOO_MANY_REQUESTS;
+        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        message.put_uint(OptionNumber::MAX_AGE, seconds);
     }
     message
 }

@@ -101,6 +101,44 @@ fn id_of(octets: &[u8]) -> u16 {
     Datagram::parse(octets).unwrap().message_id()
 }
 
+/// RFC 7252 §4.4: however fast a peer answers, no identifier comes again within EXCHANGE_LIFETIME,
+/// and what has to wait goes in the end.
+#[test]
+fn identifiers_do_not_come_again_too_soon() {
+    const REQUESTS: u64 = 70_000;
+    let mut client = endpoint(1);
+    let mut used: Vec<Option<Duration>> = vec![None; 1 << 16];
+    let mut now = seconds(1);
+    let (mut answered, mut asked) = (0, 0);
+    while answered < REQUESTS {
+        if asked == answered {
+            let (id, to) = (RequestId(asked), address(SERVER));
+            let message = request(Code::GET, "x", Vec::new());
+            client.handle(now, Input::Request { id, to, message });
+            asked += 1;
+        }
+        let (sent, rest) = drain(&mut client);
+        answered += u64::try_from(rest.len()).unwrap();
+        for octets in sent {
+            let datagram = Datagram::parse(&octets).unwrap();
+            let id = datagram.message_id();
+            let before = used[usize::from(id)].replace(now);
+            assert!(before.is_none_or(|before| before + EXCHANGE_LIFETIME <= now), "{id} {now:?}");
+            let head =
+                Head { message_type: MessageType::ACKNOWLEDGEMENT, id, token: datagram.token() };
+            let answer = Message::new(Code::CONTENT).write(head, &[], &[]).unwrap();
+            give(&mut client, now, SERVER, &answer);
+        }
+        now = client
+            .poll_timeout()
+            .filter(|due| *due > now)
+            .unwrap_or(now + Duration::from_millis(1));
+        client.handle(now, Input::Tick);
+    }
+    assert!(client.counters().paced > 0);
+    assert_eq!(client.counters().unacknowledged, 0);
+}
+
 /// RFC 7252 §4.2 and §4.8: five transmissions, each wait twice the last, then the end; at most 93
 /// seconds (MAX_TRANSMIT_WAIT) after the first.
 #[test]

@@ -55,6 +55,11 @@ impl Cse {
         if self.is_almighty(from) {
             return true;
         }
+        // An announced resource is kept up by the CSE that announced it; its policies may be
+        // known there only.
+        if resource.kind.original().is_some() && *resource.owner == *from {
+            return true;
+        }
         if resource.kind == Kind::AccessControlPolicy {
             return self.grants(resource, "pvs", from, right, resource.kind, child);
         }

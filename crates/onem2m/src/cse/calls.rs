@@ -34,6 +34,8 @@ pub(super) enum Purpose {
     Letter(Arc<str>),
     /// Whether a notification target agrees.
     Verification(u64),
+    /// For nothing: what it brought about shows elsewhere.
+    Nothing,
 }
 
 /// Requests sent and not answered.
@@ -123,6 +125,7 @@ impl Cse {
             Purpose::Registration => self.registration_answered(answer),
             Purpose::Letter(lane) => self.letter_answered(&lane, answer),
             Purpose::Verification(number) => self.verification_answered(number, answer),
+            Purpose::Nothing => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! Creation of resources (TS-0001 §10.1.2), instances apart.
 
 use super::access::{Right, check_privileges};
+use super::watch::check_time_series;
 use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
@@ -54,7 +55,11 @@ impl Cse {
             return self.create_time_series_instance(request, parent).map(Some);
         }
         check_creation_result(request)?;
-        let (tag, attributes) = content_of(request, kind)?;
+        let (tag, mut attributes) = content_of(request, kind)?;
+        if kind.original().is_some() {
+            // acmecse announces what its original does not have as null, the et of a CSEBase.
+            attributes.retain(|_, value| !value.is_null());
+        }
         schema::check_create(kind, &attributes, &self.config.limits)?;
         let mut draft = Draft { kind, tag, parent, attributes, id: None, owner: from.to_owned() };
         self.prepare(&mut draft, from, request.release)?;
@@ -70,7 +75,11 @@ impl Cse {
     fn demand_creation(&self, from: &str, kind: Kind, parent: Slot) -> Result<(), Refusal> {
         let registers = matches!(kind, Kind::ApplicationEntity | Kind::RemoteCse)
             && self.resource(parent)?.kind == Kind::CseBase;
-        if registers {
+        // What a CSE announces it may put where announcements go.
+        let announces = kind.original().is_some()
+            && self.is_cse(from)
+            && self.resource(parent)?.kind == Kind::CseBase;
+        if registers || announces {
             return Ok(());
         }
         self.demand(from, Right::Create, parent, Some(kind))
@@ -85,6 +94,10 @@ impl Cse {
             }
             draft.attributes.insert("cr".into(), json!(from));
         }
+        self.check_announcing(draft.kind, &draft.attributes)?;
+        if draft.kind.original().is_some() {
+            return self.check_announced(from);
+        }
         match draft.kind {
             Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
             Kind::RemoteCse => self.prepare_remote_cse(draft, from),
@@ -94,7 +107,7 @@ impl Cse {
                 Ok(())
             }
             Kind::ManagementObject => check_management(draft),
-            Kind::TimeSeries => check_time_series(&draft.attributes),
+            Kind::TimeSeries => check_time_series(&mut draft.attributes),
             Kind::PollingChannel => self.check_channel(draft.parent, from),
             Kind::Group => self.prepare_group(&mut draft.attributes, from),
             Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
@@ -192,6 +205,7 @@ impl Cse {
             return Err(Refusal::new(Status::Conflict, "the identifier is taken"));
         }
         let parent = draft.parent;
+        self.place_announcements(&mut draft.attributes, parent, draft.kind, &id);
         let parent_id = Arc::clone(&self.resource(parent)?.id);
         let slot = self.put_in(Resource {
             seq,
@@ -213,6 +227,7 @@ impl Cse {
             stored_by: 0,
         });
         self.announce_creation(parent, slot);
+        self.announce(slot);
         Ok(slot)
     }
 
@@ -329,17 +344,6 @@ fn check_management(draft: &Draft) -> Result<(), Refusal> {
             "management objects are offered with mgd from 1001 to 1010",
         )),
     }
-}
-
-/// Missing data is not watched for here, and is not promised.
-pub(super) fn check_time_series(attributes: &Map<String, Value>) -> Result<(), Refusal> {
-    if attributes.get("mdd").and_then(Value::as_bool) == Some(true) {
-        return Err(Refusal::new(
-            Status::NotImplemented,
-            "the detection of missing data is not offered",
-        ));
-    }
-    Ok(())
 }
 
 /// Result contents that a creation may ask for; checked before anything is created.

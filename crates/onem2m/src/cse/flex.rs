@@ -81,6 +81,7 @@ impl Cse {
             object.insert(name.clone(), value);
         }
         schema::check_create(Kind::TimeSeriesInstance, &object, &self.config.limits)?;
+        self.check_announcing(Kind::TimeSeriesInstance, &object)?;
         let generated = object.get("dgt").and_then(Value::as_str).and_then(Timestamp::parse);
         if self.has_instance_of(parent, generated) {
             return Err(Refusal::new(Status::Conflict, "there is an instance of this time"));
@@ -100,6 +101,7 @@ impl Cse {
         let seq = self.ledger.next_seq();
         object.insert("cs".into(), json!(size));
         let id = format!("{}{seq:x}", Kind::TimeSeriesInstance.prefix());
+        self.place_announcements(&mut object, parent, Kind::TimeSeriesInstance, &id);
         let tag = Cow::Borrowed(Kind::TimeSeriesInstance.tag());
         self.put_instance(
             Kind::TimeSeriesInstance,
@@ -108,18 +110,17 @@ impl Cse {
             object,
             Instance { seq, id, name, parent_id, expires, state: 0, size },
         );
+        self.announce_instance(seq);
+        if let Some(generated) = generated {
+            self.point_arrived(parent, generated);
+        }
         self.instance_response(request, parent, seq)
     }
 
     fn has_instance_of(&self, parent: Slot, generated: Option<Timestamp>) -> bool {
-        let of = |slot| {
-            let object = self.tree.get(slot)?.to_object();
-            Timestamp::parse(object.get("dgt")?.as_str()?)
-        };
-        // A reading is generated after those before it, nearly always: look at the latest first.
         let family = self.tree.get(parent).and_then(|series| series.family.as_ref());
-        let instances = family.into_iter().flat_map(|family| family.instances.values().rev());
-        generated.is_some() && instances.copied().any(|slot| of(slot) == generated)
+        let times = family.map(|family| &family.generated);
+        generated.zip(times).is_some_and(|(time, times)| times.contains(&time))
     }
 
     fn put_instance(

@@ -2,6 +2,7 @@
 
 use super::access::Right;
 use super::create::check_creation_result;
+use super::ledger::Undo;
 use super::notify::Event;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
@@ -38,6 +39,8 @@ struct Given<'text> {
     #[serde(borrow)]
     et: Option<Cow<'text, str>>,
     lbl: Option<Vec<String>>,
+    at: Option<Vec<String>>,
+    aa: Option<Vec<String>>,
     #[serde(borrow)]
     or: Option<Cow<'text, str>>,
     conr: Option<Vec<Map<String, Value>>>,
@@ -61,7 +64,7 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         check_creation_result(request)?;
         let text = request.content.as_deref().ok_or_else(|| Refusal::bad("there is no content"))?;
-        let Outer { instance: given } = serde_json::from_str(text)
+        let Outer { instance: mut given } = serde_json::from_str(text)
             .map_err(|error| Refusal::bad(format!("no contentInstance: {error}")))?;
         check_content_info(given.cnf.as_deref())?;
         if given.cr.as_ref().is_some_and(|creator| !creator.is_null()) {
@@ -73,9 +76,11 @@ impl Cse {
         let size = given.con.map_or(0, |content| content_octets(content.get()));
         self.check_fits(parent, size)?;
         let name = self.name_below(parent, given.rn.as_deref(), Kind::ContentInstance)?;
-        self.check_room(parent)?;
         let expires = self.instance_expiry(parent, given.et.as_deref())?;
+        self.make_room(parent);
+        self.check_room(parent)?;
         let seq = self.ledger.next_seq();
+        self.place_instance(&mut given, parent, &instance_id(seq))?;
         let container = self.resource(parent)?;
         let resource = Resource {
             seq,
@@ -89,7 +94,7 @@ impl Cse {
             modified: self.now,
             expires,
             state: container.state + 1,
-            owner: "".into(),
+            owner: Arc::default(),
             attributes: Map::new(),
             representation: None,
             size,
@@ -98,14 +103,40 @@ impl Cse {
         };
         let representation: Arc<str> = represent(&resource, &given, from).into();
         self.add_instance(Resource { representation: Some(representation), ..resource });
+        self.announce_instance(seq);
         self.instance_response(request, parent, seq)
+    }
+
+    /// Where an instance will be announced: where its container is.
+    fn place_instance(&self, given: &mut Given<'_>, parent: Slot, id: &str) -> Result<(), Refusal> {
+        if given.at.is_none() && given.aa.is_none() {
+            return Ok(());
+        }
+        let mut wanted = Map::new();
+        wanted.extend(given.at.take().map(|at| ("at".to_owned(), json!(at))));
+        wanted.extend(given.aa.as_ref().map(|aa| ("aa".to_owned(), json!(aa))));
+        self.check_announcing(Kind::ContentInstance, &wanted)?;
+        self.place_announcements(&mut wanted, parent, Kind::ContentInstance, id);
+        let places = wanted.get("at").and_then(Value::as_array);
+        given.at = places
+            .map(|places| places.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        Ok(())
+    }
+
+    /// Announces a new instance, if it is still there and is to be announced.
+    pub(super) fn announce_instance(&mut self, seq: u64) {
+        if let Some(slot) = self.tree.by_seq(seq) {
+            self.announce(slot);
+        }
     }
 
     /// Puts an instance below its parent, whose state it carries, and makes room for it.
     pub(super) fn add_instance(&mut self, resource: Resource) {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
         let body = resource.to_record();
-        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+        let holder = parent.and_then(|parent| self.tree.get(parent));
+        let holder = holder.map(|holder| (holder.state, holder.modified));
+        self.ledger.write(Record::Put { seq, body }, Undo::Instance { seq, holder });
         let slot = self.tree.insert(resource);
         let Some(parent) = parent else {
             return;
@@ -115,6 +146,17 @@ impl Cse {
         }
         self.tell(parent, Event::ChildCreated, slot, &[]);
         self.trim(parent);
+    }
+
+    /// Takes an instance back that could not be stored, and with it what it did to its holder.
+    pub(super) fn take_back_instance(&mut self, seq: u64, holder: Option<(u64, Timestamp)>) {
+        let instance = self.tree.by_seq(seq).and_then(|slot| self.tree.remove(slot));
+        let parent = instance.and_then(|instance| instance.parent);
+        if let Some(parent) = parent.and_then(|parent| self.tree.get_mut(parent))
+            && let Some((state, modified)) = holder
+        {
+            (parent.state, parent.modified) = (state, modified);
+        }
     }
 
     /// Removes the oldest instances until the container is within its mni and mbs.
@@ -131,6 +173,17 @@ impl Cse {
             let (false, Some(oldest)) = (within, oldest) else {
                 return;
             };
+            self.counters.trimmed += 1;
+            self.take_out(oldest);
+        }
+    }
+
+    /// In a tree that is full a container's oldest instance gives way to its newest: a gateway that
+    /// has come to its bound goes on taking readings.
+    fn make_room(&mut self, parent: Slot) {
+        if self.tree.len() >= self.config.limits.resources
+            && let Some(oldest) = self.tree.oldest(parent)
+        {
             self.counters.trimmed += 1;
             self.take_out(oldest);
         }
@@ -253,22 +306,36 @@ fn instance_id(seq: u64) -> Arc<str> {
 fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
     let content = given.con.map_or("", RawValue::get);
     let mut text = String::with_capacity(256 + content.len());
-    // Identifiers, names and times need no escaping: they were made or checked here.
-    let (created, expires) = (resource.created, resource.expires);
-    let _ = write!(
-        text,
-        "{{\"m2m:cin\":{{\"ri\":\"{}\",\"rn\":\"{}\",\"pi\":\"{}\",\"ty\":4,\"ct\":\"{created}\",\
-         \"lt\":\"{created}\",\"et\":\"{expires}\",\"st\":{},\"cs\":{}",
-        resource.id, resource.name, resource.parent_id, resource.state, resource.size,
-    );
+    // Identifiers, names and times need no escaping: they were made or checked here. Piece by
+    // piece: the formatting machinery costs more than all of them.
+    let (created, expires) = (resource.created.digits(), resource.expires.digits());
+    for piece in [
+        "{\"m2m:cin\":{\"ri\":\"",
+        &resource.id,
+        "\",\"rn\":\"",
+        &resource.name,
+        "\",\"pi\":\"",
+        &resource.parent_id,
+        "\",\"ty\":4,\"ct\":\"",
+        created.text(),
+        "\",\"lt\":\"",
+        created.text(),
+        "\",\"et\":\"",
+        expires.text(),
+    ] {
+        text.push_str(piece);
+    }
+    let _ = write!(text, "\",\"st\":{},\"cs\":{}", resource.state, resource.size);
     for (name, value) in [("cnf", &given.cnf), ("or", &given.or), ("dgt", &given.dgt)] {
         if let Some(value) = value {
             let _ = write!(text, ",\"{name}\":");
             push_json_text(&mut text, value);
         }
     }
-    if let Some(labels) = &given.lbl {
-        let _ = write!(text, ",\"lbl\":{}", json!(labels));
+    for (name, list) in [("lbl", &given.lbl), ("at", &given.at), ("aa", &given.aa)] {
+        if let Some(list) = list {
+            let _ = write!(text, ",\"{name}\":{}", json!(list));
+        }
     }
     if let Some(references) = &given.conr {
         let _ = write!(text, ",\"conr\":{}", json!(references));

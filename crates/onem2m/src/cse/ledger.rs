@@ -2,6 +2,8 @@
 
 use super::{Batch, Output, Token};
 use crate::primitive::{Release, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
 use crate::tree::Record;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,9 +17,9 @@ pub(super) struct Ledger {
     number: u64,
     committed: u64,
     records: Vec<Record>,
-    undo: Vec<Record>,
-    /// Undo records of batches handed out and not yet known to be stored.
-    open: BTreeMap<u64, Vec<Record>>,
+    undo: Vec<Undo>,
+    /// How batches are undone that were handed out and are not yet known to be stored.
+    open: BTreeMap<u64, Vec<Undo>>,
     /// Outputs of the step under way.
     fresh: Vec<Output>,
     /// The latest batch whose effect the step under way has seen.
@@ -26,12 +28,28 @@ pub(super) struct Ledger {
     ready: VecDeque<Output>,
 }
 
+/// How one record is taken back.
+#[derive(Debug)]
+pub(super) enum Undo {
+    /// By another record.
+    Row(Record),
+    /// An instance goes, and what holds it has again this stateTag and this time of modification,
+    /// which are stored with its instances.
+    Instance { seq: u64, holder: Option<(u64, Timestamp)> },
+}
+
+impl From<Record> for Undo {
+    fn from(record: Record) -> Self {
+        Self::Row(record)
+    }
+}
+
 /// What a failure takes back.
 #[derive(Debug, Default)]
 pub(super) struct Undone {
     pub(super) batches: u64,
     /// To be applied in this order.
-    pub(super) records: Vec<Record>,
+    pub(super) steps: Vec<Undo>,
     pub(super) unanswered: Vec<(Token, Arc<str>, Release)>,
 }
 
@@ -74,9 +92,9 @@ impl Ledger {
         self.next_seq = self.next_seq.max(seq.saturating_add(1));
     }
 
-    pub(super) fn write(&mut self, record: Record, undo: Record) {
+    pub(super) fn write(&mut self, record: Record, undo: impl Into<Undo>) {
         self.records.push(record);
-        self.undo.push(undo);
+        self.undo.push(undo.into());
     }
 
     /// What is said in this step depends on the batch `number`.
@@ -91,6 +109,11 @@ impl Ledger {
 
     pub(super) fn respond(&mut self, token: Token, response: Response) {
         self.fresh.push(Output::Respond { token, response });
+    }
+
+    /// Tells at once how a request ends.
+    pub(super) fn settled(&mut self, token: Token, status: Status) {
+        self.ready.push_back(Output::Settled { token, status });
     }
 
     /// Says something that depends on what this step has seen and written.
@@ -150,7 +173,7 @@ impl Ledger {
         for mut undo in open.into_values().rev() {
             undone.batches += 1;
             undo.reverse();
-            undone.records.append(&mut undo);
+            undone.steps.append(&mut undo);
         }
         for output in core::mem::take(&mut self.waiting).into_values().flatten() {
             if let Output::Respond { token, response } = output {

@@ -1,6 +1,7 @@
 //! The machine: what comes in, what goes out, and what waits for the store in between.
 
 mod access;
+mod announce;
 mod calls;
 mod create;
 mod delete;
@@ -12,6 +13,7 @@ mod instance;
 mod ledger;
 mod nonblocking;
 mod notify;
+mod observe;
 mod outbox;
 mod polling;
 mod registrar;
@@ -19,6 +21,7 @@ mod repeats;
 mod retrieve;
 mod target;
 mod update;
+mod watch;
 
 use crate::address::Address;
 use crate::kind::Kind;
@@ -32,8 +35,9 @@ use calls::Calls;
 pub use calls::{Call, Unreachable};
 use core::time::Duration;
 use group::Fans;
-use ledger::Ledger;
+use ledger::{Ledger, Undo};
 use notify::{Event, Verifications};
+use observe::Observers;
 use outbox::Outbox;
 pub use outbox::{Gather, Letter};
 use polling::Channels;
@@ -44,6 +48,7 @@ use serde_json::{Map, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use target::Target;
+use watch::Watches;
 
 /// Names a requester, chosen by the caller; an answer comes out with the token of its request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -98,6 +103,8 @@ pub struct Config {
     pub registrar: Option<Registrar>,
     /// Bounds.
     pub limits: Limits,
+    /// Whether [`Output::Settled`] is wanted, for an audit log.
+    pub outcomes: bool,
 }
 
 impl Config {
@@ -114,6 +121,7 @@ impl Config {
             admitted_cses: Vec::new(),
             registrar: None,
             limits: Limits::default(),
+            outcomes: false,
         }
     }
 }
@@ -128,6 +136,16 @@ pub enum Input {
         /// The request.
         request: Request,
     },
+    /// A retrieval that is to be answered again whenever the answer is another, until
+    /// [`Self::Unobserve`]; see [`Cse::is_observed`].
+    Observe {
+        /// Comes out with each answer.
+        token: Token,
+        /// The request.
+        request: Request,
+    },
+    /// No more answers to this one.
+    Unobserve(Token),
     /// A request of our own is to arrive, however long it takes; accepted (1000) once stored.
     Post {
         /// Comes out with the answer.
@@ -154,7 +172,6 @@ pub enum Input {
 
 /// What is to be done.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "outputs are handed on at once")]
 pub enum Output {
     /// Store this batch, then say [`Input::Committed`] or [`Input::Failed`].
     Store(Batch),
@@ -167,6 +184,20 @@ pub enum Output {
     },
     /// Send this request, then say [`Input::Answer`].
     Call(Call),
+    /// The receiver of this lane does not know the place that its first letter is for: it may have
+    /// lost its memory. The letter is kept and tried again; whoever made the place may do so again.
+    Lost {
+        /// The lane.
+        lane: Arc<str>,
+    },
+    /// The answer to this request is known, and will be given when it may be: said before the
+    /// batch that the request made, if [`Config::outcomes`] wants it.
+    Settled {
+        /// Of the request.
+        token: Token,
+        /// How it ended.
+        status: Status,
+    },
 }
 
 /// Records that are stored together or not at all.
@@ -195,6 +226,8 @@ pub struct Cse {
     verifications: Verifications,
     fans: Fans,
     channels: Channels,
+    observers: Observers,
+    watches: Watches,
     /// Groups within groups that the request under way has gone down.
     fan_depth: usize,
     /// Members that this step has asked.
@@ -268,6 +301,8 @@ impl Cse {
             verifications: Verifications::new(),
             fans: Fans::new(),
             channels: Channels::default(),
+            observers: Observers::default(),
+            watches: Watches::default(),
             fan_depth: 0,
             fanned: 0,
             registration: Registration::new(now),
@@ -285,6 +320,7 @@ impl Cse {
             cse.ledger.keep_above(seq);
         }
         cse.found_base();
+        cse.watch_all();
         cse.pursue_registration();
         cse.run_outbox();
         cse.settle();
@@ -297,8 +333,10 @@ impl Cse {
         self.fanned = 0;
         self.take(input);
         self.expire();
+        self.pursue_watches();
         self.give_up();
         self.release_pollers();
+        self.tell_observers();
         self.pursue_registration();
         self.run_outbox();
         self.settle();
@@ -307,6 +345,8 @@ impl Cse {
     fn take(&mut self, input: Input) {
         match input {
             Input::Request { token, request } => self.take_request(token, &request),
+            Input::Observe { token, request } => self.take_observation(token, request),
+            Input::Unobserve(token) => self.observers.forget(token),
             Input::Post { token, letter } => self.take_letter(token, letter),
             Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => self.ledger.committed(number),
@@ -334,6 +374,7 @@ impl Cse {
             self.registration_due(),
             self.outbox.next_due(),
             self.channels.next_deadline(),
+            self.watches.next_due(),
         ];
         times.into_iter().flatten().min().map(Timestamp::since_epoch)
     }
@@ -366,7 +407,7 @@ impl Cse {
             repeats::Seen::Answered(response) => {
                 self.counters.repeated += 1;
                 self.ledger.see_all();
-                self.ledger.respond(token, response);
+                self.respond(token, response);
                 return;
             }
             repeats::Seen::InProgress => {
@@ -421,7 +462,14 @@ impl Cse {
         }
         match request.operation {
             Operation::Create => self.create(asker, request, &from, target),
-            Operation::Retrieve => self.retrieve(request, &from, target).map(Some),
+            Operation::Retrieve => {
+                if let Target::Resource(slot) = target
+                    && self.retrieve_original(asker, request, &from, slot)?
+                {
+                    return Ok(None);
+                }
+                self.retrieve(request, &from, target).map(Some)
+            }
             Operation::Update => self.update(asker, request, &from, target),
             Operation::Delete => self.delete(request, &from, target).map(Some),
             Operation::Notify => {
@@ -487,7 +535,14 @@ impl Cse {
         };
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
-            self.ledger.respond(repeated, response.clone());
+            self.respond(repeated, response.clone());
+        }
+        self.respond(token, response);
+    }
+
+    fn respond(&mut self, token: Token, response: Response) {
+        if self.config.outcomes {
+            self.ledger.settled(token, response.status);
         }
         self.ledger.respond(token, response);
     }
@@ -533,6 +588,9 @@ impl Cse {
             attributes.insert("poa".into(), json!(self.config.points_of_access));
         }
         if let Some(root) = self.tree.root() {
+            if let Some(announced) = self.tree.get(root).and_then(|base| base.attribute("at")) {
+                attributes.insert("at".into(), announced.clone());
+            }
             let unchanged = self.tree.get(root).is_some_and(|base| base.attributes == attributes);
             if !unchanged {
                 self.change(root, |base| base.attributes = attributes);
@@ -618,6 +676,7 @@ impl Cse {
         if let Some(parent) = parent {
             self.tell(parent, Event::ChildDeleted, slot, &[]);
         }
+        self.withdraw_all(&self.tree.subtree(slot));
         // Children first, so that taking back puts parents first.
         for slot in self.tree.subtree(slot) {
             self.tell(slot, Event::Deleted, slot, &[]);
@@ -652,28 +711,31 @@ impl Cse {
         let undone = self.ledger.fail(number);
         self.counters.rolled_back += undone.batches;
         self.repeats.forget_answers();
-        for record in undone.records {
-            match record {
-                Record::Put { seq, body } => {
+        for step in undone.steps {
+            match step {
+                Undo::Row(Record::Put { seq, body }) => {
                     let letter = self.outbox.restore(seq, &body, self.now);
                     if !letter {
                         self.tree.restore(seq, &body);
                     }
                 }
-                Record::Delete { seq } => {
+                Undo::Row(Record::Delete { seq }) => {
                     self.outbox.forget(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
                         self.tree.remove(slot);
                     }
                 }
+                Undo::Instance { seq, holder } => self.take_back_instance(seq, holder),
             }
         }
+        self.watch_all();
         for (token, id, release) in undone.unanswered {
+            self.observers.forget(token);
             let refusal = Refusal::new(
                 Status::InternalServerError,
                 "the request could not be stored; nothing was changed",
             );
-            self.ledger.respond(token, Response::refusing(&refusal, id, release));
+            self.respond(token, Response::refusing(&refusal, id, release));
         }
     }
 

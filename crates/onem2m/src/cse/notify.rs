@@ -4,6 +4,7 @@ use super::access::Right;
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, Letter};
+use super::watch::{REPORT_ON_MISSING, check_missing_data};
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::filter::Filter;
 use crate::kind::Kind;
@@ -69,6 +70,7 @@ impl Cse {
     /// Tells the subscribers of `subject` that `event` happened to it or to its child `about`;
     /// `changed` names the attributes of an update.
     pub(super) fn tell(&mut self, subject: Slot, event: Event, about: Slot, changed: &[String]) {
+        self.observers.touch(subject);
         let Some(family) = self.tree.get(subject).and_then(|it| it.family.as_ref()) else {
             return;
         };
@@ -119,7 +121,7 @@ impl Cse {
         else {
             return;
         };
-        let representation = match subscription.uint("nct") {
+        let representation: Arc<str> = match subscription.uint("nct") {
             Some(2) if event == Event::Updated => {
                 let mut object = subject.to_object();
                 object.retain(|name, _| changed.contains(name));
@@ -128,8 +130,16 @@ impl Cse {
             Some(3) => json!({ "m2m:uri": self.tree.path(about) }).to_string().into(),
             _ => subject.to_text(),
         };
+        self.send_notification(slot, event.number(), &representation);
+    }
+
+    /// Tells the targets of a subscription that `net` happened, and what there is to see.
+    pub(super) fn send_notification(&mut self, slot: Slot, net: u64, representation: &str) {
+        let Some(subscription) = self.tree.get(slot) else {
+            return;
+        };
         let reference = format!("{}/{}", self.config.cse_id, subscription.id);
-        let (net, category) = (event.number(), subscription.uint("nec"));
+        let category = subscription.uint("nec");
         let content = format!(
             "{{\"m2m:sgn\":{{\"nev\":{{\"net\":{net},\"rep\":{representation}}},\"sur\":{}}}}}",
             Value::from(reference)
@@ -380,6 +390,7 @@ fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
     for (name, value) in criteria {
         match (name.as_str(), value) {
             ("net" | "chty" | "atr", Value::Array(_)) => {}
+            ("md", criterion) => check_missing_data(criterion)?,
             (
                 "crb" | "cra" | "ms" | "us" | "sts" | "stb" | "exb" | "exa" | "sza" | "szb" | "fo",
                 Value::String(_) | Value::Number(_),
@@ -426,8 +437,8 @@ fn check_subscription(attributes: &Map<String, Value>) -> Result<(), Refusal> {
     conditions(criteria)?;
     for event in criteria.get("net").and_then(Value::as_array).into_iter().flatten() {
         match event.as_u64() {
-            Some(1..=4) => {}
-            Some(5..=8) => {
+            Some(1..=4 | REPORT_ON_MISSING) => {}
+            Some(5..=7) => {
                 return Err(Refusal::new(
                     Status::NotImplemented,
                     format!("notification event type {event} is not offered"),

@@ -1,10 +1,11 @@
 //! Requests that must arrive: kept in the store until they are answered, sent in order on each
 //! lane, tried again with growing pauses, bounded by number and by age.
 
+use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
 use super::forward::reachable_at;
 use super::polling::Route;
-use super::{Cse, Refusal, not_found};
+use super::{Cse, Output, Refusal, not_found};
 use crate::address::Address;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
@@ -184,6 +185,11 @@ impl Cse {
             && self.outbox.len().saturating_add(letters) <= limits.notifications_waiting_total
     }
 
+    /// Whether nothing waits on a lane.
+    pub(super) fn has_nothing_on(&self, lane: &str) -> bool {
+        !self.outbox.lanes.contains_key(lane)
+    }
+
     /// Keeps a letter, to be stored, and sends it as soon as it is its turn.
     ///
     /// # Errors
@@ -230,6 +236,31 @@ impl Cse {
         if let Some(letter) = self.outbox.forget(seq) {
             self.ledger
                 .write(Record::Delete { seq }, Record::Put { seq, body: letter.to_record() });
+        }
+    }
+
+    /// Has letters for one place go to another, at once.
+    pub(super) fn readdress(&mut self, from: &str, to: &str) {
+        let mut lanes = Vec::new();
+        for (name, lane) in &mut self.outbox.lanes {
+            let mut moved = false;
+            for (&seq, kept) in &mut lane.letters {
+                if kept.letter.target != from {
+                    continue;
+                }
+                let before = kept.letter.to_record();
+                to.clone_into(&mut kept.letter.target);
+                let body = kept.letter.to_record();
+                self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+                moved = true;
+            }
+            if moved {
+                lane.failures = 0;
+                lanes.push(Arc::clone(name));
+            }
+        }
+        for lane in lanes {
+            self.outbox.wake_at(&lane, self.now);
         }
     }
 
@@ -350,19 +381,41 @@ impl Cse {
             self.delivery_failed(name);
             return;
         };
-        let creates = lane
-            .sent
-            .first()
-            .and_then(|seq| lane.letters.get(seq))
-            .is_some_and(|kept| kept.letter.request.operation == Operation::Create);
+        let failures = lane.failures;
+        let first = lane.sent.first().and_then(|seq| lane.letters.get(seq));
+        let creates = first.is_some_and(|kept| kept.letter.request.operation == Operation::Create);
+        let announcement = first.and_then(|kept| announcement(name, &kept.letter.request));
         let arrived = match answer.status {
             // It was there already: an earlier delivery whose answer was lost.
             Status::Conflict | Status::AlreadyExists | Status::OriginatorHasAlreadyRegistered => {
                 creates
             }
-            // A receiver that is just starting may not have its resources yet.
-            Status::NotFound
-            | Status::TargetNotReachable
+            Status::NotFound if let Some(told) = &announcement => {
+                if self.announcement_lost(told, failures) {
+                    self.done_with(name, told.operation == Operation::Delete);
+                } else {
+                    self.delivery_failed(name);
+                }
+                return;
+            }
+            // It does not know this CSE, or not yet what it may do: nothing is wrong with the letter.
+            Status::OriginatorHasNoPrivilege | Status::OriginatorHasNotRegistered if creates => {
+                self.counters.letters_unauthorised += 1;
+                if answer.status == Status::OriginatorHasNotRegistered {
+                    self.registration_lost();
+                }
+                self.delivery_failed(name);
+                return;
+            }
+            // A receiver that is just starting may not have its resources yet, or never again.
+            Status::NotFound => {
+                if creates {
+                    self.ledger.say(Output::Lost { lane: Arc::clone(name) });
+                }
+                self.delivery_failed(name);
+                return;
+            }
+            Status::TargetNotReachable
             | Status::RemoteEntityNotReachable
             | Status::RequestTimeout
             | Status::InternalServerError => {
@@ -370,6 +423,17 @@ impl Cse {
                 return;
             }
             status => status.is_success(),
+        };
+        if let (false, Some(told)) = (arrived, &announcement) {
+            self.announcement_refused(told);
+        }
+        self.done_with(name, arrived);
+    }
+
+    /// What was under way on a lane has arrived, or never will; the next has its turn.
+    fn done_with(&mut self, name: &Arc<str>, arrived: bool) {
+        let Some(lane) = self.outbox.lanes.get_mut(name) else {
+            return;
         };
         lane.failures = 0;
         for seq in core::mem::take(&mut lane.sent) {

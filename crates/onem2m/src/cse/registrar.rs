@@ -2,7 +2,7 @@
 
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
-use super::{Cse, Refusal};
+use super::{Config, Cse, Refusal};
 use crate::address::is_stem;
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
@@ -72,6 +72,38 @@ impl Cse {
         matches!(self.registration.stage, Stage::Stands(_) | Stage::Checked | Stage::Renewed)
     }
 
+    /// Takes other settings from now on: whom it admits, its administrator, its bounds, where its
+    /// registrar is. What makes it the CSE that it is stays as it was.
+    ///
+    /// Letters for a registrar that has moved go to its new place.
+    pub fn reconfigure(&mut self, now: Duration, config: Config) {
+        self.now = Timestamp::new(now).max(self.now);
+        let moved = match (&self.config.registrar, &config.registrar) {
+            (Some(old), Some(new)) if old.url != new.url => {
+                Some((old.url.clone(), new.url.clone()))
+            }
+            _ => None,
+        };
+        let Config { admin, admitted_entities, admitted_cses, registrar, limits, outcomes, .. } =
+            config;
+        self.config = Config {
+            admin,
+            admitted_entities,
+            admitted_cses,
+            registrar,
+            limits,
+            outcomes,
+            ..self.config.clone()
+        };
+        if let Some((from, to)) = moved {
+            self.readdress(&from, &to);
+            self.registration = Registration::new(self.now);
+        }
+        self.pursue_registration();
+        self.run_outbox();
+        self.settle();
+    }
+
     /// When the registration wants the next step.
     pub(super) fn registration_due(&self) -> Option<Timestamp> {
         self.config.registrar.as_ref().and_then(|_| self.registration.next_step())
@@ -136,6 +168,10 @@ impl Cse {
                 self.registration =
                     Registration { stage: Stage::Stands(self.now.plus(CHECK_EVERY)), failures: 0 };
                 self.know_registrar();
+                if let (Some(Status::Created), Some(registrar)) = (status, &self.config.registrar) {
+                    let cse = registrar.cse_id.clone();
+                    self.announce_again(&cse);
+                }
             }
             // It stood already, from an earlier run: what it says of this CSE may be old.
             (Stage::Asked, Some(Status::Conflict | Status::OriginatorHasAlreadyRegistered)) => {
@@ -152,6 +188,14 @@ impl Cse {
                 self.registration.failures = doublings + 1;
                 self.registration.stage = Stage::Due(self.now.plus(wait));
             }
+        }
+    }
+
+    /// The registrar says that it does not know this CSE: it is asked again at once, unless that
+    /// is under way.
+    pub(super) fn registration_lost(&mut self) {
+        if matches!(self.registration.stage, Stage::Stands(_)) {
+            self.registration.stage = Stage::Due(self.now);
         }
     }
 

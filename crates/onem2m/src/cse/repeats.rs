@@ -3,28 +3,71 @@
 use super::Token;
 use crate::limits::Limits;
 use crate::primitive::{Operation, Request, Response};
+use crate::status::Status;
 use crate::time::Timestamp;
-use core::hash::{Hash, Hasher};
+use core::hash::{BuildHasherDefault, Hash, Hasher};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 
-/// Names a remembered request: a hash over who asked, its identifier and what it asked.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// Names a remembered request: a hash over who asked and its identifier, and one over what it asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Key(u64, u64);
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0);
+    }
+}
+
+/// Takes a key's first half, which is a hash already.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        self.0 = digest(self.0, octets);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// A digest of octets: it only has to tell apart what one originator asks under one identifier, so
+/// that whoever finds two contents of one digest harms nobody but itself.
+fn digest(start: u64, octets: &[u8]) -> u64 {
+    // The odd number next to 2^64 / φ: each bit of it has its say in the upper half.
+    const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+    let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
+    let (words, rest) = octets.as_chunks::<8>();
+    let hash = words.iter().fold(start, |hash, word| step(hash, u64::from_le_bytes(*word)));
+    let rest = rest.iter().fold(1, |word: u64, octet| word << 8 | u64::from(*octet));
+    let length = u64::try_from(octets.len()).unwrap_or(u64::MAX);
+    step(step(hash, rest), length)
+}
 
 /// The window of remembered requests.
 #[derive(Debug)]
 pub(super) struct Repeats {
     salt: u64,
-    known: HashMap<Key, Entry>,
+    known: HashMap<Key, Entry, BuildHasherDefault<KeyHasher>>,
     order: VecDeque<(Timestamp, Key)>,
 }
 
 #[derive(Debug)]
 enum Entry {
     /// Not answered yet; these asked again meanwhile.
-    Asked(Vec<Token>),
+    Asked {
+        again: Vec<Token>,
+        creates: bool,
+    },
     Answered(Response),
+    /// Refused without effect: who asks again asks anew.
+    Refused,
 }
 
 /// How many may ask again while the first is not answered.
@@ -41,7 +84,7 @@ pub(super) enum Seen {
 
 impl Repeats {
     pub(super) fn new(salt: u64) -> Self {
-        Self { salt, known: HashMap::new(), order: VecDeque::new() }
+        Self { salt, known: HashMap::default(), order: VecDeque::new() }
     }
 
     /// Looks a request up and remembers it, unless it is a retrieval: those repeat harmlessly.
@@ -60,13 +103,19 @@ impl Repeats {
         }
         self.forget_old(now, limits);
         let key = self.key(request);
+        let creates = request.operation == Operation::Create;
+        let asked = || Entry::Asked { again: Vec::new(), creates };
         match self.known.get_mut(&key) {
             None => {
-                self.known.insert(key, Entry::Asked(Vec::new()));
+                self.known.insert(key, asked());
                 self.order.push_back((now, key));
                 Seen::New(Some(key))
             }
-            Some(Entry::Asked(again)) => {
+            Some(entry @ Entry::Refused) => {
+                *entry = asked();
+                Seen::New(Some(key))
+            }
+            Some(Entry::Asked { again, .. }) => {
                 if again.len() < ASKED_AGAIN_MAX {
                     again.push(token);
                 }
@@ -77,19 +126,25 @@ impl Repeats {
     }
 
     /// Remembers the answer; who else is to get it.
+    ///
+    /// A refusal that has changed nothing is not: whoever asks again later, as an outbox does,
+    /// may have mended what was missing.
     pub(super) fn answered(&mut self, key: Key, response: &Response) -> Vec<Token> {
-        match self.known.get_mut(&key) {
-            Some(entry) => match core::mem::replace(entry, Entry::Answered(response.clone())) {
-                Entry::Asked(again) => again,
-                Entry::Answered(_) => Vec::new(),
-            },
-            None => Vec::new(),
+        let Some(entry) = self.known.get_mut(&key) else { return Vec::new() };
+        match core::mem::replace(entry, Entry::Answered(response.clone())) {
+            Entry::Asked { again, creates } => {
+                if is_without_effect(response.status, creates) {
+                    *entry = Entry::Refused;
+                }
+                again
+            }
+            Entry::Answered(_) | Entry::Refused => Vec::new(),
         }
     }
 
     /// Forgets every answer: what was answered has been taken back.
     pub(super) fn forget_answers(&mut self) {
-        self.known.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+        self.known.retain(|_, entry| matches!(entry, Entry::Asked { .. }));
         self.order.retain(|(_, key)| self.known.contains_key(key));
     }
 
@@ -109,7 +164,18 @@ impl Repeats {
         self.salt.hash(&mut hasher);
         (&request.from, &request.id, request.operation, &request.to).hash(&mut hasher);
         let who = hasher.finish();
-        (request.kind, request.result_content, &request.content).hash(&mut hasher);
-        Key(who, hasher.finish())
+        (request.kind, request.result_content, request.content.is_some()).hash(&mut hasher);
+        let content = request.content.as_deref().unwrap_or_default();
+        Key(who, digest(hasher.finish(), content.as_bytes()))
+    }
+}
+
+/// Whether a request that ended so has changed nothing, so that it may be tried as if it were new:
+/// it was refused as such, or is a creation that found nobody.
+const fn is_without_effect(status: Status, creates: bool) -> bool {
+    match status {
+        Status::RequestTimeout => false,
+        Status::TargetNotReachable | Status::RemoteEntityNotReachable => creates,
+        status => status.number() / 1_000 == 4,
     }
 }

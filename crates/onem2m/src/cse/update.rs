@@ -1,8 +1,9 @@
 //! Update (TS-0001 §10.1.4): attributes given are set, those given as null removed.
 
 use super::access::Right;
-use super::create::{check_time_series, content_of, no_such_result};
+use super::create::{content_of, no_such_result};
 use super::notify::Event;
+use super::watch::check_time_series;
 use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -42,11 +43,12 @@ impl Cse {
             self.demand(from, Right::Update, slot, None)?;
         }
         schema::check_update(kind, &given, &self.config.limits)?;
+        self.check_announcing(kind, &given)?;
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
         }
         if kind == Kind::TimeSeries {
-            check_time_series(&given)?;
+            self.recheck_series(slot, &given)?;
         }
         if kind == Kind::Group {
             self.recheck_group(slot, &mut given, from)?;
@@ -68,6 +70,7 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         let kind = self.resource(slot)?.kind;
         let asked = given.clone();
+        let announced = self.before_update(slot, &mut given)?;
         let expires = given.remove("et").map(|time| self.expiry_of(Some(&time))).transpose()?;
         self.change_until(slot, expires, |resource| {
             merge(&mut resource.attributes, given);
@@ -76,8 +79,10 @@ impl Cse {
             }
         });
         let changed: Vec<String> = asked.keys().cloned().collect();
+        self.after_update(slot, &announced, &changed);
         self.tell(slot, Event::Updated, slot, &changed);
         self.keep_history(slot);
+        self.rewatch(slot, &changed);
         if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
             self.trim(slot);
         }
@@ -96,6 +101,18 @@ impl Cse {
             return Err(Refusal::bad("acpi is updated alone"));
         }
         if self.may_change_policies(from, self.resource(slot)?) { Ok(()) } else { Err(denied()) }
+    }
+
+    /// The order to watch comes alone, and what is watched stays as it is (TS-0004 §7.4.38.2.3).
+    fn recheck_series(&self, slot: Slot, given: &Map<String, Value>) -> Result<(), Refusal> {
+        let series = self.resource(slot)?;
+        let periods = ["pei", "peid", "mdt", "mdn"].iter().any(|name| given.contains_key(*name));
+        if periods && (given.contains_key("mdd") || series.flag("mdd")) {
+            return Err(Refusal::bad("pei, peid, mdt and mdn are changed while mdd is false"));
+        }
+        let mut whole = series.attributes.clone();
+        merge(&mut whole, given.clone());
+        check_time_series(&mut whole)
     }
 
     /// New members, or a new most, are checked as at creation.

@@ -75,6 +75,7 @@ impl Bench {
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
                 Output::Call(call) => self.calls.push(call),
+                Output::Lost { .. } | Output::Settled { .. } => {}
             }
         }
         answers

@@ -11,7 +11,7 @@ fn drain(cse: &mut Cse) -> (Vec<Batch>, Vec<(Token, Response)>) {
         match output {
             Output::Store(batch) => batches.push(batch),
             Output::Respond { token, response } => answers.push((token, response)),
-            Output::Call(call) => panic!("{call:?}"),
+            other => panic!("{other:?}"),
         }
     }
     (batches, answers)
@@ -61,6 +61,22 @@ fn a_request_is_the_same_only_if_all_of_it_is() {
     // Long after, the name still protects.
     bench.now += core::time::Duration::from_secs(301);
     assert_eq!(bench.ask(same("one")).status.number(), 4105);
+}
+
+/// A refusal that changed nothing is not remembered: an outbox asks again with the same identifier,
+/// and what was missing may be there by then.
+#[test]
+fn a_refusal_is_no_answer_for_ever() {
+    let mut bench = Bench::with_container();
+    let elsewhere = || Request { to: "cse-in/a/later".into(), ..reading("one") };
+    assert_eq!(bench.ask(elsewhere()).status.number(), 4004);
+    let later = Request::new(Operation::Create, "cse-in/a", "Ca", "later")
+        .creating(Kind::Container, r#"{"m2m:cnt":{"rn":"later"}}"#);
+    assert_eq!(bench.ask(later).status.number(), 2001);
+    assert_eq!(bench.ask(elsewhere()).status.number(), 2001);
+    assert_eq!(bench.cse.counters().repeated, 0);
+    assert_eq!(bench.ask(elsewhere()).status.number(), 2001, "this is the repetition");
+    assert_eq!(bench.cse.counters().repeated, 1);
 }
 
 #[test]

@@ -82,7 +82,4 @@ fn a_time_series_has_one_instance_a_time() {
     assert_eq!(add(&mut bench, &at(3)), 2001);
     let oldest = json(&bench.get("Ca", "cse-in/a/t/ol"));
     assert_eq!(oldest["m2m:tsi"]["dgt"], "20231114T221302");
-    let watched = r#"{"m2m:ts":{"mdd":true}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::TimeSeries, watched).status.number(), 5001);
-    assert_eq!(bench.update("Ca", "cse-in/a/t", watched).status.number(), 5001);
 }

@@ -8,11 +8,14 @@
 )]
 
 mod access;
+mod announce;
 mod bench;
 mod commit;
+mod fan;
 mod flex;
 mod group;
 mod later;
+mod missing;
 mod model;
 mod notify;
 mod results;

@@ -131,6 +131,32 @@ fn too_much_of_anything_is_refused_and_counted() {
 }
 
 #[test]
+fn in_a_full_tree_the_newest_instance_takes_the_place_of_the_oldest() {
+    let mut config = config();
+    config.limits.resources = 6;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    for name in ["c", "empty"] {
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
+        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+    }
+    for name in ["one", "two", "three"] {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
+        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        assert_eq!(made.status.number(), 2001, "{name}");
+    }
+    for (name, status) in [("one", 4004), ("two", 2000), ("three", 2000)] {
+        let read = bench.request(Operation::Retrieve, "Ca", &format!("cse-in/a/c/{name}"));
+        assert_eq!(bench.ask(read).status.number(), status, "{name}");
+    }
+    let content = r#"{"m2m:cin":{"con":"1"}}"#;
+    let made = bench.create("Ca", "cse-in/a/empty", Kind::ContentInstance, content);
+    assert_eq!(made.status.number(), 5000, "nothing there gives way");
+    let counters = bench.cse.counters();
+    assert_eq!((counters.trimmed, counters.tree_full), (1, 1));
+}
+
+#[test]
 fn retrieval_update_and_deletion() {
     let mut bench = Bench::with_container();
     assert_eq!(bench.get("Ca", "cse-in/a/c/la").status.number(), 4004, "empty");

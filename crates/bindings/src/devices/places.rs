@@ -1,0 +1,88 @@
+//! A CSE above that has lost its memory: its answer to a reading is that it knows no such place.
+//! The places stand here, and are made there again from what stands here; the reading was kept.
+
+use super::{Above, Shared};
+use crate::engine::now;
+use gatewright_interwork::{Outcome, outcome};
+use gatewright_onem2m::{Kind, Operation, Request};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// What the lanes of devices begin with; their originators follow.
+pub(super) const LANE: &str = "device/";
+
+/// The name of the AE of this AE-ID: a device's has a C in front.
+pub(super) fn entity_of(originator: &str) -> Option<&str> {
+    originator.strip_prefix('C').filter(|name| !name.is_empty())
+}
+
+/// Makes places again for lanes whose receiver does not know them, until `stop` says otherwise.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    mut lanes: mpsc::UnboundedReceiver<Arc<str>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let lane = tokio::select! {
+            Some(lane) = lanes.recv() => lane,
+            _ = stop.changed() => return,
+        };
+        let entity = lane.strip_prefix(LANE).and_then(entity_of);
+        let above = shared.lock().above.clone();
+        if let (Some(entity), Some(above)) = (entity, above) {
+            // One after the other: a CSE that has just begun is not to be flooded.
+            shared.make_places_again(&above, entity).await;
+        }
+    }
+}
+
+impl Shared {
+    /// Makes the AE and the containers of a device at the CSE above as they stand here.
+    pub(super) async fn make_places_again(&self, above: &Above, entity: &str) {
+        let micros = now().as_micros();
+        let own = self.engine.cse_id();
+        let to = format!("{}/{entity}", self.base);
+        let mut request = Request::new(Operation::Retrieve, to, own, format!("{entity}-{micros}"));
+        // 4: with the attributes of the children (m2m:resultContent).
+        for (name, value) in [("rcn", "4"), ("lvl", "1"), ("ty", "3")] {
+            // Known parameters with values that they take.
+            let _ = request.set(name, value);
+        }
+        let Some(answer) = self.engine.ask(request).await else { return };
+        let content = answer.content.as_deref().unwrap_or_default();
+        let content: Value = serde_json::from_str(content).unwrap_or_default();
+        let Some(found) = content.get(Kind::ApplicationEntity.tag()) else { return };
+        for (number, (parent, kind, content)) in places(found).into_iter().enumerate() {
+            let to = if parent { above.base.clone() } else { format!("{}/{entity}", above.base) };
+            let id = format!("{entity}-{micros}-{number}");
+            let make = Request::new(Operation::Create, to, format!("C{entity}"), id);
+            let made = self.send_one(above, &make.creating(kind, content)).await;
+            if made.map(outcome) != Some(Outcome::Stored) {
+                // Its next letter is tried again, and asks for this again.
+                return;
+            }
+        }
+        self.count(|counters| counters.places_again += 1);
+    }
+}
+
+/// What makes an AE and its containers, from the AE as it stands with its children: whether the
+/// parent is the CSEBase, the type, the content.
+fn places(entity: &Value) -> Vec<(bool, Kind, String)> {
+    let some = |from: &Value, names: &[&str]| -> Map<String, Value> {
+        let member = |name: &&str| Some(((*name).to_owned(), from.get(*name)?.clone()));
+        names.iter().filter_map(member).collect()
+    };
+    let mut attributes = some(entity, &["rn", "api", "apn", "srv", "lbl"]);
+    // Nobody reaches a device from there but through its gateway.
+    attributes.insert("rr".to_owned(), json!(false));
+    let (ae, cnt) = (Kind::ApplicationEntity, Kind::Container);
+    let mut places = vec![(true, ae, json!({ ae.tag(): attributes }).to_string())];
+    let containers = entity.get(cnt.tag()).and_then(Value::as_array);
+    places.extend(containers.into_iter().flatten().map(|container| {
+        let attributes = some(container, &["rn", "mni", "lbl"]);
+        (false, cnt, json!({ cnt.tag(): attributes }).to_string())
+    }));
+    places
+}

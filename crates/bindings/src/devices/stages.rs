@@ -1,0 +1,50 @@
+//! Where a device's report spends its time here, from its octets to its answer.
+
+use gatewright_store::Histogram;
+use std::time::Instant;
+
+/// How long reports that were stored took, stage by stage, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stages {
+    /// From the octets, once they were read, to the service entity: decoded, converted, carried
+    /// out in memory.
+    pub taken: Histogram,
+    /// From there until it was heard that all of it is stored.
+    pub stored: Histogram,
+    /// From there until the answer was written.
+    pub answered: Histogram,
+    /// All of that.
+    pub whole: Histogram,
+}
+
+impl Stages {
+    /// Every stage with its name, for a metrics page.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, Histogram)> {
+        [
+            ("report_taken_us", self.taken),
+            ("report_stored_us", self.stored),
+            ("report_answered_us", self.answered),
+            ("report_us", self.whole),
+        ]
+        .into_iter()
+    }
+}
+
+/// When one report came to which stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    pub(super) arrived: Instant,
+    pub(super) taken: Instant,
+    pub(super) stored: Instant,
+}
+
+impl Stages {
+    /// Adds a report whose answer has been written `now`.
+    pub(super) fn add(&mut self, passage: &Passage, now: Instant) {
+        let Passage { arrived, taken, stored } = *passage;
+        self.taken.add_time(taken.saturating_duration_since(arrived));
+        self.stored.add_time(stored.saturating_duration_since(taken));
+        self.answered.add_time(now.saturating_duration_since(stored));
+        self.whole.add_time(now.saturating_duration_since(arrived));
+    }
+}

@@ -1,0 +1,146 @@
+//! Certificates that are exchanged while connections stand: each new handshake has those that were
+//! taken last, whichever side began it.
+
+use crate::tls::{Tls, TlsError, provider};
+use core::hash::{Hash, Hasher};
+use std::collections::hash_map::DefaultHasher;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::client::ResolvesClientCert;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
+};
+
+/// The certificates that count, shared by all listeners and connections of one part.
+#[derive(Debug)]
+pub(crate) struct Keyring(RwLock<Arc<Keys>>);
+
+/// What the files held when they were read.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    print: u64,
+    server: Arc<ServerConfig>,
+    client: ClientConfig,
+    trusted: Arc<WebPkiServerVerifier>,
+}
+
+impl Keys {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] says what is wrong with them.
+    pub(crate) fn read(tls: &Tls) -> Result<Arc<Self>, TlsError> {
+        let (server, client) = (tls.server()?, tls.client()?);
+        let authorities = Arc::new(tls.authorities()?);
+        let trusted = WebPkiServerVerifier::builder_with_provider(authorities, provider());
+        let trusted = trusted.build()?;
+        Ok(Arc::new(Self { print: print(tls), server, client, trusted }))
+    }
+}
+
+/// What tells the files' content from another.
+fn print(tls: &Tls) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in [&tls.certificate, &tls.key, &tls.authorities] {
+        // One that cannot be read is found out by whoever reads it.
+        std::fs::read(path).unwrap_or_default().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+impl Keyring {
+    pub(crate) fn new(keys: Arc<Keys>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(keys)))
+    }
+
+    /// Whether the files of `tls` hold what was read.
+    pub(crate) fn is_of(&self, tls: &Tls) -> bool {
+        self.keys().print == print(tls)
+    }
+
+    /// Other certificates from now on; those before.
+    pub(crate) fn set(&self, keys: Arc<Keys>) -> Arc<Keys> {
+        core::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), keys)
+    }
+
+    /// What takes a connection in.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.keys().server))
+    }
+
+    /// What connections of our own need, now and after an exchange.
+    pub(crate) fn client(self: &Arc<Self>) -> Result<ClientConfig, TlsError> {
+        let keyring = || Arc::new(Follows(Arc::clone(self)));
+        Ok(ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(keyring())
+            .with_client_cert_resolver(keyring()))
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Does what the keys that count do.
+#[derive(Debug)]
+struct Follows(Arc<Keyring>);
+
+impl ResolvesClientCert for Follows {
+    fn resolve(
+        &self,
+        root_hint_subjects: &[&[u8]],
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.0.keys().client.client_auth_cert_resolver.resolve(root_hint_subjects, schemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ServerCertVerifier for Follows {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let trusted = &self.0.keys().trusted;
+        trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.keys().trusted.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.keys().trusted.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.keys().trusted.supported_verify_schemes()
+    }
+}

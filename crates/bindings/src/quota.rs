@@ -1,0 +1,443 @@
+//! What one peer may ask for: requests a second, requests and octets that wait at the same time,
+//! those of bodies that are still arriving included.
+//!
+//! A peer is an address, an IPv6 one with its whole /64; what comes by a broker has none, and its
+//! originator is the peer. Whoever asks for more is refused before anything is done, and told when
+//! to come again.
+
+use core::time::Duration;
+use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Peers remembered; beyond, those that have nothing open are forgotten.
+const PEERS_MAX: usize = 65_536;
+/// Micro-requests in a request: what a peer may ask is counted in them.
+const MICRO: u64 = 1_000_000;
+/// How long a peer is to wait that has too much open.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How much one peer may ask.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Quota {
+    /// Requests in a second, and as many at once after a second of silence; any number, if `None`.
+    pub rate: Option<u32>,
+    /// Requests that are not answered, at the same time.
+    pub waiting: u32,
+    /// Octets of content in those, and of bodies that are still arriving.
+    pub octets: u64,
+    /// Octets of the same of all peers together.
+    pub octets_of_all: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            waiting: 4_096,
+            octets: 64 * 1024 * 1024,
+            octets_of_all: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counters {
+    /// Requests refused because their peer asks too often.
+    pub(crate) too_often: u64,
+    /// Requests refused because too many of their peer's wait, or too many octets.
+    pub(crate) too_much: u64,
+    /// Bodies not read to their end because too many octets of their peer's, or of all, wait.
+    pub(crate) arriving: u64,
+}
+
+/// What all peers have open.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    quota: Quota,
+    peers: HashMap<Who, Peer>,
+    /// Of all peers.
+    octets: u64,
+    counters: Counters,
+}
+
+/// Whom a request is counted for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Who {
+    Address(IpAddr),
+    Originator(Arc<str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    /// What it may ask now, in millionths of a request.
+    micros: u64,
+    /// When that was counted.
+    at: Duration,
+    waiting: u32,
+    /// Bodies that are still arriving.
+    arriving: u32,
+    /// Octets of both.
+    octets: u64,
+}
+
+/// A body that is still arriving; its octets are counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    quotas: Arc<Quotas>,
+    who: Who,
+    octets: u64,
+}
+
+/// A request that is let in; it is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    quotas: Arc<Quotas>,
+    who: Who,
+    octets: u64,
+}
+
+/// Why a request is not let in, and when to come again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Refused {
+    why: &'static str,
+    after: Duration,
+}
+
+impl Refused {
+    /// The answer to the request of this identifier.
+    pub(crate) fn response(&self, id: &str, release: Release) -> Response {
+        let refusal = Refusal::new(Status::NotAcceptable, self.why);
+        let mut response = Response::refusing(&refusal, id, release);
+        response.retry_after = Some(self.after);
+        response
+    }
+}
+
+impl Quotas {
+    pub(crate) fn new(quota: Quota) -> Arc<Self> {
+        let state = State { quota, ..State::default() };
+        Arc::new(Self { started: Instant::now(), state: Mutex::new(state) })
+    }
+
+    /// Another quota from now on; what is open stays open.
+    pub(crate) fn set(&self, quota: Quota) {
+        self.lock().quota = quota;
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.lock().counters
+    }
+
+    /// Lets a request in, or says why not.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        request: &Request,
+        address: Option<IpAddr>,
+    ) -> Result<Ticket, Response> {
+        let who = match address {
+            Some(address) => Who::Address(network(address)),
+            None => Who::Originator(request.from.as_str().into()),
+        };
+        let octets = request.content.as_ref().map_or(0, |content| content.len());
+        let octets = u64::try_from(octets).unwrap_or(u64::MAX);
+        let taken = self.lock().take(self.started.elapsed(), &who, octets);
+        match taken {
+            Ok(()) => Ok(Ticket { quotas: Arc::clone(self), who, octets }),
+            Err(refused) => Err(refused.response(&request.id, request.release)),
+        }
+    }
+
+    /// Begins to count a body that comes from this address.
+    pub(crate) fn arriving(self: &Arc<Self>, address: IpAddr) -> Arriving {
+        let who = Who::Address(network(address));
+        Arriving { quotas: Arc::clone(self), who, octets: 0 }
+    }
+
+    /// A panic elsewhere leaves the counts as they were.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self, now: Duration, who: &Who, octets: u64) -> Result<(), Refused> {
+        let (quota, of_all) = (self.quota, self.octets);
+        let peer = self.peer(now, who);
+        if let Some(rate) = quota.rate {
+            peer.fill(now, rate);
+            if peer.micros < MICRO {
+                let missing = (MICRO - peer.micros).div_ceil(u64::from(rate.max(1)));
+                self.counters.too_often += 1;
+                let after = Duration::from_micros(missing);
+                return Err(Refused { why: "too many requests in a second", after });
+            }
+        }
+        let sum = peer.octets.saturating_add(octets);
+        let alone = peer.octets == 0;
+        let full = octets > 0 && of_all.saturating_add(octets) > quota.octets_of_all;
+        if peer.waiting >= quota.waiting || (sum > quota.octets && !alone) || (full && of_all > 0) {
+            self.counters.too_much += 1;
+            let why = "too many requests wait for their answers";
+            return Err(Refused { why, after: AGAIN_AFTER });
+        }
+        peer.micros = peer.micros.saturating_sub(if quota.rate.is_some() { MICRO } else { 0 });
+        peer.waiting += 1;
+        peer.octets = sum;
+        self.octets = of_all.saturating_add(octets);
+        Ok(())
+    }
+
+    /// A body of which `had` octets have arrived has `more`.
+    fn grow(&mut self, now: Duration, who: &Who, had: u64, more: u64) -> Result<(), Refused> {
+        let (quota, of_all) = (self.quota, self.octets);
+        let peer = self.peer(now, who);
+        // Like one large request, one large body goes alone.
+        let full = |octets: u64, most| octets > had && octets.saturating_add(more) > most;
+        if full(peer.octets, quota.octets) || full(of_all, quota.octets_of_all) {
+            self.counters.arriving += 1;
+            let why = "too many octets arrive or wait for their answers";
+            return Err(Refused { why, after: AGAIN_AFTER });
+        }
+        peer.arriving += u32::from(had == 0);
+        peer.octets = peer.octets.saturating_add(more);
+        self.octets = of_all.saturating_add(more);
+        Ok(())
+    }
+
+    /// What is counted of a peer.
+    fn peer(&mut self, now: Duration, who: &Who) -> &mut Peer {
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(who) {
+            self.forget(now);
+        }
+        let full = u64::from(self.quota.rate.unwrap_or_default()) * MICRO;
+        let new = Peer { micros: full, at: now, waiting: 0, arriving: 0, octets: 0 };
+        self.peers.entry(who.clone()).or_insert(new)
+    }
+
+    /// Forgets peers that have nothing open and may ask as much as anybody.
+    fn forget(&mut self, now: Duration) {
+        let rate = self.quota.rate;
+        self.peers.retain(|_, peer| {
+            rate.is_some_and(|rate| {
+                peer.fill(now, rate);
+                peer.micros < u64::from(rate) * MICRO
+            }) || peer.is_busy()
+        });
+    }
+
+    /// A request is answered.
+    fn give_back(&mut self, who: &Who, octets: u64) {
+        if let Some(peer) = self.peers.get_mut(who) {
+            peer.waiting = peer.waiting.saturating_sub(1);
+        }
+        self.give_octets_back(who, octets);
+    }
+
+    /// A body has arrived, or will not.
+    fn arrived(&mut self, who: &Who, octets: u64) {
+        if let Some(peer) = self.peers.get_mut(who) {
+            peer.arriving = peer.arriving.saturating_sub(u32::from(octets > 0));
+        }
+        self.give_octets_back(who, octets);
+    }
+
+    fn give_octets_back(&mut self, who: &Who, octets: u64) {
+        let is_free = self.quota.rate.is_none();
+        self.octets = self.octets.saturating_sub(octets);
+        let Some(peer) = self.peers.get_mut(who) else { return };
+        peer.octets = peer.octets.saturating_sub(octets);
+        if is_free && !peer.is_busy() {
+            self.peers.remove(who);
+        }
+    }
+}
+
+impl Peer {
+    /// Time gives it requests again, a second's worth at most.
+    fn fill(&mut self, now: Duration, rate: u32) {
+        let elapsed = u64::try_from(now.saturating_sub(self.at).as_micros()).unwrap_or(u64::MAX);
+        let more = elapsed.saturating_mul(u64::from(rate));
+        self.micros = self.micros.saturating_add(more).min(u64::from(rate) * MICRO);
+        self.at = now;
+    }
+
+    const fn is_busy(&self) -> bool {
+        self.waiting > 0 || self.arriving > 0
+    }
+}
+
+impl Arriving {
+    /// Counts octets that have arrived.
+    pub(crate) fn grow(&mut self, octets: usize) -> Result<(), Refused> {
+        let more = u64::try_from(octets).unwrap_or(u64::MAX);
+        if more == 0 {
+            return Ok(());
+        }
+        let now = self.quotas.started.elapsed();
+        self.quotas.lock().grow(now, &self.who, self.octets, more)?;
+        self.octets = self.octets.saturating_add(more);
+        Ok(())
+    }
+
+    /// Only so many of its octets are still on the way.
+    pub(crate) fn shrink_to(&mut self, octets: u64) {
+        if octets == 0 {
+            return self.clear();
+        }
+        if let Some(less @ 1..) = self.octets.checked_sub(octets) {
+            self.octets = octets;
+            self.quotas.lock().give_octets_back(&self.who, less);
+        }
+    }
+
+    /// What has arrived is whole, or another's to count.
+    pub(crate) fn clear(&mut self) {
+        if self.octets > 0 {
+            let octets = core::mem::take(&mut self.octets);
+            self.quotas.lock().arrived(&self.who, octets);
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.quotas.lock().give_back(&self.who, self.octets);
+    }
+}
+
+/// An address, of IPv6 its network of 64 bits: a host has as many addresses as it likes there.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            const HIGH: u128 = !0 << 64;
+            Ipv6Addr::from_bits(address.to_bits() & HIGH).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: Who = Who::Address(IpAddr::V6(Ipv6Addr::LOCALHOST));
+
+    fn state(quota: Quota) -> State {
+        State { quota, ..State::default() }
+    }
+
+    #[test]
+    fn a_peer_has_its_rate_and_no_more() {
+        let mut state = state(Quota { rate: Some(10), ..Quota::default() });
+        let other = Who::Originator("CNurse".into());
+        let mut taken = 0;
+        for millis in 0..10_000_u64 {
+            let now = Duration::from_millis(millis);
+            if state.take(now, &HOSTILE, 0).is_ok() {
+                taken += 1;
+                state.give_back(&HOSTILE, 0);
+            }
+            // A living peer beside it is not refused once.
+            if millis % 200 == 0 {
+                state.take(now, &other, 0).unwrap();
+                state.give_back(&other, 0);
+            }
+        }
+        // A second's worth at once, and ten seconds' after it.
+        assert!((108..=110).contains(&taken), "{taken}");
+        assert_eq!(state.counters.too_often, 10_000 - taken);
+        let refused = state.take(Duration::from_millis(9_999), &HOSTILE, 0).unwrap_err();
+        assert!(refused.after <= Duration::from_millis(100), "{refused:?}");
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_octets() {
+        let mut state = state(Quota { rate: None, waiting: 3, octets: 100, ..Quota::default() });
+        let now = Duration::ZERO;
+        for octets in [40, 40] {
+            state.take(now, &HOSTILE, octets).unwrap();
+        }
+        assert!(state.take(now, &HOSTILE, 40).is_err());
+        state.take(now, &HOSTILE, 20).unwrap();
+        assert!(state.take(now, &HOSTILE, 0).is_err());
+        assert_eq!(state.counters.too_much, 2);
+        for octets in [40, 40, 20] {
+            state.give_back(&HOSTILE, octets);
+        }
+        assert!(state.peers.is_empty(), "nothing is open: nothing is remembered");
+        // One request that is larger than all of it goes alone: whoever bounds contents bounds it.
+        state.take(now, &HOSTILE, 1_000).unwrap();
+    }
+
+    #[test]
+    fn bodies_that_arrive_count_with_what_waits() {
+        let quota = Quota { octets: 100, octets_of_all: 150, ..Quota::default() };
+        let quotas = Quotas::new(quota);
+        let [hostile, other] = ["127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
+        let mut first = quotas.arriving(hostile);
+        let mut second = quotas.arriving(hostile);
+        first.grow(60).unwrap();
+        first.grow(0).unwrap();
+        second.grow(40).unwrap();
+        assert!(second.grow(1).is_err() && first.grow(1).is_err());
+        // Requests of the same peer have no room either, those of others have what is left of all.
+        let now = Duration::from_secs(1);
+        let who = Who::Address(hostile);
+        assert!(quotas.lock().take(now, &who, 1).is_err());
+        quotas.lock().take(now, &who, 0).unwrap();
+        let mut third = quotas.arriving(other);
+        third.grow(50).unwrap();
+        assert!(third.grow(1).is_err(), "all together have no more");
+        drop(first);
+        third.grow(50).unwrap();
+        second.shrink_to(1);
+        second.grow(49).unwrap();
+        drop((second, third));
+        quotas.lock().give_back(&who, 0);
+        let state = quotas.lock();
+        assert_eq!((state.octets, state.counters.arriving), (0, 3));
+        assert!(state.peers.is_empty(), "nothing is open: nothing is remembered");
+        drop(state);
+        // One that is larger than all of it goes alone: whoever bounds a body bounds it.
+        let mut alone = quotas.arriving(hostile);
+        alone.grow(90).unwrap();
+        alone.grow(900).unwrap();
+        assert!(quotas.arriving(other).grow(1).is_err());
+    }
+
+    #[test]
+    fn peers_are_bounded_too() {
+        let mut state = state(Quota { rate: Some(1), ..Quota::default() });
+        for number in 0..u32::try_from(PEERS_MAX).unwrap() + 100 {
+            let now = Duration::from_millis(number.into());
+            let who = Who::Address(std::net::Ipv4Addr::from_bits(number).into());
+            state.take(now, &who, 0).unwrap();
+            state.give_back(&who, 0);
+        }
+        assert!(state.peers.len() <= PEERS_MAX, "{}", state.peers.len());
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_peer() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), "192.0.2.1");
+    }
+}

@@ -1,0 +1,118 @@
+//! A stream whose octets count for its peer as long as they are no whole message.
+
+use super::READ_MAX;
+use crate::quota::Arriving;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Octets of a short frame's head, its mask included (RFC 6455 §5.2).
+const FRAME_HEAD: usize = 6;
+
+/// What has arrived over a connection since its last whole message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter(Arc<Mutex<Gauge>>);
+
+#[derive(Debug, Default)]
+struct Gauge {
+    /// None for connections that we made.
+    arriving: Option<Arriving>,
+    octets: usize,
+    is_full: bool,
+}
+
+impl Meter {
+    pub(super) fn new(arriving: Arriving) -> Self {
+        let arriving = Some(arriving);
+        Self(Arc::new(Mutex::new(Gauge { arriving, ..Gauge::default() })))
+    }
+
+    /// A message is whole.
+    pub(super) fn clear(&self) {
+        let mut gauge = self.lock();
+        gauge.octets = 0;
+        if let Some(arriving) = &mut gauge.arriving {
+            arriving.clear();
+        }
+    }
+
+    /// A frame of this payload was read that is of no message.
+    pub(super) fn forget(&self, payload: usize) {
+        let mut gauge = self.lock();
+        gauge.octets = gauge.octets.saturating_sub(payload.saturating_add(FRAME_HEAD));
+        let left = u64::try_from(gauge.octets.saturating_sub(READ_MAX)).unwrap_or(u64::MAX);
+        if let Some(arriving) = &mut gauge.arriving {
+            arriving.shrink_to(left);
+        }
+    }
+
+    /// Whether the peer had more on the way than it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().is_full
+    }
+
+    /// Counts octets; those that one reading may bring anyway are free.
+    fn count(&self, octets: usize) -> io::Result<()> {
+        let mut gauge = self.lock();
+        let before = gauge.octets.max(READ_MAX);
+        gauge.octets = gauge.octets.saturating_add(octets);
+        let more = gauge.octets.saturating_sub(before);
+        if let Some(arriving) = &mut gauge.arriving
+            && arriving.grow(more).is_err()
+        {
+            gauge.is_full = true;
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        Ok(())
+    }
+
+    /// A panic elsewhere leaves a count.
+    fn lock(&self) -> MutexGuard<'_, Gauge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that is metered.
+#[derive(Debug)]
+pub(super) struct Metered<S> {
+    stream: S,
+    meter: Meter,
+}
+
+impl<S> Metered<S> {
+    pub(super) const fn new(stream: S, meter: Meter) -> Self {
+        Self { stream, meter }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.meter.count(buffer.filled().len() - before))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

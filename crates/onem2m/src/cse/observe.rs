@@ -1,0 +1,133 @@
+//! Retrievals that are answered again whenever the answer is another: what CoAP's Observe asks for
+//! (RFC 7641; TS-0008 leaves the option to its bindings).
+//!
+//! It is no subscription: nothing is stored, and it ends with its observer.
+
+use super::{Asker, Cse, Slot, Target, Token, Whom};
+use crate::address::Address;
+use crate::primitive::{Operation, Request};
+use crate::status::Status;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Who observes what.
+#[derive(Debug, Default)]
+pub(super) struct Observers {
+    by_token: BTreeMap<Token, Observer>,
+    by_slot: BTreeMap<Slot, BTreeSet<Token>>,
+    /// What was changed in the step under way and is observed.
+    touched: BTreeSet<Slot>,
+}
+
+#[derive(Debug)]
+struct Observer {
+    request: Request,
+    /// The resource whose changes can make the answer another; a container for its latest.
+    slot: Slot,
+    /// What was answered last.
+    last: Option<Arc<str>>,
+}
+
+impl Observers {
+    /// Takes note of a change.
+    pub(super) fn touch(&mut self, slot: Slot) {
+        if self.by_slot.contains_key(&slot) {
+            self.touched.insert(slot);
+        }
+    }
+
+    pub(super) fn forget(&mut self, token: Token) {
+        let Some(observer) = self.by_token.remove(&token) else { return };
+        if let Some(tokens) = self.by_slot.get_mut(&observer.slot) {
+            tokens.remove(&token);
+            if tokens.is_empty() {
+                self.by_slot.remove(&observer.slot);
+            }
+        }
+    }
+}
+
+impl Cse {
+    /// Whether what was asked by [`Input::Observe`](super::Input::Observe) with this token is
+    /// answered again when it changes.
+    pub fn is_observed(&self, token: Token) -> bool {
+        self.observers.by_token.contains_key(&token)
+    }
+
+    /// Answers a retrieval, and takes note of who is to be answered again.
+    pub(super) fn take_observation(&mut self, token: Token, request: Request) {
+        let slot = self.observable(&request);
+        let full = self.observers.by_token.len() >= self.config.limits.observers;
+        self.counters.observers_full += u64::from(full && slot.is_some());
+        let before = self.counters.succeeded;
+        self.take_request(token, &request);
+        let answered = self.counters.succeeded > before;
+        let (Some(slot), true, false) = (slot, answered, full) else { return };
+        let last = self.observed_now(&request);
+        self.observers.by_token.insert(token, Observer { request, slot, last });
+        self.observers.by_slot.entry(slot).or_default().insert(token);
+    }
+
+    /// The resource to be looked at, if changes of what is asked for can be told.
+    fn observable(&self, request: &Request) -> Option<Slot> {
+        if request.operation != Operation::Retrieve {
+            return None;
+        }
+        let Address::Here(path) =
+            Address::parse(&request.to, &self.config.cse_id, &self.config.provider)
+        else {
+            return None;
+        };
+        match self.resolve(path)? {
+            Target::Resource(slot) | Target::Latest(slot) | Target::Oldest(slot) => Some(slot),
+            Target::FanOut(..) | Target::Polling(_) => None,
+        }
+    }
+
+    fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
+        let nobody = Asker { whom: Whom::Nobody, id: "".into(), release: request.release };
+        self.perform(&nobody, request).ok().flatten()?.content
+    }
+
+    /// Answers once more whose answer has become another. One that is refused is the last.
+    pub(super) fn tell_observers(&mut self) {
+        for slot in core::mem::take(&mut self.observers.touched) {
+            let tokens = self.observers.by_slot.get(&slot).cloned().unwrap_or_default();
+            for token in tokens {
+                self.tell_observer(token);
+            }
+        }
+    }
+
+    fn tell_observer(&mut self, token: Token) {
+        let Some(observer) = self.observers.by_token.get(&token) else { return };
+        let (request, last) = (observer.request.clone(), observer.last.clone());
+        let whom = Whom::Outside(token, None);
+        let asker = Asker { whom, id: request.id.as_str().into(), release: request.release };
+        let outcome = match self.perform(&asker, &request) {
+            Ok(Some(done)) => Ok(done),
+            // Nobody else is to be asked, or it would not be observed.
+            Ok(None) => return,
+            Err(refusal) => Err(refusal),
+        };
+        match &outcome {
+            Ok(done) if done.content == last => return,
+            Ok(done) => {
+                let content = done.content.clone();
+                if let Some(observer) = self.observers.by_token.get_mut(&token) {
+                    observer.last = content;
+                }
+            }
+            // A container whose last instance is gone may have another.
+            Err(refusal) if refusal.status == Status::NotFound && self.is_there(&request) => return,
+            Err(_) => self.observers.forget(token),
+        }
+        self.counters.observed += 1;
+        self.answer(&asker, outcome);
+    }
+
+    /// Whether what a request is for exists, though there is nothing in it.
+    fn is_there(&self, request: &Request) -> bool {
+        self.observable(request).is_some()
+    }
+}

@@ -1,37 +1,23 @@
 //! Reading a description with everything that it names.
 
 use crate::exit::{Exit, Failure};
-use gatewright_config::{Config, codes, parse};
+use gatewright_config::{AttachMessages, Config, codes, parse};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_lang::ir::Program;
 use gatewright_planes::not_in_this_version;
 use std::fs;
 use std::io::Read;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 /// A description that was read, and what is wrong with it and its programs.
 #[derive(Debug)]
 pub(crate) struct Description {
     /// The description's text and those of its programs.
     pub(crate) sources: Sources,
-    /// What it says, if nothing refuses it.
+    /// What it says, if nothing refuses it; the files of its programs are whole paths.
     pub(crate) config: Option<Config>,
-    /// The programs that it names, compiled, in its order; those that are refused are missing.
-    pub(crate) programs: Vec<NamedProgram>,
     /// All findings.
     pub(crate) findings: Vec<Diagnostic>,
-}
-
-/// A program of a description.
-#[derive(Debug)]
-pub(crate) struct NamedProgram {
-    /// Its file, as the description's own folder makes it.
-    pub(crate) file: String,
-    /// Where its roles are, instead of what it says.
-    pub(crate) at: Vec<(String, String)>,
-    /// What it means.
-    pub(crate) program: Arc<Program>,
 }
 
 impl Description {
@@ -53,16 +39,11 @@ impl Description {
                     let id = sources.add(file.clone(), text);
                     let compiled = gatewright_lang::compile(&mut sources, id, import);
                     findings.extend(compiled.diagnostics);
-                    let at = program.at.clone();
-                    let strange = strangers(compiled.program.as_ref(), &at);
+                    let strange = strangers(compiled.program.as_ref(), &program.at);
                     findings.extend(strange.map(|message| {
                         Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, program.file.span, message)
                     }));
-                    programs.extend(compiled.program.map(|program| NamedProgram {
-                        file,
-                        at,
-                        program: Arc::new(program),
-                    }));
+                    programs.extend(compiled.program);
                 }
                 Err(error) => {
                     let message = format!("cannot read {file}: {error}");
@@ -71,14 +52,53 @@ impl Description {
                 }
             }
         }
+        findings.extend(parsed.config.iter().flat_map(|config| strays(config, &programs)));
         findings.extend(parsed.config.iter().flat_map(not_in_this_version));
         let config = parsed.config.filter(|_| !has_errors(&findings));
-        Ok(Self { sources, config, programs, findings })
+        let folder = folder_of(path)?;
+        let config = config.map(|config| config.with_programs_in(&folder));
+        Ok(Self { sources, config, findings })
     }
 }
 
+/// What is said of handlers at messages that no program has.
+fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
+    // Whether one that does not compile has them cannot be said.
+    if programs.len() < config.programs.len() {
+        return Vec::new();
+    }
+    let stray = |attach: &AttachMessages| {
+        let name = &attach.at.value.program;
+        let found = programs.iter().find(|of| of.name == *name);
+        let message = match found {
+            None => {
+                let known = programs.iter().map(|of| of.name.as_str());
+                let known = known.collect::<Vec<_>>().join(", ");
+                format!("there is no program {name}: {known}")
+            }
+            Some(of) => crate::programs::post(0, attach).check(of).err()?.to_string(),
+        };
+        Some(Diagnostic::error(&codes::NO_MESSAGE_POSITION, attach.at.span, message))
+    };
+    config.message_attachments.iter().filter_map(stray).collect()
+}
+
+/// The folder of a description, as a whole path; that of this process for standard input.
+///
+/// # Errors
+///
+/// A [`Failure`] if this process has none.
+pub(crate) fn folder_of(path: &str) -> Result<PathBuf, Failure> {
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    std::path::absolute(folder).map_err(|error| Failure::file(path, &error))
+}
+
 /// What is said of addresses for roles that the program does not have.
-fn strangers(program: Option<&Program>, at: &[(String, String)]) -> impl Iterator<Item = String> {
+pub(crate) fn strangers(
+    program: Option<&Program>,
+    at: &[(String, String)],
+) -> impl Iterator<Item = String> {
     let roles = program.map(|program| &program.roles);
     let strange = at.iter().filter(move |(name, _)| {
         roles.is_some_and(|roles| roles.iter().all(|role| role.name != *name))

@@ -8,6 +8,8 @@ mod description;
 mod exit;
 mod face;
 mod programs;
+mod rim;
+mod signals;
 mod socket;
 mod verbs;
 

@@ -1,19 +1,64 @@
 //! The programs of a description, as a part of its gateway.
 
-use crate::description::NamedProgram;
+use crate::description::{import, strangers};
 use crate::exit::{Exit, Failure};
-use gatewright_planes::Told;
-use gatewright_runner::{Options, Report, Runner, RunnerError};
+use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lang::ir::Program;
+use gatewright_planes::{
+    Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords,
+    ProgramHandlers, Told, Undo,
+};
+use gatewright_runner::{
+    Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
+    Sink, Way,
+};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fs, mem, thread};
 
-/// How long requests may go on when the gateway ends.
+/// How long requests may go on when the gateway ends, or their program is taken out of it.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Programs that run.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    running: Arc<Mutex<Vec<Running>>>,
+    seed: u64,
+}
+
+/// A program as a description means it.
+#[derive(Clone, Debug)]
+struct Meant {
+    file: String,
+    /// Where its roles are, instead of what it says.
+    at: Vec<(String, String)>,
+    /// Its text and those that it uses, each with its file.
+    texts: Vec<(String, String)>,
+    program: Arc<Program>,
+}
+
 #[derive(Debug)]
-pub(crate) struct Programs(Vec<(String, Runner)>);
+struct Running {
+    meant: Meant,
+    runner: Runner,
+}
+
+/// What has become of a program that ran before an exchange.
+#[derive(Debug)]
+enum Was {
+    /// It runs at this place of the list, or another in its stead.
+    At(usize, Meant),
+    /// It is in no list any more.
+    Out(Out),
+}
+
+/// A program that is out of the list. Let go, it takes no more requests and lets the running ones end.
+#[derive(Debug)]
+struct Out(Option<Box<Running>>);
 
 impl Programs {
     /// Starts all of them, or none.
@@ -21,24 +66,34 @@ impl Programs {
     /// # Errors
     ///
     /// A [`Failure`] that names the file.
-    pub(crate) fn start(programs: &[NamedProgram], seed: u64) -> Result<Self, Failure> {
-        let mut running = Vec::new();
-        for NamedProgram { file, at, program } in programs {
-            let options = Options { addresses: at.clone(), seed, ..Options::default() };
-            let runner = Runner::start(program, options);
-            let runner = runner.map_err(|error| failure(file, &error))?;
-            running.push((program.name.clone(), runner));
+    pub(crate) fn start(programs: &[config::Program], seed: u64) -> Result<Self, Failure> {
+        let this = Self { running: Arc::default(), seed };
+        for program in programs {
+            let meant = Meant::read(program)
+                .map_err(|message| Failure::new(Exit::Configuration, message))?;
+            let file = meant.file.clone();
+            let running = this.begin(meant).map_err(|error| failure(&file, &error))?;
+            this.lock().push(running);
         }
-        Ok(Self(running))
+        Ok(this)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn lock(&self) -> MutexGuard<'_, Vec<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, meant: Meant) -> Result<Running, RunnerError> {
+        let addresses = meant.at.clone();
+        let options = Options { addresses, seed: self.seed, ..Options::default() };
+        let runner = Runner::start(&meant.program, options)?;
+        Ok(Running { meant, runner })
     }
 
     /// Where each role listens, and what the operator ought to know.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let listening = self.0.iter().flat_map(|(name, runner)| {
+        let running = self.lock();
+        let listening = running.iter().flat_map(|Running { meant, runner }| {
+            let name = &meant.program.name;
             let at = runner.listening().into_iter();
             let at = at.map(move |it| format!("{name}: {} at {}", it.role, it.address));
             at.chain(runner.note().map(|note| format!("{name}: {note}")))
@@ -46,30 +101,266 @@ impl Programs {
         listening.collect()
     }
 
-    /// What they do at this moment.
+    /// What they do at this moment; nothing if there are none.
     pub(crate) fn told(&self) -> Told {
+        let running = self.lock();
+        if running.is_empty() {
+            return Told::default();
+        }
         let mut sum = Report::default();
-        let mut words = Vec::new();
-        for (name, runner) in &self.0 {
+        let (mut words, mut handlers) = (Vec::new(), Vec::new());
+        for Running { meant, runner } in &*running {
+            let name = &meant.program.name;
             let roles = runner.listening().into_iter();
             let roles = roles.map(|it| format!("{} at {}", it.role, it.address));
             let roles = roles.collect::<Vec<_>>().join(", ");
             words.push(("program", format!("{name} {roles}").trim_end().to_owned()));
-            sum.add(runner.report());
+            let report = runner.report();
+            handlers.extend(report.handlers.iter().map(|(handler, of)| HandledRequests {
+                program: name.clone(),
+                handler: handler.clone(),
+                started: of.started,
+                finished: of.finished,
+                failed: of.failed,
+                latency_us: of.latency.to_vec(),
+            }));
+            sum.add(report);
         }
         let counters: BTreeMap<_, _> = sum.counters;
         Told {
             words,
             gauges: vec![("connections", sum.connections)],
             counters: counters.into_iter().collect(),
+            handlers,
+            ..Told::default()
         }
+    }
+
+    /// What of `wanted` is another than what runs, in file or text.
+    pub(crate) fn differences(&self, wanted: &[config::Program]) -> Vec<Change> {
+        let running = self.lock();
+        let change = |file: &str, how: &str| Change::new(format!("program {file}"), how);
+        let places = places(&running, wanted);
+        let place = |at: usize| places.iter().position(|place| *place == Some(at));
+        let after = |at| place(at).and_then(|place| wanted.get(place));
+        let gone = running.iter().enumerate().filter(|(at, gone)| {
+            after(*at).is_none_or(|after| after.file.value != gone.meant.file)
+        });
+        let gone = gone.map(|(_, gone)| change(&gone.meant.file, "removed"));
+        let come = wanted.iter().zip(&places).filter_map(|(wanted, place)| {
+            let known = place.and_then(|at| running.get(at));
+            let how = match known.filter(|known| known.meant.file == wanted.file.value) {
+                None => "added",
+                Some(known) if known.meant.is_still(wanted) => return None,
+                Some(_) => "changed",
+            };
+            Some(change(&wanted.file.value, how))
+        });
+        gone.chain(come).collect()
+    }
+
+    /// Has `wanted` run, and nothing else: what differs takes over, with whoever waits at an address
+    /// that both have, and sessions end where they began. How to undo it; once that is let go, what
+    /// is in `wanted` no more takes no more requests.
+    ///
+    /// # Errors
+    ///
+    /// What of `wanted` cannot be; then everything runs as it did.
+    pub(crate) fn exchange(&self, wanted: &[config::Program]) -> Result<Undo, String> {
+        let meant = wanted.iter().map(Meant::read).collect::<Result<Vec<_>, _>>()?;
+        let mut running = self.lock();
+        let places = places(&running, wanted);
+        let mut before: Vec<_> = running.drain(..).map(Some).collect();
+        let mut was: Vec<_> = before.iter().map(|_| None).collect();
+        let mut refused = None;
+        for (meant, place) in meant.into_iter().zip(places) {
+            let file = meant.file.clone();
+            let taken = place.and_then(|at| Some((before.get_mut(at)?.take()?, was.get_mut(at)?)));
+            let became = match taken {
+                None => self.begin(meant).map(|begun| running.push(begun)),
+                Some((mut one, was)) => {
+                    *was = Some(Was::At(running.len(), one.meant.clone()));
+                    let became = one.become_as(meant);
+                    running.push(one);
+                    became
+                }
+            };
+            if let Err(error) = became {
+                refused = Some(format!("program {file}: {error}"));
+                break;
+            }
+        }
+        let out = |left: Option<Running>| left.map(|left| Was::Out(Out(Some(Box::new(left)))));
+        let was: Vec<_> =
+            was.into_iter().zip(before).filter_map(|(was, left)| was.or(out(left))).collect();
+        if let Some(why) = refused {
+            restore(&mut running, was);
+            return Err(why);
+        }
+        let this = self.clone();
+        Ok(Box::new(move || restore(&mut this.lock(), was)))
     }
 
     /// Takes no more requests, and lets the running ones end.
     pub(crate) fn stop(self) {
-        for (_, runner) in self.0 {
+        let running = mem::take(&mut *self.lock());
+        for Running { runner, .. } in running {
             runner.stop(END_WITHIN);
         }
+    }
+}
+
+impl ProgramHandlers for Programs {
+    fn attach(
+        &self,
+        id: u32,
+        attach: &AttachMessages,
+        records: Option<MessageRecords>,
+    ) -> Result<Counting, String> {
+        let name = &attach.at.value.program;
+        let running = self.lock();
+        if running.is_empty() {
+            return Err("no program runs here".to_owned());
+        }
+        let known = || running.iter().map(|one| one.meant.program.name.as_str());
+        let found = running.iter().find(|one| one.meant.program.name == *name);
+        let Running { runner, .. } = found.ok_or_else(|| {
+            format!("there is no program {name}: {}", known().collect::<Vec<_>>().join(", "))
+        })?;
+        let post = post(id, attach);
+        let counted = Arc::clone(&post.counted);
+        let sink = records.map(|records| Sink::new(move |piece| records.give(record(piece))));
+        runner.attach(post, sink.as_ref()).map_err(|error: PostError| error.to_string())?;
+        Ok(Box::new(move || counts(&counted)))
+    }
+
+    fn detach(&self, id: u32) {
+        self.lock().iter().for_each(|one| one.runner.detach(id));
+    }
+}
+
+/// What an attachment is to a machine.
+pub(crate) fn post(id: u32, attach: &AttachMessages) -> Post {
+    let does = match &attach.handler {
+        MessageHandler::Capture { .. } => Does::Capture,
+        MessageHandler::Drop { matching } => {
+            let source = matching.source.map(|source| (source.address(), source.length()));
+            Does::Drop(Matching { source, fields: matching.fields.clone() })
+        }
+        MessageHandler::RateLimit { rate, burst } => {
+            Does::RateLimit(Arc::new(Pace::new(*rate, *burst)))
+        }
+        _ => Does::Count,
+    };
+    let way = match attach.side {
+        Side::Receive => Way::Receive,
+        Side::Transmit => Way::Transmit,
+    };
+    let handler = attach.at.value.handler.clone();
+    Post { id, handler, way, does, counted: Arc::default() }
+}
+
+fn record(piece: Piece) -> MessageRecord {
+    let Piece { peer, local, tcp, way, octets, missing, .. } = piece;
+    MessageRecord { peer, local, tcp, inbound: way == Way::Receive, octets, missing }
+}
+
+fn counts(counted: &Counted) -> MessageCounts {
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    MessageCounts {
+        messages: of(&counted.messages),
+        octets: of(&counted.octets),
+        refused: of(&counted.refused),
+        missed: of(&counted.missed),
+    }
+}
+
+/// Which of those that run becomes each of `wanted`: the same file at the same addresses, the same
+/// file, and whichever is left, whose addresses may be the same.
+fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>> {
+    let same: [fn(&Meant, &config::Program) -> bool; 3] = [
+        |known, wanted| known.file == wanted.file.value && known.at == wanted.at,
+        |known, wanted| known.file == wanted.file.value,
+        |_, _| true,
+    ];
+    let mut places = vec![None; wanted.len()];
+    for same in same {
+        for (at, wanted) in wanted.iter().enumerate() {
+            let free = |place: &usize| !places.contains(&Some(*place));
+            let fits =
+                |place: &usize| running.get(*place).is_some_and(|it| same(&it.meant, wanted));
+            let found = (0..running.len()).find(|place| free(place) && fits(place));
+            if let Some(place @ None) = places.get_mut(at) {
+                *place = found;
+            }
+        }
+    }
+    places
+}
+
+/// Has those run that ran before, and ends what came since.
+fn restore(running: &mut Vec<Running>, was: Vec<Was>) {
+    let mut now: Vec<_> = running.drain(..).map(Some).collect();
+    running.extend(was.into_iter().filter_map(|was| match was {
+        Was::Out(mut out) => out.0.take().map(|running| *running),
+        Was::At(at, meant) => {
+            let mut one = now.get_mut(at)?.take()?;
+            // What was its own a moment ago it can have again.
+            let _had = one.become_as(meant);
+            Some(one)
+        }
+    }));
+}
+
+impl Meant {
+    /// Compiles the file of a description's program.
+    fn read(program: &config::Program) -> Result<Self, String> {
+        let file = program.file.value.clone();
+        let text =
+            fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?;
+        let mut sources = Sources::of(file.clone(), text);
+        let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), import);
+        let at = program.at.clone();
+        if let Some(strange) = strangers(compiled.program.as_ref(), &at).next() {
+            return Err(format!("{file}: {strange}"));
+        }
+        let Some(program) = compiled.program else {
+            let first = compiled.diagnostics.first();
+            let first = first.map_or_else(String::new, |first| format!(": {}", first.message));
+            return Err(format!("{file} is refused{first}"));
+        };
+        let texts = sources.iter().map(|(_, it)| (it.name().to_owned(), it.text().to_owned()));
+        Ok(Self { texts: texts.collect(), file, at, program: Arc::new(program) })
+    }
+
+    /// Whether `wanted` means the same now, in the texts of its files.
+    fn is_still(&self, wanted: &config::Program) -> bool {
+        let same_text = |(file, text): &(String, String)| {
+            fs::read_to_string(file).is_ok_and(|found| found == *text)
+        };
+        self.file == wanted.file.value && self.at == wanted.at && self.texts.iter().all(same_text)
+    }
+}
+
+impl Running {
+    /// Has another program take over, if it is another.
+    fn become_as(&mut self, meant: Meant) -> Result<(), RunnerError> {
+        let same = |meant: &Meant| (meant.at.clone(), meant.texts.clone());
+        if same(&self.meant) != same(&meant) {
+            self.runner.replace_at(&meant.program, meant.at.clone())?;
+        }
+        self.meant = meant;
+        Ok(())
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        let Some(running) = self.0.take() else { return };
+        let Running { meant, runner } = *running;
+        // Whoever exchanges programs does not wait for sessions; without a thread they are cut off.
+        let name = format!("end {}", meant.program.name);
+        let _cut = thread::Builder::new().name(name).spawn(move || runner.stop(END_WITHIN));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Where control sockets are, and asking the gateway behind one.
 
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use gatewright_planes::{
     CaptureRequest, CaptureStream,
     api::{Request, ask},
@@ -41,6 +44,24 @@ impl Which {
     pub(crate) fn ask(&self, request: &Request) -> Result<Value, Failure> {
         let path = self.path()?;
         ask(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    /// Asks that gateway, and tells each entry of the list `key` of its answer in a line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`], or if nobody reads the answer.
+    pub(crate) fn tell_list(
+        &self,
+        face: Face,
+        request: &Request,
+        key: &str,
+        line: fn(&Value) -> String,
+    ) -> anyhow::Result<Exit> {
+        let answer = self.ask(request)?;
+        let entries = answer.get(key).and_then(Value::as_array).into_iter().flatten();
+        face.answer(&answer, || entries.map(line).collect())?;
+        Ok(Exit::Success)
     }
 
     /// Begins a live capture there.

@@ -7,31 +7,17 @@
     reason = "a test may fail loudly"
 )]
 
+mod common;
+
+use common::{Said, folder, gatewright};
 use gatewright_bindings::cse;
 use gatewright_onem2m::CseType;
-use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What one run said.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {}", self.out))
-    }
-}
-
 fn cse(arguments: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
-    let output = command.arg("cse").args(arguments).stdin(Stdio::null()).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
-    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    gatewright(&[&["cse"], arguments].concat())
 }
 
 /// A CSE with a database, and its URLs.
@@ -44,10 +30,7 @@ struct Running {
 
 impl Running {
     fn start(name: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let store = folder.join("cse.db");
+        let store = folder(name).join("cse.db");
         let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
         machine.admin = Some("CAdmin".to_owned());
         let mut config = cse::Config::new(machine);
@@ -127,6 +110,12 @@ fn what_is_created_is_got_and_drawn() {
     let intact = cse(&["audit", "--verify", store, "--json"]);
     assert_eq!((intact.code, &intact.json()["intact"]), (0, &true.into()), "{}", intact.err);
     assert!(intact.json()["entries"].as_u64() > Some(10));
+    let told = intact.json();
+    let [allowed, denied, failed] = ["allowed", "denied", "failed"].map(|it| &told[it]);
+    assert_eq!((denied, failed), (&2.into(), &2.into()), "a stranger and a wrong address, twice");
+    assert_eq!(allowed.as_u64().map(|it| it + 4), intact.json()["entries"].as_u64());
+    let shown = cse(&["audit", "--verify", store, "--last", "1"]);
+    assert!(shown.out.contains("Retrieve cse-mn/app by CNobody: 4103\n"), "{}", shown.out);
     let head = intact.json()["head"].as_str().unwrap().to_owned();
     assert_eq!(cse(&["audit", "--verify", "--head", &head, store]).code, 0);
     let other = cse(&["audit", "--verify", "--head", &"0".repeat(64), store]);

@@ -37,7 +37,7 @@ fn every_report_is_answered_and_every_value_stored() {
     });
     let mut values = 0;
     for (kind, seed, faults) in
-        [("oximeter", 1, "trailing,standing-number"), ("dispenser", 2, "unconfirmed")]
+        [("thermometer", 1, "trailing,standing-number"), ("dispenser", 2, "unconfirmed")]
     {
         let to = listener.address();
         let (code, answer) = simulate(&format!(
@@ -45,11 +45,32 @@ fn every_report_is_answered_and_every_value_stored() {
         ));
         assert_eq!(code, 0, "{answer} {:?}", listener.counters());
         assert_eq!((&answer["devices"], &answer["unanswered"]), (&5.into(), &0.into()));
-        assert!(answer["measured"].as_u64() >= Some(25), "{answer}");
+        // Fifty if the machine has time: what is due while it has none is left out.
+        assert!(answer["measured"].as_u64() >= Some(5), "{answer}");
         assert_eq!(answer["answered"], answer["measured"]);
+        let delay = |name: &str, at: usize| answer[name][at].as_f64().unwrap();
+        assert!(
+            (0..3).all(|at| delay("delay_from_due_ms", at) >= delay("late_ms", at)),
+            "{answer}"
+        );
+        assert!(answer["noted"].as_u64() <= answer["answered"].as_u64(), "{answer}");
         values += answer["values"].as_u64().unwrap();
     }
+    // Control messages among the data: each is answered, and no reading is lost or there twice.
+    let (code, answer) = simulate(&format!(
+        "--kind thermometer --count 5 --rate 10 --control-rate 10 --seconds 2 --seed 3 --to {}",
+        listener.address()
+    ));
+    assert_eq!(code, 0, "{answer} {:?}", listener.counters());
+    let [sent, asked, replied] = [0, 1, 2].map(|at| answer["control"][at].as_u64().unwrap());
+    assert!(sent > 0 && asked == replied && asked < sent, "{answer}");
+    assert!(answer["associations"].as_u64() > Some(5), "{answer}");
+    values += answer["values"].as_u64().unwrap();
     assert_eq!(listener.counters().readings, values);
+    let stages: Vec<_> = listener.stages().each().collect();
+    for (name, stage) in stages {
+        assert!(stage.counts().iter().sum::<u64>() > 0, "{name}: {stage:?}");
+    }
     runtime.block_on(async {
         listener.stop().await;
         cse.stop().await;
@@ -91,7 +112,8 @@ fn the_ward_loses_nothing_and_shows_nothing_twice() {
     let output = run(&["4", "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{answer}");
-    assert!(answer["sent"].as_u64() > Some(10), "{answer}");
+    // Three devices in four seconds; how many fewer is up to the machine.
+    assert!(answer["sent"].as_u64() > Some(3), "{answer}");
     assert_eq!(answer["stored"], answer["sent"]);
     assert_eq!(answer["received"], answer["sent"]);
     assert_eq!((&answer["kills"], &answer["twice"]), (&1.into(), &0.into()), "{answer}");

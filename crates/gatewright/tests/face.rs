@@ -7,51 +7,12 @@
     reason = "a test may fail loudly"
 )]
 
+mod common;
+
+use common::{folder, gatewright, with_input};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-/// What one run said.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {}", self.out))
-    }
-}
-
-fn gatewright(arguments: &[&str]) -> Said {
-    with_input(arguments, "")
-}
-
-fn with_input(arguments: &[&str], input: &str) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A verb that reads nothing may have ended already.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
-    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
-}
-
-/// A folder of its own for one test, empty, below the build's.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
+use std::process::Command;
 
 const GOOD: &str = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n";
 const BAD: &str = "[link.lan]\nmtuu = 1\n\n[[route]]\nto = \"default\"\n";

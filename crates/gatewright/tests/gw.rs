@@ -7,6 +7,9 @@
     reason = "a test may fail loudly"
 )]
 
+mod common;
+
+use common::Said;
 use gatewright_testbed::wait_until;
 use serde_json::Value;
 use std::fs;
@@ -16,43 +19,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What one run said.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
 fn gw(arguments: &[&str]) -> Said {
     with_input(arguments, "")
 }
 
 fn with_input(arguments: &[&str], input: &str) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
-        .arg("gw")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A verb that reads nothing may have ended already.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
-    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    common::with_input(&[&["gw"], arguments].concat(), input)
 }
 
 fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error} in {}", said.out))
+    said.json()
 }
 
-/// A folder of its own for one test, empty, below the build's.
 fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gw-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
+    common::folder(&format!("gw-{name}"))
 }
 
 /// The path of an example gateway.
@@ -195,7 +175,7 @@ fn graph_and_listing_show_a_compiled_program() {
     }
 }
 
-/// A program is written as C into a folder of its own, and into no folder of others.
+/// A program is written as C or Java into a folder of its own, and into no folder of others.
 #[test]
 fn build_writes_a_folder_of_its_own() {
     let folder = std::env::temp_dir().join(format!("gatewright-build-{}", std::process::id()));
@@ -214,6 +194,12 @@ fn build_writes_a_folder_of_its_own() {
     let refused = gw(&["build", "-o", &path, &relay]);
     assert!(refused.code == 1 && refused.err.contains("another folder"), "{}", refused.err);
     assert_eq!(fs::read_to_string(makefile).unwrap(), "all:\n");
+    let java = folder.join("java");
+    let answer = gw(&["build", "--target", "java", "-o", &java.to_string_lossy(), &relay]);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    for name in ["Makefile", "smtp_relay/Gateway.java", "gatewright/runtime/Main.java"] {
+        assert!(java.join(name).is_file(), "{name}");
+    }
     fs::remove_dir_all(folder).unwrap();
     let broken = with_input(&["build", "-"], BROKEN);
     assert!(broken.code == 78 && broken.err.contains("--> -:1:"), "{}", broken.err);
@@ -242,7 +228,8 @@ fn tests_of_an_example_pass_at_every_split() {
     let answer = json(&said);
     assert_eq!((said.code, answer["ok"].as_bool()), (0, Some(true)), "{answer}");
     let file = &answer["files"][0];
-    assert!(file["splits"].as_u64().unwrap() > 50, "{file}");
+    // A datagram is never cut, what the device sends over TCP is cut at every octet.
+    assert!(file["splits"].as_u64().unwrap() > 30, "{file}");
     assert_eq!(file["handlers_untried"].as_array().map(Vec::len), Some(0), "{file}");
 }
 

@@ -8,9 +8,11 @@
     reason = "a test may fail loudly"
 )]
 
+use gatewright_testbed::free_port;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -31,14 +33,14 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    wait_until_or(is_so, || what.to_owned());
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until_or(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "{what}");
+        assert!(Instant::now() < end, "{}", why());
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -53,16 +55,18 @@ impl Running {
     fn start(file: &Path) -> Self {
         let socket = file.with_extension("sock");
         let _ = fs::remove_file(&socket);
+        let said = file.with_extension("said");
         let child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
             .args(["run", "--socket"])
             .args([&socket, file])
             .current_dir(file.parent().unwrap())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(&said).unwrap())
             .spawn()
             .unwrap();
         let running = Self { child, socket };
-        wait_until("it answers", || running.status().is_some());
+        let said = || format!("it answers: {}", fs::read_to_string(&said).unwrap());
+        wait_until_or(|| running.status().is_some(), said);
         running
     }
 
@@ -117,7 +121,8 @@ fn get(port: u16, path: &str) -> Value {
 fn instances(port: u16) -> Vec<String> {
     let found = get(port, "/cse-gw?fu=1&ty=4");
     let list = found["m2m:uril"].as_array().unwrap();
-    list.iter().map(|uri| uri.as_str().unwrap().to_owned()).collect()
+    let uris = list.iter().map(|uri| uri.as_str().unwrap().to_owned());
+    uris.filter(|uri| !uri.contains("/about/")).collect()
 }
 
 /// The description of `gatewright init health` with ports of its own, in its own folder.
@@ -137,7 +142,8 @@ fn described(name: &str) -> (PathBuf, u16, u16) {
 fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     let (file, devices, http) = described("health-template");
     let running = Running::start(&file);
-    let answer = simulate(devices, "--kind oximeter --count 2 --rate 5 --seconds 1");
+    // It says when it measured: what it reports again is the same instance.
+    let answer = simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1");
     assert_eq!(answer["passed"], true, "{answer}");
     let stored = instances(http);
     assert_eq!(Some(stored.len() as u64), answer["values"].as_u64());
@@ -146,8 +152,14 @@ fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     let line = format!("gatewright_devices_readings_total {}", stored.len());
     assert!(metrics.contains(&line), "{metrics}");
     assert!(metrics.contains("# TYPE gatewright_cse_resources gauge"), "{metrics}");
+    for family in ["cse_store_synchronised", "cse_store_waited", "devices_report_stored"] {
+        let count = format!("gatewright_{family}_seconds_count ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&count)).unwrap();
+        assert!(line.parse::<u64>().unwrap() > 0, "{count}{line}");
+    }
     let text = String::from_utf8(running.ask(&[]).stdout).unwrap();
     assert!(text.contains("devices: listens at 127.0.0.1:"), "{text}");
+    assert!(text.contains("     store synchronised: "), "{text}");
     let url = format!("http://127.0.0.1:{http}");
     let away = gatewright(&[
         "device",
@@ -164,4 +176,144 @@ fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     let again = Running::start(&file);
     assert_eq!(instances(http), stored);
     drop(again);
+}
+
+/// What can change under way does: bounds, who may associate, where the CSE above is; its letters
+/// follow it there. What cannot is told, and nothing changes then.
+#[test]
+fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
+    let (file, devices, http) = described("health-reload");
+    let [nobody, above] = [free_port(), free_port()];
+    let folder = file.parent().unwrap();
+    let upper = folder.join("above.toml");
+    let entity = "[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\ntype = \"infrastructure\"\n\
+                  admin = \"CAdmin\"\nadmit = [\"/gw\"]\n";
+    let text = format!("[gateway]\nname = \"above\"\n{entity}http = \"127.0.0.1:{above}\"\n");
+    fs::write(&upper, text).unwrap();
+    let plain = fs::read_to_string(&file).unwrap();
+    let registrar = |port: u16| {
+        format!(
+            "[cse.registrar]\nurl = \"http://127.0.0.1:{port}\"\nid = \"/id-in\"\n\
+             base = \"cse-in\"\n"
+        )
+    };
+    fs::write(&file, format!("{plain}\n{}", registrar(nobody))).unwrap();
+    let running = Running::start(&file);
+    let answer = simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1");
+    assert_eq!(answer["passed"], true, "{answer}");
+    let stored = instances(http);
+    assert!(running.number("cse", "letters_waiting") > stored.len() as u64, "nobody is there");
+    // The CSE above has moved, and from now on only one device may associate.
+    let above_runs = Running::start(&upper);
+    let changed = plain
+        .replace("[devices]\n", "[devices]\nadmit = [\"0247000100000001\"]\n")
+        .replace("[cse]\n", "[cse]\npeer_rate = 200\naudit = true\n");
+    fs::write(&file, format!("{changed}\n{}", registrar(above))).unwrap();
+    let socket = running.socket.to_str().unwrap().to_owned();
+    let reload = || gatewright(&["reload", "--socket", &socket, "--json"]);
+    let answer = reload();
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(answer["ok"], true, "{answer}");
+    let whats: Vec<_> =
+        answer["changes"].as_array().unwrap().iter().map(|it| &it["what"]).collect();
+    assert_eq!(whats, ["[devices]", "[cse]", "[cse]", "[cse]"], "{answer}");
+    wait_until("every letter arrives", || running.number("cse", "letters_waiting") == 0);
+    let there = get(above, "/cse-in?fu=1&ty=4");
+    let there = there["m2m:uril"].as_array().unwrap().iter();
+    let there = there.filter(|uri| !uri.as_str().unwrap().contains("/about/"));
+    assert_eq!(there.count(), stored.len());
+    let answer =
+        simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1 --patience 8");
+    assert_eq!(answer["unanswered"], 1, "{answer}");
+    assert_eq!(answer["associations"], 1, "{answer}");
+    // Another address needs a restart: it says so, and nothing else of the file is taken either.
+    let wrong = changed.replace(&format!(":{http}\""), &format!(":{}\"", free_port()));
+    fs::write(&file, wrong.replace("peer_rate = 200", "peer_rate = 7")).unwrap();
+    let refused = reload();
+    assert!(!refused.status.success());
+    let said = String::from_utf8(refused.stdout).unwrap();
+    assert!(said.contains("restart") && said.contains("[cse]"), "{said}");
+    drop((running, above_runs));
+}
+
+/// An authority and a certificate of it for 127.0.0.1, written over what was there: `NAME.pem`,
+/// `NAME.key` and `NAME-authority.pem`.
+fn certify(folder: &Path, name: &str) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let authority = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    fs::write(folder.join(format!("{name}-authority.pem")), authority.pem()).unwrap();
+    fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+}
+
+/// Devices over TLS by command line, with one certificate for both sides: whoever has another
+/// authority's stays outside. Certificates that are renewed in their files count from a reload on;
+/// ones that cannot be used change nothing.
+#[test]
+fn devices_over_tls_and_certificates_renewed_under_way() {
+    let (file, _, _) = described("health-tls");
+    let folder = file.parent().unwrap().to_owned();
+    let port = free_port();
+    let [first, second] = ["first", "second"];
+    for name in [first, second] {
+        certify(&folder, name);
+    }
+    let copy = |from: &str| {
+        for end in [".pem", ".key", "-authority.pem"] {
+            let read = fs::read(folder.join(format!("{from}{end}"))).unwrap();
+            fs::write(folder.join(format!("manager{end}")), read).unwrap();
+        }
+    };
+    copy(first);
+    let tls = format!(
+        "[devices.tls]\nlisten = \"127.0.0.1:{port}\"\ncertificate = \"manager.pem\"\n\
+         key = \"manager.key\"\nauthorities = \"manager-authority.pem\"\n"
+    );
+    let plain = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{plain}\n{tls}")).unwrap();
+    let running = Running::start(&file);
+    let over_tls = |name: &str, patience: u8| {
+        let [certificate, key, authorities] = [".pem", ".key", "-authority.pem"]
+            .map(|end| folder.join(format!("{name}{end}")).display().to_string());
+        let answer = simulate(
+            port,
+            &format!(
+                "--kind thermometer --count 2 --rate 5 --seconds 1 --patience {patience} --tls \
+                 --certificate {certificate} --key {key} --authorities {authorities}"
+            ),
+        );
+        (answer["passed"] == true, answer["answered"].as_u64().unwrap())
+    };
+    let (passed, answered) = over_tls(first, 30);
+    assert!(passed && answered > 0, "{answered}");
+    assert!(running.number("devices", "readings") >= answered);
+    assert_eq!(over_tls(second, 3), (false, 0), "another authority's");
+    let clear = simulate(port, "--kind oximeter --seconds 1 --patience 1");
+    assert_eq!((&clear["passed"], &clear["answered"]), (&false.into(), &0.into()), "in the clear");
+    wait_until("a handshake fails", || running.number("devices", "handshakes_failed") > 0);
+    // Renewed, by another authority even.
+    let socket = running.socket.to_str().unwrap().to_owned();
+    let reload = || gatewright(&["reload", "--socket", &socket, "--json"]);
+    let nothing: Value = serde_json::from_slice(&reload().stdout).unwrap();
+    assert_eq!(nothing["changes"].as_array().map(Vec::len), Some(0), "{nothing}");
+    copy(second);
+    let answer: Value = serde_json::from_slice(&reload().stdout).unwrap();
+    assert_eq!(answer["ok"], true, "{answer}");
+    assert_eq!(answer["changes"][0]["what"], "[devices]", "{answer}");
+    assert!(over_tls(second, 30).0);
+    assert_eq!(over_tls(first, 3), (false, 0), "the authority before does not count any more");
+    // A file that holds none.
+    fs::write(folder.join("manager.pem"), "nothing\n").unwrap();
+    let refused = reload();
+    assert!(!refused.status.success());
+    let said = String::from_utf8(refused.stdout).unwrap();
+    assert!(said.contains("manager.pem"), "{said}");
+    assert!(over_tls(second, 30).0, "what was there counts on");
+    drop(running);
 }

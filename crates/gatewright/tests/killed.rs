@@ -49,13 +49,19 @@ fn start(middle: &Namespace, folder: &Path) -> Process {
     let gatewright = env!("CARGO_BIN_EXE_gatewright");
     let (file, socket) = (folder.join("gateway.toml"), folder.join("s"));
     let run = middle.command(gatewright).arg("run").arg(file).arg("--socket").arg(&socket);
-    let gateway = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let told = fs::File::create(folder.join("said")).unwrap();
+    let gateway = run.stdout(Stdio::null()).stderr(told).spawn().unwrap();
     let answers = || {
         let status = Command::new(gatewright).args(["status", "--socket"]).arg(&socket).output();
         status.unwrap().status.success()
     };
-    assert!(wait_until(WITHIN, answers), "it answers");
+    assert!(wait_until(WITHIN, answers), "it answers: {}", said(folder));
     gateway
+}
+
+/// What it said on its standard error.
+fn said(folder: &Path) -> String {
+    fs::read_to_string(folder.join("said")).unwrap()
 }
 
 fn a_killed_gateway_is_started_again(mode: &str) {
@@ -80,7 +86,7 @@ fn a_killed_gateway_is_started_again(mode: &str) {
     let traffic = traffic.stdout(Stdio::null()).spawn().unwrap();
     for round in ["first", "second", "third"] {
         let gateway = start(&middle, &folder);
-        assert!(wait_until(WITHIN, || pings(SOUTH)), "{round}: packets pass");
+        assert!(wait_until(WITHIN, || pings(SOUTH)), "{round}: packets pass: {}", said(&folder));
         assert!(!pings(KERNELS), "{round}: the kernel is not heard");
         gateway.kill();
         // Its programs have gone with it: the kernel has the links again.

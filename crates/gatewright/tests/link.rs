@@ -27,7 +27,7 @@ addresses = [\"198.51.100.1/24\"]
 ";
 
 /// How long a gateway has to answer.
-const START_WITHIN: Duration = Duration::from_secs(20);
+const START_WITHIN: Duration = Duration::from_secs(30);
 
 fn main() {
     let missing = Needs::new().namespaces().missing().is_some();
@@ -54,10 +54,11 @@ fn link_tells_the_links_of_a_running_gateway() {
         .command(env!("CARGO_BIN_EXE_gatewright"))
         .args(["run".as_ref(), file.as_os_str(), "--socket".as_ref(), socket.as_os_str()])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(fs::File::create(folder.join("said")).unwrap())
         .spawn()
         .unwrap();
-    assert!(wait_until(START_WITHIN, || link(&[]).status.success()), "the gateway answers");
+    let said = || fs::read_to_string(folder.join("said")).unwrap();
+    assert!(wait_until(START_WITHIN, || link(&[]).status.success()), "{}", said());
     let (all, one, json, none) =
         (link(&[]), link(&["wan"]), link(&["lan", "--json"]), link(&["lann"]));
     drop(gateway);

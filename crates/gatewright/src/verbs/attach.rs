@@ -9,7 +9,9 @@ pub(super) const JSON: &str = "{id}";
 /// Attaches a handler to a running gateway, without losing a packet.
 ///
 /// `count` counts, `capture` writes a pcapng file, `drop` takes what matches, `mirror` copies to
-/// another link, `rate-limit` lets so many pass a second. Prints the id for `gatewright detach`.
+/// another link, `rate-limit` lets so many pass a second. At gateway:NAME/HANDLER they see the
+/// messages of a program's handler: `drop` and `rate-limit` refuse requests as the protocol does.
+/// Prints the id for `gatewright detach`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
     #[command(flatten)]
@@ -17,13 +19,13 @@ pub(crate) struct Attach {
     /// count, capture, drop, mirror or rate-limit.
     #[arg(value_name = "HANDLER")]
     handler: String,
-    /// The position: frame, ether:ipv4, ip:udp, udp:5683, ...
+    /// The position: frame, ether:ipv4, ip:udp, udp:5683, gateway:NAME/HANDLER, ...
     #[arg(long, value_name = "POSITION")]
     at: String,
     /// Only packets of this link.
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
-    /// receive or transmit.
+    /// receive or transmit; of messages: requests or answers.
     #[arg(long, value_name = "SIDE")]
     side: Option<String>,
     /// before, instead, after or tap.
@@ -35,12 +37,15 @@ pub(crate) struct Attach {
     /// drop: network of the receiver.
     #[arg(long, value_name = "NETWORK")]
     destination: Option<String>,
-    /// drop: IP protocol number.
-    #[arg(long, value_name = "NUMBER")]
+    /// drop: IP protocol: icmp, udp, tcp, ..., or a number.
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     protocol: Option<u8>,
     /// drop: destination port of TCP or UDP.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// drop: a field of the message with the value that it has; may be given several times.
+    #[arg(long = "field", value_name = "NAME=VALUE")]
+    fields: Vec<String>,
     /// rate-limit: packets a second.
     #[arg(long, value_name = "NUMBER")]
     rate: Option<u32>,
@@ -58,7 +63,7 @@ pub(crate) struct Attach {
 impl Attach {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { which, handler, at, link, side, place, source, destination, .. } = self;
-        let Self { protocol, port, rate, burst, to, file, .. } = self;
+        let Self { protocol, port, fields, rate, burst, to, file, .. } = self;
         let request = AttachRequest {
             handler,
             at,
@@ -69,6 +74,7 @@ impl Attach {
             destination,
             protocol,
             port,
+            fields,
             rate,
             burst,
             to,
@@ -78,4 +84,11 @@ impl Attach {
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)
     }
+}
+
+/// An IP protocol by its name or number, as in a description.
+fn protocol(text: &str) -> Result<u8, String> {
+    gatewright_stack::ip_protocol(text)
+        .map(|protocol| protocol.0)
+        .map_err(|error| error.to_string())
 }

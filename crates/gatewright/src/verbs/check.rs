@@ -59,7 +59,7 @@ impl Gateway {
             name: config.name.clone(),
             links: config.links.len(),
             routes: config.routes.len(),
-            attachments: config.attachments.len(),
+            attachments: config.attachments.len() + config.message_attachments.len(),
             udp_gateways: config.udp_gateways.len(),
             tcp_proxies: config.tcp_proxies.len(),
             programs: config.programs.len(),

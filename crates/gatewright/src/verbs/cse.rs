@@ -20,7 +20,8 @@ use std::time::{Duration, SystemTime};
 
 pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {root: {name, \
      address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
-     a line; audit: {entries, head, broken_at, intact}";
+     a line; audit: {entries, head, \
+     broken_at, intact, allowed, denied, failed, waiting, last: [{number, at, text}]}";
 
 /// Asks a oneM2M CSE.
 #[derive(Debug, clap::Args)]
@@ -52,20 +53,28 @@ impl Cse {
 
 /// Whom to ask, and as whom.
 #[derive(Debug, clap::Args)]
-struct Whom {
-    /// Where the CSE answers: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
+pub(super) struct Whom {
+    /// Where the CSE answers: http://, https://, coap://, ws:// or wss://HOST:PORT,
+    /// mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
-    url: String,
+    pub(super) url: String,
     /// Who asks: an AE-ID or another originator that the CSE knows.
     #[arg(long = "as", value_name = "ORIGINATOR")]
-    originator: String,
+    pub(super) originator: String,
+    #[command(flatten)]
+    pub(super) how: How,
+}
+
+/// How to ask.
+#[derive(Debug, clap::Args)]
+pub(super) struct How {
     /// Speak CBOR instead of JSON.
     #[arg(long)]
     cbor: bool,
     /// How long an answer may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     patience: u32,
-    /// Our certificate, for https, in PEM.
+    /// Our certificate, for https, wss and mqtts, in PEM.
     #[arg(long, value_name = "FILE", requires_all = ["key", "authorities"])]
     certificate: Option<PathBuf>,
     /// The key of our certificate.
@@ -76,27 +85,27 @@ struct Whom {
     authorities: Option<PathBuf>,
 }
 
-fn url(text: &str) -> Result<String, String> {
-    let known =
-        ["http://", "https://", "coap://", "ws://", "mqtt://", "mqtts://"].iter().any(|scheme| {
-            text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
-        });
+pub(super) fn url(text: &str) -> Result<String, String> {
+    let schemes = ["http://", "https://", "coap://", "ws://", "wss://", "mqtt://", "mqtts://"];
+    let known = schemes.iter().any(|scheme| {
+        text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+    });
     known.then(|| text.to_owned()).ok_or_else(|| {
-        "not http://, https://, coap:// or ws://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
+        "not http://, https://, coap://, ws:// or wss://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
     })
 }
 
 impl Whom {
     /// A client; its request identifiers differ from those of every other run.
-    fn client(&self) -> Result<Client> {
+    pub(super) fn client(&self) -> Result<Client> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let prefix = format!("gw{:x}-{:x}-", since.as_nanos(), std::process::id());
         let mut client = Client::new(self.url.as_str(), self.originator.as_str(), prefix);
-        if self.cbor {
+        if self.how.cbor {
             client = client.writing(Serialisation::Cbor);
         }
         if let (Some(certificate), Some(key), Some(authorities)) =
-            (&self.certificate, &self.key, &self.authorities)
+            (&self.how.certificate, &self.how.key, &self.how.authorities)
         {
             let (certificate, key) = (certificate.clone(), key.clone());
             let tls = Tls { certificate, key, authorities: authorities.clone() };
@@ -107,14 +116,14 @@ impl Whom {
     }
 
     /// Has something asked, within the time given; what was refused is a failure.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         asked: impl Future<Output = Result<Response, AskError>>,
     ) -> Result<Response, Failure> {
-        let patience = Duration::from_secs(self.patience.into());
+        let patience = Duration::from_secs(self.how.patience.into());
         let away = |why: String| Failure::new(Exit::Unavailable, format!("{}: {why}", self.url));
         let answer = tokio::time::timeout(patience, asked).await;
-        let answer = answer.map_err(|_| away(format!("no answer in {} s", self.patience)))?;
+        let answer = answer.map_err(|_| away(format!("no answer in {} s", self.how.patience)))?;
         let answer = answer.map_err(|error| match error {
             AskError::Parameter(refusal) => Failure::new(Exit::Usage, refusal.debug),
             other => away(other.to_string()),
@@ -138,13 +147,13 @@ fn refused(answer: &Response) -> String {
 }
 
 /// The content of an answer; null if there is none.
-fn parsed(answer: &Response) -> Value {
+pub(super) fn parsed(answer: &Response) -> Value {
     let content = answer.content.as_deref().unwrap_or("null");
     serde_json::from_str(content).unwrap_or_else(|_| Value::String(content.to_owned()))
 }
 
 /// A runtime for one command.
-fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?)
 }
 

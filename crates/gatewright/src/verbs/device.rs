@@ -1,6 +1,8 @@
 //! `gatewright device`: personal health devices.
 
 mod ask;
+mod export;
+mod source;
 
 use crate::{
     exit::{Exit, Failure},
@@ -8,23 +10,32 @@ use crate::{
 };
 use anyhow::Result;
 use core::fmt::Write;
+use gatewright_bindings::tls::{Tls, TlsError};
 use gatewright_bindings::{agents, devices};
+use gatewright_descriptors::Claim;
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::{Faults, Plan};
 use gatewright_health::specialisation::{self, Specialisation};
 use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, \
-     associations, measured, answered, values, repeated, forgotten, passed}; ask: \
-     {entity, command, status, result}";
+     associations, measured, answered, values, repeated, forgotten, left_out, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
+     delay_from_due_ms: [median, p99, longest], noted, noted_seconds, passed}; ask: \
+     {entity, command, status, result}; export --to: {devices, \
+     observations, skipped, nobody}";
 
-/// Devices in one process: each has a socket, of which the system gives 1,024 unless told
-/// otherwise; a device without one stays unanswered.
+/// Devices that are switched on in a second: a manager's listener has room for a few thousand that
+/// come at once at the most, and those that find none come again in bursts.
+const SWITCHED_ON_PER_SECOND: u32 = 1_000;
+
+/// Devices in one process; each has a socket.
 const DEVICES_MAX: u32 = 10_000;
 
-/// Personal health devices (IEEE 11073-20601): simulates them, or asks them something.
+/// Personal health devices (IEEE 11073-20601): simulates them, asks them something, exports what they
+/// have reported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Device {
     #[command(subcommand)]
@@ -35,28 +46,37 @@ pub(crate) struct Device {
 enum What {
     Simulate(Simulate),
     Ask(ask::Ask),
+    Export(export::Export),
 }
 
 /// Runs simulated devices against a manager, and checks that every report is answered.
 ///
 /// Each device has a TCP connection of its own, measures at its rate, keeps what is not answered,
 /// and releases its association when everything is. Ends with 0 only if every report of every
-/// device was answered; reports that ask for no answer count when they are sent.
+/// device was answered, and every control message that --control-rate adds; reports that ask for no
+/// answer count when they are sent.
 #[derive(Debug, clap::Args)]
 struct Simulate {
     /// Which kind of device.
     #[arg(long, value_parser = kinds())]
     kind: String,
-    /// How many.
+    /// How many; 1,000 of them are switched on in a second.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(DEVICES_MAX)))]
     count: u32,
     /// Reports of each device in a second.
     #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = rate)]
     rate: f64,
+    /// Control messages of each device in a second, among its reports: configurations, releases
+    /// and associations, and what it answers when it is asked what it is.
+    #[arg(long, value_name = "C", value_parser = rate)]
+    control_rate: Option<f64>,
     /// How long they measure.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u32,
+    /// How long, from the start, it is not noted how long answers take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    settle: u32,
     /// How long, after that, they try to have everything answered.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     patience: u32,
@@ -69,6 +89,18 @@ struct Simulate {
     /// Datagrams instead of TCP.
     #[arg(long)]
     udp: bool,
+    /// TLS on top of TCP; the manager's certificate must be for its IP address.
+    #[arg(long, conflicts_with = "udp", requires_all = ["certificate", "key", "authorities"])]
+    tls: bool,
+    /// The certificate that all of them show, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    key: Option<PathBuf>,
+    /// The authorities whose certificates the manager may have.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    authorities: Option<PathBuf>,
     /// Their manager.
     #[arg(long, value_name = "HOST:PORT", default_value_t = format!("127.0.0.1:{}", devices::PORT))]
     to: String,
@@ -88,7 +120,23 @@ struct Answer {
     values: u64,
     repeated: u64,
     forgotten: u64,
+    /// Control messages sent, those that want an answer, and their answers.
+    control: [u64; 3],
+    /// Reports that were not made because this process came to them too late.
+    left_out: u64,
+    /// How long answers took after their reports were made, in milliseconds: the median, the 99th
+    /// percentile, the longest. What the manager held back counts from when it was due.
+    delay_ms: [f64; 3],
+    /// How late the reports were made, this process having other things to do.
+    late_ms: [f64; 3],
+    /// Both together: how long answers took after their reports were due.
+    delay_from_due_ms: [f64; 3],
+    /// How many answers were noted, and the time in which each device was.
+    noted: usize,
+    noted_seconds: f64,
     passed: bool,
+    #[serde(skip)]
+    delays: Vec<agents::Delay>,
 }
 
 fn kinds() -> clap::builder::PossibleValuesParser {
@@ -113,6 +161,7 @@ impl Device {
         match self.what {
             What::Simulate(simulate) => simulate.run(face),
             What::Ask(ask) => ask.run(face),
+            What::Export(export) => export.run(face),
         }
     }
 }
@@ -123,8 +172,25 @@ impl Simulate {
         let kind = Specialisation::named(&self.kind).ok_or_else(unknown)?;
         let to = self.address()?;
         face.note(&format!("{} × {} to {to}, {} s", self.count, self.kind, self.seconds));
+        let descriptors = Claim::new(self.count.into());
+        if let Some(shortage) = descriptors.shortage() {
+            face.note(&format!("{shortage}: devices without a socket stay unanswered"));
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let answer = runtime.block_on(self.measure(kind, to));
+        let tls = match (&self.certificate, &self.key, &self.authorities) {
+            (Some(certificate), Some(key), Some(authorities)) => Some(Tls {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authorities: authorities.clone(),
+            }),
+            _ => None,
+        };
+        if let Some(tls) = &tls {
+            // What is wrong with the files is told once, not by every device.
+            let wrong = |error: TlsError| Failure::new(Exit::Configuration, error.to_string());
+            agents::check(tls).map_err(wrong)?;
+        }
+        let answer = runtime.block_on(self.measure(kind, to, tls));
         face.answer(&answer, || answer.text())?;
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }
@@ -147,23 +213,36 @@ impl Simulate {
         Plan {
             clock: u64::try_from(now.as_millis() / 10).unwrap_or(u64::MAX),
             period: Duration::from_secs_f64(1.0 / self.rate),
+            control: self.control_rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             faults: known.fold(Faults::NONE, |all, fault| all | fault),
             ..Plan::new(kind, system_id, seed)
         }
     }
 
-    async fn measure(&self, kind: &'static Specialisation, to: SocketAddr) -> Answer {
+    async fn measure(
+        &self,
+        kind: &'static Specialisation,
+        to: SocketAddr,
+        tls: Option<Tls>,
+    ) -> Answer {
         let started = Instant::now();
         let measuring = Duration::from_secs(self.seconds.into());
         let patience = Duration::from_secs(self.patience.into());
-        let run = |number| {
-            let plan = self.plan(kind, number);
+        let run = |number: u32| {
+            let wait = Duration::from_secs(1) * number.saturating_sub(1) / SWITCHED_ON_PER_SECOND;
+            let mut plan = self.plan(kind, number);
+            // Its clock begins when it is switched on.
+            plan.clock += u64::try_from(wait.as_millis() / 10).unwrap_or_default();
             let run = agents::Run { plan, to, measuring, patience };
-            if self.udp {
-                tokio::spawn(agents::run_datagrams(run))
-            } else {
-                tokio::spawn(agents::run(run))
-            }
+            let (tls, udp) = (tls.clone(), self.udp);
+            tokio::spawn(async move {
+                tokio::time::sleep(wait).await;
+                match tls {
+                    Some(tls) => agents::run_tls(run, &tls).await.unwrap_or_default(),
+                    None if udp => agents::run_datagrams(run).await,
+                    None => agents::run(run).await,
+                }
+            })
         };
         let runs: Vec<_> = (1..=self.count).map(run).collect();
         let mut answer = Answer {
@@ -173,16 +252,34 @@ impl Simulate {
             ..Answer::default()
         };
         for run in runs {
-            answer.add(&run.await.unwrap_or_default());
+            answer.add(&run.await.unwrap_or_default(), Duration::from_secs(self.settle.into()));
         }
         answer.seconds = started.elapsed().as_secs_f64();
-        answer.passed = answer.unanswered == 0;
+        answer.delay_ms = spread(&answer.delays, |delay| delay.took);
+        answer.late_ms = spread(&answer.delays, |delay| delay.late);
+        answer.delay_from_due_ms = spread(&answer.delays, |delay| delay.took + delay.late);
+        answer.noted = answer.delays.len();
+        answer.noted_seconds = f64::from(self.seconds.saturating_sub(self.settle));
+        let [_, asked, answered] = answer.control;
+        answer.passed = answer.unanswered == 0 && asked == answered;
         answer
     }
 }
 
+/// The median, the 99th percentile and the longest, in milliseconds.
+fn spread(delays: &[agents::Delay], of: impl Fn(&agents::Delay) -> Duration) -> [f64; 3] {
+    let mut micros: Vec<u32> = (delays.iter())
+        .map(|delay| u32::try_from(of(delay).as_micros()).unwrap_or(u32::MAX))
+        .collect();
+    micros.sort_unstable();
+    [50, 99, 100].map(|part| {
+        let rank = (micros.len() * part).div_ceil(100).saturating_sub(1);
+        micros.get(rank).map_or(0.0, |micros| f64::from(*micros) / 1e3)
+    })
+}
+
 impl Answer {
-    fn add(&mut self, outcome: &agents::Outcome) {
+    fn add(&mut self, outcome: &agents::Outcome, settling: Duration) {
         let counters = outcome.counters;
         self.unanswered += u32::from(!outcome.is_answered());
         self.connections += outcome.connections;
@@ -192,6 +289,12 @@ impl Answer {
         self.values += counters.acknowledged_values;
         self.repeated += counters.repeated;
         self.forgotten += counters.forgotten;
+        self.left_out += counters.left_out;
+        self.delays.extend(outcome.delays.iter().filter(|delay| delay.at >= settling));
+        let control = [counters.control_sent, counters.control_asked, counters.control_answered];
+        for (sum, more) in self.control.iter_mut().zip(control) {
+            *sum += more;
+        }
     }
 
     fn text(&self) -> String {
@@ -203,6 +306,21 @@ impl Answer {
             ", {} values, {} devices, {} associations, {} sent again, {} forgotten",
             self.values, self.devices, self.associations, self.repeated, self.forgotten
         );
+        let [median, p99, longest] = self.delay_ms;
+        let _ =
+            write!(text, "; answers in {median} ms, 99 of 100 in {p99} ms, all in {longest} ms");
+        let [_, late, latest] = self.late_ms;
+        let _ = write!(
+            text,
+            "; made late here by {late} ms and less in 99 of 100, {latest} ms at most"
+        );
+        if self.left_out > 0 {
+            let _ = write!(text, ", {} not made at all", self.left_out);
+        }
+        let [sent, asked, answered] = self.control;
+        if sent > 0 {
+            let _ = write!(text, "; {sent} control messages, {answered} of {asked} answered");
+        }
         if self.unanswered > 0 {
             let _ = write!(text, "; {} devices have more to report", self.unanswered);
         }

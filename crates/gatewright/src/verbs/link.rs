@@ -11,7 +11,7 @@ use gatewright_planes::api::Request;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, addresses, counters}]}, counters as pairs; up and down: {name, up}";
+pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, addresses, queues: [{queue, worker}], counters}]}, counters as pairs; up and down: {name, up}";
 
 /// Tells the links of a running gateway: device, mode and why, addresses, counters; takes one down or
 /// up.

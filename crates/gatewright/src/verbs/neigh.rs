@@ -1,6 +1,6 @@
 //! `gatewright neigh`: the neighbours of a running gateway.
 
-use super::status::{list, word};
+use super::status::word;
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_planes::api::Request;
@@ -43,6 +43,7 @@ enum Part {
         which: Which,
     },
     /// Forgets a neighbour; it is asked for again when a packet is for it.
+    #[command(alias = "remove")]
     Del {
         /// Its address.
         address: IpAddr,
@@ -75,9 +76,7 @@ impl Neigh {
             }
             Some(Part::Flush { link, which }) => (which, Request::FlushNeighbours { link }),
         };
-        let answer = which.ask(&request)?;
-        face.answer(&answer, || list(&answer, "neighbours").iter().map(line).collect())?;
-        Ok(Exit::Success)
+        which.tell_list(face, &request, "neighbours", line)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::status::{list, word};
 use crate::{
-    description::Description,
+    description::{Description, folder_of},
     exit::{Exit, Failure},
     face::Face,
     socket::Which,
@@ -19,8 +19,11 @@ pub(super) const JSON: &str =
 ///
 /// The description is checked first: one with an error changes nothing, and neither does one of
 /// which something cannot be done. Links stay open, and no packet is lost, but on a link whose device
-/// or mode is another now: that link is closed and opened anew. Links cannot come or go while the
-/// gateway runs. Handlers and routes that came by command stay.
+/// or mode is another now: that link is closed and opened anew. Links come and go, four more than
+/// there were at the start at the most. Handlers and routes that came by command stay, but for handlers
+/// on a link that goes. Gateway programs are read again: one that has changed takes over at its
+/// addresses, and sessions end in the program in which they began. A relay of TCP that changes or goes
+/// closes its connections. SIGHUP to the gateway does the same.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {
     #[command(flatten)]
@@ -47,7 +50,8 @@ impl Reload {
             return Ok(Exit::Configuration);
         }
         let text = read.sources.get(SourceId::default()).text().to_owned();
-        let answer = self.which.ask(&Request::Reload { text })?;
+        let folder = Some(folder_of(&file)?);
+        let answer = self.which.ask(&Request::Reload { text, folder })?;
         let changes = list(&answer, "changes");
         let value = json!({ "file": file, "ok": true, "changes": changes, "findings": findings });
         face.answer(&value, || match changes {

@@ -1,6 +1,6 @@
 //! `gatewright route`: the routes of a running gateway.
 
-use super::status::{list, word};
+use super::status::word;
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_planes::api::Request;
@@ -45,6 +45,7 @@ enum Part {
         which: Which,
     },
     /// Removes a route that was added here or described, the latter until the next reload.
+    #[command(alias = "remove")]
     Del {
         /// The destinations, as listed.
         #[arg(value_name = "NETWORK")]
@@ -64,9 +65,7 @@ impl Route {
             }
             Some(Part::Del { to, which }) => (which, Request::RemoveRoute { to }),
         };
-        let answer = which.ask(&request)?;
-        face.answer(&answer, || list(&answer, "routes").iter().map(line).collect())?;
-        Ok(Exit::Success)
+        which.tell_list(face, &request, "routes", line)
     }
 }
 

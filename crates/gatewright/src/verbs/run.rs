@@ -1,26 +1,29 @@
 //! `gatewright run`: the gateway of a description.
 
 use crate::{
-    description::{Description, NamedProgram},
+    description::Description,
     exit::{Exit, Failure},
     face::Face,
     programs::Programs,
-    socket,
+    rim::{Retired, Rim},
+    signals::{Asked, Signals},
 };
 use anyhow::{Context, Result};
 use gatewright_bindings::services::{self, Services};
-use gatewright_config::{Config, Control, Listen};
+use gatewright_config::Config;
 use gatewright_planes::{
-    Configured, Part, RunError, Told,
-    api::{self, Server},
-    metrics::MetricsServer,
+    Change, Configured, Part, PartHistogram, ProgramHandlers, RunError, Told, Undo, api,
+    give_back_start,
 };
 use std::{
     fs::File,
     io::Read,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
 };
 
 pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright status --json`";
@@ -30,7 +33,8 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
 /// Says loudly which mode each link got and why. `[devices]`, `[cse]` and `[[program]]` run beside the links, or
 /// without any: then no privilege is needed. While it runs, `gatewright status`, `attach`,
-/// `reload` and others reach it by its control socket.
+/// `reload` and others reach it by its control socket. SIGHUP takes the description anew, as `reload`
+/// does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Gateway description in TOML.
@@ -49,15 +53,15 @@ impl Run {
         let read = Description::load(&self.file)?;
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
-        let path = self.socket.or_else(|| config.control.socket.as_ref().map(PathBuf::from));
-        let path = path.unwrap_or_else(|| socket::default_path(&config.name));
+        let signals = Signals::hold()?;
         let mut gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
         // Standard input cannot be read a second time.
         if let Ok(file) = std::fs::canonicalize(&self.file) {
             gateway.set_file(file.to_string_lossy().into_owned());
         }
         let services = serve(face, &config, &mut gateway)?;
-        let programs = run_programs(face, &read.programs, &mut gateway)?;
+        // The gateway attaches to them for as long as they are here.
+        let (programs, _handlers) = run_programs(face, &config, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
             face.note(&format!(
                 "link {}: {} by {}, {}; {}; MTU {}, {}",
@@ -75,21 +79,25 @@ impl Run {
             face.note(&format!("tcp_proxy {name}: relays {} to {to}", relay.listen.value));
         }
         let gateway = Arc::new(Mutex::new(gateway));
-        let server = Server::start(Arc::clone(&gateway), &path).map_err(|error| {
-            Failure::new(Exit::Unavailable, format!("control socket {}: {error}", path.display()))
-        })?;
-        face.note(&format!("control socket: {}", path.display()));
-        let metrics = serve_metrics(face, &config.control, &gateway)?;
-        wait(self.stop_after.map(Duration::from_secs))?;
-        drop((server, metrics));
+        let (tell, heard) = mpsc::channel();
+        signals.tell(tell.clone(), Heard::Asked)?;
+        let rim = Rim::serve(face, self.socket, &config, &gateway)?;
+        lock(&gateway).on_control(rim.on_reload(tell));
+        let end = self
+            .stop_after
+            .and_then(|after| Instant::now().checked_add(Duration::from_secs(after)));
+        // Without it the gateway does as well, and is larger.
+        let _given_back = give_back_start();
+        obey(face, &heard, end, &self.file, &gateway);
+        // Control socket and metrics page end, and with them who asks there.
+        let ended = lock(&gateway).end_control();
+        drop(ended);
         let status = {
-            let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+            let gateway = lock(&gateway);
             api::status(&gateway).map_err(anyhow::Error::msg)?
         };
         drop(gateway);
-        if let Some(programs) = programs.and_then(Arc::into_inner) {
-            programs.stop();
-        }
+        programs.stop();
         if let Some(services) = services {
             services.stop();
         }
@@ -97,6 +105,14 @@ impl Run {
         Ok(Exit::Success)
     }
 }
+
+/// What a service tells of itself, if it is there.
+type Tell = fn(&Services) -> Option<services::Told>;
+/// What of a service's table is another, and whether that needs a restart.
+type Differ = fn(&Config, &Config) -> Vec<(String, bool)>;
+
+/// Whether the files of a service's certificates hold others than it uses.
+type Renewed = fn(&Services, &Config) -> bool;
 
 /// Starts the service entity and the listener for devices, if the description asks for them, and
 /// has the gateway tell of them.
@@ -108,58 +124,89 @@ fn serve(
     let started = Services::start(config)
         .map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
     let Some(services) = started else { return Ok(None) };
-    for (name, tell) in [
-        ("cse", (|it| Some(it.cse_told())) as fn(&Services) -> Option<services::Told>),
-        ("devices", Services::devices_told),
-    ] {
+    let parts: [(&str, Tell, Differ, Renewed); 2] = [
+        (
+            "cse",
+            |it| Some(it.cse_told()),
+            Services::cse_differences,
+            Services::cse_certificates_differ,
+        ),
+        (
+            "devices",
+            Services::devices_told,
+            Services::devices_differences,
+            Services::devices_certificates_differ,
+        ),
+    ];
+    for (name, tell, differ, renewed) in parts {
         let Some(told) = tell(&services) else { continue };
         let words: Vec<_> = told.words.iter().map(|(_, said)| said.as_str()).collect();
         face.note(&format!("{name}: {}", words.join(", ")));
-        let services = Arc::downgrade(&services);
-        gateway.add_part(Part::new(name, move || {
-            let told = services.upgrade().and_then(|services| tell(&services)).unwrap_or_default();
-            Told { words: told.words, gauges: told.gauges, counters: told.counters }
-        }));
+        let [weak, asked, taker] = [(); 3].map(|()| Arc::downgrade(&services));
+        let part = Part::new(name, move || {
+            weak.upgrade().and_then(|services| tell(&services)).map(part_told).unwrap_or_default()
+        });
+        let differences = move |old: &Config, new: &Config| {
+            let change = |(what, restart)| {
+                let made = if restart { Change::restart } else { Change::new };
+                made(format!("[{name}]"), format!("{what} changed"))
+            };
+            let mut told = differ(old, new);
+            // What the files hold is no text of the description.
+            if told.is_empty() && asked.upgrade().is_some_and(|services| renewed(&services, new)) {
+                told.push(("what its files of certificates hold".to_owned(), false));
+            }
+            told.into_iter().map(change).collect()
+        };
+        // One of the parts takes all, as they hang together.
+        let take = move |config: &Config| match taker.upgrade() {
+            Some(services) if name == "cse" => {
+                services.take(config).map_err(|error| format!("[cse] or [devices]: {error}"))
+            }
+            _ => Ok(Box::new(|| {}) as Undo),
+        };
+        gateway.add_part(part.exchanging(differences, take));
     }
     Ok(Some(services))
 }
 
-/// Starts the programs, if the description names any, and has the gateway tell of them.
+/// What a service tells, in the words of the planes.
+fn part_told(told: services::Told) -> Told {
+    let histograms = told.histograms.into_iter().map(|(name, it)| PartHistogram {
+        name,
+        counts: it.counts().to_vec(),
+        sum: it.sum(),
+        largest: it.largest(),
+    });
+    Told {
+        words: told.words,
+        gauges: told.gauges,
+        counters: told.counters,
+        histograms: histograms.collect(),
+        ..Told::default()
+    }
+}
+
+/// Starts the programs that the description names, and has the gateway tell of them; a reload may
+/// bring others.
 fn run_programs(
     face: Face,
-    named: &[NamedProgram],
+    config: &Config,
     gateway: &mut Configured,
-) -> Result<Option<Arc<Programs>>> {
-    let programs = Programs::start(named, seed()?)?;
-    if programs.is_empty() {
-        return Ok(None);
-    }
+) -> Result<(Programs, Arc<dyn ProgramHandlers>)> {
+    let programs = Programs::start(&config.programs, seed()?)?;
     for note in programs.notes() {
         face.note(&note);
     }
-    let programs = Arc::new(programs);
-    let told = Arc::downgrade(&programs);
-    gateway.add_part(Part::new("programs", move || {
-        told.upgrade().map(|programs| programs.told()).unwrap_or_default()
-    }));
-    Ok(Some(programs))
-}
-
-/// The metrics page, if the description asks for one.
-fn serve_metrics(
-    face: Face,
-    control: &Control,
-    gateway: &Arc<Mutex<Configured>>,
-) -> Result<Option<MetricsServer>, Failure> {
-    let Some(listen) = &control.metrics else { return Ok(None) };
-    let place = match &listen.value {
-        Listen::Tcp(address) => format!("http://{address}/metrics"),
-        Listen::Unix(path) => format!("/metrics at unix:{path}"),
-    };
-    let server = MetricsServer::start(Arc::clone(gateway), &listen.value)
-        .map_err(|error| Failure::new(Exit::Unavailable, format!("metrics {place}: {error}")))?;
-    face.note(&format!("metrics: {place}"));
-    Ok(Some(server))
+    let [told, known, taker] = [(); 3].map(|()| programs.clone());
+    let part = Part::new("programs", move || told.told());
+    gateway.add_part(part.exchanging(
+        move |_, new| known.differences(&new.programs),
+        move |new| taker.exchange(&new.programs),
+    ));
+    let handlers: Arc<dyn ProgramHandlers> = Arc::new(programs.clone());
+    gateway.set_programs(&handlers).map_err(|error| failure(&error))?;
+    Ok((programs, handlers))
 }
 
 /// The start of all randomness, from the system.
@@ -181,15 +228,63 @@ pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     Ok(stopped)
 }
 
-/// Waits for an interrupt, or for the time to pass.
-fn wait(limit: Option<Duration>) -> Result<()> {
-    let stopped = stopped()?;
-    match limit {
-        None => stopped.recv()?,
-        // Either way it is time to stop.
-        Some(limit) => drop(stopped.recv_timeout(limit)),
+/// What the main thread hears.
+enum Heard {
+    Asked(Asked),
+    /// To be dropped here, where nothing is locked.
+    Retired(#[expect(dead_code, reason = "it is only to be dropped")] Retired),
+}
+
+impl From<Retired> for Heard {
+    fn from(retired: Retired) -> Self {
+        Self::Retired(retired)
     }
-    Ok(())
+}
+
+fn lock(gateway: &Mutex<Configured>) -> MutexGuard<'_, Configured> {
+    gateway.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what signals ask until one asks to end, or it is time.
+fn obey(
+    face: Face,
+    heard: &mpsc::Receiver<Heard>,
+    end: Option<Instant>,
+    file: &str,
+    gateway: &Mutex<Configured>,
+) {
+    loop {
+        let heard = match end {
+            None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(end) => heard.recv_timeout(end.saturating_duration_since(Instant::now())),
+        };
+        match heard {
+            Ok(Heard::Asked(Asked::Reload)) => reload(face, file, gateway),
+            Ok(Heard::Retired(_)) => {}
+            Ok(Heard::Asked(Asked::Stop)) | Err(_) => return,
+        }
+    }
+}
+
+/// Takes the description as it is now; what is wrong with it changes nothing.
+fn reload(face: Face, file: &str, gateway: &Mutex<Configured>) {
+    if file == "-" {
+        face.note("SIGHUP: the description came by standard input: nothing is changed");
+        return;
+    }
+    let read = match Description::load(file) {
+        Ok(read) => read,
+        Err(error) => return face.note(&format!("SIGHUP: {error}: nothing is changed")),
+    };
+    face.findings(&read.findings, &read.sources);
+    let Some(config) = read.config else {
+        return face.note(&format!("SIGHUP: {file}: nothing is changed"));
+    };
+    match lock(gateway).reload(&config) {
+        Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
+        Ok(changes) => changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}"))),
+        Err(error) => face.note(&format!("SIGHUP: {error}")),
+    }
 }
 
 /// A gateway's failure with its exit code.

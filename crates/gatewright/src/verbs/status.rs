@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, kernel, up, mtu, mac, addresses, counters}], \
+pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, kernel, up, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, sojourn_p50, sojourn_p99, sojourn_packets, \
-     attached: [{id, handler, at, packets, octets, missed}], \
+     workers: [{worker, received, taken, given}], \
+     attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
-     parts: [{name, words, gauges, counters}]}; times are {secs, nanos}; with --metrics one string";
+     parts: [{name, words, gauges, counters, histograms: [{name, counts, sum, largest}]}]}; times are {secs, nanos}; with --metrics one string";
 
 /// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
 #[derive(Debug, clap::Args)]
@@ -78,6 +79,56 @@ fn part_text(out: &mut String, part: &Value) {
     if !counted.is_empty() {
         let _ = writeln!(out, "     {}", counted.join(", "));
     }
+    for histogram in list(part, "histograms") {
+        let counts: Vec<u64> = list(histogram, "counts").iter().filter_map(Value::as_u64).collect();
+        if counts.iter().any(|count| *count > 0) {
+            let (name, largest) = (word(histogram, "name"), number(histogram, "largest"));
+            let _ = writeln!(out, "     {}", spread(name, &counts, largest));
+        }
+    }
+}
+
+/// What a histogram comes to, in words.
+fn spread(name: &str, counts: &[u64], largest: u64) -> String {
+    let all: u64 = counts.iter().sum();
+    let within = |percent: u64| {
+        let wanted = (all * percent).div_ceil(100);
+        let mut seen = 0;
+        let entry = (0_u32..).zip(counts).find(|(_, count)| {
+            seen += **count;
+            seen >= wanted
+        });
+        entry.and_then(|(entry, _)| 1_u64.checked_shl(entry)).unwrap_or(largest).min(largest)
+    };
+    let (name, unit) = match name.strip_suffix("_us") {
+        Some(name) => (name, " µs"),
+        None => (name, ""),
+    };
+    let name = name.replace('_', " ");
+    let (half, most) = (within(50), within(99));
+    format!(
+        "{name}: {all}, half within {half}{unit}, 99 % within {most}{unit}, at most {largest}{unit}"
+    )
+}
+
+/// The handlers that come with the house, with what they have counted and dropped.
+fn handlers(status: &Value, out: &mut String) {
+    for attached in list(status, "attached") {
+        let id = number(attached, "id");
+        let _ = write!(out, "handler {id}: {} {}", word(attached, "handler"), word(attached, "at"));
+        for name in ["packets", "messages", "octets", "refused", "missed"] {
+            if let Some(count) = attached.get(name).and_then(Value::as_u64) {
+                let _ = write!(out, ", {count} {name}");
+            }
+        }
+        // One that stands at packets; at messages it has told already what it refused.
+        let standing = list(status, "handlers").iter().find(|one| number(one, "id") == id);
+        let drops = matches!(word(attached, "handler"), "drop" | "rate-limit");
+        if let Some(one) = standing.filter(|_| drops) {
+            let _ = write!(out, ", {} dropped", number(one, "taken"));
+        }
+        out.push('\n');
+    }
 }
 
 /// What is followed of the kernel, where links are shared with it.
@@ -93,6 +144,18 @@ fn kernel(status: &Value, out: &mut String) {
          asked {renewed} times, {overruns} times because news was lost{}",
         if withdrawn { "; WITHDRAWN: too many routes, the kernel forwards all" } else { "" }
     );
+}
+
+/// What each worker has handled, where there are several.
+fn workers(status: &Value, out: &mut String) {
+    for one in list(status, "workers") {
+        let [worker, received, taken, given] =
+            ["worker", "received", "taken", "given"].map(|name| number(one, name));
+        let _ = writeln!(
+            out,
+            "worker {worker}: {received} received, {taken} from other workers, {given} to them"
+        );
+    }
 }
 
 // Writing to a string cannot fail.
@@ -116,16 +179,8 @@ fn text(status: &Value) -> String {
         }
     }
     kernel(status, &mut out);
-    for attached in list(status, "attached") {
-        let id = number(attached, "id");
-        let _ = write!(out, "handler {id}: {} {}", word(attached, "handler"), word(attached, "at"));
-        for name in ["packets", "octets", "missed"] {
-            if let Some(count) = attached.get(name).and_then(Value::as_u64) {
-                let _ = write!(out, ", {count} {name}");
-            }
-        }
-        out.push('\n');
-    }
+    workers(status, &mut out);
+    handlers(status, &mut out);
     for relay in list(status, "udp_gateways") {
         let [received, sent, returned, lost] =
             ["received", "sent", "returned", "lost"].map(|name| number(relay, name));

@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 pub(super) const JSON: &str = "an object for each round: {uptime_seconds, seconds, links: [{name, up, mode, received, \
-     received_bits, sent, sent_bits}], layers: [{layer, receive, transmit}], \
-     drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets}], \
+     received_bits, sent, sent_bits}], workers: [{worker, received, taken, given}], layers: [{layer, receive, transmit}], \
+     drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets, messages}], \
      sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets or bits a second";
 
 /// Shows what a running gateway does, live: rates by link and layer, drops by reason, how long
@@ -171,6 +171,14 @@ fn text(rates: &Rates) -> String {
         }
         let _ = writeln!(out, "  {}", link.mode);
     }
+    if !rates.workers.is_empty() {
+        let (links, others, back) = ("links pkt/s", "others", "to others");
+        let _ = writeln!(out, "\n{:<18}{links:>11}{others:>11}{back:>11}", "WORKER");
+    }
+    for one in &rates.workers {
+        let [received, taken, given] = [one.received, one.taken, one.given].map(scaled);
+        let _ = writeln!(out, "{:<18}{received:>11}{taken:>11}{given:>11}", one.worker);
+    }
     let _ = writeln!(out, "\n{:<18}{:>11}{:>11}", "LAYER", "up pkt/s", "down pkt/s");
     for layer in rates.layers.iter().filter(|layer| layer.receive + layer.transmit > 0.0) {
         let (up, down) = (scaled(layer.receive), scaled(layer.transmit));
@@ -181,7 +189,9 @@ fn text(rates: &Rates) -> String {
     }
     for handler in &rates.handlers {
         let name = format!("{} {}", handler.id, handler.handler);
-        let _ = writeln!(out, "{name:<18}{:>11}  {}", scaled(handler.packets), handler.at);
+        let unit = if handler.messages { " (messages)" } else { "" };
+        let rate = scaled(handler.packets);
+        let _ = writeln!(out, "{name:<18}{rate:>11}  {}{unit}", handler.at);
     }
     sojourn(rates, &mut out);
     if !rates.drops.is_empty() {

@@ -1,10 +1,16 @@
 //! A gateway of the binary between two kernel hosts, for the verbs that ask a running one.
+#![allow(dead_code, reason = "no test needs all of this")]
 
 use gatewright_testbed::{Namespace, Process, Veth, wait_until};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
-use std::{fs, path::PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, ops::Deref, path::PathBuf};
 
 /// How long a gateway has to answer, and a packet to arrive.
 pub(crate) const WITHIN: Duration = Duration::from_secs(30);
@@ -29,10 +35,23 @@ pub(crate) const SOUTH: &str = "10.10.2.2";
 pub(crate) struct Running {
     pub(crate) north: Namespace,
     pub(crate) south: Namespace,
-    pub(crate) folder: PathBuf,
-    _gateway: Process,
-    _middle: Namespace,
+    daemon: Daemon,
+    pub(crate) middle: Namespace,
     _links: [Veth; 2],
+}
+
+/// A running gateway.
+pub(crate) struct Daemon {
+    pub(crate) folder: PathBuf,
+    pub(crate) process: Process,
+}
+
+impl Deref for Running {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.daemon
+    }
 }
 
 /// What one run of the binary said.
@@ -67,9 +86,6 @@ impl From<Output> for Said {
 impl Running {
     /// Starts one, in a folder called `name`, and waits until packets pass.
     pub(crate) fn start(name: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
         let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
         let lan = Veth::pair(&north, "n0", &middle, "g0").unwrap();
         let wan = Veth::pair(&middle, "g1", &south, "s0").unwrap();
@@ -79,21 +95,121 @@ impl Running {
         wan.up().unwrap();
         north.add_route("default", "10.10.1.1").unwrap();
         south.add_route("default", "10.10.2.1").unwrap();
+        let daemon = Daemon::start(name, &middle, DESCRIPTION);
+        let running = Self { north, south, daemon, middle, _links: [lan, wan] };
+        let passes = || running.ping(&["-c1", "-W1", SOUTH]);
+        assert!(wait_until(WITHIN, passes), "packets pass: {}", running.said());
+        running
+    }
+
+    /// Whether the host behind `lan` has all its answers.
+    pub(crate) fn ping(&self, arguments: &[&str]) -> bool {
+        ping(&self.north, arguments)
+    }
+}
+
+/// Whether `host` has all its answers. Once it has one, `ping` waits for the others as long as the
+/// interval, or twice the longest time before, and no longer: several are sent at once (`-l`) with a
+/// long interval.
+pub(crate) fn ping(host: &Namespace, arguments: &[&str]) -> bool {
+    let ping = host.command("ping").args(["-n", "-q"]).args(arguments).output().unwrap();
+    ping.status.success() && String::from_utf8_lossy(&ping.stdout).contains(" 0% packet loss")
+}
+
+/// Whether each of so many requests, one after the other, has its answer. (`ping -c` with more than
+/// one waits for the last answer only twice as long as for the others: a moment's pause is a loss.)
+pub(crate) fn ping_times(host: &Namespace, times: u32, to: &str) -> bool {
+    (0..times).all(|_| ping(host, &["-c1", "-W30", to]))
+}
+
+/// Datagrams that a host sends to another one and that come back, numbered.
+pub(crate) struct Traffic {
+    sender: JoinHandle<()>,
+    receiver: JoinHandle<BTreeSet<u32>>,
+    ended: Arc<AtomicBool>,
+    echo: JoinHandle<()>,
+}
+
+impl Traffic {
+    /// Begins to send so many, one every `pause`, from `north` to `to` in `south`.
+    pub(crate) fn start(
+        [north, south]: [&Namespace; 2],
+        to: &str,
+        count: u32,
+        pause: Duration,
+    ) -> Self {
+        let open = |host: &Namespace, at: (&str, u16)| {
+            let socket = host.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            socket
+        };
+        let (far, near) = (open(south, (to, 7)), open(north, ("0.0.0.0", 0)));
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        let echo = thread::spawn(move || {
+            let mut octets = [0; 64];
+            while !over.load(Ordering::SeqCst) {
+                // Nothing has come, or somebody was not there: both pass.
+                let Ok((length, from)) = far.recv_from(&mut octets) else { continue };
+                let _sent = far.send_to(&octets[..length], from);
+            }
+        });
+        let (sending, to) = (near.try_clone().unwrap(), (to.to_owned(), 7));
+        let sender = thread::spawn(move || {
+            for number in 0..count {
+                let _sent = sending.send_to(&number.to_be_bytes(), (to.0.as_str(), to.1));
+                thread::sleep(pause);
+            }
+        });
+        let receiver = thread::spawn(move || {
+            let (mut answered, mut octets) = (BTreeSet::new(), [0; 64]);
+            let end = Instant::now() + pause * count * 4 + WITHIN;
+            while answered.len() < count as usize && Instant::now() < end {
+                if let Ok((4, _)) = near.recv_from(&mut octets) {
+                    answered.insert(u32::from_be_bytes(octets[..4].try_into().unwrap()));
+                }
+            }
+            answered
+        });
+        Self { sender, receiver, ended, echo }
+    }
+
+    /// How many have come back, once all have or none comes any more.
+    pub(crate) fn answered(self) -> usize {
+        self.sender.join().unwrap();
+        let answered = self.receiver.join().unwrap();
+        self.ended.store(true, Ordering::SeqCst);
+        self.echo.join().unwrap();
+        answered.len()
+    }
+}
+
+impl Daemon {
+    /// Starts one in a namespace, with files in a folder called `name`, and waits until it answers.
+    pub(crate) fn start(name: &str, place: &Namespace, description: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
         let file = folder.join("gateway.toml");
-        fs::write(&file, DESCRIPTION).unwrap();
-        let gateway = middle
+        fs::write(&file, description).unwrap();
+        let said = fs::File::create(folder.join("said")).unwrap();
+        let process = place
             .command(env!("CARGO_BIN_EXE_gatewright"))
             .args(["run".as_ref(), file.as_os_str(), "--socket".as_ref()])
             .arg(folder.join("s"))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(said)
             .spawn()
             .unwrap();
-        let running =
-            Self { north, south, folder, _gateway: gateway, _middle: middle, _links: [lan, wan] };
-        assert!(wait_until(WITHIN, || running.ask(&["status"]).code == Some(0)), "it answers");
-        assert!(wait_until(WITHIN, || running.ping(&["-c1", "-W1", SOUTH])), "packets pass");
-        running
+        let daemon = Self { folder, process };
+        let answers = || daemon.ask(&["status"]).code == Some(0);
+        assert!(wait_until(WITHIN, answers), "{}{}", daemon.said(), daemon.ask(&["status"]).err);
+        daemon
+    }
+
+    /// What it said on its standard error.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap()
     }
 
     /// The binary with `arguments` and the socket of this gateway.
@@ -112,11 +228,5 @@ impl Running {
     /// Writes the description anew.
     pub(crate) fn describe(&self, text: &str) {
         fs::write(self.folder.join("gateway.toml"), text).unwrap();
-    }
-
-    /// Whether the host behind `lan` has all its answers.
-    pub(crate) fn ping(&self, arguments: &[&str]) -> bool {
-        let ping = self.north.command("ping").args(["-n", "-q"]).args(arguments).output().unwrap();
-        ping.status.success() && String::from_utf8_lossy(&ping.stdout).contains(" 0% packet loss")
     }
 }

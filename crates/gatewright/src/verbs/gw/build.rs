@@ -7,16 +7,16 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
-use gatewright_emit::{C_RIM, C_RUNTIME, Place, c};
+use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, Place, SourceFile, Unwritable, c, java};
 use gatewright_lang::ir::Program;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes a program as C11, with the runtime it needs and a Makefile.
+/// Writes a program as C11 or Java 17, with the runtime it needs and a Makefile.
 ///
-/// `make -C DIR` then builds a gateway that needs nothing of gatewright, and `DIR/NAME -h` tells
-/// how it is started. The folder is made if it is not there; files that an earlier build wrote are
+/// `make -C DIR` then builds a gateway that needs nothing of gatewright; `DIR/NAME -h`, or `java
+/// -jar DIR/NAME.jar -h`, tells how it is started. The folder is made if it is not there; files that an earlier build wrote are
 /// written anew, and no others: where other files are in the way, nothing is written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Build {
@@ -34,6 +34,8 @@ pub(super) struct Build {
 enum Target {
     /// C11 for Linux.
     C,
+    /// Java 17.
+    Java,
 }
 
 #[derive(Serialize)]
@@ -63,9 +65,7 @@ impl Build {
             return Ok(Exit::Configuration);
         };
         let folder = self.out.unwrap_or_else(|| PathBuf::from(&program.name));
-        let files = match self.target {
-            Target::C => texts(program, &sources)?,
-        };
+        let files = texts(self.target, program, &sources)?;
         write(&folder, &files)?;
         let files = files.into_iter().map(|(name, _)| name).collect();
         let answer = Answer { file: self.file, folder: Some(folder), files, findings };
@@ -78,17 +78,25 @@ impl Build {
 }
 
 /// The generated files and those of the runtime.
-fn texts(program: &Program, sources: &Sources) -> Result<Vec<(String, String)>, Failure> {
+fn texts(
+    target: Target,
+    program: &Program,
+    sources: &Sources,
+) -> Result<Vec<(String, String)>, Failure> {
     let place = |span: Span| {
         let source = sources.get(span.source);
         let line = source.position(span.start).line + 1;
         Some(Place { file: source.name().to_owned(), line })
     };
-    let generated =
-        c(program, &place).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+    let failed = |error: Unwritable| Failure::new(Exit::Configuration, error.to_string());
+    let (generated, runtime): (Vec<SourceFile>, Vec<_>) = match target {
+        Target::C => {
+            (c(program, &place).map_err(failed)?, C_RUNTIME.into_iter().chain(C_RIM).collect())
+        }
+        Target::Java => (java(program, &place).map_err(failed)?, JAVA_RUNTIME.to_vec()),
+    };
     let generated = generated.into_iter().map(|file| (file.name, file.text));
-    let runtime = C_RUNTIME.into_iter().chain(C_RIM);
-    let runtime = runtime.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let runtime = runtime.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
     Ok(generated.chain(runtime).collect())
 }
 
@@ -115,7 +123,9 @@ fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
         if fs::read_to_string(&path).is_ok_and(|before| before == *text) {
             continue;
         }
-        fs::write(&path, text)
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&path, text))
             .map_err(|error| Failure::file(&path.display().to_string(), &error))?;
     }
     Ok(())

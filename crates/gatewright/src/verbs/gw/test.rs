@@ -4,7 +4,7 @@ use super::compile;
 use crate::{exit::Exit, face::Face};
 use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
-use gatewright_lang::ir::{self, HandlerKind, StepAction};
+use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
 use gatewright_translate::transcript::{self, Cut, Outcome};
 use serde::Serialize;
 use std::fmt;
@@ -114,7 +114,7 @@ impl Judgement {
     /// Runs every test; the findings are the failures.
     fn try_all(
         &mut self,
-        program: &Arc<ir::Program>,
+        program: &Arc<Program>,
         sources: &Sources,
         splits: bool,
     ) -> Vec<Diagnostic> {
@@ -131,7 +131,7 @@ impl Judgement {
             let virtual_ms = whole.time.as_millis();
             let mut failed = whole.failed.map(|failed| failed.diagnostic(&test.name));
             if splits && failed.is_none() {
-                for cut in cuts(test) {
+                for cut in cuts(program, test) {
                     self.splits += 1;
                     let Outcome { failed: of, .. } = transcript::run(program, test, cut);
                     failed = of.map(|of| of.diagnostic(&test.name).note(cut_shown(cut)));
@@ -156,10 +156,13 @@ impl Judgement {
     }
 }
 
-/// Every place where what peers send in a test can be cut.
-fn cuts(test: &ir::TestCase) -> impl Iterator<Item = Cut> + '_ {
-    let sends = test.steps.iter().enumerate().filter_map(|(step, of)| match &of.action {
-        StepAction::Sends { octets, .. } => Some((step, octets.len())),
+/// Every place where what peers send in a test can be cut; a datagram is not.
+fn cuts<'t>(program: &'t Program, test: &'t ir::TestCase) -> impl Iterator<Item = Cut> + 't {
+    let whole = |role: ir::RoleId| {
+        program.role(role).is_some_and(|role| role.transport == ir::Transport::Udp)
+    };
+    let sends = test.steps.iter().enumerate().filter_map(move |(step, of)| match &of.action {
+        StepAction::Sends { role, octets } if !whole(*role) => Some((step, octets.len())),
         _ => None,
     });
     let each =

@@ -23,6 +23,7 @@ pub(super) struct Rates {
     /// The time between the two looks.
     pub(super) seconds: f64,
     pub(super) links: Vec<LinkRates>,
+    pub(super) workers: Vec<WorkerRates>,
     pub(super) layers: Vec<LayerRates>,
     pub(super) drops: Vec<Drop>,
     pub(super) handlers: Vec<HandlerRates>,
@@ -39,6 +40,17 @@ pub(super) struct LinkRates {
     pub(super) received_bits: f64,
     pub(super) sent: f64,
     pub(super) sent_bits: f64,
+}
+
+/// A worker, where there are several: packets a second.
+#[derive(Debug, Serialize)]
+pub(super) struct WorkerRates {
+    pub(super) worker: u64,
+    pub(super) received: f64,
+    /// From other workers.
+    pub(super) taken: f64,
+    /// To other workers.
+    pub(super) given: f64,
 }
 
 /// A layer of the graph, on all links: packets a second.
@@ -67,8 +79,10 @@ pub(super) struct HandlerRates {
     pub(super) id: u64,
     pub(super) handler: String,
     pub(super) at: String,
-    /// Packets taken or counted a second.
+    /// Packets, or messages, taken or counted a second.
     pub(super) packets: f64,
+    /// Whether those are messages of a gateway program.
+    pub(super) messages: bool,
 }
 
 /// How long the packets of this time stayed: within so many nanoseconds.
@@ -97,6 +111,7 @@ pub(super) fn rates(before: Option<&Look>, now: &Look) -> Rates {
         uptime_seconds: uptime,
         seconds: passed,
         links: rate.links(old, &now.status),
+        workers: rate.workers(old, &now.status),
         layers: rate.layers(old, &now.status),
         drops: rate.drops(old, &now.status),
         handlers: rate.handlers(old, &now.status),
@@ -140,6 +155,16 @@ impl Rate {
         list(new, "links").iter().map(link).collect()
     }
 
+    fn workers(self, old: &Value, new: &Value) -> Vec<WorkerRates> {
+        let before = |worker: usize| list(old, "workers").get(worker).unwrap_or(&Value::Null);
+        let worker = |(index, now): (usize, &Value)| {
+            let [received, taken, given] = ["received", "taken", "given"]
+                .map(|name| self.of(number(before(index), name), number(now, name)));
+            WorkerRates { worker: number(now, "worker"), received, taken, given }
+        };
+        list(new, "workers").iter().enumerate().map(worker).collect()
+    }
+
     fn layers(self, old: &Value, new: &Value) -> Vec<LayerRates> {
         let (before, now) = (ways(old), ways(new));
         let mut layers: Vec<LayerRates> = Vec::new();
@@ -181,8 +206,9 @@ impl Rate {
             let count = |status: &Value| {
                 let taken =
                     of_id(list(status, "handlers"), id).map_or(0, |one| number(one, "taken"));
-                let counted =
-                    of_id(list(status, "attached"), id).map_or(0, |one| number(one, "packets"));
+                let counted = of_id(list(status, "attached"), id).map_or(0, |one| {
+                    ["packets", "messages", "refused"].map(|name| number(one, name)).iter().sum()
+                });
                 taken + counted
             };
             HandlerRates {
@@ -190,6 +216,7 @@ impl Rate {
                 handler: word(handler, "handler").to_owned(),
                 at: word(handler, "at").to_owned(),
                 packets: self.of(count(old), count(new)),
+                messages: handler.get("messages").is_some() || handler.get("refused").is_some(),
             }
         };
         list(new, "attached").iter().map(handler).collect()

@@ -1,0 +1,67 @@
+//! What a terminal or a service manager asks of a process.
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
+use std::{fs::File, sync::mpsc::Sender};
+
+/// What a signal asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Asked {
+    /// To end: SIGINT, SIGTERM, or SIGHUP because the terminal is gone.
+    Stop,
+    /// To take the description anew: SIGHUP.
+    Reload,
+}
+
+/// Signals that wait until somebody listens.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    set: SigSet,
+    /// Whether a terminal was there at the start.
+    terminal: bool,
+}
+
+impl Signals {
+    /// Holds the signals back from this thread and all that it starts from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub(crate) fn hold() -> Result<Self> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        set.thread_block().context("signals")?;
+        Ok(Self { set, terminal: has_terminal() })
+    }
+
+    /// Tells each signal, made to what `wrap` says, to whoever hears `told`.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    pub(crate) fn tell<T: Send + 'static>(
+        self,
+        told: Sender<T>,
+        wrap: impl Fn(Asked) -> T + Send + 'static,
+    ) -> Result<()> {
+        let listen = move || {
+            while let Ok(signal) = self.set.wait() {
+                let left = self.terminal && !has_terminal();
+                let asked =
+                    if signal == Signal::SIGHUP && !left { Asked::Reload } else { Asked::Stop };
+                if told.send(wrap(asked)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+        Ok(())
+    }
+}
+
+/// Whether the process belongs to a terminal that is still there.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}

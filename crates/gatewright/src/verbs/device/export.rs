@@ -1,0 +1,318 @@
+//! `gatewright device export`: what devices have reported, for other systems.
+
+use super::source::Source;
+use crate::verbs::cse::{How, Whom, runtime, url};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_health::code::SystemId;
+use gatewright_health::specialisation::Specialisation;
+use gatewright_interwork::Mapping;
+use gatewright_interwork::device::{ABOUT, Place};
+use gatewright_interwork::fhir::{self, Context, Description, Exported};
+use gatewright_interwork::stored::{self, Stored};
+use gatewright_onem2m::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Resources of one Bundle: it is made in memory, and servers bound what they take at once.
+const BUNDLE_MAX: usize = 50_000;
+const CONTAINER: (&str, u8) = ("m2m:cnt", 3);
+const INSTANCE: (&str, u8) = ("m2m:cin", 4);
+
+/// Exports what devices have reported as FHIR R4 resources, after the HL7 guide for personal health
+/// devices.
+///
+/// From a running CSE by --url and --as, or from the database of a gateway that is stopped by
+/// --store. A Bundle is a transaction that creates each resource once, however often it is sent
+/// (ifNoneExist); with --ndjson each resource stands in a line of its own, under an id that is the
+/// reading's name.
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// As FHIR R4; there is no other format yet.
+    #[arg(long, required = true)]
+    fhir: bool,
+    /// The database of a gateway that is stopped (`[cse] store`).
+    #[arg(long, value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
+    store: Option<PathBuf>,
+    /// Where a CSE answers: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
+    #[arg(long, value_name = "URL", value_parser = url, requires = "originator")]
+    url: Option<String>,
+    /// Who asks that CSE.
+    #[arg(long = "as", value_name = "ORIGINATOR")]
+    originator: Option<String>,
+    /// Whom the devices measure: a reference like Patient/7, for all devices or for one
+    /// (0247000100000001=Patient/7); may be given again.
+    #[arg(long, value_name = "[SYSTEM-ID=]REFERENCE", required = true, value_parser = subject)]
+    subject: Vec<Subject>,
+    /// Only this device; may be given again.
+    #[arg(long, value_name = "SYSTEM-ID", value_parser = system_id)]
+    device: Vec<SystemId>,
+    /// Only what was stored after this time: 20261121T130000.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<String>,
+    /// Minutes that the devices' calendars are ahead of UTC.
+    #[arg(long, value_name = "MINUTES", default_value_t = 0, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i16).range(-840..=840))]
+    utc_offset: i16,
+    /// Each resource in a line, instead of a Bundle.
+    #[arg(long)]
+    ndjson: bool,
+    /// Where to; standard output, if not given.
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Clone, Debug)]
+struct Subject {
+    device: Option<SystemId>,
+    reference: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Answer {
+    devices: u64,
+    observations: u64,
+    /// Readings that FHIR cannot say here: waveforms, and what is no reading.
+    skipped: u64,
+    /// Devices that measure nobody who was named.
+    nobody: u64,
+}
+
+fn system_id(text: &str) -> Result<SystemId, String> {
+    let labels = format!("system-id:{text}");
+    stored::system_id(&[&labels]).ok_or_else(|| "not sixteen hexadecimal digits".to_owned())
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    let (device, reference) = match text.split_once('=') {
+        Some((device, reference)) => (Some(system_id(device)?), reference),
+        None => (None, text),
+    };
+    let fits = reference.split_once('/').is_some_and(|(kind, id)| {
+        kind.starts_with(char::is_uppercase) && !id.is_empty() && !reference.contains('"')
+    });
+    let reference = reference.to_owned();
+    fits.then_some(Subject { device, reference }).ok_or_else(|| "not like Patient/7".to_owned())
+}
+
+fn time(text: &str) -> Result<String, String> {
+    let known = Timestamp::parse(text).map(|_| text.to_owned());
+    known.ok_or_else(|| "not a time like 20261121T130000".to_owned())
+}
+
+impl Export {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let Self { store, url, originator, subject, device, since, utc_offset, .. } = self;
+        let source = match (store, url, originator) {
+            (Some(store), ..) => Source::stopped(&store)?,
+            (None, Some(url), Some(originator)) => {
+                Source::running(Whom { url, originator, how: self.how })?
+            }
+            _ => return Err(Failure::new(Exit::Usage, "--url needs --as").into()),
+        };
+        let out: Box<dyn Write> = match &self.to {
+            Some(path) => {
+                let shown = path.display().to_string();
+                Box::new(File::create(path).map_err(|error| Failure::file(&shown, &error))?)
+            }
+            None => Box::new(std::io::stdout()),
+        };
+        let mut exporter = Exporter {
+            source,
+            mapping: Mapping::default(),
+            subjects: subject,
+            wanted: device,
+            since,
+            utc_offset,
+            answer: Answer::default(),
+            sheet: Sheet { out: BufWriter::new(out), ndjson: self.ndjson, bundle: Vec::new() },
+        };
+        runtime()?.block_on(exporter.run())?;
+        let Exporter { answer, sheet, .. } = exporter;
+        sheet.finish()?;
+        if self.to.is_some() {
+            face.answer(&answer, || answer.text())?;
+        } else {
+            face.note(&answer.text());
+        }
+        Ok(Exit::Success)
+    }
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        let Self { devices, observations, skipped, nobody } = self;
+        let mut text = format!("{devices} devices, {observations} observations");
+        for (count, what) in [
+            (skipped, "readings that FHIR cannot say here"),
+            (nobody, "devices without --subject left out"),
+        ] {
+            if *count > 0 {
+                text.extend(["; ", &count.to_string(), " ", what]);
+            }
+        }
+        text
+    }
+}
+
+/// What the resources are written to.
+struct Sheet {
+    out: BufWriter<Box<dyn Write>>,
+    ndjson: bool,
+    bundle: Vec<Exported>,
+}
+
+impl Sheet {
+    fn put(&mut self, exported: Exported, id: &str) -> Result<()> {
+        if self.ndjson {
+            writeln!(self.out, "{}", exported.with_id(id))?;
+        } else if self.bundle.len() < BUNDLE_MAX {
+            self.bundle.push(exported);
+        } else {
+            let many =
+                format!("more than {BUNDLE_MAX} resources: use --ndjson, --since or --device");
+            return Err(Failure::new(Exit::Usage, many).into());
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        if !self.ndjson {
+            writeln!(self.out, "{}", fhir::transaction(&self.bundle))?;
+        }
+        Ok(self.out.flush()?)
+    }
+}
+
+struct Exporter {
+    source: Source,
+    mapping: Mapping,
+    subjects: Vec<Subject>,
+    wanted: Vec<SystemId>,
+    since: Option<String>,
+    utc_offset: i16,
+    answer: Answer,
+    sheet: Sheet,
+}
+
+impl Exporter {
+    async fn run(&mut self) -> Result<()> {
+        for address in self.source.entities().await? {
+            let entity = self.source.get(&address).await?;
+            let labels = labels(&entity);
+            let Some(device) = stored::system_id(&labels) else { continue };
+            if !self.wanted.is_empty() && !self.wanted.contains(&device) {
+                continue;
+            }
+            let own = self.subjects.iter().find(|subject| subject.device == Some(device));
+            let of_all = || self.subjects.iter().find(|subject| subject.device.is_none());
+            let Some(subject) = own.or_else(of_all).map(|subject| subject.reference.clone()) else {
+                self.answer.nobody += 1;
+                continue;
+            };
+            let reference = self.device(&address, device, stored::kind(&labels)).await?;
+            self.readings(&address, device, &subject, &reference).await?;
+        }
+        Ok(())
+    }
+
+    /// Exports a device; how its observations refer to it.
+    async fn device(&mut self, at: &str, id: SystemId, kind: Option<&str>) -> Result<String> {
+        let latest = self.source.get(&format!("{at}/{ABOUT}/la")).await.unwrap_or_default();
+        let mut known = Description::stored(&self.mapping, &content(&latest));
+        let named = kind.and_then(Specialisation::named);
+        if let Some(named) = named.filter(|_| known.specialisations.is_empty()) {
+            known.specialisations.push((named.profile, None));
+        }
+        let exported = fhir::described(id, &known);
+        let logical = format!("{}{id}", self.mapping.entity_prefix);
+        let within = exported.full_url.clone().filter(|_| !self.sheet.ndjson);
+        self.answer.devices += 1;
+        self.sheet.put(exported, &logical)?;
+        Ok(within.unwrap_or_else(|| format!("Device/{logical}")))
+    }
+
+    async fn readings(&mut self, at: &str, id: SystemId, who: &str, device: &str) -> Result<()> {
+        let (containers, _) = self.source.children(at, CONTAINER, None, 0).await?;
+        for container in containers {
+            let name = container.get("rn").and_then(Value::as_str).unwrap_or_default();
+            let address = format!("{at}/{name}");
+            let place = Place::stored(&self.mapping, name, &address, &labels(&container));
+            let Some(place) = place else { continue };
+            let mut known = Vec::new();
+            loop {
+                let since = self.since.clone();
+                let from = known.len();
+                let page = self.source.children(&address, INSTANCE, since.as_deref(), from).await?;
+                for instance in &page.0 {
+                    let name = instance.get("rn").and_then(Value::as_str).unwrap_or_default();
+                    let con = content(instance);
+                    known.push(Stored::read(&self.mapping, &place, name, &con));
+                }
+                if !page.1 {
+                    break;
+                }
+            }
+            let readings: Vec<Stored> = known.iter().flatten().cloned().collect();
+            self.answer.skipped += count(known.len() - readings.len());
+            for group in stored::together(&place, readings) {
+                self.observation(id, &place, (who, device), &group)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn observation(
+        &mut self,
+        id: SystemId,
+        place: &Place,
+        (subject, device): (&str, &str),
+        group: &[Stored],
+    ) -> Result<()> {
+        let Some(first) = group.first() else { return Ok(()) };
+        let context = Context {
+            subject,
+            patient: subject.rsplit('/').next().unwrap_or_default(),
+            device,
+            gateway: None,
+            coincident: None,
+            offset_minutes: self.utc_offset,
+            received: first.received,
+        };
+        let observations: Vec<_> = group.iter().map(Stored::observation).collect();
+        let made = fhir::observation(&self.mapping, &context, id, place, &observations);
+        let Some(made) = made else {
+            self.answer.skipped += count(group.len());
+            return Ok(());
+        };
+        self.answer.observations += 1;
+        let nth = if first.nth > 0 { format!("-{}", first.nth) } else { String::new() };
+        self.sheet.put(made, &format!("{}{nth}", first.report))
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn labels(resource: &Value) -> Vec<&str> {
+    let list = resource.get("lbl").and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The content of an instance; other CSEs keep objects as text.
+fn content(instance: &Value) -> Value {
+    match instance.get("con") {
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
+        Some(con) => con.clone(),
+        None => Value::Null,
+    }
+}

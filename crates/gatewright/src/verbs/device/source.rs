@@ -1,0 +1,141 @@
+//! Where exported readings come from: a CSE that answers, or the database of one that is stopped.
+
+use crate::exit::{Exit, Failure};
+use crate::verbs::cse::{Whom, parsed};
+use anyhow::Result;
+use gatewright_bindings::client::Client;
+use gatewright_onem2m::{Config, Cse, CseType, Input, Operation, Output, Request, Response, Token};
+use gatewright_store::{Database, Options, StoreError};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Resources asked for at once.
+const PAGE: usize = 1_000;
+/// The originator that may see everything in a database.
+const READER: &str = "CReader";
+
+/// A CSE that can be asked.
+pub(super) enum Source {
+    /// Over one of its bindings.
+    Running(Box<Client>, Whom),
+    /// Read from its database; how many were asked.
+    Stopped(Box<Cse>, u64),
+}
+
+impl Source {
+    /// The CSE that `whom` says.
+    pub(super) fn running(whom: Whom) -> Result<Self> {
+        Ok(Self::Running(Box::new(whom.client()?), whom))
+    }
+
+    /// The CSE whose database is at `path`. Nothing is written to it.
+    pub(super) fn stopped(path: &Path) -> Result<Self> {
+        let shown = path.display().to_string();
+        // SQLite would make a missing file.
+        std::fs::File::open(path).map_err(|error| Failure::file(&shown, &error))?;
+        let unusable = |error: StoreError| {
+            let hint = matches!(error, StoreError::InUse(_));
+            let hint = if hint { ": the gateway runs, ask it by --url and --as" } else { "" };
+            Failure::new(Exit::Configuration, format!("{error}{hint}"))
+        };
+        let (database, restored) = Database::open(path, &Options::default()).map_err(unusable)?;
+        let base = restored.rows.iter().find_map(|(_, body)| base(body));
+        let base = base.ok_or_else(|| {
+            Failure::new(Exit::Configuration, format!("{shown}: there is no CSE in it"))
+        })?;
+        let mut config = Config::new(CseType::Middle, base.0, base.1);
+        config.admin = Some(READER.to_owned());
+        let (cse, _) = Cse::open(config, now(), restored.rows, restored.next_seq);
+        drop(database);
+        Ok(Self::Stopped(Box::new(cse), 0))
+    }
+
+    /// The attributes of the resource at `to`.
+    pub(super) async fn get(&mut self, to: &str) -> Result<Value> {
+        let content = self.ask(to).await?;
+        Ok(inner(&content).cloned().unwrap_or_default())
+    }
+
+    /// Addresses of all AEs.
+    pub(super) async fn entities(&mut self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        loop {
+            let from = all.len() + 1;
+            let content = self.ask(&format!("-?fu=1&ty=2&lim={PAGE}&ofst={from}")).await?;
+            let list = content.get("m2m:uril").and_then(Value::as_array);
+            let before = all.len();
+            let found = list.into_iter().flatten().filter_map(Value::as_str);
+            all.extend(found.map(str::to_owned));
+            if all.len() - before < PAGE {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The children of the resource at `to` that are of a type and created after a time, a page of
+    /// them, from the one of this number on; whether there are more.
+    pub(super) async fn children(
+        &mut self,
+        to: &str,
+        (tag, kind): (&str, u8),
+        since: Option<&str>,
+        from: usize,
+    ) -> Result<(Vec<Value>, bool)> {
+        let since = since.map(|since| format!("&cra={since}")).unwrap_or_default();
+        let query = format!("{to}?rcn=4&lvl=1&ty={kind}&lim={PAGE}&ofst={}{since}", from + 1);
+        let content = self.ask(&query).await?;
+        let list = inner(&content).and_then(|inner| inner.get(tag)).and_then(Value::as_array);
+        let list = list.cloned().unwrap_or_default();
+        let more = list.len() >= PAGE;
+        Ok((list, more))
+    }
+
+    async fn ask(&mut self, to: &str) -> Result<Value> {
+        match self {
+            Self::Running(client, whom) => Ok(parsed(&whom.ask(client.get(to)).await?)),
+            Self::Stopped(cse, asked) => {
+                *asked += 1;
+                let answer = read(cse, Token(*asked), to)?;
+                let refused = || Failure::new(Exit::Negative, format!("{to}: {:?}", answer.status));
+                answer.status.is_success().then_some(()).ok_or_else(refused)?;
+                Ok(parsed(&answer))
+            }
+        }
+    }
+}
+
+/// Retrieves from a CSE that has no store: what it would write is taken as written.
+fn read(cse: &mut Cse, token: Token, to: &str) -> Result<Response> {
+    let (address, query) = to.split_once('?').unwrap_or((to, ""));
+    let id = format!("read-{}", token.0);
+    let mut request = Request::new(Operation::Retrieve, address, READER, id);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        request.set(name, value).map_err(|refusal| Failure::new(Exit::Usage, refusal.debug))?;
+    }
+    cse.handle(now(), Input::Request { token, request });
+    while let Some(output) = cse.poll_output() {
+        match output {
+            Output::Store(batch) => cse.handle(now(), Input::Committed(batch.number)),
+            Output::Respond { token: asked, response } if asked == token => return Ok(response),
+            _ => {}
+        }
+    }
+    Err(Failure::new(Exit::Negative, format!("{to}: no answer")).into())
+}
+
+/// CSE-ID and name of the CSEBase, if that is what the row has.
+fn base(body: &str) -> Option<(String, String)> {
+    let row: Value = serde_json::from_str(body).ok()?;
+    let text = |name: &str| row.pointer(&format!("/m2m:cb/{name}"))?.as_str().map(str::to_owned);
+    Some((text("csi")?, text("rn")?))
+}
+
+/// What stands below the tag.
+fn inner(content: &Value) -> Option<&Value> {
+    content.as_object()?.values().next()
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}

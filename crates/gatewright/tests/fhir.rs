@@ -1,0 +1,232 @@
+//! `gatewright device export --fhir`: what devices reported, from a running CSE and from the
+//! database of a stopped one; each resource is read by fhir.resources (PyPI), which knows the
+//! definitions of FHIR.
+//!
+//! That is installed into a virtual environment below the target directory the first time, or
+//! taken from `GATEWRIGHT_FHIR_PYTHON` (a Python that has it). Without it the check is skipped,
+//! and says so.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod common;
+
+use common::{folder, gatewright};
+use gatewright_bindings::{cse, devices};
+use gatewright_onem2m::CseType;
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// The version these tests were made against. Of Observation and Device, FHIR R4B is R4.
+const PACKAGE: &str = "fhir.resources==8.3.0";
+const KINDS: [&str; 7] =
+    ["oximeter", "spot-oximeter", "blood-pressure", "scale", "glucose", "dispenser", "activity"];
+/// Reads resources, one a line or all in one Bundle, and says how many it took.
+const JUDGE: &str = r#"
+import sys
+from fhir.resources.R4B import get_fhir_model_class
+lines = open(sys.argv[1]).read().splitlines()
+import json
+for line in lines:
+    name = json.loads(line)["resourceType"]
+    get_fhir_model_class(name).model_validate_json(line)
+print(len(lines))
+"#;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let python = if arguments.list { None } else { find() };
+    let absent = python.is_none() && !arguments.list;
+    let trials = vec![
+        Trial::test("from_a_running_cse_and_from_its_database_the_same", || {
+            from_both();
+            Ok(())
+        }),
+        Trial::test("a_wrong_command_line_and_a_wrong_file_are_told", || {
+            wrong();
+            Ok(())
+        }),
+        Trial::test("another_implementation_of_fhir_reads_it", move || {
+            judged(python.as_deref().expect("installed"));
+            Ok(())
+        })
+        .with_ignored_flag(absent),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A Python that knows FHIR.
+fn find() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("GATEWRIGHT_FHIR_PYTHON") {
+        return Some(given.into());
+    }
+    let venv = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fhir-venv");
+    let python = venv.join("bin/python");
+    let done = |command: &mut Command| {
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let knows = || done(Command::new(&python).args(["-c", "import fhir.resources.R4B.bundle"]));
+    if python.exists() && knows() {
+        return Some(python);
+    }
+    let made = done(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+    let pip = venv.join("bin/pip");
+    let installed = made && done(Command::new(pip).args(["install", "--quiet", PACKAGE]));
+    (installed && knows()).then_some(python)
+}
+
+/// Devices of all kinds at a gateway, which is stopped then: what it was asked before, and its
+/// database.
+fn ward(name: &str, ask: impl FnOnce(&str)) -> (PathBuf, u64) {
+    let store = folder(name).join("cse.db");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let mut config = cse::Config::new(machine);
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config.store = Some(store.clone());
+    let (cse, listener) = runtime.block_on(async {
+        let cse = cse::start(config).await.unwrap();
+        let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let listener = devices::start(config, cse.engine().clone()).await.unwrap();
+        (cse, listener)
+    });
+    let to = listener.address().to_string();
+    let mut answered = 0;
+    let all: Vec<_> = KINDS
+        .iter()
+        .zip(1_u16..)
+        .map(|(kind, seed)| {
+            let seed = seed.to_string();
+            let to = to.clone();
+            std::thread::spawn(move || {
+                let simulate = ["device", "simulate", "--json", "--rate", "5", "--seconds", "1"];
+                let more = ["--kind", kind, "--seed", &seed, "--to", &to];
+                gatewright(&[&simulate[..], &more].concat())
+            })
+        })
+        .collect();
+    for (kind, said) in KINDS.iter().zip(all) {
+        let said = said.join().unwrap();
+        assert_eq!(said.code, 0, "{kind}: {} {}", said.out, said.err);
+        answered += said.json()["answered"].as_u64().unwrap();
+    }
+    ask(&format!("http://{}", cse.addresses()[0]));
+    runtime.block_on(async {
+        listener.stop().await;
+        cse.stop().await;
+    });
+    (store, answered)
+}
+
+fn export(from: &[&str], more: &[&str]) -> String {
+    let said = gatewright(&[&["device", "export", "--fhir"], from, more].concat());
+    assert_eq!(said.code, 0, "{}", said.err);
+    said.out
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn from_both() {
+    let mut running = String::new();
+    let (store, answered) = ward("fhir-both", |url| {
+        let from = ["--url", url, "--as", "CAdmin"];
+        running = export(&from, &["--subject", "Patient/7", "--ndjson"]);
+    });
+    let store = store.to_str().unwrap();
+    let stopped = export(&["--store", store], &["--subject", "Patient/7", "--ndjson"]);
+    assert_eq!(running, stopped);
+    let all = lines(&running);
+    let of = |kind: &str| all.iter().filter(|it| it["resourceType"] == kind).count();
+    assert_eq!(of("Device"), KINDS.len());
+    assert!(of("Observation") as u64 >= answered, "{answered}");
+    let ids: BTreeSet<&str> = all.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), all.len());
+    // Who they are is what they said of themselves.
+    let oximeter = all.iter().find(|it| it["id"] == "phd-0247000100000001").unwrap();
+    assert_eq!(oximeter["identifier"][0]["value"], "02-47-00-01-00-00-00-01");
+    assert!(oximeter["manufacturer"].is_string(), "{oximeter}");
+    assert_eq!(oximeter["specialization"][0]["systemType"]["coding"][0]["code"], "528388");
+    let pressure = all.iter().find(|it| it["code"]["coding"][0]["code"] == "150020").unwrap();
+    assert_eq!(pressure["component"].as_array().unwrap().len(), 3, "{pressure}");
+    assert_eq!(pressure["subject"]["reference"], "Patient/7");
+    // One device of one patient, as a transaction.
+    let one = ["--device", "0247000400000001", "--subject", "0247000400000001=Patient/8"];
+    let file = folder("fhir-file").join("bundle.json");
+    let to = ["--to", file.to_str().unwrap(), "--json"];
+    let answer =
+        gatewright(&[&["device", "export", "--fhir", "--store", store][..], &one, &to].concat());
+    assert_eq!((answer.code, &answer.json()["devices"]), (0, &1.into()), "{}", answer.err);
+    let bundle: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let entries = bundle["entry"].as_array().unwrap();
+    assert_eq!(Some(entries.len() as u64 - 1), answer.json()["observations"].as_u64());
+    let weight = &entries[1]["resource"];
+    assert_eq!(weight["device"]["reference"], entries[0]["fullUrl"], "{weight}");
+    assert_eq!(weight["valueQuantity"]["code"], "kg");
+    // Whom nobody named for is left out; what is older than tomorrow, too.
+    let nobody = gatewright(&[
+        "device",
+        "export",
+        "--fhir",
+        "--store",
+        store,
+        "--ndjson",
+        "--subject",
+        "0247000400000001=Patient/8",
+    ]);
+    assert_eq!(lines(&nobody.out).iter().filter(|it| it["resourceType"] == "Device").count(), 1);
+    assert!(nobody.err.contains("6 devices without --subject"), "{}", nobody.err);
+    let later = ["--subject", "Patient/7", "--ndjson", "--since", "20991231T000000"];
+    assert_eq!(lines(&export(&["--store", store], &later)).len(), KINDS.len());
+}
+
+fn wrong() {
+    for arguments in [
+        &["--store", "x.db", "--subject", "Patient/1"][..],
+        &["--fhir", "--store", "x.db"],
+        &["--fhir", "--subject", "Patient/1"],
+        &["--fhir", "--url", "http://127.0.0.1:1", "--subject", "Patient/1"],
+        &["--fhir", "--store", "x.db", "--subject", "nobody"],
+        &["--fhir", "--store", "x.db", "--subject", "Patient/1", "--since", "yesterday"],
+    ] {
+        assert_eq!(
+            gatewright(&[&["device", "export"], arguments].concat()).code,
+            2,
+            "{arguments:?}"
+        );
+    }
+    let from = |from: &[&str]| {
+        gatewright(&[&["device", "export", "--fhir", "--subject", "Patient/1"], from].concat())
+    };
+    assert_eq!(from(&["--store", "/nonexistent/cse.db"]).code, 78);
+    assert_eq!(from(&["--url", "http://127.0.0.1:1", "--as", "CAdmin"]).code, 69);
+    let empty = folder("fhir-empty").join("empty.db");
+    fs::write(&empty, "").unwrap();
+    let said = from(&["--store", empty.to_str().unwrap()]);
+    assert!(said.code == 78 && said.err.contains("no CSE"), "{} {}", said.code, said.err);
+}
+
+fn judged(python: &Path) {
+    let (store, _) = ward("fhir-judged", |_| {});
+    let store = store.to_str().unwrap();
+    for form in [&["--ndjson"][..], &[]] {
+        let text = export(&["--store", store], &[&["--subject", "Patient/7"], form].concat());
+        let file = folder("fhir-judged-text").join("export.json");
+        fs::write(&file, &text).unwrap();
+        let output = Command::new(python).args(["-c", JUDGE]).arg(&file).output().unwrap();
+        let judged = String::from_utf8(output.stdout).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(judged.trim(), text.lines().count().to_string(), "{said}");
+    }
+}

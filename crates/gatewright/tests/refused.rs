@@ -1,0 +1,132 @@
+//! A gateway that cannot begin says what is missing, and ends with the code for it: 77 for a right,
+//! 69 for a device.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_testbed::{Namespace, Needs, Veth};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The user and group `nobody` of Debian.
+const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+/// The superuser, who may do nothing but what files let him.
+const POWERLESS: [&str; 2] = ["--bounding-set=-all", "--inh-caps=-all"];
+
+/// A folder that anybody can enter and write to, with the binary in it; it goes with this.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("gatewright-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        // Where it was built others may not look.
+        fs::copy(env!("CARGO_BIN_EXE_gatewright"), folder.join("gatewright")).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _left = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a gateway with this description and without what `setpriv` takes; its code and what it said.
+fn run(
+    place: &Place,
+    host: &Namespace,
+    without: &[&str],
+    description: &str,
+) -> (Option<i32>, String) {
+    let [file, socket, binary] =
+        ["gateway.toml", "socket", "gatewright"].map(|name| place.path().join(name));
+    fs::write(&file, description).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let mut command = host.command("setpriv").args(without).arg(binary).arg("run").arg(file);
+    // It ends by itself, also one that begins against all expectation.
+    command = command.args(["--stop-after", "5", "--socket"]).arg(socket);
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn host() -> Result<(Namespace, Veth), Failed> {
+    let host = Namespace::new()?;
+    let cable = Veth::pair(&host, "g0", &host, "n0")?;
+    // What it would speak for.
+    cable.b.add_address("192.0.2.1/24")?;
+    cable.up()?;
+    Ok((host, cable))
+}
+
+fn described(device: &str, mode: &str) -> String {
+    format!(
+        "[link.lan]\ndevice = \"{device}\"\nmode = \"{mode}\"\naddresses = [\"10.10.1.1/24\"]\n"
+    )
+}
+
+fn a_missing_right_is_named() -> Result<(), Failed> {
+    let (host, _cable) = host()?;
+    let place = Place::new("rights");
+    let shared = "[link.lan]\ndevice = \"g0\"\nexclusive = false\n".to_owned();
+    let cases = [
+        (described("g0", "auto"), "g0", "CAP_NET_RAW"),
+        (described("g0", "packet"), "g0", "CAP_NET_RAW"),
+        (described("g0", "xdp"), "g0", "CAP_NET_ADMIN"),
+        (shared, "links", "CAP_BPF"),
+    ];
+    for (description, device, right) in cases {
+        for without in [&NOBODY[..], &POWERLESS] {
+            let (code, said) = run(&place, &host, without, &description);
+            let is_named = said.contains(device) && said.contains(right);
+            assert!(code == Some(77) && is_named, "{without:?} {description}: {code:?} {said}");
+        }
+    }
+    // One right is there, the other is not: the kernel would go on speaking.
+    let one = ["--inh-caps=+net_raw", "--ambient-caps=+net_raw"];
+    let (code, said) =
+        run(&place, &host, &[&NOBODY[..], &one].concat(), &described("g0", "packet"));
+    assert!(code == Some(77) && said.contains("CAP_NET_ADMIN"), "{code:?} {said}");
+    Ok(())
+}
+
+fn a_missing_device_is_named() -> Result<(), Failed> {
+    let (host, _cable) = host()?;
+    let place = Place::new("devices");
+    for mode in ["auto", "packet", "xdp"] {
+        for without in [&[][..], &NOBODY] {
+            let (code, said) = run(&place, &host, without, &described("g9", mode));
+            let is_named = said.contains("lan") && said.contains("g9");
+            assert!(code == Some(69) && is_named, "{without:?} {mode}: {code:?} {said}");
+        }
+    }
+    Ok(())
+}
+
+fn main() {
+    let trial = |name: &str, run: fn() -> Result<(), Failed>| match Needs::new()
+        .namespaces()
+        .program("setpriv")
+        .missing()
+    {
+        None => Trial::test(name, run),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), run).with_ignored_flag(true)
+        }
+    };
+    let trials = vec![
+        trial("a_missing_right_is_named", a_missing_right_is_named),
+        trial("a_missing_device_is_named", a_missing_device_is_named),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}

@@ -1,6 +1,7 @@
 //! `bench footprint`: how soon a gateway carries its first packet, and what it takes when idle.
 
 use crate::binary;
+use crate::process::{resident_kib, text};
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::{Namespace, Needs, Process, TestbedError, Veth};
 use std::fs;
@@ -20,7 +21,7 @@ const FIRST_WITHIN: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(3);
 /// Octets of the gateway's slab: 8192 chunks of 2048.
-const SLAB_KIB: u32 = 16 << 10;
+const SLAB_KIB: f64 = 16.0 * 1024.0;
 
 const GATEWAY_MAC: &str = "02:00:00:00:01:01";
 const RECEIVER: &str = "10.72.2.2:9000";
@@ -37,11 +38,6 @@ const PROMISES: [(&str, f64); 4] = [
     ("idle_rss_mib", 12.0),
     ("idle_cpu_pct", 1.0),
 ];
-
-#[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
-fn text(error: impl ToString) -> String {
-    error.to_string()
-}
 
 /// Sender, gateway and receiver on two cables.
 struct World {
@@ -128,12 +124,8 @@ fn send(stop: &AtomicBool) -> std::io::Result<()> {
 /// Resident memory in MiB. By AF_XDP the kernel pins the whole slab, which is then left out; by
 /// packet sockets what is resident of it counts, so the figure is an upper bound.
 fn resident(id: u32, mode: &str) -> Result<f64, String> {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(text)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
-    let slab = if mode == "xdp" { SLAB_KIB } else { 0 };
-    let kib = kib.ok_or("no resident memory")?.saturating_sub(slab);
-    Ok(f64::from(kib) / 1024.0)
+    let slab = if mode == "xdp" { SLAB_KIB } else { 0.0 };
+    Ok((resident_kib(id)? - slab) / 1024.0)
 }
 
 /// Processor time of a process in clock ticks of 10 ms.

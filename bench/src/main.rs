@@ -5,13 +5,19 @@
     reason = "a program for a terminal: its table is its output"
 )]
 
+mod cse;
+mod devices;
 mod footprint;
 mod forward;
 mod gateway;
 mod health;
+mod process;
+mod programs;
 mod route;
+mod single_plane;
 mod smtp;
 mod tables;
+mod translate;
 
 use bench::{Bench, Options};
 use std::path::{Path, PathBuf};
@@ -20,13 +26,17 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 7] = [
+const BENCHMARKS: [(&str, Run); 11] = [
     ("route", route::run),
     ("tables", tables::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
     ("footprint", footprint::run),
     ("health", health::run),
+    ("devices", devices::run),
+    ("translate", translate::run),
+    ("cse", cse::run),
+    ("single-plane", single_plane::run),
     ("smtp", smtp::run),
 ];
 

@@ -3,12 +3,16 @@
 use crate::report::{Figure, Promise, Relation, Report, Spread};
 use crate::{Chart, Scales, machine};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 /// Rounds, unless asked to be quick.
 const ROUNDS: usize = 7;
 const ROUNDS_QUICK: usize = 3;
+/// How often, at the most, it is told how far a benchmark has come.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// How a benchmark is to be run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -66,6 +70,8 @@ pub struct Bench {
     promises: Vec<Promise>,
     charts: Vec<(Chart, Scales)>,
     notes: Vec<String>,
+    started: Instant,
+    told: Instant,
 }
 
 impl Bench {
@@ -79,6 +85,8 @@ impl Bench {
             promises: Vec::new(),
             charts: Vec::new(),
             notes: Vec::new(),
+            started: Instant::now(),
+            told: Instant::now(),
         }
     }
 
@@ -97,10 +105,21 @@ impl Bench {
         }
     }
 
-    /// Adds one sample to a figure.
+    /// Adds one sample to a figure; now and then, who waits at the terminal is told of it.
     pub fn sample(&mut self, key: &str, unit: &'static str, sample: f64) {
         let none = Samples { unit, rounds: Vec::new() };
-        self.samples.entry(key.to_owned()).or_insert(none).rounds.push(sample);
+        let samples = self.samples.entry(key.to_owned()).or_insert(none);
+        samples.rounds.push(sample);
+        if self.told.elapsed() >= TOLD_EVERY {
+            self.told = Instant::now();
+            let (round, seconds) = (samples.rounds.len(), self.started.elapsed().as_secs());
+            // Nobody may be there to read it.
+            let _ = writeln!(
+                io::stderr(),
+                "bench {}: {seconds} s, sample {round} of {key}: {sample:.3} {unit}",
+                self.name
+            );
+        }
     }
 
     /// Adds the ratio `of / to`, taken in each round.
@@ -128,6 +147,11 @@ impl Bench {
         rounds(first).iter().zip(rounds(second)).map(|(&a, &b)| value(a, b)).collect()
     }
 
+    /// How many samples a figure has.
+    pub fn rounds_of(&self, key: &str) -> usize {
+        self.samples.get(key).map_or(0, |samples| samples.rounds.len())
+    }
+
     /// The median of a figure or ratio, if there is one.
     pub fn median(&self, key: &str) -> Option<f64> {
         let figure = self.samples.get(key).map(|samples| &samples.rounds);
@@ -141,6 +165,20 @@ impl Bench {
         let greatest = greatest.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key);
         if let Some(rounds) = greatest.and_then(|key| self.ratios.get(key)) {
             self.ratios.insert(key.to_owned(), rounds.clone());
+        }
+    }
+
+    /// Adds the figure `key`: in each round the greatest of the figures `of`.
+    pub fn best(&mut self, key: &str, of: &[String]) {
+        let all: Vec<_> = of.iter().filter_map(|key| self.samples.get(key)).collect();
+        let unit = all.first().map_or("", |samples| samples.unit);
+        let greatest = |round| {
+            let each = all.iter().filter_map(|samples| samples.rounds.get(round));
+            each.copied().max_by(f64::total_cmp)
+        };
+        let rounds: Vec<f64> = (0..).map_while(greatest).collect();
+        if !rounds.is_empty() {
+            self.samples.insert(key.to_owned(), Samples { unit, rounds });
         }
     }
 

@@ -229,6 +229,14 @@ impl Generator {
     }
 }
 
+/// The source port of the generator's flow of this number, as the program below writes it.
+pub(crate) const fn source_port(nth: u16) -> u16 {
+    u16::from_be_bytes((FIRST_PORT + nth).to_ne_bytes())
+}
+
+/// What the number of a flow is added to.
+const FIRST_PORT: u16 = 0x1000;
+
 /// The program: checks the length, writes the first octets, draws a source port, redirects.
 fn program(interface: u32, frame: &[u8], ports: u16) -> io::Result<Vec<Instruction>> {
     let short = || io::Error::other("a frame of fewer octets than are written anew");
@@ -253,7 +261,7 @@ fn program(interface: u32, frame: &[u8], ports: u16) -> io::Result<Vec<Instructi
     body.extend([
         Instruction(CALL, 0, 0, RANDOM),
         Instruction(AND_IMMEDIATE, 0, 0, i32::from(ports.saturating_sub(1))),
-        Instruction(ADD_IMMEDIATE, 0, 0, 0x1000),
+        Instruction(ADD_IMMEDIATE, 0, 0, i32::from(FIRST_PORT)),
         Instruction(STORE_HALF, 7, SOURCE_PORT_AT, 0),
         Instruction(MOVE_IMMEDIATE, 1, 0, interface),
         Instruction(MOVE_IMMEDIATE, 2, 0, 0),

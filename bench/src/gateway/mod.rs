@@ -3,13 +3,13 @@
 
 mod bpf;
 mod delay;
-mod live;
+pub(crate) mod live;
 mod loss;
 mod ours;
-mod relays;
+pub(crate) mod relays;
 mod systems;
 mod testpmd;
-mod world;
+pub(crate) mod world;
 
 use bench::{Bench, Chart, Contestant, Curve, Options, Relation, Scales};
 use gatewright_planes::Series;

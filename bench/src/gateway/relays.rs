@@ -136,7 +136,7 @@ fn answer(near: &UdpSocket, far: &UdpSocket, client: &Client, buffer: &mut [u8])
 
 /// Whether a call only says that nothing is there, that there is no room now, or that the server
 /// was not there before.
-fn is_idle(error: &io::Error) -> bool {
+pub(crate) fn is_idle(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
         || error.kind() == ErrorKind::ConnectionRefused
         || error.raw_os_error() == Some(libc::ENOBUFS)

@@ -21,6 +21,9 @@ pub(crate) const MERGED: Series = Series::Merge(Form::Plain, MergeLimit::PathMtu
 /// Each datagram behind its length, so that the receiver can take them apart.
 pub(crate) const PREFIXED: Series = Series::Merge(Form::Prefixed, MergeLimit::PathMtu);
 
+/// What datagrams are full of.
+const FILLING: u8 = 0x5a;
+
 /// Who is the gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum System {
@@ -48,7 +51,7 @@ impl System {
         }
     }
 
-    fn load(self, payload: usize) -> Load {
+    fn load(self, payload: &[u8]) -> Load<'_> {
         let is_prefixed = matches!(self, Self::Gateway(PREFIXED, _));
         let read = if is_prefixed { Payload::Prefixed } else { Payload::Whole };
         Load { to: self.to(), payload, read }
@@ -60,7 +63,8 @@ impl System {
         world: &World,
         payload: usize,
     ) -> Result<(Rate, Option<Seen>), String> {
-        let load = self.load(payload);
+        let payload = vec![FILLING; payload];
+        let load = self.load(&payload);
         let testpmd = (self == Self::Testpmd).then(|| Testpmd::start(world)).transpose()?;
         let result = self.set_up(world, || world.flood(load, |stop| self.work(stop)))?;
         testpmd.map_or(Ok(()), Testpmd::finish)?;
@@ -75,7 +79,8 @@ impl System {
         gap_ns: u64,
         windows: usize,
     ) -> Result<Vec<super::world::PacedWindow>, String> {
-        let load = self.load(payload);
+        let payload = vec![FILLING; payload];
+        let load = self.load(&payload);
         self.set_up(world, || world.paced(load, gap_ns, windows, |stop| self.work(stop)))
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const SENDER_IP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 2);
+pub(crate) const SENDER_IP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 2);
 const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(10, 71, 2, 2);
 /// The gateway's addresses on the two cables.
 pub(crate) const OWN_IP: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 71, 1, 1), Ipv4Addr::new(10, 71, 2, 1)];
@@ -46,6 +46,8 @@ const GATEWAY_CPU: usize = 1;
 pub(crate) enum To {
     /// To the relay on the gateway.
     Relay,
+    /// To the gateway, from as many devices as there are source ports.
+    Devices,
     /// To the receiver, by way of the gateway as a router.
     Receiver,
     /// To the receiver, past the gateway.
@@ -57,7 +59,7 @@ impl To {
     fn ports(self) -> u16 {
         match self {
             Self::Relay => 1,
-            Self::Receiver | Self::Direct => 256,
+            Self::Devices | Self::Receiver | Self::Direct => 256,
         }
     }
 }
@@ -86,11 +88,11 @@ pub(crate) struct Rate {
 
 /// What the sender sends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Load {
+pub(crate) struct Load<'payload> {
     /// To whom.
     pub(crate) to: To,
-    /// Octets of each datagram's payload.
-    pub(crate) payload: usize,
+    /// Each datagram's payload.
+    pub(crate) payload: &'payload [u8],
     /// How the receiver reads what arrives.
     pub(crate) read: Payload,
 }
@@ -130,6 +132,11 @@ impl World {
         Ok(Self { sender, gateway, receiver, cables: [lan, wan, past], window })
     }
 
+    /// Does `work` where the sender is.
+    pub(crate) fn in_sender<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, String> {
+        self.sender.run(work).map_err(text)
+    }
+
     /// The gateway's end of the sender's cable.
     fn near(&self) -> &Interface {
         let [lan, ..] = &self.cables;
@@ -156,7 +163,7 @@ impl World {
     }
 
     /// Counts and drops what reaches the receiver, while the result lives.
-    fn sink(&self, load: Load) -> Result<Sink, String> {
+    fn sink(&self, load: Load<'_>) -> Result<Sink, String> {
         let (_, end) = self.ends(load.to);
         let index = end.index().map_err(text)?;
         let sink = self.receiver.run(|| Sink::attach(index, load.read)).map_err(text)?;
@@ -190,7 +197,7 @@ impl World {
     /// Does `work` while the sender sends, at a pace or as fast as it can.
     fn sending<T>(
         &self,
-        load: Load,
+        load: Load<'_>,
         pace: Option<&Pace>,
         work: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
@@ -217,7 +224,7 @@ impl World {
     /// what that found.
     pub(crate) fn flood<G: Send>(
         &self,
-        load: Load,
+        load: Load<'_>,
         gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
     ) -> Result<(Rate, G), String> {
         let sink = self.sink(load)?;
@@ -246,7 +253,7 @@ impl World {
     /// one frame to the next; before each, nothing is on its way.
     pub(crate) fn paced<G: Send>(
         &self,
-        load: Load,
+        load: Load<'_>,
         gap_ns: u64,
         windows: usize,
         gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
@@ -396,14 +403,14 @@ pub(crate) fn pin(cpu: usize) -> Result<(), String> {
     pinned.map_err(|error| format!("cannot stay on processor {cpu}: {error}"))
 }
 
-fn frame(to: To, payload: usize) -> Vec<u8> {
+fn frame(to: To, payload: &[u8]) -> Vec<u8> {
     let own = (OWN_MAC[0], SENDER_MAC, SENDER_IP);
     let ((destination_mac, source, sender), destination) = match to {
-        To::Relay => (own, LOCAL),
+        To::Relay | To::Devices => (own, LOCAL),
         To::Receiver => (own, REMOTE),
         To::Direct => ((DIRECT_MAC[1], DIRECT_MAC[0], DIRECT_IP[0]), DIRECT),
     };
-    let length = u16::try_from(payload + 8).unwrap_or(u16::MAX);
+    let length = u16::try_from(payload.len() + 8).unwrap_or(u16::MAX);
     let ip = Ipv4Fields::new(IpProtocol::UDP, sender, *destination.ip(), length + 20);
     // RFC 768: a checksum of zero is none; the ports change after it would have been made.
     let udp =
@@ -411,5 +418,5 @@ fn frame(to: To, payload: usize) -> Vec<u8> {
     let ether_type = EtherType::IPV4;
     let ethernet = EthernetFields { destination: destination_mac, source, ether_type };
     let headers = [&ethernet.emit()[..], &ip.emit_with_checksum(), &udp.emit()].concat();
-    [headers, vec![0x5a; payload]].concat()
+    [&headers, payload].concat()
 }

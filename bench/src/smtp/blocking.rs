@@ -4,9 +4,8 @@
 //! The meaning is the same, for the machine is; only who drives it differs. Sessions share nothing,
 //! and so no connection to the next server either.
 
-use super::ours::example;
 use super::world::{SINK, text};
-use gatewright_diagnostic::{SourceId, Sources};
+use crate::programs::compiled;
 use gatewright_lang::ir::Program;
 use gatewright_translate::machine::{Config, ConnId, Machine, Output};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,19 +31,6 @@ pub(crate) fn relay(port: &str) -> Result<(), String> {
         std::thread::spawn(move || Session::new(stream, &program).and_then(Session::run));
     }
     Ok(())
-}
-
-/// An example gateway, compiled.
-fn compiled(name: &str) -> Result<Program, String> {
-    let file = example(name);
-    let read = |path: &std::path::Path| std::fs::read_to_string(path).map_err(text);
-    let mut sources = Sources::of(file.to_string_lossy(), read(&file)?);
-    let import = |_: &str, path: &str| {
-        let file = example(path);
-        Some((file.to_string_lossy().into_owned(), read(&file).ok()?))
-    };
-    let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), import);
-    compiled.program.ok_or_else(|| format!("{name} is refused"))
 }
 
 struct Session {

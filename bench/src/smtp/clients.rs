@@ -1,10 +1,9 @@
 //! Many sessions at once: 10,000 that are silent, 1,000 that all send.
 
-use super::ours::RELAY;
 use super::world::{World, text};
+use crate::process;
+use gatewright_descriptors::Claim;
 use gatewright_testbed::Process;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -17,17 +16,19 @@ const REPLY_WITHIN: Duration = Duration::from_mins(1);
 const STACK: usize = 128 << 10;
 
 /// Opens silent sessions and returns how much the relay's resident memory grew for each, in KiB.
-pub(super) fn idle(world: &World, relay: &Process, sessions: u32) -> Result<f64, String> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(text)?;
-    let wanted = u64::from(sessions) + 256;
-    if hard < wanted {
-        return Err(format!("{wanted} descriptors are needed, {hard} are to be had"));
+pub(super) fn idle(
+    world: &World,
+    (relay, port): (&Process, u16),
+    sessions: u32,
+) -> Result<f64, String> {
+    let descriptors = Claim::new(sessions.into());
+    if let Some(shortage) = descriptors.shortage() {
+        return Err(shortage.to_string());
     }
-    setrlimit(Resource::RLIMIT_NOFILE, wanted.max(hard.min(wanted)), hard).map_err(text)?;
     let before = resident_kib(relay)?;
     let opened = world.net.run(|| {
         let open = |_| {
-            let stream = TcpStream::connect(("127.0.0.1", RELAY)).map_err(text)?;
+            let stream = TcpStream::connect(("127.0.0.1", port)).map_err(text)?;
             greeted(&stream)?;
             Ok(stream)
         };
@@ -51,18 +52,18 @@ fn greeted(mut stream: &TcpStream) -> Result<(), String> {
     if first == Some(*b"2") { Ok(()) } else { Err("a session was not greeted".to_owned()) }
 }
 
-/// Resident memory of our own; what the kernel holds for the sockets is not in it.
 fn resident_kib(process: &Process) -> Result<f64, String> {
-    let id = process.id().ok_or("the relay has ended")?;
-    let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(text)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
-    kib.map(f64::from).ok_or_else(|| "no resident memory".to_owned())
+    process::resident_kib(process.id().ok_or("the relay has ended")?)
 }
 
 /// Lets clients send at once, each some messages over a connection of its own; the time of each
 /// message in milliseconds, sorted. None may fail.
-pub(super) fn active(world: &World, clients: u32, octets: u32) -> Result<Vec<f64>, String> {
+pub(super) fn active(
+    world: &World,
+    port: u16,
+    clients: u32,
+    octets: u32,
+) -> Result<Vec<f64>, String> {
     let body = "x".repeat(64) + "\r\n";
     let body = body.repeat(usize::try_from(octets).unwrap_or(0) / body.len()) + ".\r\n";
     let body = body.as_str();
@@ -71,7 +72,7 @@ pub(super) fn active(world: &World, clients: u32, octets: u32) -> Result<Vec<f64
         std::thread::scope(|scope| {
             let start = |_| {
                 let builder = std::thread::Builder::new().stack_size(STACK);
-                builder.spawn_scoped(scope, || client(body)).map_err(text)
+                builder.spawn_scoped(scope, || client(port, body)).map_err(text)
             };
             let started: Result<Vec<_>, String> = (0..clients).map(start).collect();
             let mut times = Vec::new();
@@ -88,8 +89,8 @@ pub(super) fn active(world: &World, clients: u32, octets: u32) -> Result<Vec<f64
     if arrived == sent { Ok(times) } else { Err(format!("{arrived} of {sent} messages arrived")) }
 }
 
-fn client(body: &str) -> Result<Vec<f64>, String> {
-    let stream = TcpStream::connect(("127.0.0.1", RELAY)).map_err(text)?;
+fn client(port: u16, body: &str) -> Result<Vec<f64>, String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
     stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(text)?;
     let mut replies = BufReader::with_capacity(512, &stream);

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod clients;
+mod java;
 mod ours;
 mod peers;
 mod world;
@@ -32,14 +33,18 @@ const PROCESSOR_MESSAGES: u32 = 10_000;
 const IDLE_SESSIONS: u32 = 10_000;
 const ACTIVE_CLIENTS: u32 = 1_000;
 
-const PROMISES: [(&str, f64); 6] = [
+const PROMISES: [(&str, f64); 8] = [
     ("relay_wall_vs_nginx", 1.5),
     ("relay_cpu_us_new", 120.0),
     ("relay_cpu_us_kept", 50.0),
     ("tunnel_wall_vs_haproxy2", 1.5),
+    ("c_vs_native", 1.1),
     ("n1_ms", 2.0),
     ("idle_session_kib", 4.0),
+    ("java_vs_native", 2.0),
 ];
+/// What the relay as Java needs.
+const JAVA_NEEDS: [&str; 4] = ["javac", "jar", "java", "make"];
 
 /// A way from the source to the sink.
 struct Way {
@@ -55,19 +60,32 @@ impl Way {
     }
 }
 
+/// What of Java is missing.
+fn without_java() -> Option<String> {
+    let needs = JAVA_NEEDS.iter().fold(Needs::new(), |needs, name| needs.program(name));
+    needs.missing().map(|missing| missing.to_string())
+}
+
 fn ways(world: &World) -> Result<Vec<Way>, String> {
     let nginx = peers::nginx(world)?;
     let [inner, outer] = peers::haproxy_twice(world)?;
     let [near, far] = ours::tunnel(world)?;
     let (relay, threads) = (ours::relay(world)?, ours::threads(world)?);
-    Ok(vec![
+    let relay_in_c = ours::relay_in_c(world)?;
+    let mut ways = vec![
         Way { name: "direct", port: SINK, processes: Vec::new() },
         Way { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
         Way { name: "relay", port: ours::RELAY, processes: vec![relay] },
+        Way { name: "relay_c", port: ours::RELAY_IN_C, processes: vec![relay_in_c] },
         Way { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
         Way { name: "tunnel", port: ours::TUNNEL, processes: vec![near, far] },
         Way { name: "threads", port: ours::THREADS, processes: vec![threads] },
-    ])
+    ];
+    if without_java().is_none() {
+        let java = java::relay(world, OCTETS)?;
+        ways.push(Way { name: "java", port: java::JAVA, processes: vec![java] });
+    }
+    Ok(ways)
 }
 
 /// 1000 messages from each number of clients.
@@ -157,16 +175,22 @@ fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
     let sessions = bench.options().pick(IDLE_SESSIONS, IDLE_SESSIONS / 10);
     let active = bench.options().pick(ACTIVE_CLIENTS, ACTIVE_CLIENTS / 10);
     for _round in 0..bench.options().rounds().min(3) {
-        // A new process each time: memory that was used once stays resident.
-        let relay = ours::relay(world)?;
-        bench.sample("idle_session_kib", "KiB", clients::idle(world, &relay, sessions)?);
-        relay.kill();
-        let relay = ours::relay(world)?;
-        let times = clients::active(world, active, OCTETS)?;
-        for (key, percent) in [("active_p50_ms", 50), ("active_p99_ms", 99)] {
-            bench.sample(key, "ms", percentile(&times, percent));
+        for (start, port, ending) in [
+            (ours::relay as fn(&World) -> Result<Process, String>, ours::RELAY, ""),
+            (ours::relay_in_c, ours::RELAY_IN_C, "_c"),
+        ] {
+            // A new process each time: memory that was used once stays resident.
+            let relay = start(world)?;
+            let idle = clients::idle(world, (&relay, port), sessions)?;
+            bench.sample(&format!("idle_session_kib{ending}"), "KiB", idle);
+            relay.kill();
+            let relay = start(world)?;
+            let times = clients::active(world, port, active, OCTETS)?;
+            for (key, percent) in [("active_p50_ms", 50), ("active_p99_ms", 99)] {
+                bench.sample(&format!("{key}{ending}"), "ms", percentile(&times, percent));
+            }
+            relay.kill();
         }
-        relay.kill();
     }
     Ok(())
 }
@@ -177,13 +201,19 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 fn promises(bench: &mut Bench) {
+    let java = without_java();
     for (ratio, ours, peer) in [
+        ("java_vs_native", "java", "relay"),
         ("relay_wall_vs_nginx", "relay", "nginx"),
         ("tunnel_wall_vs_haproxy2", "tunnel", "haproxy2"),
+        ("c_vs_native", "relay_c", "relay"),
         ("threads_vs_relay", "threads", "relay"),
         ("nginx_vs_direct", "nginx", "direct"),
     ] {
         let mut all = Vec::new();
+        if ours == "java" && java.is_some() {
+            continue;
+        }
         for sessions in CLIENTS {
             let key = |name: &str| format!("{name}_ms_n{sessions}");
             let name = format!("{ratio}_n{sessions}");
@@ -194,9 +224,16 @@ fn promises(bench: &mut Bench) {
     }
     bench.ratio("relay_cpu_new_vs_nginx", "relay_cpu_us_new", "nginx_cpu_us_new");
     bench.ratio("relay_cpu_kept_vs_nginx", "relay_cpu_us_kept", "nginx_cpu_us_kept");
+    bench.ratio("c_cpu_new_vs_native", "relay_c_cpu_us_new", "relay_cpu_us_new");
+    bench.ratio("c_cpu_kept_vs_native", "relay_c_cpu_us_kept", "relay_cpu_us_kept");
     bench.scaled("n1_ms", "ms", "relay_ms_n1", 1.0 / f64::from(MESSAGES));
     for (key, bound) in PROMISES {
-        bench.promise(key, Relation::AtMost, bound);
+        match &java {
+            Some(missing) if key == "java_vs_native" => {
+                bench.skip(key, Relation::AtMost, bound, &format!("{missing} is missing"));
+            }
+            _ => bench.promise(key, Relation::AtMost, bound),
+        }
     }
 }
 
@@ -214,7 +251,7 @@ fn measure(bench: &mut Bench, world: &World) -> Result<(), String> {
 
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("smtp", options);
-    let needs = ["smtp-source", "smtp-sink", "nginx", "haproxy"];
+    let needs = ["smtp-source", "smtp-sink", "nginx", "haproxy", "cc", "make"];
     let needs = needs.iter().fold(Needs::new().namespaces(), |needs, name| needs.program(name));
     if let Some(missing) = needs.missing() {
         for (key, bound) in PROMISES {
@@ -235,8 +272,14 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         "processor time: of the relay alone; of two haproxy and of the tunnel that of the outer one",
     );
     bench.note(
+        "relay_c: the relay's program written as C, built with -O2; figures ending in _c are its own",
+    );
+    bench.note(
         "threads: the relay's program driven by a blocking thread for each session, as z2z did; \
          every other relay has one thread",
+    );
+    bench.note(
+        "java: the relay as `gatewright gw build --target java` writes it, after 5,000 messages",
     );
     bench.note(
         "idle sessions: growth of the relay's resident memory; the kernel's part, its sockets, is \

@@ -2,19 +2,15 @@
 
 use super::world::{SINK, World, text};
 use crate::binary;
+use crate::programs::{example, made, written_in_c};
 use gatewright_testbed::Process;
-use std::path::{Path, PathBuf};
 
 /// Ports of ours.
 pub(super) const RELAY: u16 = 2541;
 pub(super) const TUNNEL: u16 = 2542;
 pub(super) const THREADS: u16 = 2543;
+pub(super) const RELAY_IN_C: u16 = 2545;
 const TUNNEL_WEB: u16 = 8080;
-
-/// The file of an example gateway.
-pub(super) fn example(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/gateways")).join(name)
-}
 
 /// Runs an example with one loop, as the peers have one worker.
 fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, String> {
@@ -31,6 +27,18 @@ fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, S
 /// The one-hop relay in front of the sink.
 pub(super) fn relay(world: &World) -> Result<Process, String> {
     gateway(world, "smtp_relay.gate", [("inside", RELAY), ("next", SINK)])
+}
+
+/// The same program, written as C and built in the folder of `world` unless it is there.
+pub(super) fn relay_in_c(world: &World) -> Result<Process, String> {
+    let folder = world.folder.join("c");
+    if !folder.exists() {
+        written_in_c("smtp_relay.gate", &folder)?;
+        made(&folder)?;
+    }
+    let at = [format!("inside=127.0.0.1:{RELAY_IN_C}"), format!("next=127.0.0.1:{SINK}")];
+    let program = folder.join("smtp_relay");
+    world.start(&program.to_string_lossy(), &at.each_ref().map(String::as_str), RELAY_IN_C)
 }
 
 /// Both ends of the tunnel: SMTP to HTTP, and HTTP to SMTP.

@@ -1,8 +1,8 @@
 //! The loopback of one namespace with a mail sink, what stands before it, and load.
 
+use crate::process;
+pub(super) use crate::process::text;
 use gatewright_testbed::{Namespace, Process, wait_until};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpStream;
@@ -16,11 +16,6 @@ pub(super) const SINK: u16 = 2525;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Octets at the end of what the sink has printed that surely hold its last counts.
 const TAIL: i64 = 120;
-
-#[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
-pub(super) fn text(error: impl ToString) -> String {
-    error.to_string()
-}
 
 /// One run of the load generator.
 #[derive(Clone, Copy, Debug)]
@@ -130,10 +125,7 @@ fn last_count(printed: &str) -> Option<u64> {
 
 /// Processor time that a process has had so far, with that of threads that have ended.
 pub(super) fn processor(process: &Process) -> Result<Duration, String> {
-    let id = process.id().ok_or("the process has ended")?;
-    let id = Pid::from_raw(i32::try_from(id).map_err(text)?);
-    let clock = clock_getcpuclockid(id).map_err(text)?;
-    clock_gettime(clock).map(Duration::from).map_err(text)
+    process::processor(process.id().ok_or("the process has ended")?)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    Address, AddressState, Graph, Host, Interface, Suite, SuiteLink, Wake, assemble,
+    Address, AddressState, Graph, Host, Interface, Suite, SuiteLink, Wake, assemble, flow_of,
 };
 use gatewright_wire::MacAddress;
 use std::{
@@ -43,6 +43,8 @@ pub fn gateway(octets: &[u8]) {
             *station = station_of(link).0;
         }
         packet.meta_mut().ingress = link;
+        // By this several workers would divide the frames.
+        let _flow = flow_of(packet.octets());
         drop(batch.push(packet));
         graph.receive(link, &mut batch, now, &mut exit);
         if graph.poll_timeout().is_some_and(|at| at <= now) {

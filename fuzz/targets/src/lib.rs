@@ -10,14 +10,20 @@
 #![allow(clippy::missing_panics_doc, reason = "a panic is what the fuzzer looks for")]
 
 mod coap_endpoint;
+mod control;
+mod cse;
 mod gateway;
 mod layouts;
 mod machine;
+mod stored;
 
 pub use coap_endpoint::coap_endpoint;
+pub use control::control;
+pub use cse::{cse, rows};
 pub use gateway::gateway;
 pub use layouts::layouts;
 pub use machine::machine;
+pub use stored::stored;
 
 use core::time::Duration;
 use gatewright_onem2m::mqtt::{Input, Output, Session, Settings, Topic, filters};
@@ -42,6 +48,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("gateway", gateway),
     ("layouts", layouts),
     ("machine", machine),
+    ("control", control),
+    ("cse", cse),
+    ("rows", rows),
+    ("stored", stored),
 ];
 
 /// Options of every header that has some.

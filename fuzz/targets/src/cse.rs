@@ -1,0 +1,210 @@
+//! A CSE as a machine: any requests in either serialisation, commits that fail, entities that answer
+//! or do not, and time; and whatever rows an earlier run may have left.
+
+use core::time::Duration;
+use gatewright_onem2m::filter::Usage;
+use gatewright_onem2m::{
+    Batch, Config, Cse, CseType, Filter, Input, Limits, Operation, Output, Record, Request,
+    Response, Serialisation, Status, Token, Unreachable,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// 2026-11-21T13:00:00Z.
+const START: Duration = Duration::from_hours(498_685);
+/// Requests of one run at most.
+const STEPS_MAX: u64 = 200;
+/// Outputs of one step at most: what a CSE does of itself ends.
+const OUTPUTS_MAX: usize = 10_000;
+/// Of a step's first octet: the request is CBOR and not JSON.
+const CBOR: u8 = 1;
+/// The request is one that is observed.
+const OBSERVED: u8 = 2;
+/// What it has stored could not be.
+const FULL: u8 = 4;
+/// Other entities are away.
+const AWAY: u8 = 8;
+
+/// Each step is what happens (one octet: flags, and seconds that pass in the upper half), a length
+/// (two octets) and a request. At the end the CSE is opened anew from what was stored.
+pub fn cse(octets: &[u8]) {
+    let mut world = World::new();
+    let mut rest = octets;
+    for number in 0..STEPS_MAX {
+        let Some((&[how, high, low], behind)) = rest.split_first_chunk() else { break };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let (request, behind) = behind.split_at(length.min(behind.len()));
+        rest = behind;
+        world.now += Duration::from_secs(u64::from(how >> 4).pow(3));
+        world.how = how;
+        let read = if how & CBOR == 0 { Request::from_json } else { Request::from_cbor };
+        let input = match read(request) {
+            Ok(request) if how & OBSERVED != 0 => {
+                world.observed.insert(number);
+                Input::Observe { token: Token(number), request }
+            }
+            Ok(request) => Input::Request { token: Token(number), request },
+            Err(_) => Input::Unobserve(Token(number.saturating_sub(1))),
+        };
+        world.step(input);
+    }
+    // What is left open ends by itself, or is stored.
+    world.how = AWAY;
+    for _ in 0..STEPS_MAX {
+        let Some(due) = world.cse.poll_timeout() else { break };
+        world.now = world.now.max(due);
+        world.step(Input::Tick);
+    }
+    world.reopen();
+}
+
+/// Rows of an earlier run, each a length (two octets) and a body: what is no row is left out.
+pub fn rows(octets: &[u8]) {
+    let mut found = Vec::new();
+    let mut rest = octets;
+    while let Some((&[high, low], behind)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let (body, behind) = behind.split_at(length.min(behind.len()));
+        rest = behind;
+        let number = found.len() as u64 + 1;
+        found.push((number, Arc::from(&*String::from_utf8_lossy(body))));
+    }
+    let next = found.len() as u64 + 1;
+    let mut world = World::new();
+    world.cse = Cse::open(config(), START, found, next).0;
+    world.how = AWAY;
+    let mut discovery = Filter::default();
+    discovery.usage = Some(Usage::Discovery);
+    for (number, filter) in [(1, None), (2, Some(Box::new(discovery)))] {
+        let request = Request {
+            filter,
+            ..Request::new(Operation::Retrieve, "cse-in", "CAdmin", format!("r{number}"))
+        };
+        world.step(Input::Request { token: Token(number), request });
+    }
+    let rows: Vec<_> = world.cse.rows().collect();
+    assert!(rows.len() <= world.cse.resources() + usize::try_from(next).unwrap_or(usize::MAX));
+}
+
+fn config() -> Config {
+    let mut limits = Limits::default();
+    // So small that a run meets them.
+    limits.resources = 24;
+    limits.depth = 6;
+    limits.list_entries = 8;
+    limits.subscriptions = 4;
+    limits.group_members = 8;
+    limits.notifications_waiting = 4;
+    limits.notifications_waiting_total = 8;
+    limits.batch = 4;
+    limits.results = 8;
+    limits.repeats = 8;
+    limits.outstanding = 8;
+    limits.instances = 4;
+    limits.instance_octets = 2_000;
+    limits.polled = 4;
+    limits.observers = 4;
+    Config {
+        admin: Some("CAdmin".to_owned()),
+        admitted_cses: vec!["/*".to_owned()],
+        limits,
+        outcomes: true,
+        ..Config::new(CseType::Infrastructure, "/id-in", "cse-in")
+    }
+}
+
+/// A CSE, what it has stored, and what happens to it.
+struct World {
+    cse: Cse,
+    stored: BTreeMap<u64, Arc<str>>,
+    next: u64,
+    epoch: u64,
+    now: Duration,
+    how: u8,
+    /// Requests that may have several answers, and those that have had theirs.
+    observed: HashSet<u64>,
+    answered: HashSet<u64>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (cse, _) = Cse::open(config(), START, [], 1);
+        let mut world = Self {
+            cse,
+            stored: BTreeMap::new(),
+            next: 1,
+            epoch: 0,
+            now: START,
+            how: AWAY,
+            observed: HashSet::new(),
+            answered: HashSet::new(),
+        };
+        world.serve();
+        world
+    }
+
+    fn step(&mut self, input: Input) {
+        self.cse.handle(self.now, input);
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        let mut outputs = 0;
+        while let Some(output) = self.cse.poll_output() {
+            outputs += 1;
+            assert!(outputs < OUTPUTS_MAX, "a CSE that does not come to rest");
+            match output {
+                Output::Store(batch) => self.store(batch),
+                Output::Respond { token, response } => {
+                    let is_first = self.answered.insert(token.0);
+                    assert!(is_first || self.observed.contains(&token.0), "answered twice");
+                    let text = response.to_json();
+                    let again = Response::from_json(text.as_bytes());
+                    assert!(again.is_ok(), "an answer that is none: {text}");
+                    let octets = Serialisation::Cbor.write(&text);
+                    let back = octets.and_then(|octets| Serialisation::Cbor.read(&octets));
+                    assert!(back.is_ok(), "an answer that CBOR cannot say: {text}");
+                }
+                Output::Call(call) => {
+                    let again = Request::from_json(call.request.to_json().as_bytes());
+                    assert!(again.is_ok(), "a request that is none: {}", call.request.to_json());
+                    let request = &call.request;
+                    let response = Response::new(Status::Ok, request.id.as_str(), request.release);
+                    let is_away = self.how & AWAY != 0;
+                    let answer =
+                        if is_away { Err(Unreachable(String::new())) } else { Ok(response) };
+                    self.cse.handle(self.now, Input::Answer { call: call.id, answer });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn store(&mut self, batch: Batch) {
+        if batch.epoch < self.epoch {
+            return;
+        }
+        if self.how & FULL != 0 {
+            self.how &= !FULL;
+            self.epoch += 1;
+            self.cse.handle(self.now, Input::Failed(batch.number));
+            return;
+        }
+        self.next = batch.next_seq;
+        for record in batch.records {
+            match record {
+                Record::Put { seq, body } => drop(self.stored.insert(seq, body)),
+                Record::Delete { seq } => drop(self.stored.remove(&seq)),
+            }
+        }
+        self.cse.handle(self.now, Input::Committed(batch.number));
+    }
+
+    /// What was stored is what is there.
+    fn reopen(&mut self) {
+        let rows: Vec<_> = self.cse.rows().collect();
+        let (cse, unreadable) = Cse::open(config(), self.now, self.stored.clone(), self.next);
+        assert_eq!(unreadable, 0, "rows that nobody can read");
+        assert_eq!(cse.rows().collect::<Vec<_>>(), rows);
+    }
+}

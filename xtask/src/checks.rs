@@ -81,8 +81,18 @@ pub fn soak(kills: u32) -> bool {
 pub struct FuzzPlan {
     /// The targets; none means all.
     pub targets: Vec<String>,
-    /// How long each is fuzzed.
-    pub seconds: u32,
+    /// How long each is fuzzed, if not as long as its kind wants ([`seconds_for`]).
+    pub seconds: Option<u32>,
+}
+
+/// Targets that read one message and keep nothing. The others are machines, in which one message
+/// changes what the next one finds, or compilers, in which one line does.
+const DECODERS: [&str; 9] =
+    ["coap", "dhcp", "layouts", "mqtt", "options", "partial", "pcapng", "rows", "stored"];
+
+/// How long a target is fuzzed: a decoder for a minute, anything with a memory for ten.
+fn seconds_for(target: &str) -> u32 {
+    if DECODERS.contains(&target) { 60 } else { 600 }
 }
 
 impl FuzzPlan {
@@ -92,13 +102,15 @@ impl FuzzPlan {
     ///
     /// Says which argument is wrong.
     pub fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut plan = Self { targets: Vec::new(), seconds: 60 };
+        let mut plan = Self { targets: Vec::new(), seconds: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             if argument == "--seconds" {
                 let value = arguments.next().map(String::as_str).unwrap_or_default();
-                plan.seconds =
-                    value.parse().map_err(|_| format!("`--seconds {value}` is not a number"))?;
+                let seconds = value.parse();
+                let seconds =
+                    seconds.map_err(|_| format!("`--seconds {value}` is not a number"))?;
+                plan.seconds = Some(seconds);
             } else if argument.starts_with('-') {
                 return Err(format!("`fuzz` has no option `{argument}`"));
             } else {
@@ -125,8 +137,9 @@ pub fn fuzz(plan: &FuzzPlan) -> bool {
         return false;
     }
     let targets = if plan.targets.is_empty() { &all } else { &plan.targets };
-    let limit = format!("-max_total_time={}", plan.seconds);
     let fuzz = |target: &String| {
+        let seconds = plan.seconds.unwrap_or_else(|| seconds_for(target));
+        let limit = format!("-max_total_time={seconds}");
         let run = ["+nightly", "fuzz", "run", target.as_str(), "--", limit.as_str()];
         Step::program("fuzz", "cargo", &run).run()
     };
@@ -166,10 +179,17 @@ mod tests {
         let plan = parse("arp --seconds 5 ipv4").unwrap();
         assert_eq!(
             plan,
-            FuzzPlan { targets: vec!["arp".to_owned(), "ipv4".to_owned()], seconds: 5 }
+            FuzzPlan { targets: vec!["arp".to_owned(), "ipv4".to_owned()], seconds: Some(5) }
         );
-        assert_eq!(parse("").unwrap().seconds, 60);
+        assert_eq!(parse("").unwrap().seconds, None);
         assert_eq!(parse("--seconds x").unwrap_err(), "`--seconds x` is not a number");
         assert!(parse("--fast").is_err());
+    }
+
+    #[test]
+    fn every_decoder_is_a_target() {
+        let all = targets();
+        assert!(DECODERS.iter().all(|decoder| all.iter().any(|target| target == decoder)));
+        assert_eq!((seconds_for("layouts"), seconds_for("gateway")), (60, 600));
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 pub mod checks;
+pub mod interop;
 pub mod packages;
 pub mod setup;
 pub mod step;

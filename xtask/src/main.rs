@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, setup, step::Step};
+use xtask::{checks, interop, setup, step::Step};
 
 const HELP: &str = "\
 The project's automation.
@@ -20,11 +20,14 @@ Verbs:
                            skipped; at most 25 minutes from a fresh clone on two cores
   lint                     format, lints, and cargo-deny's bans, licences and sources
   demo [ARGUMENTS]         set up, build, and run `gatewright demo ARGUMENTS`
+  interop                  tests against two kernels of Debian, in virtual machines; installs
+                           qemu-system-x86
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice
   bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
   fuzz [NAME…] [--seconds N]
-                           fuzz each decoder and machine, or those named, N seconds each (60)
+                           fuzz each decoder for a minute and each machine for ten, or those
+                           named, N seconds each
   help                     this text
 
 Exit codes: 0 passed, 1 failed, 2 wrong usage.";
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         "setup" if rest.is_empty() => setup::setup(),
         "test" if rest.is_empty() => checks::test(),
         "lint" if rest.is_empty() => checks::lint(),
+        "interop" if rest.is_empty() => interop::interop(),
         "demo" => {
             setup::setup();
             demo(&rest)
@@ -54,7 +58,9 @@ fn main() -> ExitCode {
             println!("{HELP}");
             true
         }
-        "setup" | "test" | "lint" => return usage(&format!("`{verb}` takes no arguments")),
+        "setup" | "test" | "lint" | "interop" => {
+            return usage(&format!("`{verb}` takes no arguments"));
+        }
         other => return usage(&format!("there is no verb `{other}`")),
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

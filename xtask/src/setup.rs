@@ -12,19 +12,23 @@ use std::process::Command;
 /// tests that need what is missing are then skipped by name.
 pub fn setup() -> bool {
     let components = components();
-    let packages = match packages::parse(packages::LIST) {
-        Ok(packages) => packages,
+    match packages::parse(packages::LIST) {
+        Ok(packages) => install_missing(&packages) && components,
         Err(problem) => {
             eprintln!("setup: packages.txt: {problem}");
-            return false;
+            false
         }
-    };
+    }
+}
+
+/// Installs those of `packages` that are missing; as [`setup`], which has all but what one verb needs.
+pub fn install_missing(packages: &[Package<'_>]) -> bool {
     let installed = installed();
     let missing: Vec<&Package<'_>> =
         packages.iter().filter(|package| !installed.contains(package.name)).collect();
     if missing.is_empty() {
         println!("== setup: all {} packages are installed", packages.len());
-        return components;
+        return true;
     }
     println!("== setup: {} of {} packages are missing:", missing.len(), packages.len());
     for package in &missing {
@@ -36,7 +40,7 @@ pub fn setup() -> bool {
         println!("   apt-get install --no-install-recommends {}", names.join(" "));
         return false;
     }
-    install(&missing, &names) & components
+    install(&missing, &names)
 }
 
 fn install(missing: &[&Package<'_>], names: &[&str]) -> bool {

@@ -17,7 +17,8 @@ Verbs:
   setup                    install the Debian packages that tests and the demo use
                            (xtask/packages.txt); says first what it installs
   test                     set up, check format and lints, run every test, and list what was
-                           skipped; at most 25 minutes from a fresh clone on two cores
+                           skipped, or passed at a second attempt only; at most 25 minutes from
+                           a fresh clone on two cores
   lint                     format, lints, and cargo-deny's bans, licences and sources
   demo [ARGUMENTS]         set up, build, and run `gatewright demo ARGUMENTS`
   interop                  tests against two kernels of Debian, in virtual machines; installs

@@ -1,9 +1,13 @@
 //! One command of a verb, announced before it runs and timed.
 
 use crate::{root, summary::Summary};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
+
+/// What cargo says before the arguments that run a failed test program alone.
+const RERUN: &str = "to rerun pass `";
 
 /// A command that runs at the repository's root.
 #[derive(Debug)]
@@ -51,23 +55,30 @@ impl Step {
         self.close(start, passed)
     }
 
-    /// Runs a test command, shows its output as it comes, and notes each test in `summary`.
-    pub fn run_tests(mut self, summary: &mut Summary) -> bool {
+    /// Runs a test command, shows its output as it comes, and notes each test in `summary`. The
+    /// arguments by which cargo runs each failed test program alone are added to `failed`.
+    pub fn run_tests(mut self, summary: &mut Summary, failed: &mut Vec<String>) -> bool {
         let start = self.announce();
-        let mut child = match self.command.stdout(Stdio::piped()).spawn() {
+        let mut child = match self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
             Ok(child) => child,
             Err(error) => {
                 eprintln!("{}: {error}", self.command.get_program().display());
                 return self.close(start, false);
             }
         };
-        if let Some(output) = child.stdout.take() {
-            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line);
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                each_line(errors, |line| {
+                    eprintln!("{line}");
+                    failed.extend(rerun(line));
+                });
+            });
+            each_line(output, |line| {
                 println!("{line}");
-                summary.note(&line);
-            }
-        }
+                summary.note(line);
+            });
+        });
         let passed = child.wait().is_ok_and(|status| status.success());
         self.close(start, passed)
     }
@@ -91,5 +102,39 @@ impl Step {
         let word = if passed { "passed" } else { "FAILED" };
         println!("== {}: {word} in {:.0} s", self.name, start.elapsed().as_secs_f64());
         passed
+    }
+}
+
+fn each_line(stream: Option<impl Read>, mut see: impl FnMut(&str)) {
+    let lines = stream.map(|stream| BufReader::new(stream).split(b'\n'));
+    for line in lines.into_iter().flatten().map_while(Result::ok) {
+        see(&String::from_utf8_lossy(&line));
+    }
+}
+
+/// The arguments of a failed test program, if a line of cargo's tells them.
+fn rerun(line: &str) -> Option<String> {
+    let (_, arguments) = line.split_once(RERUN)?;
+    Some(arguments.strip_suffix('`')?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_tells_how_a_test_program_is_run_alone() {
+        let line = "error: test failed, to rerun pass `-p gatewright-planes --test queues`";
+        assert_eq!(rerun(line).as_deref(), Some("-p gatewright-planes --test queues"));
+        assert_eq!(rerun("error: 1 target failed:"), None);
+    }
+
+    #[test]
+    fn a_failed_test_program_is_noted_with_its_tests() {
+        let words = "echo 'test a ... FAILED'; echo 'x, to rerun pass `--lib`' >&2; exit 1";
+        let (mut summary, mut failed) = (Summary::default(), Vec::new());
+        let step = Step::program("tests", "sh", &["-c", words]);
+        assert!(!step.run_tests(&mut summary, &mut failed));
+        assert_eq!((summary.failures(), failed), (1, vec!["--lib".to_owned()]));
     }
 }

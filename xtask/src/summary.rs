@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Summary {
     passed: usize,
     failed: BTreeSet<String>,
+    /// Tests that failed once, and passed when they were run again.
+    second: BTreeSet<String>,
     skipped: BTreeSet<String>,
     time: Duration,
 }
@@ -39,6 +41,17 @@ impl Summary {
         self.skipped.insert(format!("{step}: {reason}"));
     }
 
+    /// How many tests failed.
+    pub fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Notes that all that failed has passed at a second attempt.
+    pub fn passed_again(&mut self) {
+        self.passed += self.failed.len();
+        self.second.append(&mut self.failed);
+    }
+
     /// Sets the time that everything took.
     pub fn took(&mut self, time: Duration) {
         self.time = time;
@@ -47,7 +60,9 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (title, names) in [("skipped", &self.skipped), ("FAILED", &self.failed)] {
+        let second = "passed at the second attempt only";
+        let lists = [("skipped", &self.skipped), (second, &self.second), ("FAILED", &self.failed)];
+        for (title, names) in lists {
             for name in names {
                 writeln!(f, "{title}: {name}")?;
             }
@@ -90,5 +105,9 @@ mod tests {
              FAILED: tests::b\n\
              3 passed, 1 failed, 3 skipped, in 1:01"
         );
+        summary.passed_again();
+        let words = summary.to_string();
+        assert!(words.contains("passed at the second attempt only: tests::b\n"), "{words}");
+        assert!(words.ends_with("4 passed, 0 failed, 3 skipped, in 1:01"), "{words}");
     }
 }

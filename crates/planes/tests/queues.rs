@@ -33,8 +33,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Where datagrams go.
 const SOUTH: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 10, 2, 2), 7000);
 
-/// Flows, datagrams of each, and their octets: those of some are longer than a frame.
-const FLOWS: usize = 24;
+/// Flows, the first one's port, datagrams of each, and their octets: those of some are longer than a
+/// frame.
+const FLOWS: u16 = 24;
+const SENDERS: u16 = 20_000;
 const NUMBERS: u32 = 400;
 const SENT: u64 = FLOWS as u64 * NUMBERS as u64;
 const OCTETS: [usize; 3] = [8, 1000, 3000];
@@ -137,7 +139,8 @@ impl World {
         let receiver = self.south.run(|| UdpSocket::bind(SOUTH))??;
         receiver.set_read_timeout(Some(LOOK))?;
         let senders = self.north.run(|| {
-            let bind = |_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+            // Ports that are always the same: which worker has a flow is no chance.
+            let bind = |flow| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, SENDERS + flow));
             (0..FLOWS).map(bind).collect::<std::io::Result<Vec<_>>>()
         })??;
         let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -216,7 +219,7 @@ fn flows_keep_their_order(kind: Kind) -> Result<(), Failed> {
     let world = World::new(kind)?;
     let flows = world.send_flows()?;
     let status = status_of(&world.gateway);
-    assert_eq!(flows.len(), FLOWS, "{status:#?}");
+    assert_eq!(flows.len(), usize::from(FLOWS), "{status:#?}");
     for (flow, numbers) in &flows {
         let in_order = numbers.is_sorted_by(|one, next| one < next);
         assert!(in_order, "flow {flow} is out of its order: {numbers:?}; {status:#?}");

@@ -1,4 +1,4 @@
-//! The tutorial of `docs/language.md`, step by step, as a newcomer takes it.
+//! The tutorial of the gateway language (`docs/language/tutorial.md`), step by step, as a newcomer takes it.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -15,11 +15,8 @@ use std::time::Duration;
 
 /// The chapter with the tutorial.
 fn chapter() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/language.md");
-    let document = fs::read_to_string(path).unwrap();
-    let from = document.find("## 2. A first gateway").unwrap();
-    let to = document.find("## 3. Text").unwrap();
-    document[from..to].to_owned()
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    fs::read_to_string(docs.join("language/tutorial.md")).unwrap()
 }
 
 /// The blocks of one language, in order.

@@ -2,7 +2,7 @@
 //!
 //! [`compile`] reads a program and what it imports, and reports everything that is wrong in one
 //! run. [`ir`] is what the back ends read: `translate` runs it, `emit` writes it as C and Java.
-//! The language is defined in `docs/language.md`.
+//! The language is defined in `docs/language.md` and its chapters.
 //!
 //! ```
 //! use gatewright_diagnostic::Sources;

@@ -1,4 +1,4 @@
-//! What `docs/language.md` says is what the compiler does.
+//! What `docs/language.md` and its chapters say is what the compiler does.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -9,11 +9,68 @@
 
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{CODES, compile, format};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+/// The index of the chapters.
+fn index() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/language.md")
+}
+
+/// Where the links of a page lead that lead to files: file and heading.
+fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
+    let text = fs::read_to_string(page).unwrap();
+    let targets = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let targets = targets.filter(|target| !target.contains("://"));
+    let path = |file: &str| match file {
+        "" => page.to_owned(),
+        file => page.parent().unwrap().join(file),
+    };
+    targets
+        .map(|target| match target.split_once('#') {
+            Some((file, heading)) => (path(file), Some(heading.to_owned())),
+            None => (path(target), None),
+        })
+        .collect()
+}
+
+/// The chapters, in the order of the index.
+fn chapters() -> Vec<PathBuf> {
+    links(&index()).into_iter().map(|(file, _)| file).collect()
+}
+
+/// All chapters as one text.
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/language.md");
-    std::fs::read_to_string(path).unwrap()
+    chapters().iter().map(|chapter| fs::read_to_string(chapter).unwrap()).collect()
+}
+
+/// A heading as links name it: small letters, hyphens for spaces, nothing else but digits.
+fn anchor(heading: &str) -> String {
+    let title = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = title.chars().filter(|of| of.is_alphanumeric() || *of == ' ' || *of == '-');
+    kept.map(|of| if of == ' ' { '-' } else { of }).collect()
+}
+
+#[test]
+fn the_index_has_every_chapter_and_no_link_is_dead() {
+    let chapters = chapters();
+    let folder = chapters[0].parent().unwrap();
+    for file in fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        assert!(chapters.contains(&file), "{} is in no index", file.display());
+    }
+    for (number, chapter) in chapters.iter().enumerate() {
+        let text = fs::read_to_string(chapter).unwrap();
+        assert!(text.starts_with(&format!("# {}. ", number + 1)), "{}", chapter.display());
+        for (file, heading) in links(chapter) {
+            let there = fs::read_to_string(&file).unwrap_or_default();
+            let has = |heading: &str| {
+                there.lines().any(|line| line.starts_with('#') && anchor(line) == heading)
+            };
+            let found = heading.as_deref().map_or(!there.is_empty(), has);
+            assert!(found, "{} leads to {} {heading:?}", chapter.display(), file.display());
+        }
+    }
 }
 
 /// The programs of the document, in order.

@@ -300,7 +300,7 @@ fn what_could_not_be_read_back_is_not_built() {
     assert_eq!(found, Err(Unbuildable::Slot { slot: 1 }));
 }
 
-/// `docs/language.md`, chapter 5; the checks' values are those of the CRC catalogue.
+/// `docs/language/views.md`, 4.2; the checks' values are those of the CRC catalogue.
 #[test]
 fn templates_and_checks() {
     let text = "message m {

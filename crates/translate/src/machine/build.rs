@@ -24,7 +24,7 @@ pub(crate) struct Built {
     pub(crate) fresh: Option<Value>,
 }
 
-/// How many octets a `fresh` hole of octets gets (docs/language.md §6.4).
+/// How many octets a `fresh` hole of octets gets (`docs/language/protocols.md`, 6.4).
 const FRESH_OCTETS: usize = 4;
 
 impl Machine {

@@ -172,8 +172,6 @@ fn charts(bench: &mut Bench, ways: &[Way]) {
 
 /// Sessions in numbers: how much a silent one takes, and how long a message takes among many.
 fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
-    let sessions = bench.options().pick(IDLE_SESSIONS, IDLE_SESSIONS / 10);
-    let active = bench.options().pick(ACTIVE_CLIENTS, ACTIVE_CLIENTS / 10);
     for _round in 0..bench.options().rounds().min(3) {
         for (start, port, ending) in [
             (ours::relay as fn(&World) -> Result<Process, String>, ours::RELAY, ""),
@@ -181,11 +179,11 @@ fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
         ] {
             // A new process each time: memory that was used once stays resident.
             let relay = start(world)?;
-            let idle = clients::idle(world, (&relay, port), sessions)?;
+            let idle = clients::idle(world, (&relay, port), IDLE_SESSIONS)?;
             bench.sample(&format!("idle_session_kib{ending}"), "KiB", idle);
             relay.kill();
             let relay = start(world)?;
-            let times = clients::active(world, port, active, OCTETS)?;
+            let times = clients::active(world, port, ACTIVE_CLIENTS, OCTETS)?;
             for (key, percent) in [("active_p50_ms", 50), ("active_p99_ms", 99)] {
                 bench.sample(&format!("{key}{ending}"), "ms", percentile(&times, percent));
             }

@@ -10,18 +10,15 @@
 
 mod common;
 
-use common::{Said, folder, gatewright};
+use common::{Daemon, Said, WITHIN, examples, folder, gatewright};
 use gatewright_testbed::{Needs, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
-
-const WITHIN: Duration = Duration::from_secs(30);
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 /// Takes mail over HTTP, and readings over CoAP.
 const DESK: &str = "use \"http.gate\"\nuse \"coap.gate\"\n\ngateway desk {
@@ -60,8 +57,7 @@ fn main() -> ExitCode {
 
 /// A gateway that runs the desk.
 struct Desk {
-    folder: PathBuf,
-    child: Child,
+    daemon: Daemon,
     web: u16,
     things: u16,
 }
@@ -70,40 +66,20 @@ impl Desk {
     /// Starts it with more lines in its description.
     fn start(name: &str, more: &str) -> Self {
         let folder = folder(&format!("attach-{name}"));
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
         for module in ["http.gate", "coap.gate"] {
-            fs::copy(examples.join(module), folder.join(module)).unwrap();
+            fs::copy(examples().join(module), folder.join(module)).unwrap();
         }
         fs::write(folder.join("desk.gate"), DESK).unwrap();
-        fs::write(folder.join("gateway.toml"), description(more)).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
-            .arg("run")
-            .arg(folder.join("gateway.toml"))
-            .arg("--socket")
-            .arg(folder.join("s"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
-        let mut port = || {
-            let mut line = String::new();
-            told.read_line(&mut line).unwrap();
-            let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-            port.unwrap_or_else(|| panic!("{line}"))
-        };
-        let (web, things) = (port(), port());
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
-        let desk = Self { folder, child, web, things };
-        let answers = || desk.ask(&["status"]).code == 0;
-        assert!(wait_until(WITHIN, answers), "{}", desk.ask(&["status"]).err);
-        desk
+        let daemon = Daemon::start(folder, &description(more));
+        let said = daemon.said();
+        let port = |line: &str| line.trim().rsplit_once(':')?.1.parse().ok();
+        let ports: Vec<u16> = said.lines().filter_map(port).collect();
+        let [web, things, ..] = ports[..] else { panic!("{said}") };
+        Self { daemon, web, things }
     }
 
     fn ask(&self, arguments: &[&str]) -> Said {
-        let socket = self.folder.join("s");
-        gatewright(&[arguments, &["--socket", socket.to_str().unwrap()]].concat())
+        self.daemon.ask(arguments)
     }
 
     /// Attaches something; its id.
@@ -150,12 +126,10 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        let kill = format!("kill -INT {}", self.child.id());
+        let child = &mut self.daemon.child;
+        let kill = format!("kill -INT {}", child.id());
         let _sent = Command::new("sh").args(["-c", &kill]).status();
-        let ended = wait_until(WITHIN, || self.child.try_wait().is_ok_and(|end| end.is_some()));
-        if !ended {
-            let _killed = self.child.kill();
-        }
+        let ended = wait_until(WITHIN, || child.try_wait().is_ok_and(|end| end.is_some()));
         assert!(ended || std::thread::panicking(), "it ends when it is interrupted");
     }
 }
@@ -245,7 +219,7 @@ fn described() {
     assert_eq!(desk.post(3), 200);
     let list = || desk.ask(&["status", "--json"]).json()["attached"].clone();
     assert_eq!((&list()[0]["messages"], &list()[0]["handler"]), (&1.into(), &"count".into()));
-    let file = desk.folder.join("gateway.toml");
+    let file = desk.daemon.folder.join("gateway.toml");
     fs::write(&file, description(DROP)).unwrap();
     let said = desk.ask(&["reload"]);
     assert_eq!(said.code, 0, "{}", said.err);
@@ -286,7 +260,7 @@ fn unknown() {
         assert!(answer.code != 0 && answer.err.contains(said), "{said}: {}", answer.err);
     }
     // `check` says it at its place.
-    let file = desk.folder.join("wrong.toml");
+    let file = desk.daemon.folder.join("wrong.toml");
     fs::write(&file, description(&COUNT.replace("desk/post", "desk/put"))).unwrap();
     let said = gatewright(&["check", file.to_str().unwrap()]);
     assert_eq!(said.code, 78);
@@ -313,7 +287,8 @@ fn tshark(file: &Path, decode: &[&str], fields: &[&str]) -> Vec<String> {
 
 fn captured() {
     let desk = Desk::start("captured", "");
-    let (web, things) = (desk.folder.join("web.pcapng"), desk.folder.join("things.pcapng"));
+    let (web, things) =
+        (desk.daemon.folder.join("web.pcapng"), desk.daemon.folder.join("things.pcapng"));
     let name = |path: &Path| path.to_str().unwrap().to_owned();
     let capture =
         |at: &str, file: &Path| desk.attach(&["capture", "--at", at, "--file", &name(file)]);
@@ -352,7 +327,7 @@ fn captured() {
     );
     assert!(ends.iter().all(|line| *line == format!("{peer},{},1,1", desk.web)), "{ends:?}");
     let (asked, answered) =
-        (capture("gateway:desk/get", &things), desk.folder.join("answers.pcapng"));
+        (capture("gateway:desk/get", &things), desk.daemon.folder.join("answers.pcapng"));
     let answers = ["capture", "--at", "gateway:desk/things.get", "--side", "transmit", "--file"];
     let answers = desk.attach(&[&answers[..], &[name(&answered).as_str()]].concat());
     assert_eq!(desk.get(7), CONTENT);

@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -37,8 +37,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// The path of an example gateway.
 fn example(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
-    folder.join(name).to_str().unwrap().to_owned()
+    common::examples().join(name).to_str().unwrap().to_owned()
 }
 
 /// In the one layout, and not.

@@ -9,65 +9,40 @@
 
 mod common;
 
-use common::{Said, folder};
+use common::{Daemon, Said, WITHIN, examples, folder};
 use gatewright_testbed::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-/// How long anything may take.
-const WITHIN: Duration = Duration::from_secs(30);
+/// A gateway that is to be told of other descriptions.
+struct Reloaded(Daemon);
 
-/// A gateway of the binary with a description in a folder of its own.
-struct Daemon {
-    folder: PathBuf,
-    child: Child,
-}
-
-impl Daemon {
+impl Reloaded {
     /// Runs the description `text`, in whose folder are two relays of mail.
     fn start(name: &str, text: &str) -> Self {
         let folder = folder(&format!("reload-{name}"));
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways");
-        fs::copy(examples.join("smtp.gate"), folder.join("smtp.gate")).unwrap();
-        let relay = fs::read_to_string(examples.join("smtp_relay.gate")).unwrap();
+        fs::copy(examples().join("smtp.gate"), folder.join("smtp.gate")).unwrap();
+        let relay = fs::read_to_string(examples().join("smtp_relay.gate")).unwrap();
         for file in ["relay.gate", "other.gate"] {
             fs::write(folder.join(file), &relay).unwrap();
         }
-        fs::write(folder.join("gateway.toml"), text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
-        // Another folder than the description's: programs are found from there all the same.
-        command.current_dir("/").args(["run".as_ref(), folder.join("gateway.toml").as_os_str()]);
-        command.args(["--socket".as_ref(), folder.join("socket").as_os_str()]);
-        let said = fs::File::create(folder.join("said")).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        let this = Self { child: child.spawn().unwrap(), folder };
-        assert!(wait_until(WITHIN, || this.ask(&["status"]).code == 0), "{}", this.said());
-        this
+        Self(Daemon::start(folder, text))
     }
 
     fn ask(&self, arguments: &[&str]) -> Said {
-        let socket = self.folder.join("socket");
-        common::gatewright(&[arguments, &["--socket", socket.to_str().unwrap()]].concat())
-    }
-
-    /// What it said on its standard error.
-    fn said(&self) -> String {
-        fs::read_to_string(self.folder.join("said")).unwrap()
+        self.0.ask(arguments)
     }
 
     fn describe(&self, text: &str) {
-        fs::write(self.folder.join("gateway.toml"), text).unwrap();
+        fs::write(self.0.folder.join("gateway.toml"), text).unwrap();
     }
 
     /// What a reload changes: `program relay.gate: added`.
     fn reload(&self) -> String {
         let said = self.ask(&["reload"]);
         assert_eq!(said.code, 0, "{}{}", said.out, said.err);
-        said.out.replace(&format!("{}/", self.folder.display()), "")
+        said.out.replace(&format!("{}/", self.0.folder.display()), "")
     }
 
     /// Why a reload changes nothing.
@@ -86,18 +61,11 @@ impl Daemon {
 
     /// Has the relay's program say `text` in its answers.
     fn relay_says(&self, file: &str, text: &str) {
-        let path = self.folder.join(file);
+        let path = self.0.folder.join(file);
         let before = fs::read_to_string(&path).unwrap();
         let (head, rest) = before.split_once("reply(250, \"").unwrap();
         let (_, tail) = rest.split_once('"').unwrap();
         fs::write(path, format!("{head}reply(250, \"{text}\"{tail}")).unwrap();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
     }
 }
 
@@ -129,7 +97,7 @@ const RELAY: &str = "[[program]]\nfile = \"relay.gate\"\nat = [\"inside=127.0.0.
 
 #[test]
 fn programs_are_changed_added_and_removed() {
-    let daemon = Daemon::start("programs", RELAY);
+    let daemon = Reloaded::start("programs", RELAY);
     assert!(daemon.reload().contains("nothing is changed"));
     let at = daemon.at();
     let mut before = Client::new(at);
@@ -142,12 +110,12 @@ fn programs_are_changed_added_and_removed() {
     assert!(wait_until(WITHIN, || Client::new(at).hello() == "250 new\r\n"));
 
     // One with an error changes nothing.
-    let good = fs::read_to_string(daemon.folder.join("relay.gate")).unwrap();
-    fs::write(daemon.folder.join("relay.gate"), good.replace("reply(250, \"new\")", "reply("))
+    let good = fs::read_to_string(daemon.0.folder.join("relay.gate")).unwrap();
+    fs::write(daemon.0.folder.join("relay.gate"), good.replace("reply(250, \"new\")", "reply("))
         .unwrap();
     assert!(daemon.refused().contains("nothing is changed"));
     assert_eq!(Client::new(at).hello(), "250 new\r\n");
-    fs::write(daemon.folder.join("relay.gate"), good).unwrap();
+    fs::write(daemon.0.folder.join("relay.gate"), good).unwrap();
 
     // One whose address somebody else has changes nothing, whatever else is asked for.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -172,7 +140,7 @@ fn programs_are_changed_added_and_removed() {
     daemon.describe(&proxy("x", "127.83.1.2:7000", "127.0.0.1:9".parse().unwrap()));
     let told = daemon.reload();
     assert!(told.contains("tcp_proxy x: added") && told.contains("other.gate: removed"), "{told}");
-    assert!(wait_until(WITHIN, || TcpStream::connect(at).is_err()), "{}", daemon.said());
+    assert!(wait_until(WITHIN, || TcpStream::connect(at).is_err()), "{}", daemon.0.said());
     assert!(!daemon.ask(&["status"]).out.contains("program"));
     daemon.describe(RELAY);
     assert_eq!(daemon.reload(), "tcp_proxy x: removed\nprogram relay.gate: added\n");
@@ -213,7 +181,7 @@ fn relays_of_tcp_are_changed_added_and_removed() {
     // Addresses of this test's own.
     let [first, second] = ["127.83.2.1:7000", "127.83.2.2:7000"];
     let [one, two] = [server("one"), server("two")];
-    let daemon = Daemon::start("tcp", &proxy("x", first, one));
+    let daemon = Reloaded::start("tcp", &proxy("x", first, one));
     let (mut kept, said) = who(first);
     assert_eq!(said, "one");
 
@@ -243,6 +211,6 @@ fn relays_of_tcp_are_changed_added_and_removed() {
     assert!(wait_until(WITHIN, || status().contains("accepted 4")), "{}", status());
     daemon.describe(&proxy("y", second, two));
     assert_eq!(daemon.reload(), "tcp_proxy x: removed\n");
-    assert!(wait_until(WITHIN, || TcpStream::connect(first).is_err()), "{}", daemon.said());
+    assert!(wait_until(WITHIN, || TcpStream::connect(first).is_err()), "{}", daemon.0.said());
     assert_eq!(who(second).1, "two");
 }

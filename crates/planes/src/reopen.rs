@@ -5,15 +5,14 @@
 //! rings for as long as that takes.
 
 use crate::{
+    crew::nothing,
     gateway::GatewayError,
     setup::{DeviceSetup, LinkSetup},
     shares::{share_of, shares},
     worker::Command,
     workers::{ANSWER_WITHIN, Workers},
 };
-use gatewright_link::{
-    Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, OpenError, Share,
-};
+use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, OpenError, Share};
 use gatewright_packet::Batch;
 use std::{os::fd::BorrowedFd, sync::mpsc::channel, time::Duration};
 
@@ -109,20 +108,7 @@ impl Closed {
 
     /// What stands at a place where no link has come yet.
     pub(crate) fn spare() -> Self {
-        let info = LinkInfo {
-            name: String::new(),
-            mode: Mode::Memory,
-            why: "no link has come here yet".to_owned(),
-            framing: Framing::Ethernet,
-            mac: None,
-            mtu: 0,
-            partial_checksums: false,
-            exclusive: Exclusive::Ours,
-            driver: String::new(),
-            kernel_index: 0,
-            queues: Vec::new(),
-            receivers: 1,
-        };
+        let info = LinkInfo { why: "no link has come here yet".to_owned(), ..nothing() };
         Self { info, counters: LinkCounters::default() }
     }
 }

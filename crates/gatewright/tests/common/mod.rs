@@ -1,11 +1,16 @@
 //! What the tests of the command line share: the binary is run, its output and exit code are kept.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use gatewright_testbed::wait_until;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long anything may take.
+pub(crate) const WITHIN: Duration = Duration::from_secs(30);
 
 /// What one run said.
 pub(crate) struct Said {
@@ -48,4 +53,49 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
+}
+
+/// The example gateways, and the modules that they use.
+pub(crate) fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateways")
+}
+
+/// A gateway under way that the binary runs from a description; it ends with this.
+pub(crate) struct Daemon {
+    pub(crate) folder: PathBuf,
+    pub(crate) child: Child,
+}
+
+impl Daemon {
+    /// Runs the description `text` in a folder, once it answers.
+    pub(crate) fn start(folder: PathBuf, text: &str) -> Self {
+        fs::write(folder.join("gateway.toml"), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        // Another folder than the description's: programs are found from there all the same.
+        command.current_dir("/").args(["run".as_ref(), folder.join("gateway.toml").as_os_str()]);
+        command.args(["--socket".as_ref(), folder.join("socket").as_os_str()]);
+        let said = fs::File::create(folder.join("said")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        let this = Self { child: child.spawn().unwrap(), folder };
+        assert!(wait_until(WITHIN, || this.ask(&["status"]).code == 0), "{}", this.said());
+        this
+    }
+
+    /// One run of the binary that asks it.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Said {
+        let socket = self.folder.join("socket");
+        gatewright(&[arguments, &["--socket", socket.to_str().unwrap()]].concat())
+    }
+
+    /// What it said on its standard error.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
 }

@@ -1,6 +1,6 @@
 //! Filter criteria (TS-0004, m2m:filterCriteria): which resources a request means.
 
-use crate::status::Refusal;
+use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -108,7 +108,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// 4000 if the value is none of its kind, or the criterion is known and not offered.
+    /// 4000 if the value is none of its kind, 5001 if the criterion is known and not offered.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         match name {
             "fu" => self.usage = Some(usage(value)?),
@@ -138,7 +138,8 @@ impl Filter {
             "patr" => self.parent_attributes.push(pair(name, value)?),
             "atr" => self.attributes.push(pair(name, value)?),
             "lbq" | "smf" | "cfs" | "cfq" | "gmty" | "gsf" | "geom" | "cnf_query" => {
-                return Err(Refusal::bad(format!("filter criterion {name} is not offered")));
+                let words = format!("filter criterion {name} is not offered");
+                return Err(Refusal::new(Status::NotImplemented, words));
             }
             _ => self.attributes.push((name.to_owned(), value.to_owned())),
         }
@@ -318,7 +319,6 @@ fn pair(name: &str, value: &str) -> Result<(String, String), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Status;
 
     #[test]
     fn wildcards() {
@@ -350,11 +350,12 @@ mod tests {
             ("ty", "4+x"),
             ("sts", ""),
             ("atr", "no comma"),
-            ("smf", "SELECT"),
         ] {
             let refusal = Filter::default().set(name, value).map_err(|refusal| refusal.status);
             assert_eq!(refusal, Err(Status::BadRequest), "{name}={value}");
         }
+        let semantic = Filter::default().set("smf", "SELECT").map_err(|refusal| refusal.status);
+        assert_eq!(semantic, Err(Status::NotImplemented));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
 //! | `schema` | attributes of each resource type |
+//! | `schedule` | times that recur |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | [`cse`] | the machine, one file for each kind of request |
 //! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod mqtt;
 pub mod primitive;
 mod resource;
+mod schedule;
 mod schema;
 mod serialisation;
 pub mod status;

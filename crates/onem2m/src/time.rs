@@ -135,6 +135,19 @@ impl Digits {
 }
 
 impl Timestamp {
+    /// Its second, minute, hour, day of the month, month, day of the week (0 is Sunday) and year.
+    pub(crate) fn civil(self) -> [u16; 7] {
+        /// 1970 began on a Thursday.
+        const FIRST: u64 = 4;
+        let seconds = self.0 / MICROS_PER_SECOND;
+        let (days, second) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
+        let (year, month, day) = date_after(days);
+        let (hour, minute) = (second / 3_600, second / 60 % 60);
+        // None is larger than a year of four digits.
+        [second % 60, minute, hour, day, month, (days + FIRST) % 7, year]
+            .map(|number| u16::try_from(number).unwrap_or(u16::MAX))
+    }
+
     /// As it is written, to be written more than once.
     pub(crate) fn digits(self) -> Digits {
         let (seconds, micros) = (self.0 / MICROS_PER_SECOND, self.0 % MICROS_PER_SECOND);

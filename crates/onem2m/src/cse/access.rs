@@ -4,7 +4,10 @@ use super::{Cse, Refusal, denied};
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
 use crate::resource::Resource;
+use crate::schedule::Schedule;
 use crate::schema;
+use crate::status::Status;
+use crate::time::Timestamp;
 use crate::tree::Slot;
 use serde_json::Value;
 
@@ -163,7 +166,10 @@ impl Cse {
         let rules = policy.attribute(privileges).and_then(|set| set.get("acr"));
         rules.and_then(Value::as_array).into_iter().flatten().any(|rule| {
             let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
-            operations & right.bit() != 0 && covers(rule, kind, child) && self.names(rule, from)
+            operations & right.bit() != 0
+                && covers(rule, kind, child)
+                && self.names(rule, from)
+                && holds_at(rule, self.now)
         })
     }
 
@@ -201,8 +207,16 @@ fn owns(resource: &Resource, from: &str) -> bool {
     !from.is_empty() && (*resource.owner == *from || resource.text("cstn") == Some(from))
 }
 
+/// Whether a rule holds at a time: always, or in the windows of one of its contexts.
+fn holds_at(rule: &Value, now: Timestamp) -> bool {
+    let Some(contexts) = rule.get("acco") else {
+        return true;
+    };
+    let windows = contexts.as_array().into_iter().flatten().flat_map(|it| texts(it.get("actw")));
+    windows.filter_map(Schedule::parse).any(|window| window.includes(now))
+}
+
 /// Whether a rule's object details, if it has any, include this resource type and child type.
-/// A rule bound to contexts (time windows, addresses, places) is refused when it comes in.
 fn covers(rule: &Value, kind: Kind, child: Option<Kind>) -> bool {
     let Some(details) = rule.get("acod") else {
         return true;
@@ -233,8 +247,9 @@ fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 ///
-/// 4000 if a rule lacks its originators or operations, or they are out of range; 5001 for
-/// contexts, which are not offered: a rule that could not be evaluated must not be kept.
+/// 4000 if a rule lacks its originators or operations, or they are out of range, or a time window
+/// is no pattern; 5001 for other contexts (addresses, places) and object attributes, which are not
+/// offered: a rule that could not be evaluated must not be kept.
 pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Refusal> {
     let rules = match set.get("acr") {
         None => return Ok(()),
@@ -254,12 +269,38 @@ pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Re
         if operations.is_none_or(|bits| bits > ALL_RIGHTS) {
             return Err(Refusal::bad("a rule has operations, acop, from 0 to 63"));
         }
-        if rule.get("acco").is_some() || rule.get("aca").is_some() {
-            return Err(Refusal::new(
-                crate::status::Status::NotImplemented,
-                "rules bound to contexts are not offered",
+        if rule.get("aca").is_some() {
+            return Err(not_offered("rules for single attributes"));
+        }
+        if let Some(contexts) = rule.get("acco") {
+            check_contexts(contexts, entries_max)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the contexts that a rule is bound to (m2m:accessControlContexts): time windows.
+fn check_contexts(contexts: &Value, entries_max: usize) -> Result<(), Refusal> {
+    let contexts = contexts.as_array().filter(|list| (1..=entries_max).contains(&list.len()));
+    for context in contexts.ok_or_else(|| Refusal::bad("acco is a list of contexts"))? {
+        let context = context.as_object().ok_or_else(|| Refusal::bad("a context is an object"))?;
+        if context.keys().any(|name| name != "actw") {
+            return Err(not_offered("contexts other than time windows, actw,"));
+        }
+        let windows = context.get("actw").and_then(Value::as_array);
+        let is_window =
+            |window: &Value| window.as_str().is_some_and(|it| Schedule::parse(it).is_some());
+        if windows.is_none_or(|list| {
+            list.is_empty() || list.len() > entries_max || !list.iter().all(is_window)
+        }) {
+            return Err(Refusal::bad(
+                "actw is a list of time windows: second minute hour day month weekday year",
             ));
         }
     }
     Ok(())
+}
+
+fn not_offered(what: &str) -> Refusal {
+    Refusal::new(Status::NotImplemented, format!("{what} are not offered"))
 }

@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, found};
 use gatewright_onem2m::{Kind, Operation};
+use std::time::Duration;
 
 const CREATE: u64 = 1;
 const RETRIEVE: u64 = 2;
@@ -124,8 +125,35 @@ fn policies_that_could_not_be_evaluated_are_not_taken() {
     assert_eq!(make(&mut bench, good, "{}"), 4000);
     assert_eq!(make(&mut bench, r#"{"acr":[{"acop":63}]}"#, good), 4000);
     assert_eq!(make(&mut bench, r#"{"acr":[{"acor":["C"],"acop":64}]}"#, good), 4000);
-    let bound = r#"{"acr":[{"acor":["C"],"acop":1,"acco":[{"acip":{"ipv4":["1.2.3.4"]}}]}]}"#;
-    assert_eq!(make(&mut bench, bound, good), 5001);
+    let mut bound = |contexts: &str| {
+        let rule = format!(r#"{{"acr":[{{"acor":["C"],"acop":1,"acco":{contexts}}}]}}"#);
+        make(&mut bench, &rule, good)
+    };
+    assert_eq!(bound(r#"[{"acip":{"ipv4":["1.2.3.4"]}}]"#), 5001);
+    assert_eq!(bound(r#"[{"actw":["* * 22-23 * * * *"],"acip":{"ipv4":["1.2.3.4"]}}]"#), 5001);
+    assert_eq!(bound(r#"[{"actw":["* * 22-23 * * * *"]}]"#), 2001);
+    for wrong in ["[]", "[{}]", "{}", r#"[{"actw":[]}]"#, r#"[{"actw":["* * 24 * * * *"]}]"#] {
+        assert_eq!(bound(wrong), 4000, "{wrong}");
+    }
+}
+
+#[test]
+fn a_rule_holds_in_its_time_windows() {
+    let mut bench = Bench::with_container();
+    let read = |bench: &mut Bench| bench.get("Cnight", "cse-in/a/c").status.number();
+    let hour = |bench: &Bench| bench.now.as_secs() / 3_600 % 24;
+    // By night, and on no other day than any: of two contexts one is enough.
+    let windows =
+        r#"[{"actw":["* * 22-23 * * * *","* * 0-5 * * * *"]},{"actw":["0 0 0 1 1 * 1970"]}]"#;
+    govern(&mut bench, &format!(r#"{{"acor":["Cnight"],"acop":2,"acco":{windows}}}"#));
+    let mut seen = [0, 0];
+    for _ in 0..24 {
+        let is_night = !(6..22).contains(&hour(&bench));
+        assert_eq!(read(&mut bench), if is_night { 2000 } else { 4103 }, "{}", hour(&bench));
+        seen[usize::from(is_night)] += 1;
+        bench.pass(Duration::from_hours(1));
+    }
+    assert_eq!(seen, [16, 8]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod setup;
 pub mod step;
 pub mod summary;
 pub mod tidy;
+mod watched;
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,15 @@
 //! One command of a verb, announced before it runs and timed.
 
-use crate::{root, summary::Summary};
-use std::io::{BufRead, BufReader, Read};
+use crate::{
+    root,
+    summary::Summary,
+    watched::{Line, Watched},
+};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a test program, or a compiler, may say nothing before it is taken to hang.
+const SILENCE_MAX: Duration = Duration::from_mins(15);
 
 /// What cargo says before the arguments that run a failed test program alone.
 const RERUN: &str = "to rerun pass `";
@@ -59,28 +64,29 @@ impl Step {
     /// arguments by which cargo runs each failed test program alone are added to `failed`.
     pub fn run_tests(mut self, summary: &mut Summary, failed: &mut Vec<String>) -> bool {
         let start = self.announce();
-        let mut child = match self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
-            Ok(child) => child,
+        let watched = match Watched::start(&mut self.command, SILENCE_MAX) {
+            Ok(watched) => watched,
             Err(error) => {
                 eprintln!("{}: {error}", self.command.get_program().display());
                 return self.close(start, false);
             }
         };
-        let (output, errors) = (child.stdout.take(), child.stderr.take());
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                each_line(errors, |line| {
-                    eprintln!("{line}");
-                    failed.extend(rerun(line));
-                });
-            });
-            each_line(output, |line| {
+        let status = watched.finish(|line| match line {
+            Line::Output(line) => {
                 println!("{line}");
-                summary.note(line);
-            });
+                summary.note(&line);
+            }
+            Line::Errors(line) => {
+                eprintln!("{line}");
+                failed.extend(rerun(&line));
+            }
+            Line::Silence => {
+                let silent = format!("a program that said nothing for {SILENCE_MAX:?}");
+                println!("== {silent} is killed");
+                summary.fail(silent);
+            }
         });
-        let passed = child.wait().is_ok_and(|status| status.success());
-        self.close(start, passed)
+        self.close(start, status.is_some_and(|status| status.success()))
     }
 
     /// Whether it runs at all and says yes; its output is thrown away.
@@ -102,13 +108,6 @@ impl Step {
         let word = if passed { "passed" } else { "FAILED" };
         println!("== {}: {word} in {:.0} s", self.name, start.elapsed().as_secs_f64());
         passed
-    }
-}
-
-fn each_line(stream: Option<impl Read>, mut see: impl FnMut(&str)) {
-    let lines = stream.map(|stream| BufReader::new(stream).split(b'\n'));
-    for line in lines.into_iter().flatten().map_while(Result::ok) {
-        see(&String::from_utf8_lossy(&line));
     }
 }
 

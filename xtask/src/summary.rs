@@ -41,6 +41,11 @@ impl Summary {
         self.skipped.insert(format!("{step}: {reason}"));
     }
 
+    /// Notes a failure that no test program tells.
+    pub fn fail(&mut self, what: String) {
+        self.failed.insert(what);
+    }
+
     /// How many tests failed.
     pub fn failures(&self) -> usize {
         self.failed.len()

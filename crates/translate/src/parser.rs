@@ -147,12 +147,10 @@ pub(crate) struct Region {
     pub(crate) end: Option<u64>,
     /// How many octets a line's end takes, which stands behind the region.
     pub(crate) tail: u8,
-    /// Whether line's ends in it are blanks.
-    pub(crate) folded: bool,
 }
 
 impl Region {
-    const WHOLE: Self = Self { end: None, tail: 0, folded: false };
+    const WHOLE: Self = Self { end: None, tail: 0 };
 }
 
 impl Parser {

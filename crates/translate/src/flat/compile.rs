@@ -1,5 +1,6 @@
 //! From the typed program to the flat form, op by op.
 
+use super::ops::Set;
 use super::tables::Table;
 use super::{
     Arm, Code, Empty, Field, Number, Op, Part, Place, SetId, Store, Test, Then, UNBOUNDED, fuse,
@@ -8,8 +9,8 @@ use super::{
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{
-    BitField, Fold, Guard, LiteralId, Message, Order, ParseOp, Pattern, Program, Select, Slot,
-    SlotId, SlotType,
+    BitField, Class, Fold, Guard, LiteralId, Message, Order, ParseOp, Pattern, Program, Select,
+    Slot, SlotId, SlotType,
 };
 
 /// Lays out one message; an empty code for one that is only written.
@@ -21,6 +22,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
         code: Code { datagram: message.datagram, ..Code::default() },
         labels: vec![Place(0); index(steps).saturating_add(1)],
         span: message.span,
+        folded: Vec::new(),
     };
     compiler.code.sets.push(SlotSet::default());
     for (at, slot) in message.slots.iter().enumerate() {
@@ -44,6 +46,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
         arm.then = labels.get(index(arm.then.0)).copied().unwrap_or(Place(u32::MAX));
     }
     tables_resolved(&mut code, &labels);
+    fuse::jumps(&mut code);
     fuse::chains(&mut code);
     code
 }
@@ -76,6 +79,8 @@ pub(super) struct Compiler<'p> {
     pub(super) code: Code,
     labels: Vec<Place>,
     span: Span,
+    /// Whether each of the regions around a step is a line that may be folded.
+    folded: Vec<bool>,
 }
 
 impl Compiler<'_> {
@@ -108,13 +113,24 @@ impl Compiler<'_> {
         match op {
             ParseOp::EnterLine { max, folded } => {
                 self.push(Op::EnterLine { max: *max, folded: *folded });
+                self.folded.push(*folded);
             }
             ParseOp::EnterCounted { length, less, max } => {
                 self.push(Op::EnterCounted { length: *length, less: *less, max: *max });
+                self.folded.push(false);
             }
-            ParseOp::Leave => self.push(Op::Leave),
-            ParseOp::BeginCheck { by } => self.push(Op::BeginCheck(*by)),
-            ParseOp::EndCheck { by } => self.push(Op::EndCheck(*by)),
+            ParseOp::Leave => {
+                self.push(Op::Leave);
+                self.folded.pop();
+            }
+            ParseOp::BeginCheck { by } => {
+                self.push(Op::BeginCheck(*by));
+                self.folded.push(false);
+            }
+            ParseOp::EndCheck { by } => {
+                self.push(Op::EndCheck(*by));
+                self.folded.pop();
+            }
             ParseOp::AtEnd { then } => self.push(Op::AtEnd(to(*then))),
             ParseOp::Peek { literal, then } => {
                 let text = self.text(*literal);
@@ -131,6 +147,18 @@ impl Compiler<'_> {
         }
     }
 
+    /// Whether a step is within a line that may be folded.
+    fn is_folded(&self) -> bool {
+        self.folded.last().is_some_and(|folded| *folded)
+    }
+
+    fn push_unfolded(&mut self, op: Op, into: Option<SlotId>) {
+        self.push(op);
+        if let Some(into) = into.filter(|_| self.is_folded()) {
+            self.push(Op::Unfold(into));
+        }
+    }
+
     fn field(&mut self, op: &ParseOp) {
         match op {
             ParseOp::Literal { literal, fold } => {
@@ -140,15 +168,19 @@ impl Compiler<'_> {
             ParseOp::Until { delimiter, into, fold, max } => {
                 let text = self.text(*delimiter);
                 let store = self.store(*into, *fold, false);
-                self.push(Op::Until { text, max: *max, store });
+                self.push_unfolded(Op::Until { text, max: *max, store }, *into);
             }
             ParseOp::Run { class, into, empty_is_absent, fold, min, max } => {
                 let store = self.store(*into, *fold, *empty_is_absent);
-                self.push(Op::Run { class: *class, min: *min, max: *max, store });
+                let set = match class {
+                    Class::Blank if self.is_folded() => Set::FOLD,
+                    _ => Set::of(*class),
+                };
+                self.push_unfolded(Op::Run { set, min: *min, max: *max, store }, *into);
             }
             ParseOp::Take { length, into, empty_is_absent, fold, max } => {
                 let store = self.store(*into, *fold, *empty_is_absent);
-                self.push(Op::Take { length: *length, max: *max, store });
+                self.push_unfolded(Op::Take { length: *length, max: *max, store }, *into);
             }
             ParseOp::Digits { radix, min, max, into } => {
                 let radix = u8::try_from(*radix).unwrap_or(10);
@@ -374,7 +406,7 @@ impl Compiler<'_> {
 
 impl Op {
     /// Everything that an op may lead to.
-    fn places(&mut self, mut lead: impl FnMut(&mut Place)) {
+    pub(super) fn places(&mut self, mut lead: impl FnMut(&mut Place)) {
         match self {
             Self::Words { next: then, .. }
             | Self::Counted { next: then, .. }

@@ -111,6 +111,21 @@ fn word(step: &ParseStep) -> Option<(u8, &[BitField])> {
     }
 }
 
+/// Lets nobody come to a jump who could go where it leads.
+pub(super) fn jumps(code: &mut Code) {
+    let end = |mut place: Place| {
+        for _turn in 0..code.ops.len() {
+            let Some(Op::Jump(then)) = code.ops.get(index(place.0)) else { break };
+            place = *then;
+        }
+        place
+    };
+    let ends: Vec<Place> = (0..code.ops.len()).map(|at| end(Place(super::narrow(at)))).collect();
+    let lead = |place: &mut Place| *place = ends.get(index(place.0)).copied().unwrap_or(*place);
+    code.ops.iter_mut().for_each(|op| op.places(lead));
+    code.arms.iter_mut().for_each(|arm| lead(&mut arm.then));
+}
+
 /// Makes of each chain of tests over one slot a single one, so that the tenth kind of a message is
 /// found as fast as the first. What is settled between two tests is settled on the way out.
 pub(super) fn chains(code: &mut Code) {

@@ -52,8 +52,9 @@ mod tables;
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{
-    Checksum, Class, Convert, ExtendCase, Fold, Length, Order, Program, SlotId, StreamFraming,
+    Checksum, Convert, ExtendCase, Fold, Length, Order, Program, SlotId, StreamFraming,
 };
+use ops::Set;
 pub(crate) use run::{Reader, Stop, length};
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ pub(crate) enum Op {
         store: Store,
     },
     Run {
-        class: Class,
+        set: Set,
         min: u32,
         max: u32,
         store: Store,
@@ -226,6 +227,9 @@ pub(crate) enum Op {
         from: SlotId,
         into: SlotId,
     },
+    /// Takes the line's ends out of what a folded line gave to a slot. Nobody waits for that slot:
+    /// it is a part's.
+    Unfold(SlotId),
     Append {
         list: SlotId,
         columns: Part,

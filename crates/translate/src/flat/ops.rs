@@ -7,7 +7,7 @@ use crate::parser::{Reason, Region};
 use crate::stream::StreamReader;
 use crate::view::{Held, column_within, find, fits, within};
 use gatewright_lang::ir::{
-    Checksum, Class, ExtendCase, Length, Order, Slot, SlotId, SlotType, StreamFraming,
+    Checksum, Class, ExtendCase, Fold, Length, Order, Slot, SlotId, SlotType, StreamFraming,
 };
 use std::ops::Range;
 
@@ -75,15 +75,10 @@ impl<'r> Reader<'r> {
     }
 
     /// The longest run of octets, as far as it is certain; one octet above `max` is enough.
-    pub(super) fn run_of(&mut self, class: Class, min: u32, max: u32, store: Store) -> Took {
+    pub(super) fn run_of(&mut self, set: Set, min: u32, max: u32, store: Store) -> Took {
         let window = self.window();
         let near = window.get(..index(max).saturating_add(1)).unwrap_or(window);
-        let length = match class {
-            Class::Blank if self.state.region.folded => {
-                near.iter().position(|octet| !is_fold(*octet)).unwrap_or(near.len())
-            }
-            _ => run_length(class, near),
-        };
+        let length = set.run_length(near);
         let over = !fits(length, max);
         if length == near.len() && !self.whole && !over {
             return Err(Halt::Wait);
@@ -144,11 +139,7 @@ impl<'r> Reader<'r> {
         if !fits(octets.len(), store.max) {
             return Err(Reason::Bounds.into());
         }
-        if self.state.region.folded && octets.contains(&b'\n') {
-            self.state.view.put_octets(into, &unfolded(octets), store.fold);
-        } else {
-            self.state.view.put_octets(into, octets, store.fold);
-        }
+        self.state.view.put_octets(into, octets, store.fold);
         self.state.view.settle(into);
         Ok(())
     }
@@ -244,7 +235,7 @@ impl Reader<'_> {
         let view = &mut self.state.view;
         view.put_int(counts, count);
         view.settle(counts);
-        view.put_octets(into, field, gatewright_lang::ir::Fold::Keep);
+        view.put_octets(into, field, Fold::Keep);
         view.settle(into);
         self.at += head.len() + field.len();
         self.go(next);
@@ -354,14 +345,14 @@ impl<'r> Reader<'r> {
                 _ => Err(Halt::Wait),
             };
         };
-        self.enter_region_of(&line, false);
+        self.enter_region_of(&line);
         Ok(())
     }
 
-    fn enter_region_of(&mut self, line: &Line<'_>, folded: bool) {
+    fn enter_region_of(&mut self, line: &Line<'_>) {
         let tail = if line.whole > line.text.len() + 1 { 2 } else { 1 };
         let end = self.position().saturating_add(length(line.text.len()));
-        self.enter(Region { end: Some(end), tail, folded });
+        self.enter(Region { end: Some(end), tail });
     }
 
     /// A line, and those behind it that begin with a blank: which they do tells the octet behind.
@@ -387,7 +378,7 @@ impl<'r> Reader<'r> {
                     return Err(Halt::Wait);
                 }
                 _ => {
-                    self.enter_region_of(&line, true);
+                    self.enter_region_of(&line);
                     return Ok(());
                 }
             }
@@ -400,7 +391,7 @@ impl<'r> Reader<'r> {
         if self.state.region.end.is_some_and(|outer| end > outer) {
             return Err(Reason::Beyond.into());
         }
-        self.enter(Region { end: Some(end), tail: 0, folded: false });
+        self.enter(Region { end: Some(end), tail: 0 });
         Ok(())
     }
 
@@ -435,7 +426,7 @@ impl<'r> Reader<'r> {
         if end.is_some_and(|end| end.is_none_or(|end| end < self.position())) {
             return Err(Reason::Beyond.into());
         }
-        self.enter(Region { end: end.flatten(), tail: 0, folded: false });
+        self.enter(Region { end: end.flatten(), tail: 0 });
         self.state.check = Some(Running::new(by));
         self.checked = self.at;
         Ok(())
@@ -499,6 +490,14 @@ impl Reader<'_> {
                 Some(Held::List(rows)) => rows.is_empty(),
                 _ => false,
             },
+        }
+    }
+
+    /// What a folded line gave to a slot is as if it had never been folded.
+    pub(super) fn unfold(&mut self, slot: SlotId) {
+        let octets = self.state.view.octets(slot).filter(|octets| octets.contains(&b'\n'));
+        if let Some(plain) = octets.map(unfolded) {
+            self.state.view.put_octets(slot, &plain, Fold::Keep);
         }
     }
 
@@ -624,11 +623,6 @@ pub(super) fn in_digits(digits: &[u8], radix: u8) -> Option<i64> {
     digits.iter().try_fold(0, add).filter(|_| !digits.is_empty())
 }
 
-/// What stands between words where a line is folded.
-const fn is_fold(octet: u8) -> bool {
-    matches!(octet, b' ' | b'\t' | b'\r' | b'\n')
-}
-
 /// The octets with one space for each line's end and the blanks around it (RFC 3261 §7.3.1).
 fn unfolded(octets: &[u8]) -> Vec<u8> {
     let blank = |octet: &u8| Class::Blank.contains(*octet);
@@ -657,8 +651,6 @@ pub(super) fn solid(octets: &[u8]) -> Range<usize> {
 /// For each octet the sets that it is in.
 static SETS: [u8; 256] = sets();
 
-const CLASSES: [Class; 5] = [Class::Space, Class::Blank, Class::Token, Class::Word, Class::Digit];
-
 #[expect(clippy::indexing_slicing, reason = "computed when this is compiled")]
 const fn sets() -> [u8; 256] {
     let mut sets = [0; 256];
@@ -667,9 +659,12 @@ const fn sets() -> [u8; 256] {
         let mut at = 0;
         while at < CLASSES.len() {
             if CLASSES[at].contains(octet) {
-                sets[octet as usize] |= bit(CLASSES[at]);
+                sets[octet as usize] |= Set::of(CLASSES[at]).0;
             }
             at += 1;
+        }
+        if matches!(octet, b' ' | b'\t' | b'\r' | b'\n') {
+            sets[octet as usize] |= Set::FOLD.0;
         }
         if octet == u8::MAX {
             return sets;
@@ -678,20 +673,47 @@ const fn sets() -> [u8; 256] {
     }
 }
 
-/// How many octets from the first on are in a set.
-pub(super) fn run_length(class: Class, octets: &[u8]) -> usize {
-    let set = bit(class);
-    let beyond = |octet: &u8| SETS.get(usize::from(*octet)).is_none_or(|sets| sets & set == 0);
-    octets.iter().position(beyond).unwrap_or(octets.len())
-}
+const CLASSES: [Class; 5] = [Class::Space, Class::Blank, Class::Token, Class::Word, Class::Digit];
 
-/// The bit of a set in [`SETS`].
-const fn bit(class: Class) -> u8 {
-    match class {
-        Class::Space => 1,
-        Class::Blank => 2,
-        Class::Token => 4,
-        Class::Word => 8,
-        Class::Digit => 16,
+/// A set of octets: its bit in [`SETS`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set(u8);
+
+impl Set {
+    pub(super) const BLANK: Self = Self::of(Class::Blank);
+    /// What stands between words where a line is folded.
+    pub(super) const FOLD: Self = Self(32);
+
+    pub(super) const fn of(class: Class) -> Self {
+        Self(match class {
+            Class::Space => 1,
+            Class::Blank => 2,
+            Class::Token => 4,
+            Class::Word => 8,
+            Class::Digit => 16,
+        })
+    }
+
+    #[inline]
+    fn has(self, octet: u8) -> bool {
+        SETS.get(usize::from(octet)).is_some_and(|sets| sets & self.0 != 0)
+    }
+
+    /// How many octets from the first on are in it.
+    #[inline]
+    pub(super) fn run_length(self, octets: &[u8]) -> usize {
+        let mut rest = octets;
+        // Four at once take little more than one.
+        while let Some(([one, two, three, four], behind)) = rest.split_first_chunk()
+            && self.has(*one) & self.has(*two) & self.has(*three) & self.has(*four)
+        {
+            rest = behind;
+        }
+        while let Some((one, behind)) = rest.split_first()
+            && self.has(*one)
+        {
+            rest = behind;
+        }
+        octets.len() - rest.len()
     }
 }

@@ -147,11 +147,10 @@ impl<'r> Reader<'r> {
             Op::Jump(then) => self.go(then),
             Op::Settle(set) => self.settle(set),
             Op::Take { length, max, store } => return self.take_field(length, max, store),
-            Op::Run { class, min, max, store } => return self.run_of(class, min, max, store),
+            Op::Run { set, min, max, store } => return self.run_of(set, min, max, store),
             Op::Literal { text, fold } => return self.literal(text.of(&self.code.octets), fold),
             Op::Peek { text, then } => return self.peek(text.of(&self.code.octets), then),
             Op::EnterLine { max, folded: false } => return self.enter_line(max),
-            Op::EnterLine { max, folded: true } => return self.enter_folded_line(max),
             Op::EnterCounted { length, less, max } => {
                 return self.enter_counted(length, less, max);
             }
@@ -181,6 +180,7 @@ impl<'r> Reader<'r> {
                 return self.one_of(text.of(&self.code.octets), store, optional);
             }
             Op::Extend { into, cases } => return self.extend(into, cases.of(&self.code.cases)),
+            Op::EnterLine { max, folded: true } => return self.enter_folded_line(max),
             Op::Sum { into, add } => return self.sum(into, add),
             Op::BeginCheck(by) => return self.begin_check(by),
             Op::EndCheck(by) => return self.end_check(by),
@@ -195,6 +195,7 @@ impl<'r> Reader<'r> {
                 table.file(&mut self.state.view, key, value)?;
             }
             Op::Copy { from, into } => return self.copy(from, into),
+            Op::Unfold(slot) => self.unfold(slot),
             Op::Append { list, columns } => {
                 return self.append_row(list, columns.of(&self.code.slots));
             }

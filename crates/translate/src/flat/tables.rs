@@ -4,9 +4,9 @@
 //! cost is what a message costs.
 
 use super::compile::{Compiler, Label};
-use super::ops::{number, run_length, solid};
+use super::ops::{Set, number, solid};
 use super::run::Reader;
-use super::{Part, Place, Target, index, narrow};
+use super::{Place, Target, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
@@ -208,7 +208,7 @@ fn converted(octets: &[u8], convert: Convert) -> Result<i64, Reason> {
 #[derive(Clone, Debug, Default)]
 struct Between {
     /// First octets that another entry does not have.
-    ends: Vec<u8>,
+    ends: OctetSet,
     counts: Vec<(u8, u32)>,
     clears: Vec<SlotId>,
 }
@@ -219,7 +219,7 @@ impl Between {
         for step in steps {
             match &step.op {
                 ParseOp::Peek { literal, .. } => {
-                    between.ends.push(*program.literal(*literal).first()?);
+                    between.ends.insert(*program.literal(*literal).first()?);
                 }
                 ParseOp::AtEnd { .. } => {}
                 ParseOp::Count { counter, max } => between.counts.push((*counter, *max)),
@@ -233,27 +233,64 @@ impl Between {
     }
 }
 
+/// A set of octets, one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+struct OctetSet([u64; 4]);
+
+impl OctetSet {
+    const fn at(octet: u8) -> (usize, u64) {
+        ((octet >> 6) as usize, 1 << (octet & 63))
+    }
+
+    fn insert(&mut self, octet: u8) {
+        let (word, bit) = Self::at(octet);
+        self.0.get_mut(word).into_iter().for_each(|word| *word |= bit);
+    }
+
+    #[inline]
+    fn contains(&self, octet: u8) -> bool {
+        let (word, bit) = Self::at(octet);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
 impl Reader<'_> {
-    /// Whether one more entry comes; then it is as if the ops had come to where it begins.
+    /// Reads entries as long as another one comes; `None` if one cannot be read so.
     ///
-    /// What is cleared no attempt has set ([`Between::of`]): once is enough.
-    fn begins_again(&mut self, between: &Between, cleared: &mut bool) -> bool {
-        let Some(first) = self.window().first() else { return false };
-        let comes = between.ends.iter().all(|end| end != first);
-        let count = |counter: u8| self.state.counts.get(usize::from(counter)).copied();
-        let counted = |(counter, max): &(u8, u32)| count(*counter).is_some_and(|of| of < *max);
-        if !comes || !between.counts.iter().all(counted) {
-            return false;
-        }
-        for (counter, _) in &between.counts {
-            self.state.counts.get_mut(usize::from(*counter)).into_iter().for_each(|of| *of += 1);
-        }
-        if !core::mem::replace(cleared, true) {
+    /// What stands between two entries is done for all of them at once: what is cleared no attempt
+    /// has set ([`Between::of`]), and nobody looks at a count meanwhile.
+    #[inline]
+    fn entries(
+        &mut self,
+        between: Option<&Between>,
+        mut entry: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        let Some(between) = between else { return entry(self) };
+        let counted = |(counter, max): &(u8, u32)| {
+            let count = self.state.counts.get(usize::from(*counter));
+            count.map_or(0, |count| max.saturating_sub(*count))
+        };
+        let most = between.counts.iter().map(counted).min().unwrap_or(u32::MAX);
+        let mut turns = 0;
+        let read = loop {
+            let read = entry(self);
+            let comes = || self.window().first().is_some_and(|of| !between.ends.contains(*of));
+            if read.is_none() || turns == most || !comes() {
+                break read;
+            }
+            turns += 1;
+        };
+        if turns > 0 {
+            for (counter, _) in &between.counts {
+                if let Some(count) = self.state.counts.get_mut(usize::from(*counter)) {
+                    *count = count.saturating_add(turns);
+                }
+            }
             for slot in &between.clears {
                 self.state.view.clear(*slot);
             }
         }
-        true
+        read
     }
 }
 
@@ -261,11 +298,11 @@ impl Reader<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     line_max: u32,
-    class: Class,
-    name_max: u32,
-    mark: Part,
-    blanks_max: u32,
-    value_max: u32,
+    set: Set,
+    name_max: usize,
+    mark: u8,
+    blanks_max: usize,
+    value_max: usize,
     table: Table,
     between: Option<Between>,
     /// Where it goes on behind an entry.
@@ -286,6 +323,7 @@ impl Lines {
             return None;
         };
         let ParseOp::Literal { literal: mark, .. } = mark.op else { return None };
+        let [mark] = program.literal(mark) else { return None };
         let ParseOp::Run { class: Class::Blank, into: None, min: 0, max: blanks_max, .. } =
             blanks.op
         else {
@@ -313,11 +351,11 @@ impl Lines {
         let steps = message.parser.get(next.index()..at)?;
         Some(Self {
             line_max,
-            class,
-            name_max,
-            mark: compiler.text(mark),
-            blanks_max,
-            value_max,
+            set: Set::of(class),
+            name_max: index(name_max),
+            mark: *mark,
+            blanks_max: index(blanks_max),
+            value_max: index(value_max),
             between: Between::of(program, steps, |slot| table.fills(slot)),
             table,
             next: Label::of(next.index()).place(),
@@ -329,28 +367,28 @@ impl Reader<'_> {
     /// Reads entries that are lines, as many as are there; `None` if none is, or one that only its
     /// ops can judge.
     pub(super) fn lines(&mut self, lines: &Lines) -> Option<Place> {
-        let mut cleared = false;
-        loop {
-            let line = self.line(lines.line_max)?;
-            let name_length = run_length(lines.class, line.text);
-            let (name, behind) = line.text.split_at_checked(name_length)?;
-            let behind = behind.strip_prefix(lines.mark.of(&self.code.octets))?;
-            let blanks = run_length(Class::Blank, behind);
-            let value = behind.get(blanks..)?;
-            let fit = fits(blanks, lines.blanks_max) && fits(value.len(), lines.value_max);
-            if !fit || name_length == 0 || !fits(name_length, lines.name_max) {
-                return None;
-            }
-            if let Some(target) = lines.table.named(name) {
-                let value = value.get(solid(value)).unwrap_or_default();
-                target.put(&mut self.state.view, value).ok()?;
-            }
-            self.at += line.whole;
-            let Some(between) = &lines.between else { return Some(lines.next) };
-            if !self.begins_again(between, &mut cleared) {
-                return Some(lines.next);
-            }
+        self.entries(lines.between.as_ref(), |reader| reader.named_line(lines))?;
+        Some(lines.next)
+    }
+
+    #[inline]
+    fn named_line(&mut self, lines: &Lines) -> Option<()> {
+        let line = self.line(lines.line_max)?;
+        let name_length = lines.set.run_length(line.text);
+        let (name, behind) = line.text.split_at_checked(name_length)?;
+        let (mark, behind) = behind.split_first()?;
+        let blanks = Set::BLANK.run_length(behind);
+        let value = behind.get(blanks..)?;
+        let fit = blanks <= lines.blanks_max && value.len() <= lines.value_max;
+        if !fit || *mark != lines.mark || name_length == 0 || name_length > lines.name_max {
+            return None;
         }
+        if let Some(target) = lines.table.named(name) {
+            let value = value.get(solid(value)).unwrap_or_default();
+            target.put(&mut self.state.view, value).ok()?;
+        }
+        self.at += line.whole;
+        Some(())
     }
 }
 
@@ -425,29 +463,29 @@ impl Reader<'_> {
     /// Reads entries that are numbered by differences, as many as are there; `None` if none is, or
     /// one that only its ops can judge.
     pub(super) fn options(&mut self, options: &Options) -> Option<Place> {
-        let mut cleared = false;
-        loop {
-            let window = self.window();
-            let (head, rest) = window.split_first()?;
-            let (delta, rest) = options.delta.number(head >> 4, rest)?;
-            let (octets, rest) = options.size.number(head & 15, rest)?;
-            let (value, rest) = rest.split_at_checked(usize::try_from(octets).ok()?)?;
-            let before = self.state.view.int(options.number).unwrap_or(0);
-            let number = before.saturating_add(delta);
-            if !fits(value.len(), options.value_max) || number > options.number_max {
-                return None;
-            }
-            if let Some(target) = options.table.numbered(number) {
-                target.put(&mut self.state.view, value).ok()?;
-            }
-            self.state.view.put_int(options.number, number);
-            self.state.view.settle(options.number);
-            self.at += window.len().saturating_sub(rest.len());
-            let Some(between) = &options.between else { return Some(options.next) };
-            if !self.begins_again(between, &mut cleared) {
-                return Some(options.next);
-            }
+        self.entries(options.between.as_ref(), |reader| reader.option(options))?;
+        Some(options.next)
+    }
+
+    #[inline]
+    fn option(&mut self, options: &Options) -> Option<()> {
+        let window = self.window();
+        let (head, rest) = window.split_first()?;
+        let (delta, rest) = options.delta.number(head >> 4, rest)?;
+        let (octets, rest) = options.size.number(head & 15, rest)?;
+        let (value, rest) = rest.split_at_checked(usize::try_from(octets).ok()?)?;
+        let before = self.state.view.int(options.number).unwrap_or(0);
+        let number = before.saturating_add(delta);
+        if !fits(value.len(), options.value_max) || number > options.number_max {
+            return None;
         }
+        if let Some(target) = options.table.numbered(number) {
+            target.put(&mut self.state.view, value).ok()?;
+        }
+        self.state.view.put_int(options.number, number);
+        self.state.view.settle(options.number);
+        self.at += window.len().saturating_sub(rest.len());
+        Some(())
     }
 }
 

@@ -137,6 +137,15 @@ struct gw_text gw_unsent(struct gw_machine *m, gw_id id)
     return conn ? gw_octets_text(&conn->unsent) : (struct gw_text){NULL, 0};
 }
 
+bool gw_has_more(struct gw_machine *m, gw_id id)
+{
+    const struct conn *conn = conn_of(m, id);
+    const struct letter *letter = conn ? conn->streaming : NULL;
+    const struct gw_incoming *from = letter ? incoming_of(m, letter->from) : NULL;
+    const struct conn *source = from ? conn_of(m, from->conn) : NULL;
+    return source && gw_octets_text(&source->unread).length > 0;
+}
+
 size_t gw_room(struct gw_machine *m, gw_id id)
 {
     const struct conn *conn = conn_of(m, id);

@@ -336,6 +336,8 @@ bool gw_poll(struct gw_machine *m, struct gw_output *output);
 bool gw_poll_timeout(const struct gw_machine *m, gw_time *at);
 struct gw_text gw_unsent(struct gw_machine *m, gw_id conn);
 size_t gw_room(struct gw_machine *m, gw_id conn);
+/* Whether more of the stream that is being written waits behind what is unsent. */
+bool gw_has_more(struct gw_machine *m, gw_id conn);
 
 /* What was counted. */
 enum gw_count {

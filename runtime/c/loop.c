@@ -117,9 +117,13 @@ static void write_to(struct loop *loop, gw_id id)
 {
     struct peer *peer;
     struct gw_text text;
+    bool more = false;
     while ((peer = peer_of(loop, id)) && peer->writable &&
            (text = gw_unsent(loop->machine, id)).length) {
-        ssize_t gone = send(peer->fd, text.at, text.length, MSG_NOSIGNAL);
+        /* Pieces of a body that come one after the other go out together. */
+        more = gw_has_more(loop->machine, id);
+        ssize_t gone =
+            send(peer->fd, text.at, text.length, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
         if (gone > 0) {
             gw_sent(loop->machine, gw_now(), id, (size_t)gone);
         } else if (gone < 0 && errno == EAGAIN) {
@@ -129,6 +133,9 @@ static void write_to(struct loop *loop, gw_id id)
             gw_broken(loop->machine, gw_now(), id);
         }
     }
+    /* What was to follow did not. */
+    if (peer && more)
+        gw_let_out(peer->fd);
     await(loop, id);
 }
 

@@ -128,6 +128,12 @@ int gw_connect(const struct gw_address *address)
     return or_close(fd, begun);
 }
 
+void gw_let_out(int fd)
+{
+    /* It is set already; setting it lets out what is kept back (tcp(7)). */
+    set(fd, IPPROTO_TCP, TCP_NODELAY);
+}
+
 static bool join(int fd, const struct gw_address *address)
 {
     if (address->six) {

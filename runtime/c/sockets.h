@@ -19,6 +19,8 @@ int gw_connect(const struct gw_address *address);
 int gw_bind(const struct gw_address *address, bool share, bool multicast);
 /* A socket of any port, of the family of an address. */
 int gw_bind_any(const struct gw_address *address);
+/* What the system keeps back because more was to follow goes out. */
+void gw_let_out(int fd);
 void gw_close(int fd, bool reset);
 
 /* Names, asked for in a thread of their own. */

@@ -12,6 +12,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
+use nix::libc::{MSG_MORE, MSG_NOSIGNAL};
 use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -26,6 +27,8 @@ const ACCEPTS_AT_ONCE: usize = 64;
 const DATAGRAMS_AT_ONCE: usize = 64;
 /// Turns of reading and writing in one wake-up, before the kernel is asked again.
 const TURNS_MAX: usize = 16;
+/// Reads of one connection before what they brought is written.
+const READS_AT_ONCE: usize = 2;
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
@@ -67,6 +70,8 @@ pub(crate) struct Generation {
     to_read: Vec<ConnId>,
     /// Connections that have something to be written, each once.
     to_write: Vec<ConnId>,
+    /// Connections whose last octets the kernel may keep back, for more was to follow.
+    held_back: Vec<ConnId>,
 }
 
 /// A TCP connection, as small as can be: what is pending lies in the machine.
@@ -86,6 +91,8 @@ struct Connection {
     ended: bool,
     reading: bool,
     writing: bool,
+    /// The kernel may keep back what it got last.
+    holding: bool,
 }
 
 /// A datagram socket of one role.
@@ -127,6 +134,7 @@ impl Generation {
             open: 0,
             to_read: Vec::new(),
             to_write: Vec::new(),
+            held_back: Vec::new(),
         };
         for Seat { role, place, made } in planned.seats {
             match (made, &place) {
@@ -321,6 +329,7 @@ impl Generation {
             ended: false,
             reading: false,
             writing: false,
+            holding: false,
         };
         if let Some(place) = self.connections.get_mut(slot) {
             *place = Some(connection);
@@ -336,8 +345,10 @@ impl Generation {
         self.accept(tools);
         self.receive(tools);
         for _turn in 0..TURNS_MAX {
-            for id in std::mem::take(&mut self.to_read) {
-                self.read(tools, id);
+            for _read in 0..READS_AT_ONCE {
+                for id in std::mem::take(&mut self.to_read) {
+                    self.read(tools, id);
+                }
             }
             self.obey(tools);
             // Everything that this turn brought has been given to the machine: one write for all.
@@ -348,6 +359,9 @@ impl Generation {
             if self.to_read.is_empty() && self.to_write.is_empty() {
                 break;
             }
+        }
+        for id in std::mem::take(&mut self.held_back) {
+            self.let_out(id);
         }
     }
 
@@ -454,7 +468,15 @@ impl Generation {
             return;
         }
         tools.tally.writes += 1;
-        match connection.stream.write(octets) {
+        // Pieces of a body that come one after the other go out together.
+        connection.holding = self.machine.has_more(id);
+        let sent = if connection.holding {
+            self.held_back.push(id);
+            SockRef::from(&connection.stream).send_with_flags(octets, MSG_MORE | MSG_NOSIGNAL)
+        } else {
+            connection.stream.write(octets)
+        };
+        match sent {
             Ok(length) => {
                 // One that was not taken whole has filled the socket; room will be told.
                 connection.writable = length == octets.len();
@@ -467,6 +489,17 @@ impl Generation {
                 self.remove(id.slot());
                 self.machine.broken(tools.now, id);
             }
+        }
+    }
+
+    /// What the kernel keeps back because more was to follow, and did not follow, goes out.
+    fn let_out(&mut self, id: ConnId) {
+        if let Some(connection) = self.connection(id)
+            && std::mem::replace(&mut connection.holding, false)
+        {
+            // It is set already; setting it lets out what is kept back (tcp(7)). A connection that
+            // is broken is told of by an event.
+            let _out = connection.stream.set_nodelay(true);
         }
     }
 

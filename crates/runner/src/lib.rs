@@ -10,7 +10,8 @@
 //!   buffer of its own.
 //! - A connection gets at most one write for all that one wake-up brought, and never waits for
 //!   Nagle (`TCP_NODELAY`): a body that is passed on in pieces would otherwise wait 40 ms for the
-//!   acknowledgement of each last piece.
+//!   acknowledgement of each last piece. A piece behind which the next one is already here goes to
+//!   the kernel with word of that (`MSG_MORE`), so that both leave together.
 //! - Names are resolved by one thread, with a bounded queue.
 //! - A changed program takes over between two wake-ups, with the sockets that it has in common with
 //!   the old one; the old one's sessions end in their own time ([`Runner::replace`]).

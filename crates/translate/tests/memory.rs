@@ -103,6 +103,7 @@ fn a_stream_runs_at_the_pace_of_the_slower_side() {
         assert!(given <= got.len() + 4 * BUFFER_OCTETS, "more is held than two pages a side");
         if machine.room(inside) == 0 {
             stalls += 1;
+            assert!(machine.has_more(next), "what waits is not told of");
             outputs(&mut machine);
             let part = machine.unsent(next)[..1_500].to_vec();
             machine.sent(NOW, next, part.len());
@@ -118,6 +119,7 @@ fn a_stream_runs_at_the_pace_of_the_slower_side() {
         got.extend(take(&mut machine, next));
     }
     assert!(got == body, "the body is not what it was");
+    assert!(!machine.has_more(next), "more is told of than there is");
     machine.received(NOW, next, b"250 queued\r\n");
     assert_eq!(take(&mut machine, inside), b"250 queued\r\n");
 }

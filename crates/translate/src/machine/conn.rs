@@ -291,6 +291,15 @@ impl Machine {
         self.conns.get(conn).map_or(&[], |of| of.unsent.octets())
     }
 
+    /// Whether more of the stream that is being written to a connection waits behind what is
+    /// [`unsent`](Self::unsent): it follows as soon as that is [`sent`](Self::sent), unless it is
+    /// too little to be understood.
+    pub fn has_more(&self, conn: ConnId) -> bool {
+        let streaming = self.conns.get(conn).and_then(|of| of.streaming.as_ref());
+        let source = streaming.and_then(|of| self.incomings.get(of.from)?.conn);
+        source.and_then(|source| self.conns.get(source)).is_some_and(|of| !of.unread.is_empty())
+    }
+
     /// How many octets may be read from a connection now. Where it is 0, they stay in the system
     /// until [`Output::Read`].
     pub fn room(&self, conn: ConnId) -> usize {

@@ -108,6 +108,8 @@ counters! {
     denied,
     /// Requests recognised as repetitions and answered as before.
     repeated,
+    /// Repetitions refused, as enough of them wait for the first one's answer.
+    repeated_too_often,
     /// Batches of records handed out to be stored.
     batches,
     /// Batches that could not be stored and were taken back.

@@ -414,6 +414,14 @@ impl Cse {
                 self.counters.repeated += 1;
                 return;
             }
+            repeats::Seen::TooOften => {
+                self.counters.repeated_too_often += 1;
+                let words = "the same request waits here already, as often as it may";
+                let refusal = Refusal::new(Status::InternalServerError, words);
+                let id: Arc<str> = request.id.as_str().into();
+                self.respond(token, Response::refusing(&refusal, id, request.release));
+                return;
+            }
         };
         let asker = Asker {
             whom: Whom::Outside(token, key),

@@ -80,6 +80,8 @@ pub(super) enum Seen {
     Answered(Response),
     /// The token will be answered together with the first.
     InProgress,
+    /// As many as may wait for the first one's answer do so already.
+    TooOften,
 }
 
 impl Repeats {
@@ -116,9 +118,10 @@ impl Repeats {
                 Seen::New(Some(key))
             }
             Some(Entry::Asked { again, .. }) => {
-                if again.len() < ASKED_AGAIN_MAX {
-                    again.push(token);
+                if again.len() >= ASKED_AGAIN_MAX {
+                    return Seen::TooOften;
                 }
+                again.push(token);
                 Seen::InProgress
             }
             Some(Entry::Answered(response)) => Seen::Answered(response.clone()),

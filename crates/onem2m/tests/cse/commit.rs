@@ -2,7 +2,9 @@
 //! comes back.
 
 use crate::bench::{Bench, json};
-use gatewright_onem2m::{Batch, Cse, Input, Kind, Operation, Output, Request, Response, Token};
+use gatewright_onem2m::{
+    Batch, Cse, Input, Kind, Operation, Output, Request, Response, Status, Token,
+};
 
 /// Everything the machine wants done, without doing it.
 fn drain(cse: &mut Cse) -> (Vec<Batch>, Vec<(Token, Response)>) {
@@ -61,6 +63,29 @@ fn a_request_is_the_same_only_if_all_of_it_is() {
     // Long after, the name still protects.
     bench.now += core::time::Duration::from_secs(301);
     assert_eq!(bench.ask(same("one")).status.number(), 4105);
+}
+
+/// Who asks the same again while it waits for somebody else is answered with the first, or at once.
+#[test]
+fn everybody_who_asks_again_is_answered() {
+    let mut bench = Bench::with_container();
+    let poa = r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#;
+    assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
+    for token in 100..112 {
+        let notify = Request::new(Operation::Notify, "cse-in/a", "CAdmin", "same");
+        send(&mut bench, token, notify.with_content(r#"{"m2m:sgn":{}}"#));
+    }
+    let refused = bench.run();
+    let refused: Vec<_> = refused.iter().map(|(token, it)| (token.0, it.status.number())).collect();
+    assert_eq!(refused, [(109, 5000), (110, 5000), (111, 5000)]);
+    let calls = bench.calls();
+    assert_eq!(calls.len(), 1, "it is asked once");
+    let answers = bench.reply(&calls[0], Status::Ok);
+    let mut tokens: Vec<u64> = answers.iter().map(|(token, _)| token.0).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, (100..109).collect::<Vec<_>>());
+    let counters = bench.cse.counters();
+    assert_eq!((counters.repeated, counters.repeated_too_often), (8, 3));
 }
 
 /// A refusal that changed nothing is not remembered: an outbox asks again with the same identifier,

@@ -30,6 +30,8 @@ pub(super) struct Watches {
     /// The next point of each, by the number of its row.
     next: BTreeMap<u64, Timestamp>,
     due: BTreeSet<(Timestamp, u64)>,
+    /// When each is due: what stands in `due`, by number.
+    due_of: BTreeMap<u64, Timestamp>,
     /// Missing points that a subscription has counted, and until when it counts on.
     windows: BTreeMap<u64, (Timestamp, u64)>,
 }
@@ -40,9 +42,25 @@ impl Watches {
         self.due.first().map(|&(time, _)| time)
     }
 
+    fn clear(&mut self) {
+        self.next.clear();
+        self.due.clear();
+        self.due_of.clear();
+    }
+
     fn forget(&mut self, seq: u64) {
         self.next.remove(&seq);
-        self.due.retain(|&(_, other)| other != seq);
+        if let Some(time) = self.due_of.remove(&seq) {
+            self.due.remove(&(time, seq));
+        }
+    }
+
+    /// Its next point, which counts as missing at `due`.
+    fn expect(&mut self, seq: u64, next: Timestamp, due: Timestamp) {
+        self.forget(seq);
+        self.next.insert(seq, next);
+        self.due.insert((due, seq));
+        self.due_of.insert(seq, due);
     }
 }
 
@@ -77,8 +95,7 @@ impl Period {
 impl Cse {
     /// Takes up the watch over every series, at start and when what was made is taken back.
     pub(super) fn watch_all(&mut self) {
-        self.watches.next.clear();
-        self.watches.due.clear();
+        self.watches.clear();
         let watched: Vec<(u64, Slot, Option<Timestamp>)> = self
             .tree
             .iter()
@@ -161,9 +178,7 @@ impl Cse {
             return;
         };
         let (next, missing) = settle(series, period, from, self.now);
-        self.watches.next.insert(seq, next);
-        self.watches.due.retain(|&(_, other)| other != seq);
-        self.watches.due.insert((next.plus(period.wait), seq));
+        self.watches.expect(seq, next, next.plus(period.wait));
         if missing.count > 0 {
             self.note_missing(slot, period, &missing);
         }

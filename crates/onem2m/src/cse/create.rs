@@ -241,11 +241,17 @@ impl Cse {
                 format!("{} resources are as many as are kept here", limits.resources),
             ));
         }
-        if self.tree.depth(parent) >= limits.depth {
+        self.check_depth(parent)
+    }
+
+    /// Refuses what would lie too deep.
+    pub(super) fn check_depth(&mut self, parent: Slot) -> Result<(), Refusal> {
+        let deepest = self.config.limits.depth;
+        if self.tree.depth(parent) >= deepest {
             self.counters.too_deep += 1;
             return Err(Refusal::new(
                 Status::NotAcceptable,
-                format!("{} levels are as deep as resources lie here", limits.depth),
+                format!("{deepest} levels are as deep as resources lie here"),
             ));
         }
         Ok(())

@@ -77,10 +77,12 @@ impl Cse {
         self.check_fits(parent, size)?;
         let name = self.name_below(parent, given.rn.as_deref(), Kind::ContentInstance)?;
         let expires = self.instance_expiry(parent, given.et.as_deref())?;
-        self.make_room(parent);
-        self.check_room(parent)?;
+        self.check_depth(parent)?;
         let seq = self.ledger.next_seq();
         self.place_instance(&mut given, parent, &instance_id(seq))?;
+        // Behind all that may refuse: what gives way must not go for nothing.
+        self.make_room(parent);
+        self.check_room(parent)?;
         let container = self.resource(parent)?;
         let resource = Resource {
             seq,

@@ -122,7 +122,6 @@ impl Generation {
         before: Option<&mut Self>,
         registry: &Registry,
     ) -> std::io::Result<Self> {
-        let (mut doors, mut sockets) = before.map_or_else(Default::default, Self::bequeath);
         let mut this = Self {
             machine: planned.machine,
             serial,
@@ -136,20 +135,15 @@ impl Generation {
             to_write: Vec::new(),
             held_back: Vec::new(),
         };
-        for Seat { role, place, made } in planned.seats {
+        // What is new comes first: if the system refuses it, the one before has given up nothing.
+        let inherits = |seat: &Seat| matches!(seat.made, Made::Inherited);
+        let (inherited, new): (Vec<_>, Vec<_>) = planned.seats.into_iter().partition(inherits);
+        for Seat { role, place, made } in new {
             match (made, &place) {
                 (Made::Listener(listener), Place::Listen(address)) => {
                     let mut listener = mio::net::TcpListener::from_std(listener);
                     let spot = token(Spot::Door(this.doors.len()), index);
                     registry.register(&mut listener, spot, Interest::READABLE)?;
-                    this.doors.push(Door::new(role, *address, listener));
-                }
-                (Made::Inherited, Place::Listen(address)) => {
-                    let at = doors.iter().position(|door| door.address == *address);
-                    let Some(at) = at else { continue };
-                    let Door { mut listener, .. } = doors.swap_remove(at);
-                    let spot = token(Spot::Door(this.doors.len()), index);
-                    registry.reregister(&mut listener, spot, Interest::READABLE)?;
                     this.doors.push(Door::new(role, *address, listener));
                 }
                 (Made::Datagrams(socket), _) => {
@@ -158,19 +152,42 @@ impl Generation {
                     registry.register(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
                     this.sockets.push(Datagrams::new(role, place, Arc::new(socket)));
                 }
-                (Made::Inherited, _) => {
-                    let at = sockets.iter().position(|(known, _)| *known == place);
-                    let Some(at) = at else { continue };
-                    let (_, socket) = sockets.swap_remove(at);
-                    let spot = token(Spot::Datagrams(this.sockets.len()), index);
-                    let descriptor = socket.as_raw_fd();
-                    registry.reregister(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
-                    this.sockets.push(Datagrams::new(role, place, socket));
-                }
-                (Made::Listener(_) | Made::Elsewhere, _) => {}
+                (Made::Listener(_) | Made::Inherited | Made::Elsewhere, _) => {}
             }
         }
+        if let Some(before) = before {
+            this.inherit(before, inherited, registry)?;
+        }
         Ok(this)
+    }
+
+    /// Takes listeners and sockets over from the program before.
+    fn inherit(
+        &mut self,
+        before: &mut Self,
+        seats: Vec<Seat>,
+        registry: &Registry,
+    ) -> std::io::Result<()> {
+        let (mut doors, mut sockets) = before.bequeath();
+        for Seat { role, place, .. } in seats {
+            if let Place::Listen(address) = place {
+                let at = doors.iter().position(|door| door.address == address);
+                let Some(at) = at else { continue };
+                let Door { mut listener, .. } = doors.swap_remove(at);
+                let spot = token(Spot::Door(self.doors.len()), self.index);
+                registry.reregister(&mut listener, spot, Interest::READABLE)?;
+                self.doors.push(Door::new(role, address, listener));
+            } else {
+                let at = sockets.iter().position(|(known, _)| *known == place);
+                let Some(at) = at else { continue };
+                let (_, socket) = sockets.swap_remove(at);
+                let spot = token(Spot::Datagrams(self.sockets.len()), self.index);
+                let descriptor = socket.as_raw_fd();
+                registry.reregister(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
+                self.sockets.push(Datagrams::new(role, place, socket));
+            }
+        }
+        Ok(())
     }
 
     /// Gives up its listeners, and shares the sockets of its datagram servers; no more requests

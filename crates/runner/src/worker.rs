@@ -152,21 +152,22 @@ impl Worker {
         self.crew = (all, own);
     }
 
-    /// Lets a program take over; those before it may end within `within`.
+    /// Lets a program take over; those before it may end within `within`. If the system refuses it
+    /// what it needs, the one before goes on.
     pub(crate) fn replace(&mut self, planned: Planned, within: Duration) -> io::Result<()> {
         let now = self.epoch.elapsed();
         let index = self.vacate();
         let mut before = self.generations.get_mut(self.current).and_then(Option::take);
         self.serial += 1;
-        let next =
-            Generation::new(planned, self.serial, index, before.as_mut(), self.poll.registry());
-        if let Some(mut before) = before {
+        let registry = self.poll.registry();
+        let next = Generation::new(planned, self.serial, index, before.as_mut(), registry);
+        if let (Some(before), Ok(_)) = (&mut before, &next) {
             let mut scratch = [];
             self.with(&mut scratch, now, |_, tools| before.drain(tools, now + within));
             self.tally.programs_replaced += 1;
-            if let Some(place) = self.generations.get_mut(self.current) {
-                *place = Some(before);
-            }
+        }
+        if let Some(place) = self.generations.get_mut(self.current) {
+            *place = before;
         }
         if let Some(place) = self.generations.get_mut(index) {
             *place = Some(next?);

@@ -211,22 +211,20 @@ impl Programs {
 }
 
 impl ProgramHandlers for Programs {
+    fn check(&self, attach: &AttachMessages) -> Result<(), String> {
+        let running = self.lock();
+        let runner = runner_of(&running, attach)?;
+        post(0, attach).check(runner.program()).map_err(|error| error.to_string())
+    }
+
     fn attach(
         &self,
         id: u32,
         attach: &AttachMessages,
         records: Option<MessageRecords>,
     ) -> Result<Counting, String> {
-        let name = &attach.at.value.program;
         let running = self.lock();
-        if running.is_empty() {
-            return Err("no program runs here".to_owned());
-        }
-        let known = || running.iter().map(|one| one.meant.program.name.as_str());
-        let found = running.iter().find(|one| one.meant.program.name == *name);
-        let Running { runner, .. } = found.ok_or_else(|| {
-            format!("there is no program {name}: {}", known().collect::<Vec<_>>().join(", "))
-        })?;
+        let runner = runner_of(&running, attach)?;
         let post = post(id, attach);
         let counted = Arc::clone(&post.counted);
         let sink = records.map(|records| Sink::new(move |piece| records.give(record(piece))));
@@ -237,6 +235,22 @@ impl ProgramHandlers for Programs {
     fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
     }
+}
+
+/// Who runs the program that something is to be attached to.
+fn runner_of<'run>(
+    running: &'run [Running],
+    attach: &AttachMessages,
+) -> Result<&'run Runner, String> {
+    let name = &attach.at.value.program;
+    if running.is_empty() {
+        return Err("no program runs here".to_owned());
+    }
+    let known = || running.iter().map(|one| one.meant.program.name.as_str());
+    let found = running.iter().find(|one| one.meant.program.name == *name);
+    let missing =
+        || format!("there is no program {name}: {}", known().collect::<Vec<_>>().join(", "));
+    Ok(&found.ok_or_else(missing)?.runner)
 }
 
 /// What an attachment is to a machine.

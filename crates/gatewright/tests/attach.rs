@@ -259,6 +259,12 @@ fn unknown() {
         let answer = desk.ask(&[&["attach"], arguments].concat());
         assert!(answer.code != 0 && answer.err.contains(said), "{said}: {}", answer.err);
     }
+    // A capture that cannot be leaves the file alone that it would have made anew.
+    let old = desk.daemon.folder.join("old.pcapng");
+    fs::write(&old, "of last week").unwrap();
+    let misspelt = ["attach", "capture", "--at", "gateway:desk/pots", "--file"];
+    assert_ne!(desk.ask(&[&misspelt[..], &[old.to_str().unwrap()]].concat()).code, 0);
+    assert_eq!(fs::read_to_string(&old).unwrap(), "of last week");
     // `check` says it at its place.
     let file = desk.daemon.folder.join("wrong.toml");
     fs::write(&file, description(&COUNT.replace("desk/post", "desk/put"))).unwrap();

@@ -19,6 +19,13 @@ use std::sync::{Arc, Weak};
 
 /// Whoever runs the programs of a description.
 pub trait ProgramHandlers: Send + Sync {
+    /// Tells whether something could be attached.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`attach`](Self::attach).
+    fn check(&self, attach: &AttachMessages) -> Result<(), String>;
+
     /// Attaches something to handlers of a program. A capture gives what it sees to `records`.
     ///
     /// # Errors
@@ -149,6 +156,8 @@ impl Configured {
         let refused = |why: String| RunError::Messages { at: attach.at.value.to_string(), why };
         let programs = self.messages.programs.as_ref().and_then(Weak::upgrade);
         let programs = programs.ok_or_else(|| refused("no program runs here".to_owned()))?;
+        // Before a file is made: one that is there already goes.
+        programs.check(attach).map_err(refused)?;
         let id = self.gateway.change(crate::control::Control::take_id);
         let (records, recorder) = match &attach.handler {
             MessageHandler::Capture { file } => {

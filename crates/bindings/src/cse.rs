@@ -179,14 +179,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         counters: Arc::new(ServerCounters::default()),
         own: Arc::clone(&own),
     };
-    let sender = Sender::new(client_tls).speaking(speaker).serving(&own.0, &engine);
-    if let Some(broker) = &doors.mqtt {
-        sender.share(broker);
-    }
+    engine.send_by(sender(client_tls, speaker, &engine, doors.mqtt.as_ref()));
     let mut tasks = vec![
         tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
-        tokio::spawn(send_calls(Arc::downgrade(&engine), sender, calls, stopped.clone())),
+        tokio::spawn(send_calls(Arc::downgrade(&engine), calls, stopped.clone())),
     ];
     let Doors { listeners, coap, mqtt, ws } = doors;
     let addresses = listeners.iter().map(|((_, address), _)| *address).collect();
@@ -268,6 +265,21 @@ fn run_ws(
 fn speaker(cse: &gatewright_onem2m::Config) -> Speaker {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
     Speaker { id: cse.cse_id.clone(), client, serves: true }
+}
+
+/// By what a CSE asks others.
+fn sender(
+    tls: Option<ClientConfig>,
+    speaker: Speaker,
+    engine: &Arc<Engine>,
+    broker: Option<&Arc<Broker>>,
+) -> Sender {
+    let id = speaker.id.clone();
+    let sender = Sender::new(tls).speaking(speaker).serving(&id, engine);
+    if let Some(broker) = broker {
+        sender.share(broker);
+    }
+    sender
 }
 
 /// Everything that a CSE listens at.
@@ -495,7 +507,6 @@ async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
 /// Sends what the machine wants sent.
 async fn send_calls(
     engine: Weak<Engine>,
-    sender: Sender,
     mut calls: mpsc::UnboundedReceiver<Call>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -513,11 +524,12 @@ async fn send_calls(
             strong.device_call(call);
             continue;
         }
+        let Some(sender) = strong.sender() else { return };
         drop(strong);
         let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
             return;
         };
-        let (sender, engine) = (sender.clone(), engine.clone());
+        let engine = engine.clone();
         tokio::spawn(async move {
             // The machine has its own deadline; this one only frees what hangs longer. What its
             // originator lets wait holds up nobody else: the machine bounds how much that is.

@@ -22,7 +22,6 @@ pub(crate) mod transport;
 
 use crate::engine::{Engine, now};
 use crate::keyring::{Keyring, Keys};
-use crate::outgoing;
 use crate::tls::Tls;
 use ask::Desk;
 use connection::Connection;
@@ -89,7 +88,7 @@ pub struct Config {
 /// The CSE that readings are sent on to: each device becomes an AE there as it does here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Above {
-    /// Where it answers HTTP, without a path.
+    /// Where it answers, by any binding that the CSE speaks; without a path.
     pub url: String,
     /// Address of its CSEBase: `/id-in/cse-in`.
     pub base: String,
@@ -210,7 +209,6 @@ struct Shared {
     base: String,
     mapping: Mapping,
     manager: manager::Settings,
-    sender: outgoing::Sender,
     /// Where the machines' time begins.
     started: Instant,
     state: Mutex<State>,
@@ -311,7 +309,6 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         base: config.base,
         mapping: config.mapping,
         manager: config.manager,
-        sender: outgoing::Sender::new(None),
         started: Instant::now(),
         state: Mutex::new(state),
     });

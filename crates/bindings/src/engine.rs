@@ -1,5 +1,6 @@
 //! One machine, one store, and whoever waits for an answer.
 
+use crate::outgoing::Sender;
 use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
@@ -23,6 +24,8 @@ pub struct Engine {
     devices: Mutex<Option<mpsc::UnboundedSender<Call>>>,
     /// Where it is told whose receiver does not know its places.
     lost: Mutex<Option<mpsc::UnboundedSender<Arc<str>>>>,
+    /// How it asks others, until it has ended.
+    sender: Mutex<Option<Sender>>,
     /// What its peers may ask.
     quotas: Arc<Quotas>,
 }
@@ -129,6 +132,7 @@ impl Engine {
             earlier: Notify::new(),
             devices: Mutex::new(None),
             lost: Mutex::new(None),
+            sender: Mutex::new(None),
             quotas,
         })
     }
@@ -153,6 +157,27 @@ impl Engine {
         if inner.audits {
             inner.write(&format!("{}: {}", described(request), status.number()));
         }
+    }
+
+    /// Has others asked by this from now on.
+    pub(crate) fn send_by(&self, sender: Sender) {
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    }
+
+    /// Sends a request at once, as the machine's own are sent: by the same bindings, with the same
+    /// certificate. It is stored nowhere and not tried again.
+    pub(crate) async fn send(
+        &self,
+        urls: &[String],
+        request: &Request,
+    ) -> Result<Response, Unreachable> {
+        let stopping = || Unreachable("this CSE is stopping".to_owned());
+        self.sender().ok_or_else(stopping)?.send(urls, request).await
+    }
+
+    /// By what it asks others; nothing once it has ended.
+    pub(crate) fn sender(&self) -> Option<Sender> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has requests for devices (URLs that begin with `device:`) sent there from now on.
@@ -207,6 +232,8 @@ impl Engine {
         let writer = self.lock().writer.take();
         // Outside the lock: the writer reports its last commits while it is waited for.
         drop(writer);
+        // Its connections end with it.
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Does what the request asks; the answer comes when it is stored.

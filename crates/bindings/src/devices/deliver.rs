@@ -176,10 +176,11 @@ impl Shared {
         for request in requests {
             let request = self.moved(above, request);
             let status = self.send_one(above, &request).await;
-            if status == Some(Status::NotFound)
+            if matches!(status, Some(Status::NotFound | Status::OriginatorHasNotRegistered))
                 && let Some(entity) = entity_of(&request.from)
             {
-                // It has lost its memory; the device sends its report again.
+                // It has lost its memory, of the place or of who asks; the device sends its report
+                // again.
                 self.make_places_again(above, entity).await;
             }
             if status.map(outcome) != Some(Outcome::Stored) {
@@ -192,7 +193,7 @@ impl Shared {
     /// Sends a request to the CSE above: the status of its answer, if there is one.
     pub(super) async fn send_one(&self, above: &Above, request: &Request) -> Option<Status> {
         let urls = [above.url.clone()];
-        let answer = tokio::time::timeout(DIRECT_WITHIN, self.sender.send(&urls, request)).await;
+        let answer = tokio::time::timeout(DIRECT_WITHIN, self.engine.send(&urls, request)).await;
         Some(answer.ok()?.ok()?.status)
     }
 

@@ -159,6 +159,10 @@ impl Services {
         for (what, same) in [
             ("who may do everything (admin)", old.admin == new.admin),
             ("which CSEs may register (admit)", old.admit == new.admit),
+            (
+                "which AEs those may register (admit_devices)",
+                old.admit_devices == new.admit_devices,
+            ),
             ("whether requests are noted (audit)", old.audit == new.audit),
             ("what one peer may ask (peer_…)", old.peer == new.peer),
             ("where the registrar is (url)", url(old) == url(new)),
@@ -173,6 +177,7 @@ impl Services {
         }
         let mut taken = old.clone();
         (taken.admin, taken.admit) = (new.admin.clone(), new.admit.clone());
+        taken.admit_devices.clone_from(&new.admit_devices);
         (taken.audit, taken.peer) = (new.audit, new.peer);
         if let (Some(taken), Some(new)) = (&mut taken.tls, &new.tls) {
             taken.certificate.clone_from(&new.certificate);
@@ -318,6 +323,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
         gatewright_onem2m::Config::new(kind, described.id.as_str(), described.base.value.as_str());
     machine.admin.clone_from(&described.admin);
     machine.admitted_cses.clone_from(&described.admit);
+    if let Some(devices) = &described.admit_devices {
+        machine.sponsored_entities.clone_from(devices);
+    }
     machine.registrar = described.registrar.as_ref().map(|above| Registrar {
         cse_id: above.id.clone(),
         name: above.base.clone(),

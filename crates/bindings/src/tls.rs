@@ -3,6 +3,8 @@
 //! The identifiers of a peer stand in its certificate as subject alternative names of type URI:
 //! `m2m:` and the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE
 //! and `m2m://example.com/id-mn` for a CSE, which also speaks for the entities registered at it.
+//! Whether a CSE speaks for anybody else, such as the AEs that it brought here, only the machine
+//! knows: it is told whose certificate a request came by ([`Request::sponsor`]).
 
 use crate::keyring::Keyring;
 use core::time::Duration;
@@ -154,11 +156,12 @@ impl Identity {
     }
 
     /// Lets a request pass whose originator is this peer; a registration without an originator
-    /// gets the AE-ID of the certificate.
+    /// gets the AE-ID of the certificate. What a CSE asks as somebody else passes with that CSE as
+    /// its sponsor, for the machine to judge.
     ///
     /// # Errors
     ///
-    /// 4103 if the originator is somebody else.
+    /// 4106 if the originator is somebody else (TS-0003 §7.2.1).
     pub(crate) fn vouch(
         &self,
         request: &mut Request,
@@ -178,19 +181,28 @@ impl Identity {
             _ => format!("{cse}/{}", request.from),
         };
         let speaks_for = |name: &String| {
-            let is_cse = name.matches('/').count() == 1;
             from == *name
-                || (is_cse
+                || (is_cse(name)
                     && from.strip_prefix(name.as_str()).is_some_and(|it| it.starts_with('/')))
         };
         if self.names.iter().any(speaks_for) {
             return Ok(());
         }
+        let sponsor = self.names.iter().find(|name| is_cse(name));
+        request.sponsor = sponsor.map(|name| name.as_str().into());
+        if request.sponsor.is_some() {
+            return Ok(());
+        }
         Err(Refusal::new(
-            Status::OriginatorHasNoPrivilege,
+            Status::OriginatorHasNotRegistered,
             "the certificate is another originator's",
         ))
     }
+}
+
+/// Whether an SP-relative identifier is a CSE's: `/id-mn`, and not `/id-mn/Cx`.
+fn is_cse(name: &str) -> bool {
+    name.matches('/').count() == 1
 }
 
 #[cfg(test)]
@@ -202,25 +214,28 @@ mod tests {
         let ae = Identity { names: vec!["/id-in/Cmine".to_owned()] };
         let cse = Identity { names: vec!["/id-mn".to_owned()] };
         let nobody = Identity { names: Vec::new() };
+        let (passes, refused) = (Some(None), None);
+        let brought = Some(Some("/id-mn"));
         let cases = [
-            (&ae, "Cmine", true),
-            (&ae, "/id-in/Cmine", true),
-            (&ae, "//sp/id-in/Cmine", true),
-            (&ae, "Cmine2", false),
-            (&ae, "CAdmin", false),
-            (&ae, "/id-in", false),
-            (&ae, "/id-in/Cmine/x", false),
-            (&cse, "/id-mn", true),
-            (&cse, "/id-mn/Cx", true),
-            (&cse, "/id-mn2", false),
-            (&cse, "Cx", false),
-            (&nobody, "Cmine", false),
-            (&nobody, "", false),
+            (&ae, "Cmine", passes),
+            (&ae, "/id-in/Cmine", passes),
+            (&ae, "//sp/id-in/Cmine", passes),
+            (&ae, "Cmine2", refused),
+            (&ae, "CAdmin", refused),
+            (&ae, "/id-in", refused),
+            (&ae, "/id-in/Cmine/x", refused),
+            (&cse, "/id-mn", passes),
+            (&cse, "/id-mn/Cx", passes),
+            (&cse, "/id-mn2", brought),
+            (&cse, "Cx", brought),
+            (&nobody, "Cmine", refused),
+            (&nobody, "", refused),
         ];
-        for (identity, from, allowed) in cases {
+        for (identity, from, expected) in cases {
             let mut request = Request::new(Operation::Retrieve, "x", from, "1");
             let verdict = identity.vouch(&mut request, "/id-in", "//sp");
-            assert_eq!(verdict.is_ok(), allowed, "{from} by {identity:?}");
+            let sponsor = verdict.ok().map(|()| request.sponsor.as_deref());
+            assert_eq!(sponsor, expected, "{from} by {identity:?}");
         }
         let mut registration = Request::new(Operation::Create, "x", "", "1");
         ae.vouch(&mut registration, "/id-in", "//sp").unwrap();

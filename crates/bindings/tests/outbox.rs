@@ -8,16 +8,23 @@
     reason = "a test may fail loudly"
 )]
 
+#[path = "shared/authority.rs"]
+mod authority;
+mod shared;
+
+use authority::Authority;
 use core::time::Duration;
 use gatewright_bindings::agents::{self, Outcome, Run};
+use gatewright_bindings::tls::Tls;
 use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
 use gatewright_health::specialisation::{SCALE, THERMOMETER};
-use gatewright_onem2m::{CseType, Operation, Request};
+use gatewright_onem2m::{CseType, Operation, Registrar, Request};
 use gatewright_testbed::free_port;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
+use shared::{Broker, broker_program};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,20 +41,34 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let disk = if arguments.list { None } else { SmallDisk::mount() };
     let no_disk = disk.is_none() && !arguments.list;
-    let trial = |name: &str, run: fn()| {
-        Trial::test(name, move || {
-            run();
-            Ok(())
-        })
-    };
+    let broker = broker_program();
     let trials = vec![
         trial("readings_arrive_above_in_order_and_once_over_its_absence", || {
-            block_on(absence());
+            block_on(absence(Way::Http));
         }),
-        trial("direct_delivery_stores_nothing_here_and_loses_nothing", || block_on(direct())),
+        trial("readings_arrive_above_over_tls_that_asks_for_certificates", || {
+            block_on(absence(Way::Https));
+            block_on(absence(Way::Wss));
+        }),
+        trial("direct_delivery_stores_nothing_here_and_loses_nothing", || {
+            block_on(direct(Way::Http));
+        }),
+        trial("direct_delivery_goes_over_tls", || {
+            block_on(direct(Way::Https));
+            block_on(direct(Way::Wss));
+        }),
+        trial("direct_delivery_goes_by_a_broker", move || {
+            let broker = Broker::start(broker.expect("there"));
+            block_on(direct(Way::Mqtt(broker.port)));
+        })
+        .with_ignored_flag(broker.is_none()),
         trial("a_cse_above_that_lost_its_memory_gets_its_places_again", || {
-            block_on(memory_lost(|_| {}));
-            block_on(memory_lost(|above| above.delivery = devices::Delivery::Direct));
+            block_on(memory_lost(Way::Http, devices::Delivery::Durable(KEEP)));
+            block_on(memory_lost(Way::Http, devices::Delivery::Direct));
+        }),
+        trial("so_does_one_that_knows_its_devices_by_the_gateways_certificate", || {
+            block_on(memory_lost(Way::Https, devices::Delivery::Durable(KEEP)));
+            block_on(memory_lost(Way::Https, devices::Delivery::Direct));
         }),
         trial("kinds_of_devices_are_delivered_each_its_own_way", || block_on(by_kind())),
         trial("too_many_waiting_readings_are_refused_and_the_device_keeps_them", || {
@@ -62,6 +83,13 @@ fn main() -> ExitCode {
         .with_ignored_flag(no_disk),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        run();
+        Ok(())
+    })
 }
 
 fn block_on(future: impl Future<Output = ()>) {
@@ -91,23 +119,71 @@ fn config(kind: CseType, id: &str, name: &str, store: Option<PathBuf>) -> cse::C
     config
 }
 
+/// How the gateway and the CSE above speak; over TLS both show a certificate.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Http,
+    Https,
+    Wss,
+    /// By the broker at this port.
+    Mqtt(u16),
+}
+
 /// The CSE above, at a port of its own.
 struct Upper {
+    way: Way,
     store: PathBuf,
     port: u16,
+    /// Its certificate, and the gateway's.
+    tls: Option<[Tls; 2]>,
     running: Option<cse::Running>,
 }
 
 impl Upper {
-    fn away(place: &Path) -> Self {
-        Self { store: place.join("in.db"), port: free_port(), running: None }
+    fn away(place: &Path, way: Way) -> Self {
+        let tls = matches!(way, Way::Https | Way::Wss).then(|| {
+            let authority = Authority::new(&place.file_name().unwrap().to_string_lossy());
+            ["id-in", "id-mn"].map(|id| authority.certify(id, &[&format!("m2m://sp.example/{id}")]))
+        });
+        Self { way, store: place.join("in.db"), port: free_port(), tls, running: None }
     }
 
     async fn start(&mut self) {
         let store = Some(self.store.clone());
         let mut config = config(CseType::Infrastructure, "/id-in", "cse-in", store);
-        config.listen = vec![([127, 0, 0, 1], self.port).into()];
+        "//sp.example".clone_into(&mut config.cse.provider);
+        config.cse.admitted_cses = vec!["/id-mn".to_owned()];
+        config.tls = self.tls.as_ref().map(|[above, _]| above.clone());
+        let at = vec![([127, 0, 0, 1], self.port).into()];
+        match self.way {
+            Way::Http => config.listen = at,
+            Way::Https => config.listen_tls = at,
+            Way::Wss => config.listen_wss = at,
+            Way::Mqtt(_) => config.mqtt = Some(self.url()),
+        }
         self.running = Some(cse::start(config).await.unwrap());
+    }
+
+    fn url(&self) -> String {
+        match self.way {
+            Way::Http => format!("http://127.0.0.1:{}", self.port),
+            Way::Https => format!("https://127.0.0.1:{}", self.port),
+            Way::Wss => format!("wss://127.0.0.1:{}", self.port),
+            Way::Mqtt(port) => format!("mqtt://127.0.0.1:{port}"),
+        }
+    }
+
+    /// The configuration of a gateway below it.
+    fn gateway(&self, store: Option<PathBuf>) -> cse::Config {
+        let mut config = config(CseType::Middle, "/id-mn", "cse-mn", store);
+        "//sp.example".clone_into(&mut config.cse.provider);
+        config.tls = self.tls.as_ref().map(|[_, below]| below.clone());
+        config.cse.registrar = Some(Registrar {
+            cse_id: "/id-in".to_owned(),
+            name: "cse-in".to_owned(),
+            url: self.url(),
+        });
+        config
     }
 
     async fn stop(&mut self) {
@@ -129,8 +205,7 @@ impl Upper {
     }
 
     fn above(&self, delivery: devices::Delivery) -> devices::Above {
-        let url = format!("http://127.0.0.1:{}", self.port);
-        let kinds = std::collections::BTreeMap::new();
+        let (url, kinds) = (self.url(), std::collections::BTreeMap::new());
         devices::Above { url, base: "/id-in/cse-in".to_owned(), delivery, kinds }
     }
 
@@ -268,11 +343,10 @@ fn in_order(names: &[String]) {
     }
 }
 
-async fn absence() {
-    let place = scratch("outbox-absence");
-    let mut upper = Upper::away(&place);
-    let store = Some(place.join("mn.db"));
-    let config = config(CseType::Middle, "/id-mn", "cse-mn", store.clone());
+async fn absence(way: Way) {
+    let place = scratch(&format!("outbox-absence-{way:?}"));
+    let mut upper = Upper::away(&place, way);
+    let config = upper.gateway(Some(place.join("mn.db")));
     let above = upper.above(devices::Delivery::Durable(KEEP));
     let gateway = Gateway::start(config.clone(), above.clone()).await;
     // It is away when the devices come, comes, goes, and comes again.
@@ -302,10 +376,10 @@ async fn absence() {
     upper.stop().await;
 }
 
-async fn direct() {
-    let place = scratch("outbox-direct");
-    let mut upper = Upper::away(&place);
-    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
+async fn direct(way: Way) {
+    let place = scratch(&format!("outbox-direct-{way:?}"));
+    let mut upper = Upper::away(&place, way);
+    let config = upper.gateway(None);
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Direct)).await;
     let runs: Vec<_> = (1..=2).map(|number| run(plan(number, 50), gateway.to(), 1_500)).collect();
     wait_until("a registration fails", || gateway.devices.counters().registrations_failed > 0)
@@ -321,14 +395,11 @@ async fn direct() {
 
 /// The CSE above begins anew with an empty database, in the middle: what had arrived is its own
 /// loss, everything else arrives, once.
-async fn memory_lost(change: impl FnOnce(&mut devices::Above)) {
-    let place = scratch("outbox-memory");
-    let mut upper = Upper::away(&place);
+async fn memory_lost(way: Way, delivery: devices::Delivery) {
+    let place = scratch(&format!("outbox-memory-{way:?}"));
+    let mut upper = Upper::away(&place, way);
     upper.start().await;
-    let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
-    let mut above = upper.above(devices::Delivery::Durable(KEEP));
-    change(&mut above);
-    let gateway = Gateway::start(config, above).await;
+    let gateway = Gateway::start(upper.gateway(None), upper.above(delivery)).await;
     let mut devices = Group::new(&gateway, 50);
     devices.join(2, 4_000);
     let arrived = || gateway.cse.engine().counters().delivered + gateway.devices.counters().direct;
@@ -355,7 +426,7 @@ async fn memory_lost(change: impl FnOnce(&mut devices::Above)) {
 /// Thermometers are sent on at once and stored nowhere here; scales are stored first.
 async fn by_kind() {
     let place = scratch("outbox-kinds");
-    let mut upper = Upper::away(&place);
+    let mut upper = Upper::away(&place, Way::Http);
     upper.start().await;
     let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
     let mut above = upper.above(devices::Delivery::Durable(KEEP));
@@ -378,7 +449,7 @@ async fn by_kind() {
 
 async fn bounded_by_number() {
     let place = scratch("outbox-number");
-    let mut upper = Upper::away(&place);
+    let mut upper = Upper::away(&place, Way::Http);
     let mut config = config(CseType::Middle, "/id-mn", "cse-mn", None);
     config.cse.limits.notifications_waiting = 20;
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
@@ -399,7 +470,7 @@ async fn bounded_by_number() {
 
 async fn bounded_by_age() {
     let place = scratch("outbox-age");
-    let mut upper = Upper::away(&place);
+    let mut upper = Upper::away(&place, Way::Http);
     let config = config(CseType::Middle, "/id-mn", "cse-mn", None);
     let keep = Duration::from_millis(700);
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(keep))).await;
@@ -418,7 +489,7 @@ async fn bounded_by_age() {
 /// it begins, has no row that is half of one, and its letters are those of its readings.
 async fn cut() {
     let place = scratch("outbox-cut");
-    let upper = Upper::away(&place);
+    let upper = Upper::away(&place, Way::Http);
     let path = place.join("mn.db");
     let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(path.clone()));
     let above = upper.above(devices::Delivery::Durable(KEEP));
@@ -477,7 +548,7 @@ impl Drop for SmallDisk {
 
 async fn full(disk: &Path) {
     let place = scratch("outbox-full");
-    let mut upper = Upper::away(&place);
+    let mut upper = Upper::away(&place, Way::Http);
     let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![0; 1_400_000]).unwrap();
     let config = config(CseType::Middle, "/id-mn", "cse-mn", Some(disk.join("mn.db")));

@@ -7,6 +7,10 @@
     reason = "a test may fail loudly"
 )]
 
+#[path = "shared/authority.rs"]
+mod authority;
+
+use authority::Authority;
 use core::time::Duration;
 use gatewright_bindings::client::{AskError, Client};
 use gatewright_bindings::cse::{Config, start};
@@ -16,8 +20,6 @@ use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
 use gatewright_health::specialisation::SCALE;
 use gatewright_onem2m::{CseType, Kind, Registrar, Status};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Waits until something is so; if it never is, `why` tells more.
@@ -26,45 +28,6 @@ async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
     while !is_so() {
         assert!(Instant::now() < end, "{}", why());
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// An authority that writes certificates into a directory.
-struct Authority {
-    place: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-    file: PathBuf,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}"));
-        std::fs::create_dir_all(&place).unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        let file = place.join("authority.pem");
-        std::fs::write(&file, certificate.pem()).unwrap();
-        Self { place, issuer: Issuer::new(params, key), file }
-    }
-
-    /// A certificate for 127.0.0.1 and these identifiers.
-    fn certify(&self, name: &str, identifiers: &[&str]) -> Tls {
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        for identifier in identifiers {
-            params.subject_alt_names.push(SanType::URI((*identifier).try_into().unwrap()));
-        }
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let tls = Tls {
-            certificate: self.place.join(format!("{name}.pem")),
-            key: self.place.join(format!("{name}.key")),
-            authorities: self.file.clone(),
-        };
-        std::fs::write(&tls.certificate, certificate.pem()).unwrap();
-        std::fs::write(&tls.key, key.serialize_pem()).unwrap();
-        tls
     }
 }
 
@@ -94,7 +57,7 @@ async fn a_peer_is_who_its_certificate_says() {
     let seen = client("Cmine", &mine).get("cse-in/a").await.unwrap();
     assert_eq!(seen.status, Status::Ok);
     let other = client("Cother", &mine).create("cse-in", Kind::ApplicationEntity, AE).await;
-    assert_eq!(other.unwrap().status, Status::OriginatorHasNoPrivilege);
+    assert_eq!(other.unwrap().status, Status::OriginatorHasNotRegistered);
     // A certificate of another authority, and none at all, do not get past the handshake.
     let stranger = Authority::new("stranger");
     let mut theirs = stranger.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
@@ -129,7 +92,7 @@ async fn over_websocket_a_peer_is_who_its_certificate_says() {
     assert_eq!(made.status, Status::Created, "{made:?}");
     assert_eq!(client("Cmine", &mine).get("cse-in/a").await.unwrap().status, Status::Ok);
     let other = client("Cother", &mine).get("cse-in/a").await.unwrap();
-    assert_eq!(other.status, Status::OriginatorHasNoPrivilege, "{other:?}");
+    assert_eq!(other.status, Status::OriginatorHasNotRegistered, "{other:?}");
     let stranger = Authority::new("wss-stranger");
     let mut theirs = stranger.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
     theirs.authorities.clone_from(&mine.authorities);
@@ -139,6 +102,51 @@ async fn over_websocket_a_peer_is_who_its_certificate_says() {
         Client::new(url.replace("wss", "ws"), "Cmine", "t").get("cse-in/a").await,
     ] {
         assert!(matches!(from_outside, Err(AskError::Unreachable(_))), "{from_outside:?}");
+    }
+    running.stop().await;
+}
+
+/// A gateway registers AEs for its devices at the CSE above and speaks for them by its certificate:
+/// for these only, and no other gateway does (TS-0003 §7.2.1).
+#[tokio::test]
+async fn a_cse_speaks_for_the_aes_that_it_registered() {
+    let authority = Authority::new("wards");
+    let server = authority.certify("server", &["m2m://sp.example/id-in"]);
+    let mine = authority.certify("mine", &["m2m://sp.example/id-mn"]);
+    let other = authority.certify("other", &["m2m://sp.example/id-mn2"]);
+    let device = authority.certify("device", &["m2m://sp.example/id-in/Cphd-own"]);
+    let mut config = config(CseType::Infrastructure, "/id-in", "cse-in", server);
+    config.cse.admitted_cses.push("/id-mn2".to_owned());
+    config.listen_wss = vec!["127.0.0.1:0".parse().unwrap()];
+    let running = start(config).await.unwrap();
+    let urls = [
+        ("https", format!("https://{}", running.addresses()[0])),
+        ("wss", format!("wss://{}", running.wss_addresses()[0])),
+    ];
+    for (scheme, url) in urls {
+        let as_whom =
+            |from: &str, tls: &Tls| Client::new(url.as_str(), from, scheme).with_tls(tls).unwrap();
+        let (ward, own) = (format!("Cphd-{scheme}"), "Cphd-own");
+        let ae = AE.replace("\"a\"", &format!("\"{scheme}\""));
+        let (to, kind) = (format!("cse-in/{scheme}"), Kind::ApplicationEntity);
+        let made = as_whom(&ward, &mine).create("cse-in", kind, &ae).await.unwrap();
+        assert_eq!(made.status, Status::Created, "{scheme}: {made:?}");
+        let seen = as_whom(&ward, &mine).get(&to).await.unwrap();
+        assert_eq!(seen.status, Status::Ok, "{scheme}: {seen:?}");
+        // An AE with a certificate of its own is nobody's ward.
+        let _ = as_whom(own, &device).create("cse-in", kind, AE).await.unwrap();
+        for (from, tls, to, why) in [
+            (ward.as_str(), &other, to.as_str(), "another gateway's device"),
+            (own, &mine, "cse-in/a", "a device with a certificate"),
+            ("Cnurse", &mine, to.as_str(), "nobody that is registered"),
+            (ward.as_str(), &device, to.as_str(), "another device"),
+        ] {
+            let refused = as_whom(from, tls).get(to).await.unwrap();
+            assert_eq!(refused.status, Status::OriginatorHasNotRegistered, "{scheme}: {why}");
+        }
+        let nurse = AE.replace("\"a\"", "\"n\"");
+        let brought = as_whom("Cnurse", &mine).create("cse-in", kind, &nurse).await.unwrap();
+        assert_eq!(brought.status, Status::OriginatorHasNotRegistered, "{scheme}: no device");
     }
     running.stop().await;
 }

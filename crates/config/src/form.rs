@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// The most octets of a name of our own.
 const NAME_LEN_MAX: usize = 32;
+/// The most octets of a pattern of AE-IDs.
+const AE_IDS_LEN_MAX: usize = 255;
 /// The most octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
 const INTERFACE_LEN_MAX: usize = 15;
 
@@ -104,6 +106,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Protocol => values::protocol(text).is_some(),
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
+        Form::AeIds => is_ae_ids(text),
         Form::Url => {
             is_url(text, &["http://", "https://", "coap://", "ws://", "wss://", "mqtt://"])
         }
@@ -133,6 +136,12 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(rest)
 }
 
+/// An AE-ID (TS-0001 §7.2), parts of which may be any characters.
+fn is_ae_ids(text: &str) -> bool {
+    let rest = |c: char| c.is_ascii_alphanumeric() || "-._~*".contains(c);
+    text.len() <= AE_IDS_LEN_MAX && text.starts_with(['C', 'S']) && text.chars().all(rest)
+}
+
 /// What Linux takes (`dev_valid_name`).
 fn is_interface(text: &str) -> bool {
     (1..=INTERFACE_LEN_MAX).contains(&text.len())
@@ -142,7 +151,7 @@ fn is_interface(text: &str) -> bool {
 
 const fn code(form: Form) -> &'static Code {
     match form {
-        Form::Any | Form::Name | Form::Interface => &codes::BAD_NAME,
+        Form::Any | Form::Name | Form::Interface | Form::AeIds => &codes::BAD_NAME,
         Form::Address => &codes::NOT_AN_ADDRESS,
         Form::AddressOfNetwork | Form::Network | Form::Destination => &codes::NOT_A_PREFIX,
         Form::Mac => &codes::NOT_A_MAC,
@@ -175,6 +184,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Protocol => "an IP protocol",
         Form::Program => "a gateway program: its name ends in .gate",
         Form::CseId => "a CSE identifier: `/` and a name",
+        Form::AeIds => "an AE-ID: `C` or `S` and a name, `*` for any characters",
         Form::Url => "a URL: http://, coap:// or mqtt:// and a host, with a port if need be",
         Form::Broker => "a broker's URL: mqtt:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
@@ -199,6 +209,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Protocol => "udp",
         Form::Program => "bridge.gate",
         Form::CseId => "/gateway-cse",
+        Form::AeIds => "Cphd-*",
         Form::Url => "http://192.0.2.1:8080",
         Form::Broker => "mqtt://192.0.2.1:1883",
         Form::SystemId => "0022090000000001",
@@ -229,6 +240,7 @@ mod tests {
             Form::Protocol,
             Form::Program,
             Form::CseId,
+            Form::AeIds,
             Form::Url,
             Form::Broker,
             Form::SystemId,

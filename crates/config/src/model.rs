@@ -489,6 +489,8 @@ pub struct Cse {
     pub admin: Option<String>,
     /// Identifiers of the CSEs that may register.
     pub admit: Vec<String>,
+    /// Patterns of the AE-IDs that those may register by their certificates.
+    pub admit_devices: Option<Vec<String>>,
     /// Whether each request and how it ended is noted in the audit log.
     pub audit: bool,
     /// What one peer may ask.
@@ -534,7 +536,7 @@ pub struct CseTls {
 /// The CSE above: where this one registers, and where readings are sent on to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registrar {
-    /// Where it answers HTTP, without a path.
+    /// Where it answers, without a path.
     pub url: String,
     /// Its identifier, with `/` in front.
     pub id: String,

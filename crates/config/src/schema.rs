@@ -78,7 +78,8 @@ fn text(form: Form) -> Value {
         }
         Form::Program => "^.+\\.gate$",
         Form::CseId => "^/[A-Za-z0-9][A-Za-z0-9_-]{0,31}$",
-        Form::Url => "^(https?|coap|ws|mqtt)://[^/?#\\s]+$",
+        Form::AeIds => "^[CS][A-Za-z0-9._~*-]{0,254}$",
+        Form::Url => "^(https?|coap|wss?|mqtt)://[^/?#\\s]+$",
         Form::Broker => "^mqtt://[^/?#\\s]+$",
         Form::SystemId => "^[0-9A-Fa-f]{16}$",
         Form::DeviceKind => "^[a-z][a-z-]*$",

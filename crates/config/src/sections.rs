@@ -427,6 +427,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         infrastructure: table.text("type").is_some_and(|kind| *kind == "infrastructure"),
         admin: table.owned("admin"),
         admit: owned(&table, "admit"),
+        admit_devices: table.key("admit_devices").map(|_| owned(&table, "admit_devices")),
         audit: table.flag("audit").unwrap_or(false),
         peer: PeerBounds {
             rate: table.number("peer_rate"),

@@ -77,6 +77,8 @@ pub(crate) enum Form {
     Program,
     /// `/NAME`.
     CseId,
+    /// `Cphd-*`.
+    AeIds,
     /// `http://127.0.0.1:8080`.
     Url,
     /// `mqtt://127.0.0.1:1883`.
@@ -573,6 +575,12 @@ static CSE: Table = Table {
             "admit",
             Shape::List(Form::CseId, ADMITTED_MAX),
             "Identifiers of the CSEs that may register here; none if not given.",
+        ),
+        key(
+            "admit_devices",
+            Shape::List(Form::AeIds, ADMITTED_MAX),
+            "AE-IDs that those may register here by their certificates, * for any characters; \
+             Cphd-* if not given.",
         ),
         key(
             "audit",

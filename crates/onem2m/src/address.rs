@@ -34,11 +34,17 @@ impl<'text> Address<'text> {
     }
 
     fn sp_relative(to: &'text str, own: &str) -> Self {
-        let end = to.get(1..).and_then(|rest| rest.find('/')).map_or(to.len(), |at| at + 1);
-        let (cse, path) = to.split_at(end);
+        let cse = cse_of(to);
+        let path = to.strip_prefix(cse).unwrap_or_default();
         let path = path.strip_prefix('/').unwrap_or(path);
         if cse == own { Self::Here(path) } else { Self::There { cse, path } }
     }
+}
+
+/// The CSE-ID that an SP-relative identifier begins with: `/id-mn` of `/id-mn/Cx`.
+pub(crate) fn cse_of(id: &str) -> &str {
+    let end = id.get(1..).and_then(|rest| rest.find('/')).map_or(id.len(), |at| at + 1);
+    id.get(..end).unwrap_or(id)
 }
 
 /// Whether `name` may name a resource: unreserved characters of URIs (RFC 3986 §2.3), no name

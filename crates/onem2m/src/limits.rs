@@ -106,6 +106,8 @@ counters! {
     refused,
     /// Refusals because access control said no.
     denied,
+    /// Refusals because a CSE's certificate does not speak for the originator.
+    unvouched,
     /// Requests recognised as repetitions and answered as before.
     repeated,
     /// Repetitions refused, as enough of them wait for the first one's answer.
@@ -144,7 +146,8 @@ counters! {
     letters_aged,
     /// Letters that the receiver refused for good.
     letters_refused,
-    /// Letters that are kept because the receiver does not let this CSE do what they ask, yet.
+    /// Times that a letter was kept because the receiver does not let its originator do what it
+    /// asks, or does not know it, yet.
     letters_unauthorised,
     /// Announcements made, changed and taken back at other CSEs.
     announcements,

@@ -201,11 +201,14 @@ pub struct Request {
     /// `atrl`: the attributes wanted of a retrieval.
     pub attributes: Vec<String>,
     /// `gid`: the group request this is part of.
-    pub group_request: Option<String>,
+    pub group_request: Option<Box<str>>,
     /// `ec`: the event category.
     pub event_category: Option<u32>,
     /// `vsi`: vendor information, carried on.
-    pub vendor: Option<String>,
+    pub vendor: Option<Box<str>>,
+    /// The CSE by whose certificate the request came, if that is not its originator's own: whether
+    /// it speaks for the originator is for the receiver to say. No parameter: it is never written.
+    pub sponsor: Option<Arc<str>>,
 }
 
 impl Request {
@@ -236,6 +239,7 @@ impl Request {
             group_request: None,
             event_category: None,
             vendor: None,
+            sponsor: None,
         }
     }
 
@@ -295,11 +299,11 @@ impl Request {
             "atrl" => {
                 self.attributes = value.split(['+', ' ', ',']).map(str::to_owned).collect();
             }
-            "gid" => self.group_request = Some(value.to_owned()),
+            "gid" => self.group_request = Some(value.into()),
             "ec" => {
                 self.event_category = Some(value.parse().map_err(|_| unreadable(name, value))?);
             }
-            "vsi" => self.vendor = Some(value.to_owned()),
+            "vsi" => self.vendor = Some(value.into()),
             _ => self.filter.get_or_insert_default().set(name, value)?,
         }
         Ok(())

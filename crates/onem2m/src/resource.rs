@@ -32,6 +32,8 @@ pub(crate) struct Resource {
     pub(crate) state: u64,
     /// Who created it: the default holder of every right.
     pub(crate) owner: Arc<str>,
+    /// Of an AE: the CSE that registered it by its own certificate, and speaks for it.
+    pub(crate) sponsor: Option<Arc<str>>,
     /// Everything else, of types that are not instances.
     pub(crate) attributes: Map<String, Value>,
     /// The whole JSON text with its tag, of instances: they never change.
@@ -163,7 +165,7 @@ impl Resource {
         text.get(self.tag.len() + 4..text.len().saturating_sub(1)).unwrap_or("{}")
     }
 
-    /// What the store keeps: the text, and the owner where it matters.
+    /// What the store keeps: the text, and owner and sponsor where they matter.
     pub(crate) fn to_record(&self) -> Arc<str> {
         if let Some(text) = &self.representation {
             return Arc::clone(text);
@@ -175,6 +177,10 @@ impl Resource {
         text.push_str(&Value::Object(self.to_object()).to_string());
         text.push_str(",\"_o\":");
         push_json_text(&mut text, &self.owner);
+        if let Some(sponsor) = &self.sponsor {
+            text.push_str(",\"_s\":");
+            push_json_text(&mut text, sponsor);
+        }
         text.push('}');
         text.into()
     }
@@ -182,7 +188,8 @@ impl Resource {
     /// Reads what [`Self::to_record`] wrote; the parent's slot is still to be found.
     pub(crate) fn from_record(seq: u64, body: &Arc<str>) -> Option<Self> {
         let mut outer: Map<String, Value> = serde_json::from_str(body).ok()?;
-        let owner = outer.remove("_o").and_then(|owner| owner.as_str().map(Arc::from));
+        let mut aside = |name| outer.remove(name).and_then(|it| it.as_str().map(Arc::from));
+        let (owner, sponsor) = (aside("_o"), aside("_s"));
         let (tag, inner) = outer.into_iter().next()?;
         let Value::Object(mut attributes) = inner else {
             return None;
@@ -218,6 +225,7 @@ impl Resource {
             expires,
             state,
             owner: owner.unwrap_or_default(),
+            sponsor,
             attributes,
             representation,
             size,

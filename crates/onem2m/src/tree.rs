@@ -216,6 +216,7 @@ impl Tree {
                 present.modified = resource.modified;
                 present.state = resource.state;
                 present.owner = resource.owner;
+                present.sponsor = resource.sponsor;
             }
             return true;
         }

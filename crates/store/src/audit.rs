@@ -36,9 +36,9 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Statuses that are about who asks: no privilege of a subscriber, originator, receiver or
-    /// host of a subscription, a missing security association, an application that is not
-    /// admitted (TS-0004 §6.6.3).
-    const DENIALS: [u16; 6] = [4101, 4103, 4107, 4126, 5105, 5205];
+    /// host of a subscription, an originator that is not registered or not whom its certificate
+    /// names, a missing security association, an application that is not admitted (TS-0004 §6.6.3).
+    const DENIALS: [u16; 7] = [4101, 4103, 4106, 4107, 4126, 5105, 5205];
 
     fn count(&mut self, entry: &str) {
         let end = entry.rsplit_once(": ").map(|(_, end)| end);

@@ -233,7 +233,7 @@ pub(crate) fn write_request(
         builder = builder.header(RESULT_EXPIRES, deadline(expires));
     }
     if let Some(vendor) = &request.vendor {
-        builder = builder.header(VENDOR, vendor);
+        builder = builder.header(VENDOR, &**vendor);
     }
     builder.body(Full::new(body)).map_err(|_| bad("a header"))
 }

@@ -253,10 +253,10 @@ fn write_parameters(message: &mut Message, request: &Request) {
         message.put_uint(option::EC, category.into());
     }
     if let Some(group) = &request.group_request {
-        message.put(option::GID, group.as_str());
+        message.put(option::GID, &**group);
     }
     if let Some(vendor) = &request.vendor {
-        message.put(option::VSI, vendor.as_str());
+        message.put(option::VSI, &**vendor);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who may do what (TS-0003 §7.1): access control policies, and what holds without one.
 
 use super::{Cse, Refusal, denied};
+use crate::address::cse_of;
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
 use crate::resource::Resource;
@@ -116,7 +117,7 @@ impl Cse {
         })
     }
 
-    fn is_almighty(&self, from: &str) -> bool {
+    pub(super) fn is_almighty(&self, from: &str) -> bool {
         self.config.admin.as_deref() == Some(from) || from == self.config.cse_id
     }
 
@@ -135,8 +136,7 @@ impl Cse {
     /// Whether `from` is an AE or CSE registered here, or an AE of such a CSE.
     pub(super) fn is_registered(&self, from: &str) -> bool {
         if from.starts_with('/') {
-            let end = from.get(1..).and_then(|rest| rest.find('/')).map_or(from.len(), |at| at + 1);
-            return from.get(..end).is_some_and(|cse| self.remote_cse(cse).is_some());
+            return self.remote_cse(cse_of(from)).is_some();
         }
         self.tree
             .by_id(from)

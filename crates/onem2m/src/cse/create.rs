@@ -26,6 +26,8 @@ pub(super) struct Draft {
     /// Overrides the identifier that the CSE would invent.
     pub(super) id: Option<String>,
     pub(super) owner: String,
+    /// The CSE that brings an AE, if it speaks for it by its own certificate.
+    pub(super) sponsor: Option<Arc<str>>,
 }
 
 impl Cse {
@@ -61,8 +63,9 @@ impl Cse {
             attributes.retain(|_, value| !value.is_null());
         }
         schema::check_create(kind, &attributes, &self.config.limits)?;
-        let mut draft = Draft { kind, tag, parent, attributes, id: None, owner: from.to_owned() };
-        self.prepare(&mut draft, from, request.release)?;
+        let owner = from.to_owned();
+        let mut draft = Draft { kind, tag, parent, attributes, id: None, owner, sponsor: None };
+        self.prepare(&mut draft, from, request)?;
         if kind == Kind::Subscription {
             return self.create_subscription(asker, request, from, draft);
         }
@@ -86,7 +89,7 @@ impl Cse {
     }
 
     /// The rules of each type beyond the form of its attributes.
-    fn prepare(&self, draft: &mut Draft, from: &str, release: Release) -> Result<(), Refusal> {
+    fn prepare(&self, draft: &mut Draft, from: &str, request: &Request) -> Result<(), Refusal> {
         if let Some(creator) = draft.attributes.remove("cr") {
             // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
             if !creator.is_null() {
@@ -99,7 +102,7 @@ impl Cse {
             return self.check_announced(from);
         }
         match draft.kind {
-            Kind::ApplicationEntity => self.prepare_entity(draft, from, release),
+            Kind::ApplicationEntity => self.prepare_entity(draft, from, request),
             Kind::RemoteCse => self.prepare_remote_cse(draft, from),
             Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
             Kind::FlexContainer => {
@@ -140,9 +143,9 @@ impl Cse {
         &self,
         draft: &mut Draft,
         from: &str,
-        release: Release,
+        request: &Request,
     ) -> Result<(), Refusal> {
-        check_app_id(draft.attributes.get("api").and_then(Value::as_str), release)?;
+        check_app_id(draft.attributes.get("api").and_then(Value::as_str), request.release)?;
         let by_admin = self.config.admin.as_deref() == Some(from);
         let id = match from {
             "" | "C" => self.invent_entity_id('C'),
@@ -172,6 +175,7 @@ impl Cse {
         }
         draft.attributes.insert("aei".into(), json!(id));
         draft.owner.clone_from(&id);
+        draft.sponsor.clone_from(&request.sponsor);
         draft.id = Some(id);
         Ok(())
     }
@@ -220,6 +224,7 @@ impl Cse {
             expires,
             state: 0,
             owner: draft.owner.into(),
+            sponsor: draft.sponsor,
             attributes: draft.attributes,
             representation: None,
             size: 0,

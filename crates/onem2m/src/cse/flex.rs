@@ -157,6 +157,7 @@ impl Cse {
             expires: instance.expires,
             state: instance.state,
             owner: "".into(),
+            sponsor: None,
             attributes: Map::new(),
             representation: Some(representation),
             size: instance.size,

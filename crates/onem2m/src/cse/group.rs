@@ -141,7 +141,7 @@ impl Cse {
         for (at, target) in each.into_iter().enumerate() {
             let mut onward = request.clone();
             onward.id = format!("{}-{at}", request.id);
-            onward.group_request.get_or_insert_with(|| request.id.clone());
+            onward.group_request.get_or_insert_with(|| request.id.as_str().into());
             onward.to = target;
             let whom = Whom::Member(number, at);
             let asker = Asker { whom, id: onward.id.as_str().into(), release: request.release };

@@ -97,6 +97,7 @@ impl Cse {
             expires,
             state: container.state + 1,
             owner: Arc::default(),
+            sponsor: None,
             attributes: Map::new(),
             representation: None,
             size,

@@ -19,6 +19,7 @@ mod polling;
 mod registrar;
 mod repeats;
 mod retrieve;
+mod sponsor;
 mod target;
 mod update;
 mod watch;
@@ -99,6 +100,8 @@ pub struct Config {
     pub admitted_entities: Vec<String>,
     /// Patterns of CSE-IDs that may register.
     pub admitted_cses: Vec<String>,
+    /// Patterns of AE-IDs that such a CSE may register here by its own certificate, for others.
+    pub sponsored_entities: Vec<String>,
     /// The CSE that this one registers at.
     pub registrar: Option<Registrar>,
     /// Bounds.
@@ -108,7 +111,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A CSE that admits any AE and no other CSE, without an administrator.
+    /// A CSE that admits any AE and no other CSE, without an administrator. From the CSEs that it
+    /// may come to admit it takes devices.
     pub fn new(cse_type: CseType, cse_id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             cse_type,
@@ -119,6 +123,7 @@ impl Config {
             points_of_access: Vec::new(),
             admitted_entities: vec!["C*".to_owned(), "S*".to_owned()],
             admitted_cses: Vec::new(),
+            sponsored_entities: vec!["Cphd-*".to_owned()],
             registrar: None,
             limits: Limits::default(),
             outcomes: false,
@@ -184,8 +189,9 @@ pub enum Output {
     },
     /// Send this request, then say [`Input::Answer`].
     Call(Call),
-    /// The receiver of this lane does not know the place that its first letter is for: it may have
-    /// lost its memory. The letter is kept and tried again; whoever made the place may do so again.
+    /// The receiver of this lane does not know the place that its first letter is for, or who
+    /// asks: it may have lost its memory. The letter is kept and tried again; whoever made the place
+    /// may do so again.
     Lost {
         /// The lane.
         lane: Arc<str>,
@@ -245,6 +251,14 @@ struct Asker {
     whom: Whom,
     id: Arc<str>,
     release: Release,
+}
+
+impl Asker {
+    /// Whoever sent `request` from outside.
+    fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
+        let id = request.id.as_str().into();
+        Self { whom: Whom::Outside(token, key), id, release: request.release }
+    }
 }
 
 /// To whom an answer goes.
@@ -402,6 +416,12 @@ impl Cse {
 
     fn take_request(&mut self, token: Token, request: &Request) {
         self.counters.requests += 1;
+        // Before it can be taken for another's request that came before.
+        if let Err(refusal) = self.check_sponsor(request) {
+            self.counters.unvouched += 1;
+            self.answer(&Asker::outside(token, None, request), Err(refusal));
+            return;
+        }
         let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
             repeats::Seen::New(key) => key,
             repeats::Seen::Answered(response) => {
@@ -423,11 +443,7 @@ impl Cse {
                 return;
             }
         };
-        let asker = Asker {
-            whom: Whom::Outside(token, key),
-            id: request.id.as_str().into(),
-            release: request.release,
-        };
+        let asker = Asker::outside(token, key, request);
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
             _ => self.accept(&asker, request),
@@ -435,8 +451,7 @@ impl Cse {
     }
 
     fn take_letter(&mut self, token: Token, letter: Letter) {
-        let id = letter.request.id.as_str().into();
-        let asker = Asker { whom: Whom::Outside(token, None), id, release: letter.request.release };
+        let asker = Asker::outside(token, None, &letter.request);
         let outcome = self.post(letter).map(|()| Done::new(Status::Accepted));
         self.answer(&asker, outcome);
     }
@@ -620,6 +635,7 @@ impl Cse {
             expires: Timestamp::MAX,
             state: 0,
             owner: self.config.cse_id.as_str().into(),
+            sponsor: None,
             attributes,
             representation: None,
             size: 0,

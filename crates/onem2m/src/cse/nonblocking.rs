@@ -90,6 +90,7 @@ impl Cse {
             attributes,
             id: None,
             owner: from.to_owned(),
+            sponsor: None,
         })?;
         Ok((self.resource(slot)?.seq, self.tree.path(slot)))
     }

@@ -102,8 +102,7 @@ impl Cse {
     fn tell_observer(&mut self, token: Token) {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
-        let whom = Whom::Outside(token, None);
-        let asker = Asker { whom, id: request.id.as_str().into(), release: request.release };
+        let asker = Asker::outside(token, None, &request);
         let outcome = match self.perform(&asker, &request) {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.

@@ -402,7 +402,9 @@ impl Cse {
             Status::OriginatorHasNoPrivilege | Status::OriginatorHasNotRegistered if creates => {
                 self.counters.letters_unauthorised += 1;
                 if answer.status == Status::OriginatorHasNotRegistered {
+                    // It knows this CSE not, or not any more, or not the AE that asks.
                     self.registration_lost();
+                    self.ledger.say(Output::Lost { lane: Arc::clone(name) });
                 }
                 self.delivery_failed(name);
                 return;

@@ -4,7 +4,6 @@ use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::{Config, Cse, Refusal};
 use crate::address::is_stem;
-use crate::filter::matches_wildcard;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Release, Request, Response};
 use crate::status::Status;
@@ -84,12 +83,21 @@ impl Cse {
             }
             _ => None,
         };
-        let Config { admin, admitted_entities, admitted_cses, registrar, limits, outcomes, .. } =
-            config;
+        let Config {
+            admin,
+            admitted_entities,
+            admitted_cses,
+            sponsored_entities,
+            registrar,
+            limits,
+            outcomes,
+            ..
+        } = config;
         self.config = Config {
             admin,
             admitted_entities,
             admitted_cses,
+            sponsored_entities,
             registrar,
             limits,
             outcomes,
@@ -250,6 +258,7 @@ impl Cse {
             attributes,
             id: Some(stem),
             owner: self.config.cse_id.clone(),
+            sponsor: None,
         });
     }
 
@@ -261,8 +270,7 @@ impl Cse {
         if cse != from && !by_admin {
             return Err(Refusal::bad("csi is not the originator"));
         }
-        let admitted =
-            self.config.admitted_cses.iter().any(|pattern| matches_wildcard(pattern, &cse));
+        let admitted = self.admits_cse(&cse);
         let stem = cse.strip_prefix('/').filter(|stem| is_stem(stem));
         let (Some(stem), true) = (stem, admitted || by_admin) else {
             return Err(Refusal::new(

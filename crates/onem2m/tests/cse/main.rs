@@ -19,4 +19,5 @@ mod missing;
 mod model;
 mod notify;
 mod results;
+mod sponsor;
 mod statuses;

@@ -1,0 +1,72 @@
+//! For whom a CSE speaks by its certificate, besides itself and the entities below it
+//! (TS-0003 §7.2.1).
+//!
+//! The standard has a registrar check an AE's requests against the AE's certificate and leaves out
+//! CSEs, as what a CSE sends on is always another's. Here a CSE is checked, too: it speaks for the
+//! AEs that it registered here itself, as long as it is admitted or registered, and a registrar for
+//! what comes from beyond it. What a binding does not let pass at once comes here with the CSE as
+//! [`Request::sponsor`].
+//!
+//! An AE's sponsor is written down with it and never changes. It goes when the AE goes: then its
+//! AE-ID is free for whoever registers it next, and the resources that it left elsewhere are that
+//! AE-ID's as before. So which AE-IDs CSEs may register is bounded by patterns, and an AE that was
+//! registered by its own certificate, or by none, is nobody's ward.
+
+use super::{Cse, Refusal};
+use crate::address::cse_of;
+use crate::filter::matches_wildcard;
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request};
+use crate::status::Status;
+
+impl Cse {
+    /// Refuses what a CSE asks as somebody for whom it does not speak.
+    ///
+    /// "If the values are not identical, then the Registrar CSE shall send a response with Response
+    /// Status Code ORIGINATOR_NOT_AUTHENTICATED" (TS-0003 §7.2.1): 4106 in TS-0008 and TS-0009,
+    /// which TS-0004 calls ORIGINATOR_HAS_NOT_REGISTERED.
+    pub(super) fn check_sponsor(&self, request: &Request) -> Result<(), Refusal> {
+        let Some(sponsor) = request.sponsor.as_deref() else { return Ok(()) };
+        let from = self.own_form(&request.from);
+        let speaks = if self.is_almighty(from) {
+            false
+        } else if from.starts_with('/') {
+            self.comes_from_above(sponsor, from)
+        } else {
+            self.is_ward(sponsor, from, request)
+        };
+        if speaks {
+            return Ok(());
+        }
+        let why = format!("{sponsor} does not speak for this originator");
+        Err(Refusal::new(Status::OriginatorHasNotRegistered, why))
+    }
+
+    /// Whether `entity` is an AE that the CSE brought here, or is to become one by this request.
+    fn is_ward(&self, sponsor: &str, entity: &str, request: &Request) -> bool {
+        if !self.admits_cse(sponsor) && self.remote_cse(sponsor).is_none() {
+            return false;
+        }
+        let known = self.tree.by_id(entity).and_then(|slot| self.tree.get(slot));
+        if let Some(ae) = known.filter(|it| it.kind == Kind::ApplicationEntity) {
+            return ae.sponsor.as_deref() == Some(sponsor);
+        }
+        let registers =
+            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        let mut patterns = self.config.sponsored_entities.iter();
+        registers && patterns.any(|pattern| matches_wildcard(pattern, entity))
+    }
+
+    /// Whether the CSE is our registrar, and the way to the entity leads to it: not to a CSE that
+    /// is registered here, nor to one below such a CSE.
+    fn comes_from_above(&self, sponsor: &str, entity: &str) -> bool {
+        let above = self.config.registrar.as_ref().is_some_and(|above| above.cse_id == sponsor);
+        let way = self.next_hop(cse_of(entity), &self.config.cse_id);
+        above && way.is_some() && way == self.remote_cse(sponsor)
+    }
+
+    /// Whether a CSE may register here.
+    pub(super) fn admits_cse(&self, cse: &str) -> bool {
+        self.config.admitted_cses.iter().any(|pattern| matches_wildcard(pattern, cse))
+    }
+}

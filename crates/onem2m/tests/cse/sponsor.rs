@@ -1,0 +1,168 @@
+//! For whom the certificate of a CSE speaks (TS-0003 §7.2.1).
+
+use crate::bench::{Bench, config};
+use gatewright_onem2m::{Config, Kind, Operation, Registrar, Request, Response};
+
+const AE: &str = r#"{"m2m:ae":{"rn":"NAME","api":"Nx","rr":false,"srv":["4"]}}"#;
+const REMOTE: &str = r#"{"m2m:csr":{"rn":"id-mn","csi":"/id-mn","cb":"/id-mn/cse-mn","rr":false,
+    "srv":["4"],"dcse":["/id-leaf"]}}"#;
+
+fn admitting() -> Config {
+    let mut config = config();
+    config.admitted_cses = vec!["/id-mn*".to_owned()];
+    config.sponsored_entities = vec!["Cphd-*".to_owned()];
+    config
+}
+
+/// What a CSE asks as somebody, by its own certificate.
+fn brought(bench: &mut Bench, sponsor: &str, mut request: Request) -> Response {
+    request.sponsor = Some(sponsor.into());
+    bench.ask(request)
+}
+
+fn register(bench: &mut Bench, sponsor: &str, from: &str, name: &str) -> u16 {
+    let content = AE.replace("NAME", name);
+    let request = bench.request(Operation::Create, from, "cse-in");
+    let request = request.creating(Kind::ApplicationEntity, content);
+    brought(bench, sponsor, request).status.number()
+}
+
+/// Retrieves the AE `name` as the AE `from`.
+fn look(bench: &mut Bench, sponsor: &str, from: &str, name: &str) -> u16 {
+    let request = bench.request(Operation::Retrieve, from, &format!("cse-in/{name}"));
+    brought(bench, sponsor, request).status.number()
+}
+
+#[test]
+fn a_cse_speaks_for_the_aes_that_it_registered() {
+    let mut bench = Bench::with(admitting());
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106, "not registered yet");
+    assert_eq!(register(&mut bench, "/id-mn", "Cphd-1", "one"), 2001);
+    assert_eq!(register(&mut bench, "/id-mn", "Cphd-1", "one"), 4117, "its own, again");
+    for from in ["Cphd-1", "/id-in/Cphd-1", "//gatewright.invalid/id-in/Cphd-1"] {
+        assert_eq!(look(&mut bench, "/id-mn", from, "one"), 2000, "{from}");
+    }
+    let request = bench.request(Operation::Create, "Cphd-1", "cse-in/one");
+    let request = request.creating(Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    assert_eq!(brought(&mut bench, "/id-mn", request).status.number(), 2001);
+    assert_eq!(bench.cse.counters().unvouched, 1);
+}
+
+#[test]
+fn nobody_else_speaks_for_them() {
+    let mut bench = Bench::with(admitting());
+    register(&mut bench, "/id-mn", "Cphd-1", "one");
+    bench.register("Cphd-2", "two");
+    bench.register("Cnurse", "nurse");
+    for (sponsor, from, name, why) in [
+        ("/id-mn2", "Cphd-1", "one", "another's"),
+        ("/id-mn", "Cphd-2", "two", "it registered itself"),
+        ("/id-mn", "Cnurse", "nurse", "it registered itself, and is no device"),
+        ("/id-mn", "CAdmin", "one", "the administrator"),
+        ("/id-mn", "/id-in", "one", "this CSE"),
+        ("/id-mn", "/id-in/CAdmin", "one", "the administrator in a longer form"),
+        ("/id-mn", "/id-mn2/Cphd-1", "one", "an entity of another CSE"),
+        ("/id-mn", "", "one", "nobody"),
+        ("/id-x", "Cphd-1", "one", "by a CSE that is not admitted"),
+    ] {
+        assert_eq!(look(&mut bench, sponsor, from, name), 4106, "{why}");
+    }
+    for (sponsor, from, why) in [
+        ("/id-mn2", "Cphd-1", "another's"),
+        ("/id-mn", "Cphd-2", "it registered itself"),
+        ("/id-mn", "Cdoctor", "not among the AE-IDs that CSEs may bring"),
+        ("/id-mn", "CAdmin", "the administrator"),
+        ("/id-mn", "", "nobody"),
+        ("/id-x", "Cphd-3", "by a CSE that is not admitted"),
+    ] {
+        assert_eq!(register(&mut bench, sponsor, from, "new"), 4106, "{why}");
+    }
+    assert_eq!(bench.cse.counters().unvouched, 15);
+}
+
+/// What was answered to one is not told to another who says the same (TS-0003 §7.2.1).
+#[test]
+fn a_repetition_by_another_cse_is_no_repetition() {
+    let mut bench = Bench::with(admitting());
+    let make = Request::new(Operation::Create, "cse-in", "Cphd-1", "same")
+        .creating(Kind::ApplicationEntity, AE.replace("NAME", "one"));
+    assert_eq!(brought(&mut bench, "/id-mn", make.clone()).status.number(), 2001);
+    assert_eq!(brought(&mut bench, "/id-mn", make.clone()).status.number(), 2001, "as before");
+    assert_eq!(brought(&mut bench, "/id-mn2", make).status.number(), 4106);
+}
+
+#[test]
+fn a_sponsor_is_known_after_a_restart_and_after_a_change() {
+    let mut bench = Bench::with(admitting());
+    register(&mut bench, "/id-mn", "Cphd-1", "one");
+    bench.register("Cphd-2", "two");
+    let label = bench.request(Operation::Update, "Cphd-1", "cse-in/one");
+    let label = label.with_content(r#"{"m2m:ae":{"lbl":["x"]}}"#);
+    assert_eq!(brought(&mut bench, "/id-mn", label).status.number(), 2004);
+    let mut after = Bench { cse: bench.reopened(), ..bench };
+    assert_eq!(look(&mut after, "/id-mn", "Cphd-1", "one"), 2000);
+    assert_eq!(look(&mut after, "/id-mn2", "Cphd-1", "one"), 4106);
+    assert_eq!(look(&mut after, "/id-mn", "Cphd-2", "two"), 4106);
+    let shown = after.get("Cphd-1", "cse-in/one");
+    assert!(!shown.content.unwrap().contains("id-mn"), "it is no attribute");
+}
+
+#[test]
+fn whoever_registers_it_next_is_its_sponsor() {
+    let mut bench = Bench::with(admitting());
+    register(&mut bench, "/id-mn", "Cphd-1", "one");
+    let leave = bench.request(Operation::Delete, "Cphd-1", "cse-in/one");
+    assert_eq!(brought(&mut bench, "/id-mn", leave).status.number(), 2002);
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
+    assert_eq!(register(&mut bench, "/id-mn2", "Cphd-1", "moved"), 2001);
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "moved"), 4106);
+    assert_eq!(look(&mut bench, "/id-mn2", "Cphd-1", "moved"), 2000);
+    let by_itself = bench.delete("Cphd-1", "cse-in/moved");
+    assert_eq!(by_itself.status.number(), 2002);
+    bench.register("Cphd-1", "own");
+    assert_eq!(look(&mut bench, "/id-mn2", "Cphd-1", "own"), 4106);
+}
+
+/// An admission that is taken back counts at once, unless the CSE is registered: then with that.
+#[test]
+fn a_cse_that_is_not_admitted_any_more_speaks_for_nobody() {
+    let mut bench = Bench::with(admitting());
+    register(&mut bench, "/id-mn", "Cphd-1", "one");
+    let mut closed = admitting();
+    closed.admitted_cses.clear();
+    bench.cse.reconfigure(bench.now, closed.clone());
+    assert_eq!(register(&mut bench, "/id-mn", "Cphd-2", "two"), 4106);
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
+    bench.cse.reconfigure(bench.now, admitting());
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 2000);
+    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, REMOTE).status.number(), 2001);
+    bench.cse.reconfigure(bench.now, closed);
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 2000);
+    assert_eq!(bench.delete("/id-mn", "cse-in/id-mn").status.number(), 2002);
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
+}
+
+/// What comes from beyond a registrar comes by it; what is below here does not.
+#[test]
+fn a_registrar_speaks_for_what_is_beyond_it() {
+    let mut config = admitting();
+    config.registrar = Some(Registrar {
+        cse_id: "/id-top".to_owned(),
+        name: "cse-top".to_owned(),
+        url: "http://192.0.2.1".to_owned(),
+    });
+    let mut bench = Bench::with(config);
+    let call = bench.calls().remove(0);
+    bench.reply(&call, gatewright_onem2m::Status::Created);
+    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, REMOTE).status.number(), 2001);
+    // 4004: it is let in, and there is no such resource.
+    for (sponsor, from, status) in [
+        ("/id-top", "/id-far/Cx", 4004),
+        ("/id-top", "/id-mn/Cx", 4106),
+        ("/id-top", "/id-leaf/Cx", 4106),
+        ("/id-top", "/id-in/CAdmin", 4106),
+        ("/id-mn", "/id-far/Cx", 4106),
+    ] {
+        assert_eq!(look(&mut bench, sponsor, from, "nothing"), status, "{sponsor} for {from}");
+    }
+}

@@ -103,13 +103,19 @@ pub(crate) enum Party {
     Cse(Weak<Engine>),
 }
 
-impl Answers for Party {
-    async fn answer_to(&self, request: Request, from: Option<IpAddr>) -> Response {
-        let engine = match self {
+impl Party {
+    /// The CSE, if it is one and runs.
+    pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
+        match self {
             Self::Nobody => None,
             Self::Cse(engine) => engine.upgrade(),
-        };
-        match engine {
+        }
+    }
+}
+
+impl Answers for Party {
+    async fn answer_to(&self, request: Request, from: Option<IpAddr>) -> Response {
+        match self.engine() {
             Some(engine) => engine.answer_to(request, from).await,
             None => Nobody.answer(request).await,
         }

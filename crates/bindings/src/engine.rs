@@ -219,6 +219,20 @@ impl Engine {
         self.lock().cse.config().cse_id.clone()
     }
 
+    /// The CSE-ID and the provider.
+    pub(crate) fn own(&self) -> (String, String) {
+        let inner = self.lock();
+        let config = inner.cse.config();
+        (config.cse_id.clone(), config.provider.clone())
+    }
+
+    /// The CSE-ID of the registrar, if it is the one at this URL.
+    pub(crate) fn registrar_at(&self, url: &str) -> Option<String> {
+        let inner = self.lock();
+        let registrar = inner.cse.config().registrar.as_ref()?;
+        (registrar.url == url).then(|| registrar.cse_id.clone())
+    }
+
     /// Gives the engine its writer and hands over what already waits for it.
     pub(crate) fn begin(&self, writer: Writer) {
         let mut inner = self.lock();

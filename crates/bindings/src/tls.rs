@@ -131,7 +131,7 @@ pub(crate) async fn meet(
 }
 
 /// Who a peer may ask as.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Identity {
     /// SP-relative: `/id-in/Cmine`, `/id-mn`.
     names: Vec<String>,
@@ -153,6 +153,12 @@ impl Identity {
             .map(str::to_owned)
             .collect();
         Ok(Self { names })
+    }
+
+    /// This identity with another name, which is known by other means.
+    pub(crate) fn and(mut self, name: Option<String>) -> Self {
+        self.names.extend(name);
+        self
     }
 
     /// Lets a request pass whose originator is this peer; a registration without an originator

@@ -12,6 +12,7 @@ mod authority;
 
 use authority::Authority;
 use core::time::Duration;
+use futures_util::{SinkExt, StreamExt};
 use gatewright_bindings::client::{AskError, Client};
 use gatewright_bindings::cse::{Config, start};
 use gatewright_bindings::tls::Tls;
@@ -20,7 +21,18 @@ use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
 use gatewright_health::specialisation::SCALE;
 use gatewright_onem2m::{CseType, Kind, Registrar, Status};
+use std::sync::Arc;
 use std::time::Instant;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{Request as Ask, Response as Accept};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
 
 /// Waits until something is so; if it never is, `why` tells more.
 async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
@@ -149,6 +161,73 @@ async fn a_cse_speaks_for_the_aes_that_it_registered() {
         assert_eq!(brought.status, Status::OriginatorHasNotRegistered, "{scheme}: no device");
     }
     running.stop().await;
+}
+
+/// The end of a connection that `peer` takes over TLS, as a WebSocket.
+async fn take_wss(listener: &TcpListener, peer: &Tls) -> WebSocketStream<TlsStream<TcpStream>> {
+    let certificates = CertificateDer::pem_file_iter(&peer.certificate).unwrap();
+    let key = PrivateKeyDer::from_pem_file(&peer.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates.map(Result::unwrap).collect(), key)
+        .unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap();
+    #[expect(clippy::result_large_err, reason = "the handshake wants its refusal whole")]
+    let choose = |_: &Ask, mut accept: Accept| {
+        let json = HeaderValue::from_static("oneM2M.json");
+        accept.headers_mut().insert("sec-websocket-protocol", json);
+        Ok(accept)
+    };
+    tokio_tungstenite::accept_hdr_async(stream, choose).await.unwrap()
+}
+
+/// A peer may ask over a connection that we made: as itself, and as nobody else. Who is at the
+/// registrar's URL is the registrar, whatever else its certificate says.
+#[tokio::test]
+async fn over_a_connection_of_ours_a_peer_is_who_its_certificate_says() {
+    let authority = Authority::new("reverse");
+    let server = authority.certify("server", &["m2m://sp.example/id-mn/Cmine"]);
+    let lower_tls = authority.certify("lower", &["m2m://sp.example/id-mn"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut lower = config(CseType::Middle, "/id-mn", "cse-mn", lower_tls);
+    lower.cse.admin = Some("CAdmin".to_owned());
+    lower.cse.registrar = Some(Registrar {
+        cse_id: "/id-in".to_owned(),
+        name: "cse-in".to_owned(),
+        url: format!("wss://{}", listener.local_addr().unwrap()),
+    });
+    // It connects to register.
+    let lower = start(lower).await.unwrap();
+    let mut socket = take_wss(&listener, &server).await;
+    for (id, from, status) in [
+        ("1", "CAdmin", 4106),
+        ("2", "/id-mn/CAdmin", 4106),
+        ("3", "/id-mn", 4106),
+        ("4", "/id-x", 4106),
+        // These are let in, and may not see what is asked for.
+        ("5", "/id-in", 4103),
+        ("6", "/id-in/CAdmin", 4103),
+        ("7", "Cmine", 4103),
+    ] {
+        let ask = format!(r#"{{"op":2,"to":"cse-mn","fr":"{from}","rqi":"{id}","rvi":"4"}}"#);
+        socket.send(Message::text(ask)).await.unwrap();
+        // Between the answers it asks, too: to be registered.
+        let answer = loop {
+            let message = socket.next().await.unwrap().unwrap();
+            let Ok(text) = message.to_text() else { continue };
+            let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+            if value["rqi"] == id {
+                break value;
+            }
+        };
+        assert_eq!(answer["rsc"], status, "{from}: {answer}");
+    }
+    drop(socket);
+    lower.stop().await;
 }
 
 #[tokio::test]

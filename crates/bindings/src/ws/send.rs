@@ -2,7 +2,9 @@
 
 use super::metered::Meter;
 use super::{Asked, WITHIN, converse, limits, protocol};
-use crate::answers::Party;
+use crate::answers::{Answers, Party, Vouched};
+use crate::engine::Engine;
+use crate::tls::Identity;
 use core::fmt;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
 /// Peers that are connected to at the same time.
@@ -120,31 +122,50 @@ impl Peers {
             TcpStream::connect((host.as_str(), port)).await.map_err(|it| it.to_string())?;
         let _ = stream.set_nodelay(true);
         if !secure {
-            return self.upgrade(stream, request, serialisation).await;
+            return upgrade(stream, request, serialisation, Arc::clone(&self.party)).await;
         }
         let tls = self.tls.as_ref().ok_or("nobody speaks TLS here")?;
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let stream = tls.connect(name, stream).await.map_err(|error| error.to_string())?;
-        self.upgrade(stream, request, serialisation).await
+        let Some(engine) = self.party.engine() else {
+            return upgrade(stream, request, serialisation, Arc::clone(&self.party)).await;
+        };
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let party = Arc::new(self.party_for(&engine, certificate, url));
+        drop(engine);
+        upgrade(stream, request, serialisation, party).await
     }
 
-    /// Makes a connection a WebSocket, and speaks over it from then on.
-    async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    /// The party, for whoever has shown this certificate at this URL: it asks only as itself.
+    fn party_for(
         &self,
-        stream: S,
-        request: ClientRequestBuilder,
-        serialisation: Serialisation,
-    ) -> Result<Peer, String> {
-        let config = Some(limits(ANSWER_OCTETS_MAX));
-        let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
-        let (socket, _) = upgraded.map_err(|error| error.to_string())?;
-        let (asks, asked) = mpsc::channel(WAITING_MAX);
-        let (stop, stopped) = watch::channel(false);
-        let party = Arc::clone(&self.party);
-        tokio::spawn(async move {
-            let meter = Meter::default();
-            converse((socket, &meter), serialisation, &party, asked, stopped).await;
-        });
-        Ok(Peer { asks, _stop: Arc::new(stop) })
+        engine: &Engine,
+        certificate: Option<&CertificateDer<'_>>,
+        url: &str,
+    ) -> Vouched<Party> {
+        let own = Arc::new(engine.own());
+        let identity = certificate.and_then(|it| Identity::of(it, &own.1).ok()).unwrap_or_default();
+        // The certificate says that it is the URL's host, and the operator who is there.
+        let identity = identity.and(engine.registrar_at(url));
+        Vouched { answers: Arc::clone(&self.party), identity, own }
     }
+}
+
+/// Makes a connection a WebSocket, and speaks over it from then on.
+async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    request: ClientRequestBuilder,
+    serialisation: Serialisation,
+    party: Arc<impl Answers>,
+) -> Result<Peer, String> {
+    let config = Some(limits(ANSWER_OCTETS_MAX));
+    let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
+    let (socket, _) = upgraded.map_err(|error| error.to_string())?;
+    let (asks, asked) = mpsc::channel(WAITING_MAX);
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        let meter = Meter::default();
+        converse((socket, &meter), serialisation, &party, asked, stopped).await;
+    });
+    Ok(Peer { asks, _stop: Arc::new(stop) })
 }

@@ -5,8 +5,8 @@ use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Status, Token,
-    Unreachable,
+    Batch, Call, CallId, Counters, Cse, Held, Input, Letter, Output, Request, Response, Status,
+    Token, Unreachable,
 };
 use gatewright_store::{Entry, Report, WAITS, Writer};
 use std::collections::{BTreeMap, HashMap};
@@ -401,6 +401,13 @@ impl Engine {
     /// Letters that have not arrived yet.
     pub fn letters(&self) -> usize {
         self.lock().cse.letters()
+    }
+
+    /// How many lanes wait because of who asks there, and the first of them.
+    pub fn held(&self) -> (usize, Option<Held>) {
+        let inner = self.lock();
+        let (lanes, first) = inner.cse.held();
+        (lanes, first.cloned())
     }
 
     /// Whether this CSE's own registration stands, as far as is known.

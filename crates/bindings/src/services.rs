@@ -8,7 +8,7 @@ use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, View, When};
-use gatewright_onem2m::{CseType, Registrar};
+use gatewright_onem2m::{CseType, Held, Registrar};
 use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
@@ -112,6 +112,8 @@ impl Services {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
             words.push(("registration", format!("{stands} {registrar}")));
         }
+        let (held, first) = engine.held();
+        words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
@@ -442,6 +444,12 @@ fn quota(peer: PeerBounds) -> cse::Quota {
         octets: peer.mib.map_or(default.octets, |mib| u64::from(mib) * MIB),
         octets_of_all: peer.mib_of_all.map_or(default.octets_of_all, |mib| u64::from(mib) * MIB),
     }
+}
+
+/// Why letters wait that could be delivered, for the operator.
+fn why_held(lanes: usize, Held { status, from, to }: &Held) -> String {
+    let (senders, status) = (if lanes == 1 { "sender" } else { "senders" }, status.number());
+    format!("of {lanes} {senders}; {from} is answered {status} at {to}: who may ask there?")
 }
 
 /// What comes of too few descriptors, for the operator.

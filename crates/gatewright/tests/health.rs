@@ -9,7 +9,7 @@
 )]
 
 use gatewright_testbed::free_port;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn gatewright(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gatewright")).args(arguments).output().unwrap()
@@ -239,17 +239,83 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
 /// An authority and a certificate of it for 127.0.0.1, written over what was there: `NAME.pem`,
 /// `NAME.key` and `NAME-authority.pem`.
 fn certify(folder: &Path, name: &str) {
+    certify_all(folder, &[(name, None)]);
+}
+
+/// One authority and its certificates, for 127.0.0.1 and perhaps an identifier each.
+fn certify_all(folder: &Path, names: &[(&str, Option<&str>)]) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
     let authority = params.self_signed(&key).unwrap();
     let issuer = Issuer::new(params, key);
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    fs::write(folder.join(format!("{name}-authority.pem")), authority.pem()).unwrap();
-    fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
-    fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    for (name, identifier) in names {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let uris = identifier.iter().map(|uri| SanType::URI((*uri).try_into().unwrap()));
+        params.subject_alt_names.extend(uris);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        fs::write(folder.join(format!("{name}-authority.pem")), authority.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// Over TLS with certificates on both sides readings get to the CSE above, for which the gateway's
+/// certificate speaks for its devices: as far as that CSE is told to let it. Until then they wait, and
+/// an operator is told why.
+#[test]
+fn readings_go_above_by_the_gateways_certificate() {
+    let (file, devices, http) = described("health-above-tls");
+    let folder = file.parent().unwrap();
+    certify_all(
+        folder,
+        &[("gw", Some("m2m://sp.example/gw")), ("in", Some("m2m://sp.example/id-in"))],
+    );
+    let tls = |name: &str| {
+        format!(
+            "[cse.tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\n\
+             authorities = \"{name}-authority.pem\"\n"
+        )
+    };
+    let [https, plain] = [free_port(), free_port()];
+    let upper = folder.join("above.toml");
+    let above = |admitted: &str| {
+        format!(
+            "[gateway]\nname = \"above\"\n[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\n\
+             type = \"infrastructure\"\nadmin = \"CAdmin\"\nadmit = [\"/gw\"]\n{admitted}\
+             provider = \"sp.example\"\nhttp = \"127.0.0.1:{plain}\"\n{}\
+             https = \"127.0.0.1:{https}\"\n",
+            tls("in")
+        )
+    };
+    fs::write(&upper, above("admit_devices = [\"Cother-*\"]\n")).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("[cse]\n", "[cse]\nprovider = \"sp.example\"\n");
+    let registrar = format!(
+        "[cse.registrar]\nurl = \"https://127.0.0.1:{https}\"\nid = \"/id-in\"\nbase = \"cse-in\"\n"
+    );
+    fs::write(&file, format!("{text}\n{}{registrar}", tls("gw"))).unwrap();
+    let (above_runs, running) = (Running::start(&upper), Running::start(&file));
+    let answer = simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1");
+    assert_eq!(answer["passed"], true, "{answer}");
+    let stored = instances(http);
+    let told = || String::from_utf8(running.ask(&[]).stdout).unwrap();
+    wait_until_or(|| told().contains("is answered 4106 at /id-in/cse-in"), told);
+    fs::write(&upper, above("")).unwrap();
+    let reload = gatewright(&["reload", "--socket", above_runs.socket.to_str().unwrap()]);
+    assert!(reload.status.success(), "{reload:?}");
+    wait_until_or(|| running.number("cse", "letters_waiting") == 0, told);
+    assert!(!told().contains("is answered"), "{}", told());
+    let there = get(plain, "/cse-in?fu=1&ty=4");
+    let there = there["m2m:uril"].as_array().unwrap().iter();
+    let names = |uri: &str| uri.rsplit('/').next().unwrap().to_owned();
+    let mut there: Vec<_> = there.map(|uri| names(uri.as_str().unwrap())).collect();
+    there.retain(|name| !name.ends_with("-about"));
+    let mut here: Vec<_> = stored.iter().map(|uri| names(uri)).collect();
+    there.sort_unstable();
+    here.sort_unstable();
+    assert_eq!(there, here, "each once");
 }
 
 /// Devices over TLS by command line, with one certificate for both sides: whoever has another

@@ -42,8 +42,8 @@ pub mod time;
 mod tree;
 
 pub use cse::{
-    Batch, Call, CallId, Config, Cse, CseType, Gather, Input, Letter, Output, Registrar, Token,
-    Unreachable,
+    Batch, Call, CallId, Config, Cse, CseType, Gather, Held, Input, Letter, Output, Registrar,
+    Token, Unreachable,
 };
 pub use filter::Filter;
 pub use kind::Kind;

@@ -40,7 +40,7 @@ use ledger::{Ledger, Undo};
 use notify::{Event, Verifications};
 use observe::Observers;
 use outbox::Outbox;
-pub use outbox::{Gather, Letter};
+pub use outbox::{Gather, Held, Letter};
 use polling::Channels;
 pub use registrar::Registrar;
 use registrar::Registration;

@@ -68,6 +68,19 @@ pub(super) struct Outbox {
     lanes: HashMap<Arc<str>, Lane>,
     lane_of: BTreeMap<u64, Arc<str>>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
+    /// The lanes whose first letter was turned away because of who asks, with what was said.
+    held: BTreeMap<Arc<str>, Held>,
+}
+
+/// Why a letter waits whose receiver can be reached: it does not let its originator ask that.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Held {
+    /// What the receiver answered.
+    pub status: Status,
+    /// As whom it was asked.
+    pub from: String,
+    /// What it was asked for.
+    pub to: String,
 }
 
 impl Outbox {
@@ -114,6 +127,7 @@ impl Outbox {
                 self.due.remove(&(due, Arc::clone(&name)));
             }
             self.lanes.remove(&name);
+            self.held.remove(&name);
         }
         kept.map(|kept| kept.letter)
     }
@@ -175,6 +189,11 @@ impl Cse {
     /// Letters that wait or are under way.
     pub fn letters(&self) -> usize {
         self.outbox.len()
+    }
+
+    /// How many lanes wait because of who asks there, and the first of them.
+    pub fn held(&self) -> (usize, Option<&Held>) {
+        (self.outbox.held.len(), self.outbox.held.values().next())
     }
 
     /// Whether so many more letters may wait on a lane.
@@ -374,6 +393,7 @@ impl Cse {
         name: &Arc<str>,
         answer: Result<Response, Unreachable>,
     ) {
+        self.outbox.held.remove(name);
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
             return;
         };
@@ -401,6 +421,11 @@ impl Cse {
             // It does not know this CSE, or not yet what it may do: nothing is wrong with the letter.
             Status::OriginatorHasNoPrivilege | Status::OriginatorHasNotRegistered if creates => {
                 self.counters.letters_unauthorised += 1;
+                if let Some(Kept { letter: Letter { request, .. }, .. }) = first {
+                    let (from, to) = (request.from.clone(), request.to.clone());
+                    let held = Held { status: answer.status, from, to };
+                    self.outbox.held.insert(Arc::clone(name), held);
+                }
                 if answer.status == Status::OriginatorHasNotRegistered {
                     // It knows this CSE not, or not any more, or not the AE that asks.
                     self.registration_lost();

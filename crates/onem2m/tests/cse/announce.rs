@@ -309,6 +309,9 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
         pair.middle.reply(&call, status);
         assert_eq!(pair.middle.cse.counters().letters_unauthorised, count);
         assert_eq!(pair.middle.cse.letters(), 1);
+        let (lanes, held) = pair.middle.cse.held();
+        let held = held.expect("an operator is told why");
+        assert_eq!((lanes, held.status, &*held.from), (1, status, "/id-mn"));
         if status == Status::OriginatorHasNotRegistered {
             // It registers again without waiting for its next look.
             let registering = pair.middle.calls();
@@ -319,5 +322,6 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     let call = pair.middle.calls().pop().expect("and again");
     pair.middle.reply(&call, Status::Created);
     assert_eq!(pair.middle.cse.letters(), 0);
+    assert_eq!(pair.middle.cse.held(), (0, None));
     assert_eq!(pair.middle.cse.counters().letters_refused, 0);
 }

@@ -158,6 +158,8 @@ counters! {
     connections_refused,
     /// Connections closed because the device did not take what was sent.
     connections_stuck,
+    /// Connections closed because their address had too many octets of unfinished APDUs.
+    octets_full,
     /// Connections closed because the device showed no certificate that is trusted.
     handshakes_failed,
     /// Associations made.
@@ -484,6 +486,7 @@ impl Shared {
             arrived: Instant::now(),
             passage: None,
             stored: Vec::new(),
+            arriving: self.engine.quotas().arriving(peer.ip()),
         };
         // How a connection ends is the device's affair; its reports not answered are its own.
         let _ = connection.serve(&hang_up, stop).await;

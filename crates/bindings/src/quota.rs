@@ -289,6 +289,17 @@ impl Arriving {
         Ok(())
     }
 
+    /// So many octets have arrived now and are not whole, more or fewer than before.
+    pub(crate) fn hold(&mut self, octets: usize) -> Result<(), Refused> {
+        let octets = u64::try_from(octets).unwrap_or(u64::MAX);
+        let more = octets.saturating_sub(self.octets);
+        if more > 0 {
+            return self.grow(usize::try_from(more).unwrap_or(usize::MAX));
+        }
+        self.shrink_to(octets);
+        Ok(())
+    }
+
     /// Only so many of its octets are still on the way.
     pub(crate) fn shrink_to(&mut self, octets: u64) {
         if octets == 0 {

@@ -287,3 +287,37 @@ async fn datagrams_of_devices_are_taken_and_those_of_strangers_dropped() {
     wait_until(|| entities.is_empty(), || "they are struck off".to_owned()).await;
     ward.stop().await;
 }
+
+/// What has come of APDUs that are not whole counts for its address, as bodies of requests do: who
+/// has too much is closed, and a device that reports is not disturbed.
+#[tokio::test]
+async fn one_address_has_so_many_octets_of_unfinished_apdus() {
+    let mut config = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    config.admin = Some("CAdmin".to_owned());
+    let mut config = cse::Config::new(config);
+    config.quota.octets = 100_000;
+    let cse = cse::start(config).await.unwrap();
+    let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let devices = devices::start(config, cse.engine().clone()).await.unwrap();
+    let ward = Ward { cse, devices };
+    // An association request that announces 60,000 octets more, of which the last never comes.
+    let mut begun = vec![0xE2, 0, 0xEA, 0x60];
+    begun.resize(60_000, 0);
+    let (to, count) = (ward.devices.address(), 4);
+    let connections = tokio::task::spawn_blocking(move || {
+        let begin = |_| {
+            let mut stream = TcpStream::connect(to).unwrap();
+            // One that is closed under way has had too much.
+            let _ = stream.write_all(&begun);
+            stream
+        };
+        (0..count).map(begin).collect::<Vec<_>>()
+    });
+    let connections = connections.await.unwrap();
+    ward.counts(|counters| counters.octets_full >= 2).await;
+    let scale = device(&specialisation::SCALE, 1, Faults::NONE);
+    let outcomes = measure(ward.devices.address(), vec![scale]).await;
+    proof(&ward, &outcomes).await;
+    drop(connections);
+    ward.stop().await;
+}

@@ -2,6 +2,9 @@
 
 use crate::apdu::{APDU_LEN_MAX, HEADER_LEN, is_choice};
 
+/// Octets of memory that a stream keeps while it has nothing: ordinary APDUs fit.
+const KEPT: usize = 8 * 1024;
+
 /// A stream that cannot be APDUs: there is no way back into step, the connection must end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -81,6 +84,10 @@ impl Framer {
     ///
     /// [`FrameError`] if the stream is out of step, from then on always.
     pub fn next_apdu(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        if self.pending() == 0 && self.octets.capacity() > KEPT {
+            // What a long APDU took is not kept for as long as its connection stands.
+            (self.octets, self.start) = (Vec::new(), 0);
+        }
         let rest = self.octets.get(self.start..).unwrap_or_default();
         let Some(length) = length(rest, self.limit)? else { return Ok(None) };
         let Some(apdu) = rest.get(..length) else { return Ok(None) };
@@ -112,6 +119,17 @@ mod tests {
             }
         }
         Ok(apdus)
+    }
+
+    #[test]
+    fn what_a_long_apdu_took_is_given_back() {
+        let mut framer = Framer::default();
+        let mut long = vec![0; 40_000];
+        long[..4].copy_from_slice(&[0xE7, 0, 0x9C, 0x3C]);
+        framer.push(&long);
+        assert_eq!(framer.next_apdu(), Ok(Some(long.as_slice())));
+        assert_eq!(framer.next_apdu(), Ok(None));
+        assert_eq!(framer.octets.capacity(), 0);
     }
 
     #[test]

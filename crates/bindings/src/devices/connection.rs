@@ -6,7 +6,8 @@
 use super::Shared;
 use super::deliver::Delivered;
 use super::stages::Passage;
-use super::transport::{Arrived, Transport};
+use super::transport::{Arrived, PIECE, Transport};
+use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
@@ -61,6 +62,8 @@ pub(super) struct Connection {
     pub(super) passage: Option<Passage>,
     /// Reports that are stored, and not yet shown.
     pub(super) stored: Vec<Record>,
+    /// What has come of an APDU that is not whole, counted for its address.
+    pub(super) arriving: Arriving,
 }
 
 impl Connection {
@@ -83,7 +86,12 @@ impl Connection {
                     self.arrived = Instant::now();
                     match arrived? {
                         Arrived::End => return Ok(()),
-                        Arrived::Octets => self.apdus().await?,
+                        Arrived::Octets => {
+                            self.apdus().await?;
+                            if !self.has_room() {
+                                break;
+                            }
+                        }
                         Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
                     }
                 }
@@ -113,6 +121,16 @@ impl Connection {
         while let Ok((request, _)) = self.asked.try_recv() {
             self.shared.answered(request, &Err(OperationFailure::WentAway));
         }
+    }
+
+    /// Whether its address may have so much on the way: one piece anybody may.
+    fn has_room(&mut self) -> bool {
+        let held = self.framer.pending().saturating_sub(PIECE);
+        let has_room = self.arriving.hold(held).is_ok();
+        if !has_room {
+            self.shared.count(|counters| counters.octets_full += 1);
+        }
+        has_room
     }
 
     fn step(&mut self, input: Input<'_>) {

@@ -13,7 +13,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
 /// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
-const PIECE: usize = 4_096;
+pub(crate) const PIECE: usize = 4_096;
 
 /// A stream of octets, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}

@@ -83,6 +83,7 @@ struct gw_cell {
     int64_t number;
     uint8_t *at;
     uint32_t length;
+    uint32_t room; /* octets that fit at `at`, where the list has them of its own */
 };
 
 struct gw_message;
@@ -172,6 +173,11 @@ static inline struct gw_text gw_cell_text(const struct gw_slot *list, int64_t ro
 {
     const struct gw_cell *cell = gw_cell_at(list, row, of);
     return (struct gw_text){cell->at, cell->length};
+}
+/* A cell that holds what lies elsewhere. */
+static inline struct gw_cell gw_cell_of(struct gw_text text)
+{
+    return (struct gw_cell){.at = (uint8_t *)(uintptr_t)text.at, .length = (uint32_t)text.length};
 }
 static inline int64_t gw_cell_number(const struct gw_slot *list, int64_t row, unsigned of)
 {

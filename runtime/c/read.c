@@ -697,9 +697,10 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
     if (numeric && !converted(text, convert, &number))
         return gw_fail(r, GW_NO_NUMBER);
     if (into->field->bounds.kind == GW_LIST) {
-        struct gw_cell cell = {number, (uint8_t *)(uintptr_t)text.at, (uint32_t)text.length};
+        struct gw_cell cell = gw_cell_of(text);
+        cell.number = number;
         enum gw_turn turn = append(r, into, &cell);
-        if (turn == GW_NEXT && text.length)
+        if (turn == GW_NEXT && text.length && !numeric)
             gw_fold(into->cells[into->length - 1].at, text.length, folded);
         return turn;
     }
@@ -736,7 +737,7 @@ enum gw_turn gw_append(struct gw_reader *r, struct gw_slot *list, unsigned count
         if (slot->field->bounds.kind == GW_INT)
             row[of].number = slot->number;
         else
-            row[of] = (struct gw_cell){0, slot->octets, slot->length};
+            row[of] = gw_cell_of(gw_text_of(slot));
     }
     return append(r, list, row);
 }

@@ -131,8 +131,7 @@ bool gw_add_number_to(struct gw_task *t, unsigned index, int64_t value)
 
 bool gw_add_text_to(struct gw_task *t, unsigned index, struct gw_text value)
 {
-    return add_cell(t, index, (struct gw_cell){0, (uint8_t *)(uintptr_t)value.at,
-                                               (uint32_t)value.length});
+    return add_cell(t, index, gw_cell_of(value));
 }
 
 /* ---- Sessions that are found by fields ---- */

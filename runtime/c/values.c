@@ -238,6 +238,30 @@ bool gw_decimal_of(struct gw_slot *into, struct gw_text of, int64_t high)
     return true;
 }
 
+static bool push_cell(struct gw_task *t, struct gw_slot *list, struct gw_cell cell)
+{
+    return list->length < list->field->bounds.max && gw_add_row(t->values, list, &cell);
+}
+
+bool gw_push(struct gw_task *t, struct gw_slot *list, const struct gw_slot *value)
+{
+    if (!value->set)
+        return false;
+    if (value->field->bounds.kind == GW_INT)
+        return gw_push_number(t, list, value->number);
+    return gw_push_text(t, list, gw_text_of(value));
+}
+
+bool gw_push_number(struct gw_task *t, struct gw_slot *list, int64_t value)
+{
+    return push_cell(t, list, (struct gw_cell){.number = value});
+}
+
+bool gw_push_text(struct gw_task *t, struct gw_slot *list, struct gw_text value)
+{
+    return push_cell(t, list, gw_cell_of(value));
+}
+
 bool gw_next(struct gw_task *t, const struct gw_slot *list, struct gw_slot *cursor, unsigned of,
              struct gw_slot *const *into)
 {

@@ -112,25 +112,40 @@ void gw_set_passing(struct gw_slot *slot)
     slot->length = 0;
 }
 
+/* What a cell had before the list was cleared is used again if it is large enough. */
+static bool set_cell(struct gw_view *view, struct gw_cell *cell, enum gw_kind kind,
+                     const struct gw_cell *value)
+{
+    cell->number = value->number;
+    if (kind != GW_OCTETS)
+        return true;
+    if (value->length > cell->room) {
+        uint32_t room = cell->room * 2 > value->length ? cell->room * 2 : value->length;
+        cell->at = view_take(view, room);
+        cell->room = cell->at ? room : 0;
+        if (!cell->at)
+            return false;
+    }
+    cell->length = value->length;
+    if (value->length)
+        memmove(cell->at, value->at, value->length);
+    return true;
+}
+
 bool gw_add_row(struct gw_view *view, struct gw_slot *list, const struct gw_cell *row)
 {
     uint32_t columns = list->field->columns, cells = list->length * columns;
-    uint32_t rows = list->length;
+    uint32_t rows = list->length, before = list->room;
     list->length = cells;
     bool room = slot_room(view, list, cells + columns, sizeof *row);
     list->length = rows;
     if (!room)
         return false;
-    for (uint32_t of = 0; of < columns; of++) {
-        struct gw_cell *cell = &list->cells[cells + of];
-        *cell = row[of];
-        if (list->field->column[of].kind != GW_OCTETS || !row[of].length)
-            continue;
-        cell->at = view_take(view, row[of].length);
-        if (!cell->at)
+    if (list->room != before)
+        memset(&list->cells[cells], 0, (list->room - cells) * sizeof *row);
+    for (uint32_t of = 0; of < columns; of++)
+        if (!set_cell(view, &list->cells[cells + of], list->field->column[of].kind, &row[of]))
             return false;
-        memcpy(cell->at, row[of].at, row[of].length);
-    }
     list->length++;
     list->set = true;
     return true;

@@ -45,5 +45,28 @@ fn run(name: &str, target: &Target) -> Result<(), Failed> {
     if target.name == TARGETS[1].name {
         agree(&mut gateway, name, &program)?;
     }
+    if name == "board" {
+        a_list_that_is_filled_anew_takes_no_more(&mut gateway)?;
+    }
     gateway.finish()
+}
+
+/// A path is taken apart again and again, each time in a list of the same session.
+fn a_list_that_is_filled_anew_takes_no_more(gateway: &mut Gateway) -> Result<(), Failed> {
+    const POST: usize = 1;
+    gateway.tell("new 0")?;
+    let mut lent = [0; 2];
+    for (turns, lent) in [200, 2_000].into_iter().zip(&mut lent) {
+        for turn in 0..turns {
+            let (one, other) = ("61".repeat(turn % 20), "62".repeat(turn % 7));
+            gateway.tell(&format!("datagram {POST} 0701aa{one}2f{other}"))?;
+        }
+        *lent = gateway.tell("lent 0")?.concat().parse()?;
+    }
+    gateway.tell("free 0")?;
+    let [before, after]: [usize; 2] = lent;
+    if before == 0 || after > before {
+        return Err(format!("{before} octets were lent, {after} are now").into());
+    }
+    Ok(())
 }

@@ -475,6 +475,7 @@ impl Listing<'_> {
             Operation::SetSession { slot, value } => {
                 format!("{} = {}", session(slot), self.operand(*value))
             }
+            Operation::Empty { into } => format!("clear r{}", into.index()),
             Operation::ClearSession { slot } => format!("clear {}", session(slot)),
             Operation::EndSession => "end session".to_owned(),
             Operation::Provisional(build) => format!("provisional {}", self.build(build)),
@@ -505,10 +506,10 @@ impl Listing<'_> {
                 to(present),
                 to(absent)
             ),
-            Terminator::Append { slot, value, done, full } => format!(
+            Terminator::Append { list, value, done, full } => format!(
                 "append {} to {} -> {} full {}",
                 self.operand(*value),
-                self.operand(Operand::Session(*slot)),
+                self.operand(*list),
                 to(done),
                 to(full)
             ),

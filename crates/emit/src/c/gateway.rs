@@ -1,7 +1,7 @@
 //! Roles and handlers as C: `gateway.c`.
 
 use super::print::{Printer, milliseconds};
-use super::{int_bounds, slot_fields};
+use super::{column_bounds, int_bounds, slot_fields};
 use crate::code::{
     AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, RoleCode, mentions,
 };
@@ -65,6 +65,14 @@ fn values(out: &mut Printer<'_>, handler: &Handler, code: &HandlerCode) {
     }
     out.close("};");
     let fields = if code.values.is_empty() { "NULL".to_owned() } else { format!("{name}_fields") };
+    for (register, value) in handler.registers.iter().zip(&code.values) {
+        if let RegisterType::List { column, .. } = register.ty {
+            let bounds = column_bounds(&column);
+            out.line(&format!(
+                "static const struct gw_bounds {name}_{value}_columns[] = {{{bounds}}};"
+            ));
+        }
+    }
     if !code.values.is_empty() {
         out.open(&format!("static const struct gw_field {name}_fields[] = {{"));
         for (register, value) in handler.registers.iter().zip(&code.values) {
@@ -72,6 +80,10 @@ fn values(out: &mut Printer<'_>, handler: &Handler, code: &HandlerCode) {
                 RegisterType::Int { low, high } => int_bounds(low, high),
                 RegisterType::Octets { max } => format!("{{.kind = GW_OCTETS, .max = {max}}}"),
                 RegisterType::View(_) => "{.kind = GW_MESSAGE}".to_owned(),
+                RegisterType::List { max, .. } => format!(
+                    "{{.kind = GW_LIST, .max = {max}}}, .columns = 1, .column = \
+                     {name}_{value}_columns"
+                ),
             };
             out.line(&format!("{{.name = \"{value}\", .bounds = {bounds}}},"));
         }

@@ -2,7 +2,7 @@
 
 use super::print::{Printer, milliseconds};
 use super::text::{Texts, camel, class, comment, constant, number};
-use super::{begin, description, escapes, field, slots};
+use super::{begin, bounds, description, escapes, field, slots};
 use crate::code::{
     AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, Record, RoleCode, mentions,
 };
@@ -80,6 +80,9 @@ fn values(out: &mut Printer<'_>, handler: &Handler, code: &HandlerCode) {
                 format!("Field.octets({value:?}, {})", number(max.into()))
             }
             RegisterType::View(_) => format!("Field.message({value:?})"),
+            RegisterType::List { column, max } => {
+                format!("Field.list({value:?}, {}, {})", number(max.into()), bounds(&column))
+            }
         })
         .collect();
     description(out, &handler.name, &name, (&fields, ""));

@@ -106,6 +106,7 @@ impl Scope<'_> {
                     RegisterType::Int { .. } => Kind::Number,
                     RegisterType::Octets { .. } => Kind::Octets,
                     RegisterType::View(_) => Kind::Message,
+                    RegisterType::List { .. } => Kind::List,
                 })
             }
             Operand::Slot { view, slot } => {

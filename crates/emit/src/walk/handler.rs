@@ -105,6 +105,7 @@ impl Walk<'_> {
                 vec![t(), index(slot.index())],
                 *value,
             ),
+            Operation::Empty { into } => Expr::Call("clear", vec![self.register(*into)]),
             Operation::ClearSession { slot } => task("forget", vec![index(slot.index())]),
             Operation::EndSession => task("end_session", vec![]),
             Operation::Provisional(build) => {
@@ -159,12 +160,17 @@ impl Walk<'_> {
             Terminator::Try { partial, into, present, absent } => {
                 self.attempt(*partial, *into, present.index(), absent.index())
             }
-            Terminator::Append { slot, value, done, full } => {
-                let add = self.scope.by_kind(
-                    ["add_to", "add_number_to", "add_text_to"],
-                    vec![t(), index(slot.index())],
-                    *value,
-                );
+            Terminator::Append { list, value, done, full } => {
+                let (functions, list) = match list {
+                    Operand::Session(slot) => {
+                        (["add_to", "add_number_to", "add_text_to"], index(slot.index()))
+                    }
+                    list => (
+                        ["push", "push_number", "push_text"],
+                        self.scope.slot(*list).unwrap_or(Expr::NoSlot),
+                    ),
+                };
+                let add = self.scope.by_kind(functions, vec![t(), list], *value);
                 vec![either(add, done.index(), full.index())]
             }
             Terminator::Next { list, cursor, into, body, done } => {

@@ -29,10 +29,10 @@ pub struct Case {
 }
 
 /// Message, and octets of it: RFC 5321 appendix D.1, RFC 9112 §7.1, RFC 7252 appendix A, Modbus
-/// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 and §3.3, RFC 2608 §8, UPnP 1.0 §1.2, RFC 3261
+/// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 to §3.10, RFC 2608 §8, UPnP 1.0 §1.2, RFC 3261
 /// §4 and §7.3.3, RFC 2326 §10; then what
 /// the examples lack.
-const CORPUS: [(&str, &[u8]); 43] = [
+const CORPUS: [(&str, &[u8]); 46] = [
     ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
     ("smtp.command", b"DATA\r\n"),
     ("smtp.command", b"data\n"),
@@ -58,6 +58,9 @@ const CORPUS: [(&str, &[u8]); 43] = [
     ("modbus.result", b"\x15\x01\x00\x00\x00\x09\xff\x03\x06\x02\x2b\x00\x00\x00\x64"),
     ("modbus.result", b"\x15\x01\x00\x00\x00\x03\xff\x83\x02"),
     ("mqtt.packet", b"\x30\x0c\x00\x03a/bpayload"),
+    ("mqtt.packet", b"\x82\x0e\x00\x0a\x00\x03a/b\x01\x00\x03c/d\x02"),
+    ("mqtt.packet", b"\x90\x05\x00\x0a\x00\x02\x80"),
+    ("mqtt.packet", b"\xa2\x0c\x00\x0a\x00\x03a/b\x00\x03c/d"),
     (
         "mqtt.packet",
         b"\x10\x16\x00\x04\x4d\x51\x54\x54\x04\x02\x00\x3c\x00\x0a\x67\x61\x74\x65\x77\x72\x69\

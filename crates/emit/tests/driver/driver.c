@@ -184,7 +184,7 @@ static const char *fill_cell(const char *value, struct gw_cell *cell)
     }
     const char *behind;
     struct gw_text text = octets(value + 1, &behind);
-    *cell = (struct gw_cell){0, (uint8_t *)(uintptr_t)text.at, (uint32_t)text.length};
+    *cell = gw_cell_of(text);
     return behind;
 }
 

@@ -205,6 +205,10 @@ static void tell(const char *line)
             printf("kept %zu octets\n", gw_pool_lent());
         return;
     }
+    if (!strcmp(word, "lent")) {
+        printf("%zu\n", gw_pool_lent());
+        return;
+    }
     if (!strcmp(word, "new")) {
         leave();
         machine = gw_machine_new(now, &gw_program, 0);

@@ -1,6 +1,8 @@
 //! Handlers: what is done with a request, as a graph of basic blocks.
 
-use super::{BlockId, Fold, LiteralId, MessageId, Pattern, PeersId, RegisterId, RoleId, SlotId};
+use super::{
+    BlockId, ColumnType, Fold, LiteralId, MessageId, Pattern, PeersId, RegisterId, RoleId, SlotId,
+};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -80,6 +82,13 @@ pub enum RegisterType {
     },
     /// A message, perhaps still on its way.
     View(MessageId),
+    /// A list of its own; absent and empty are one.
+    List {
+        /// What an element is.
+        column: ColumnType,
+        /// The most elements.
+        max: u32,
+    },
 }
 
 /// A stretch of code without a jump.
@@ -168,6 +177,11 @@ pub enum Operation {
         slot: SlotId,
         /// To what.
         value: Operand,
+    },
+    /// Makes the list in a register empty.
+    Empty {
+        /// Which.
+        into: RegisterId,
     },
     /// Makes a session variable absent, or a list empty.
     ClearSession {
@@ -394,10 +408,10 @@ pub enum Terminator {
         /// If there is none.
         absent: BlockId,
     },
-    /// Appends to a session's list.
+    /// Appends to a list.
     Append {
-        /// The list.
-        slot: SlotId,
+        /// The list: a register, or a variable of the session.
+        list: Operand,
         /// The element.
         value: Operand,
         /// If it had room.

@@ -158,14 +158,18 @@ impl<'c, 'a> Body<'c, 'a> {
         }
     }
 
-    /// A new register for a value of the type; none for lists and streams.
+    /// A new register for a value of the type; none for lists of several columns and streams.
     pub(super) fn register_for(&mut self, name: &str, ty: &Ty, span: Span) -> Option<RegisterId> {
         let ty = match ty {
             Ty::Int { low, high } => RegisterType::Int { low: *low, high: *high },
             Ty::Octets { max } => RegisterType::Octets { max: *max },
             Ty::View(message) => RegisterType::View(*message),
             Ty::Unknown => RegisterType::Octets { max: 0 },
-            Ty::List { .. } | Ty::Stream | Ty::Peers { .. } | Ty::Element(_) => return None,
+            Ty::List { columns, max } => match columns.as_slice() {
+                [(_, column)] => RegisterType::List { column: *column, max: *max },
+                _ => return None,
+            },
+            Ty::Stream | Ty::Peers { .. } | Ty::Element(_) => return None,
         };
         Some(self.register(name, span, ty))
     }

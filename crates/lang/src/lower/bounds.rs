@@ -208,6 +208,9 @@ fn handler_octets(program: &Program, handler: &Handler) -> u64 {
         RegisterType::View(id) => program
             .message(id)
             .map_or(0, |message| message.slots.iter().map(|slot| slot_octets(&slot.ty)).sum()),
+        RegisterType::List { column, max } => {
+            slot_octets(&SlotType::List { columns: vec![(String::new(), column)], max })
+        }
     };
     let registers: u64 = handler.registers.iter().map(|of| register(of.ty)).sum();
     registers.saturating_add(CONTINUATION_OCTETS)

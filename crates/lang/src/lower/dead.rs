@@ -206,7 +206,7 @@ fn asked(terminator: &Terminator) -> Vec<Operand> {
             | Partial::Decimal { of, .. } => vec![of],
             Partial::Item { of, index, .. } => vec![of, index],
         },
-        Terminator::Append { value, .. } => vec![*value],
+        Terminator::Append { list, value, .. } => vec![*list, *value],
         Terminator::Next { list, .. } => vec![*list],
         Terminator::NextPart { of, .. } => vec![*of],
         Terminator::StartSession { key, .. } | Terminator::ResumeSession { key, .. } => {

@@ -6,8 +6,8 @@ use super::scope::{Flow, Local, SessionState, Ty, Value};
 use crate::codes;
 use crate::ir::{Arithmetic, BlockId, Operand, Operation, RegisterType, Terminator, Test};
 use crate::syntax::ast::{
-    Answers, Bound, Call, Definition, Expression, ExpressionKind, Name, Number, Octets, Statement,
-    StatementKind, Time,
+    Answers, Bound, Call, Definition, Expression, ExpressionKind, Name, Number, Octets, Place,
+    Statement, StatementKind, Time,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -44,7 +44,7 @@ impl<'a> Body<'_, 'a> {
             StatementKind::Let { name, value, otherwise } => {
                 self.bound(name, value, otherwise.as_deref(), span)
             }
-            StatementKind::Variable { variable, value } => self.variable(variable, value),
+            StatementKind::Variable { variable, value } => self.variable(variable, value.as_ref()),
             StatementKind::Set { name, value } => self.set_variable(name, value, span),
             StatementKind::Send { send, otherwise } => self.send(None, send, otherwise.as_deref()),
             StatementKind::If { condition, then, otherwise } => {
@@ -85,7 +85,7 @@ impl<'a> Body<'_, 'a> {
             StatementKind::Tell { message, to } => self.tell(message, to, span),
             StatementKind::Part(name) => self.part(name, span),
             StatementKind::ForgetRequester => self.forget_requester(span),
-            StatementKind::Clear(name) => self.clear(name, span),
+            StatementKind::Clear(place) => self.clear(place, span),
             StatementKind::StartSession { key, otherwise } => {
                 self.open_session(true, key.as_ref(), otherwise.as_deref(), span)
             }
@@ -230,7 +230,11 @@ impl<'a> Body<'_, 'a> {
         body: &[Statement],
         span: Span,
     ) -> Option<()> {
-        let value = self.set_value(list)?;
+        let mut value = self.set_value(list)?;
+        // What is gone through is the list as it was before the first turn.
+        if body.iter().any(|statement| statement.forgets() || statement.changes()) {
+            value = self.own(value);
+        }
         let Ty::List { columns, .. } = &value.ty else {
             let message = format!("this is {}, not a list", value.ty.name());
             self.wrong_type(&value.ty, list.span, message);
@@ -346,7 +350,13 @@ impl<'a> Body<'_, 'a> {
         Some(())
     }
 
-    fn clear(&mut self, name: &Name, span: Span) -> Option<()> {
+    fn clear(&mut self, place: &Place, span: Span) -> Option<()> {
+        let name = &place.name;
+        if !place.in_session {
+            let (into, _) = self.variable_list(name)?;
+            self.push(Operation::Empty { into }, span);
+            return Some(());
+        }
         if let Some(peers) = self.peers_named(name) {
             if self.session_is_here(name) {
                 self.push(Operation::ClearPeers { peers }, span);
@@ -594,15 +604,22 @@ impl<'a> Body<'_, 'a> {
     fn append(
         &mut self,
         value: &Expression,
-        list: &Name,
+        place: &Place,
         otherwise: Option<&Statement>,
         span: Span,
     ) -> Option<()> {
-        if let Some(peers) = self.peers_named(list) {
+        let list = &place.name;
+        if let Some(peers) = self.peers_named(list).filter(|_| place.in_session) {
             return self.append_requester(peers, (value, list), otherwise, span);
         }
         let value = self.set_value(value)?;
-        let (slot, ty) = self.session_slot(list)?;
+        let (operand, ty) = if place.in_session {
+            let (slot, ty) = self.session_slot(list)?;
+            (Operand::Session(slot), ty)
+        } else {
+            let (register, ty) = self.variable_list(list)?;
+            (Operand::Register(register), ty)
+        };
         let Ty::List { columns, .. } = &ty else {
             let message = format!("`{}` is {}, not a list", list.text, ty.name());
             self.context.error(&codes::WRONG_TYPE, list.span, message);
@@ -613,7 +630,7 @@ impl<'a> Body<'_, 'a> {
             return None;
         }
         let (done, full) = (self.new_block(span), self.new_block(span));
-        self.end(Terminator::Append { slot, value: value.operand, done, full }, span);
+        self.end(Terminator::Append { list: operand, value: value.operand, done, full }, span);
         self.otherwise(full, otherwise, span, "the list may be full", true);
         self.go_on_in(done);
         Some(())
@@ -661,6 +678,27 @@ impl Statement {
             | StatementKind::StartSession { .. }
             | StatementKind::ResumeSession { .. }
             | StatementKind::EndSession => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it changes a list, or what it stands for.
+    fn changes(&self) -> bool {
+        let any = |statements: &[Self]| statements.iter().any(Self::changes);
+        match &self.kind {
+            StatementKind::Append { .. }
+            | StatementKind::Assign { .. }
+            | StatementKind::Set { .. } => true,
+            StatementKind::Let { otherwise, .. } => {
+                otherwise.as_ref().is_some_and(|of| of.changes())
+            }
+            StatementKind::If { then, otherwise, .. } => {
+                any(then) || otherwise.as_ref().is_some_and(|of| any(of))
+            }
+            StatementKind::ForEach { body, .. }
+            | StatementKind::ForEachPart { body, .. }
+            | StatementKind::Repeat { body, .. }
+            | StatementKind::Block(body) => any(body),
             _ => false,
         }
     }

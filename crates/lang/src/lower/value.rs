@@ -437,7 +437,9 @@ impl Body<'_, '_> {
             self.context.error(&codes::NEEDLESS_ELSE, span, "this is never absent");
             return Some(first);
         };
-        let Some(into) = self.register_for("", &first.ty, span) else {
+        let list = matches!(first.ty, Ty::List { .. });
+        let into = if list { None } else { self.register_for("", &first.ty, span) };
+        let Some(into) = into else {
             let message = format!("{} cannot be chosen with `else`", first.ty.name());
             self.context.error(&codes::WRONG_TYPE, span, message);
             return None;
@@ -502,6 +504,7 @@ impl Body<'_, '_> {
         self.arms(on, arms, span, |body, arm| {
             let value = body.set_value(&arm.value)?;
             let (into, ty) = match result.take() {
+                None if matches!(value.ty, Ty::List { .. }) => return None,
                 None => (body.register_for("", &value.ty, span)?, value.ty.clone()),
                 Some((into, ty)) => {
                     let ty = body.union(&ty, &value)?;

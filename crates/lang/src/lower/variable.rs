@@ -3,25 +3,36 @@
 use super::body::Body;
 use super::scope::{Ty, Value};
 use crate::codes;
-use crate::ir::{Operand, Operation};
+use crate::ir::{Operand, Operation, RegisterId};
 use crate::syntax::ast::{Expression, Name, Parameter};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 impl Body<'_, '_> {
-    /// `variable NAME: TYPE = VALUE`
-    pub(super) fn variable(&mut self, variable: &Parameter, value: &Expression) -> Option<()> {
+    /// `variable NAME: TYPE = VALUE`, `variable NAME: list of …`
+    pub(super) fn variable(
+        &mut self,
+        variable: &Parameter,
+        value: Option<&Expression>,
+    ) -> Option<()> {
         let name = &variable.name;
-        let value = self.set_value(value)?;
+        let value = match value {
+            Some(value) => Some(self.set_value(value)?),
+            None => None,
+        };
         let ty = self.context.value_type(&variable.ty)?;
-        if !matches!(ty, Ty::Int { .. } | Ty::Octets { .. }) {
-            let message = "a variable holds a number or a fragment";
+        if !matches!(ty, Ty::Int { .. } | Ty::Octets { .. } | Ty::List { .. }) {
+            let message = "a variable holds a number, a fragment or a list of them";
             self.context.error(&codes::WRONG_TYPE, name.span, message);
             return None;
         }
-        let fits = self.fits(&value, &ty, &name.text);
+        let fits = value.as_ref().is_none_or(|value| self.fits(value, &ty, &name.text));
         let into = self.register_for(&name.text, &ty, name.span)?;
         self.variables.push(into);
-        self.push(Operation::Set { into, value: value.operand }, name.span);
+        let operation = match value {
+            Some(value) => Operation::Set { into, value: value.operand },
+            None => Operation::Empty { into },
+        };
+        self.push(operation, name.span);
         let operand = Operand::Register(into);
         self.bind(name, Value { operand, ty, optional: false, span: name.span });
         fits.then_some(())
@@ -34,6 +45,17 @@ impl Body<'_, '_> {
         value: &Expression,
         span: Span,
     ) -> Option<()> {
+        let (into, ty) = self.variable_named(name)?;
+        let value = self.set_value(value)?;
+        if !self.fits(&value, &ty, &name.text) {
+            return None;
+        }
+        self.push(Operation::Set { into, value: value.operand }, span);
+        Some(())
+    }
+
+    /// The variable that a statement changes.
+    fn variable_named(&mut self, name: &Name) -> Option<(RegisterId, Ty)> {
         let local = self.scope.iter().rev().find(|local| local.name.text == name.text);
         let Some(local) = local.cloned() else {
             let known: Vec<String> =
@@ -41,22 +63,29 @@ impl Body<'_, '_> {
             self.context.unknown("variable", name, known.iter().map(String::as_str));
             return None;
         };
-        let into = match local.value.operand {
-            Operand::Register(register) if self.variables.contains(&register) => register,
+        match local.value.operand {
+            Operand::Register(register) if self.variables.contains(&register) => {
+                Some((register, local.value.ty))
+            }
             _ => {
                 let message = format!("`{}` keeps the value that it was given", name.text);
                 let diagnostic = Diagnostic::error(&codes::WRONG_PLACE, name.span, message)
                     .also(local.name.span, "named here")
                     .help("write `variable NAME: TYPE = VALUE` for one that changes");
                 self.context.report(diagnostic);
-                return None;
+                None
             }
-        };
-        let value = self.set_value(value)?;
-        if !self.fits(&value, &local.value.ty, &name.text) {
+        }
+    }
+
+    /// The variable that a statement appends to, or empties.
+    pub(super) fn variable_list(&mut self, name: &Name) -> Option<(RegisterId, Ty)> {
+        let (register, ty) = self.variable_named(name)?;
+        if !matches!(ty, Ty::List { .. }) {
+            let message = format!("`{}` is {}, not a list", name.text, ty.name());
+            self.wrong_type(&ty, name.span, message);
             return None;
         }
-        self.push(Operation::Set { into, value: value.operand }, span);
-        Some(())
+        Some((register, ty))
     }
 }

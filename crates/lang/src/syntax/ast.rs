@@ -624,6 +624,13 @@ pub(crate) enum PatternKind {
     Empty,
 }
 
+/// What a statement changes: `session.NAME`, or a variable of the handler.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) in_session: bool,
+    pub(crate) name: Name,
+}
+
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) kind: StatementKind,
@@ -637,10 +644,10 @@ pub(crate) enum StatementKind {
         value: Bound,
         otherwise: Option<Box<Statement>>,
     },
-    /// `variable NAME: TYPE = VALUE`
+    /// `variable NAME: TYPE = VALUE`; a list begins empty without a value.
     Variable {
         variable: Parameter,
-        value: Expression,
+        value: Option<Expression>,
     },
     /// `NAME = VALUE`
     Set {
@@ -692,14 +699,14 @@ pub(crate) enum StatementKind {
     Release(Name),
     Append {
         value: Expression,
-        list: Name,
+        list: Place,
         otherwise: Option<Box<Statement>>,
     },
     Assign {
         variable: Name,
         value: Expression,
     },
-    Clear(Name),
+    Clear(Place),
     /// `remove requester from session.NAME`
     Part(Name),
     /// `forget requester`

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::slab::IncomingId;
-use super::task::{Reg, Task};
+use super::task::{Reg, Task, rows_of};
 use crate::view::{Held, Rows, Value, find};
 use gatewright_lang::ir::{
     Arithmetic, Class, LiteralId, Operand, Partial, Pattern, Piece, SlotId, SlotType, Test,
@@ -40,7 +40,8 @@ impl<'s> Seen<'s> {
             Self::Int(value) => Reg::Int(value),
             Self::Octets(octets) => Reg::Octets(octets.to_vec()),
             Self::View(id) => Reg::View(id),
-            Self::Rows(_) | Self::Stream(_) => Reg::Unset,
+            Self::Rows(_) => Reg::list(Some(self.held())),
+            Self::Stream(_) => Reg::Unset,
         }
     }
 }
@@ -72,6 +73,7 @@ impl Machine {
                 Reg::Int(value) => Some(Seen::Int(*value)),
                 Reg::Octets(octets) => Some(Seen::Octets(octets)),
                 Reg::View(id) => Some(Seen::View(*id)),
+                Reg::List(list) => Some(Seen::Rows(rows_of(list))),
             },
             Operand::Slot { view, slot } => self.slot_seen(task?.view(view)?, slot),
             Operand::Request(slot) => self.slot_seen(task?.origin.request()?, slot),

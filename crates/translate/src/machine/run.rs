@@ -8,9 +8,11 @@ use super::send::Pending;
 use super::slab::TaskId;
 use super::task::{Reg, Task, Wait};
 use super::{Count, Machine, Target};
+use crate::view::View;
 use core::time::Duration;
 use gatewright_lang::ir::{
-    BlockId, Build, Fold, Operand, Operation, Program, RegisterType, RoleId, SessionKey, Terminator,
+    BlockId, Build, Fold, Operand, Operation, Program, RegisterType, RoleId, SessionKey, SlotId,
+    SlotType, Terminator,
 };
 use std::sync::Arc;
 
@@ -146,6 +148,9 @@ impl Machine {
                     None => view.clear(*slot),
                 });
             }
+            Operation::Empty { into } => {
+                task.set(*into, Reg::list(None));
+            }
             Operation::ClearSession { slot } => {
                 self.with_variables(task, |view| view.clear(*slot));
             }
@@ -168,7 +173,7 @@ impl Machine {
     }
 
     /// Changes the variables of a handler's session, which begins with its connection.
-    fn with_variables(&mut self, task: &mut Task, change: impl FnOnce(&mut crate::view::View)) {
+    fn with_variables(&mut self, task: &mut Task, change: impl FnOnce(&mut View)) {
         let connection = (self.program.session.as_ref())
             .is_some_and(|session| session.key == SessionKey::Connection);
         let session = if connection { Some(self.session_of(task)) } else { task.keyed };
@@ -238,8 +243,8 @@ impl Machine {
                     None => Ok(*absent),
                 }
             }
-            Terminator::Append { slot, value, done, full } => {
-                let room = self.append_to_session(program, task, *slot, *value);
+            Terminator::Append { list, value, done, full } => {
+                let room = self.append_to_list(program, task, *list, *value);
                 Ok(if room { *done } else { *full })
             }
             Terminator::Store { peers, done, full } => {
@@ -332,28 +337,45 @@ impl Machine {
         Err(Stop::Returns(Box::new(reply)))
     }
 
-    fn append_to_session(
+    /// Appends to a list; says whether it had room.
+    fn append_to_list(
         &mut self,
         program: &Program,
         task: &mut Task,
-        slot: gatewright_lang::ir::SlotId,
+        list: Operand,
         value: Operand,
     ) -> bool {
         let Some(value) = self.seen(Some(task), value).map(Seen::to_value) else {
             return false;
         };
-        let slots = program.session.as_ref().map(|session| session.slots.as_slice());
-        let ty = slots.and_then(|slots| slots.get(slot.index())).map(|slot| &slot.ty);
-        let Some(gatewright_lang::ir::SlotType::List { max, .. }) = ty else { return false };
-        let most = usize::try_from(*max).unwrap_or(usize::MAX);
-        let mut room = false;
-        self.with_variables(task, |view| {
-            room = view.rows(slot).len() < most;
+        let push = |view: &mut View, slot, most: u32| {
+            let room = u32::try_from(view.rows(slot).len()).is_ok_and(|rows| rows < most);
             if room {
                 view.push(slot, &[value]);
             }
-        });
-        room
+            room
+        };
+        match list {
+            Operand::Register(register) => {
+                let handler = program.handler(task.handler);
+                let about = handler.and_then(|of| of.registers.get(register.index()));
+                match (about.map(|of| of.ty), task.registers.get_mut(register.index())) {
+                    (Some(RegisterType::List { max, .. }), Some(Reg::List(view))) => {
+                        push(view, SlotId::new(0), max)
+                    }
+                    _ => false,
+                }
+            }
+            Operand::Session(slot) => {
+                let slots = program.session.as_ref().map(|session| session.slots.as_slice());
+                let about = slots.and_then(|slots| slots.get(slot.index()));
+                let Some(SlotType::List { max, .. }) = about.map(|of| &of.ty) else { return false };
+                let mut room = false;
+                self.with_variables(task, |view| room = push(view, slot, *max));
+                room
+            }
+            _ => false,
+        }
     }
 
     /// What a handler sends, and to whom.

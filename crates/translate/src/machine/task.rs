@@ -6,6 +6,7 @@ use super::send::Pending;
 use super::slab::{ConnId, ExchangeId, IncomingId, SessionId, TaskId};
 use super::timers::Alarm;
 use super::{Machine, Work};
+use crate::view::{Held, Rows, View};
 use core::time::Duration;
 use gatewright_lang::ir::{BlockId, HandlerId, RegisterId, SlotId};
 use std::collections::VecDeque;
@@ -17,6 +18,24 @@ pub(crate) enum Reg {
     Int(i64),
     Octets(Vec<u8>),
     View(IncomingId),
+    /// A list, in a view of one slot.
+    List(Box<View>),
+}
+
+impl Reg {
+    /// A list with these rows, if they are some.
+    pub(crate) fn list(rows: Option<Held<'_>>) -> Self {
+        let mut view = View::with_slots(1);
+        if let Some(rows) = rows {
+            view.set_held(SlotId::new(0), rows);
+        }
+        Self::List(Box::new(view))
+    }
+}
+
+/// The rows of a list in a register.
+pub(crate) fn rows_of(list: &View) -> Rows<'_> {
+    list.rows(SlotId::new(0))
 }
 
 /// What a handler waits for.

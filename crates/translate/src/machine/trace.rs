@@ -2,9 +2,9 @@
 
 use super::Machine;
 use super::slab::{IncomingId, TaskId};
-use super::task::{Reg, Task};
+use super::task::{Reg, Task, rows_of};
 use crate::parser::Malformed;
-use crate::view::Value;
+use crate::view::{Held, Value};
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{HandlerId, MessageId, Operation, RoleId, SlotId, Terminator};
 
@@ -116,6 +116,7 @@ impl Machine {
         }
         let into = match operation {
             Operation::Set { into, .. }
+            | Operation::Empty { into }
             | Operation::Compute { into, .. }
             | Operation::Format { into, .. }
             | Operation::First { into, .. }
@@ -152,6 +153,7 @@ impl Machine {
         let value = match task.register(id) {
             Reg::Int(value) => shown(&Value::Int(*value)),
             Reg::Octets(octets) => shown(&Value::Octets(octets.clone())),
+            Reg::List(list) => shown(&Held::List(rows_of(list)).to_value()),
             Reg::Unset | Reg::View(_) => return None,
         };
         Some((name.clone(), value))

@@ -259,12 +259,27 @@ public final class Task {
             slot.clear();
     }
 
-    private boolean addCell(int index, Cell cell) {
-        Slot list = changed(index);
+    private static boolean addCell(Slot list, Cell cell) {
         if (list == null || list.length >= list.field.bounds().max())
             return false;
         list.addRow(cell);
         return true;
+    }
+
+    /** Appends to a list of its own; false if that is full. */
+    public boolean push(Slot list, Slot value) {
+        if (!value.set)
+            return false;
+        boolean number = value.kind() == Kind.INT;
+        return number ? pushNumber(list, value.number) : pushText(list, value.text());
+    }
+
+    public boolean pushNumber(Slot list, long value) {
+        return addCell(list, Cell.of(value));
+    }
+
+    public boolean pushText(Slot list, Text value) {
+        return addCell(list, Cell.of(value));
     }
 
     public boolean addTo(int index, Slot value) {
@@ -275,11 +290,11 @@ public final class Task {
     }
 
     public boolean addNumberTo(int index, long value) {
-        return addCell(index, Cell.of(value));
+        return addCell(changed(index), Cell.of(value));
     }
 
     public boolean addTextTo(int index, Text value) {
-        return addCell(index, Cell.of(value));
+        return addCell(changed(index), Cell.of(value));
     }
 
     public boolean startSession() {

@@ -1,6 +1,6 @@
 //! Statements.
 
-use super::super::ast::{Bound, Expression, Send, Statement, StatementKind};
+use super::super::ast::{Bound, Expression, Place, Send, Statement, StatementKind, ValueType};
 use super::super::token::Kind;
 use super::Parser;
 use crate::codes;
@@ -94,7 +94,7 @@ impl Parser<'_> {
             "append" => {
                 let value = self.expression()?;
                 self.expect_word("to")?;
-                let list = self.session_variable()?;
+                let list = self.place()?;
                 StatementKind::Append { value, list, otherwise: self.else_statement()? }
             }
             "session" => {
@@ -103,7 +103,7 @@ impl Parser<'_> {
                 self.expect_mark('=')?;
                 StatementKind::Assign { variable, value: self.expression()? }
             }
-            "clear" => StatementKind::Clear(self.session_variable()?),
+            "clear" => StatementKind::Clear(self.place()?),
             "remove" => {
                 self.expect_word("requester")?;
                 self.expect_word("from")?;
@@ -156,10 +156,20 @@ impl Parser<'_> {
         self.name("a session variable")
     }
 
+    /// `session.NAME` or `NAME`
+    fn place(&mut self) -> Option<Place> {
+        let in_session = self.word() == "session" && self.peek_at(1).kind == Kind::Mark('.');
+        let name = if in_session { self.session_variable()? } else { self.name("a variable")? };
+        Some(Place { in_session, name })
+    }
+
     fn variable_statement(&mut self) -> Option<StatementKind> {
         let variable = self.parameter()?;
+        if matches!(variable.ty, ValueType::List { .. }) && !self.is_mark('=') {
+            return Some(StatementKind::Variable { variable, value: None });
+        }
         self.expect_mark('=')?;
-        Some(StatementKind::Variable { variable, value: self.expression()? })
+        Some(StatementKind::Variable { variable, value: Some(self.expression()?) })
     }
 
     fn let_statement(&mut self) -> Option<StatementKind> {

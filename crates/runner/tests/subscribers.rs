@@ -1,0 +1,187 @@
+//! Subscribers of MQTT at a CoAP server: mosquitto's clients, `mqtt_to_coap` run natively, as C and
+//! as Java, libcoap's server. What a machine lacks is skipped by name.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may fail loudly, and uses its part of what the tests share"
+)]
+
+mod common;
+
+use common::{LIMIT, program};
+use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
+use gatewright_lang::ir::Program;
+use gatewright_runner::{Options, Runner};
+use gatewright_testbed::{Namespace, Needs, Process, wait_until};
+use libtest_mimic::{Arguments, Trial};
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The gateway's port.
+const MQTT: u16 = 1883;
+
+fn main() {
+    let needs = || {
+        let peers = Needs::new().namespaces().program("coap-server-notls");
+        peers
+            .program("coap-client-notls")
+            .program("stdbuf")
+            .program("mosquitto_sub")
+            .program("mosquitto_pub")
+    };
+    let trials = [
+        trial("natively", &needs(), natively),
+        trial("as_c", &needs().program("make").program("gcc"), as_c),
+        trial("as_java", &needs().program("make").program("javac").program("java"), as_java),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
+    let missing = needs.clone().missing().is_some();
+    let run = move || {
+        test();
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(missing)
+}
+
+fn natively() {
+    let net = Namespace::new().unwrap();
+    let program = program("mqtt_to_coap.gate");
+    let gateway = net.run(|| Runner::start(&program, Options::default())).unwrap().unwrap();
+    subscribers_hear_what_they_asked_for(&net, "natively");
+    let report = gateway.report();
+    for (name, handled) in &report.handlers {
+        assert_eq!(handled.failed, 0, "{name}");
+    }
+}
+
+fn as_c() {
+    let files = |program: &Program| c(program, &|_| None).unwrap();
+    let folder = made("c", files, C_RUNTIME.into_iter().chain(C_RIM));
+    let net = Namespace::new().unwrap();
+    let gateway = net.command(folder.join("mqtt_to_coap").to_str().unwrap());
+    let _gateway = gateway.stderr(Stdio::null()).spawn().unwrap();
+    subscribers_hear_what_they_asked_for(&net, "as-c");
+}
+
+fn as_java() {
+    let files = |program: &Program| java(program, &|_| None).unwrap();
+    let folder = made("java", files, JAVA_RUNTIME);
+    let net = Namespace::new().unwrap();
+    let jar = folder.join("mqtt_to_coap.jar");
+    let gateway = net.command("java").args(["-XX:+UseSerialGC", "-jar", jar.to_str().unwrap()]);
+    let _gateway = gateway.stderr(Stdio::null()).spawn().unwrap();
+    subscribers_hear_what_they_asked_for(&net, "as-java");
+}
+
+/// The gateway in a folder, compiled as its users do it.
+fn made(
+    language: &str,
+    files: fn(&Program) -> Vec<SourceFile>,
+    runtime: impl IntoIterator<Item = (&'static str, &'static str)>,
+) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("subscribers").join(language);
+    let runtime = runtime.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let files = files(&program("mqtt_to_coap.gate"));
+    for (name, text) in runtime.chain(files.into_iter().map(|file| (file.name, file.text))) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let make = Command::new("make").args(["-s", "-C"]).arg(&folder).output().unwrap();
+    assert!(make.status.success(), "{}", String::from_utf8_lossy(&make.stderr));
+    folder
+}
+
+/// A client that runs until it is dropped, and the file with what it says.
+struct Subscriber {
+    file: PathBuf,
+    _client: Process,
+}
+
+impl Subscriber {
+    fn start(net: &Namespace, file: &Path, filters: &[&str]) -> Self {
+        let (out, errors) = (fs::File::create(file).unwrap(), Stdio::null());
+        // Each line at once: what it says of a SUBACK would wait for the next message else.
+        let client = net.command("stdbuf").args(["-oL", "mosquitto_sub", "-d", "-v"]);
+        let client = client.args(filters);
+        let client = client.stdout(out).stderr(errors).spawn().unwrap();
+        Self { file: file.to_owned(), _client: client }
+    }
+
+    /// What it was told so far, as `TOPIC VALUE`, sorted.
+    fn values(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.file).unwrap();
+        let of_client = |line: &&str| line.starts_with("Client") || line.starts_with("Subscribed");
+        let mut values: Vec<String> =
+            text.lines().filter(|line| !of_client(line)).map(str::to_owned).collect();
+        values.sort();
+        values
+    }
+
+    /// Waits for a line.
+    fn says(&self, line: &str) {
+        let text = || fs::read_to_string(&self.file).unwrap();
+        let said = wait_until(LIMIT, || text().lines().any(|of| of == line));
+        assert!(said, "`{line}` is not in\n{}", text());
+    }
+}
+
+fn subscribers_hear_what_they_asked_for(net: &Namespace, name: &str) {
+    let server = net.command("coap-server-notls").args(["-A", "127.0.0.1", "-d", "10"]);
+    let _server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = |of: &str| folder.join(format!("subscribers-{name}-{of}"));
+    let listens = || net.run(|| TcpStream::connect(("127.0.0.1", MQTT)).is_ok()).unwrap();
+    assert!(wait_until(LIMIT, listens));
+    let clock = || {
+        let time = ["-B", "90", "coap://127.0.0.1/time"];
+        net.command("coap-client-notls").args(time).run().is_ok_and(|time| time.contains(':'))
+    };
+    assert!(wait_until(LIMIT, clock));
+    // The server makes a resource of each path; a value that was not put is not acknowledged.
+    let publish = |topic: &str, value: &str| {
+        let what = ["-q", "1", "-t", topic, "-m", value];
+        net.command("mosquitto_pub").args(what).run().unwrap();
+    };
+    publish("x/one", "1");
+    publish("x/two", "2");
+    publish("y/two", "3");
+
+    let several =
+        Subscriber::start(net, &file("several"), &["-t", "x/one", "-t", "gone", "-t", "x/two"]);
+    several.says("Subscribed (mid: 1): 0, 128, 0");
+    assert_eq!(several.values(), ["x/one 1", "x/two 2"]);
+    publish("x/two", "22");
+    several.says("x/two 22");
+
+    let wild = Subscriber::start(net, &file("wild"), &["-t", "x/+", "-t", "+/two", "-t", "z/#"]);
+    wild.says("Subscribed (mid: 1): 0, 0, 128");
+    assert_eq!(wild.values(), ["x/one 1", "x/two 22", "x/two 22", "y/two 3"]);
+    publish("y/two", "33");
+    wild.says("y/two 33");
+    publish("x/one", "11");
+    wild.says("x/one 11");
+    several.says("x/one 11");
+
+    // What is observed already is granted at once, so the client's goodbye comes behind it.
+    let filters = ["-t", "x/one", "-t", "x/+", "-t", "x/two", "-U", "x/one", "-U", "x/+"];
+    let few = Subscriber::start(net, &file("few"), &filters);
+    few.says("Subscribed (mid: 1): 0, 0, 0");
+    let text = || fs::read_to_string(&few.file).unwrap();
+    assert!(wait_until(LIMIT, || text().matches("received UNSUBACK").count() == 2), "{}", text());
+    publish("x/one", "12");
+    publish("x/two", "23");
+    few.says("x/two 23");
+    several.says("x/one 12");
+    assert!(!few.values().contains(&"x/one 12".to_owned()), "{}", text());
+    assert!(!few.values().is_empty());
+}

@@ -14,6 +14,7 @@ use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{Config, start};
 use gatewright_onem2m::{CseType, Kind, Serialisation, Status};
 use shared::{Binding, PATIENCE, chain, wait_for};
+use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -63,6 +64,42 @@ async fn an_answer_to_nothing_is_not_answered() {
     let answer = socket.next().await.unwrap().unwrap();
     let answer: serde_json::Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
     assert_eq!(answer["rqi"], "then", "{answer}");
+    running.stop().await;
+}
+
+/// More than are answered at once: none is lost, and the connection goes on.
+#[tokio::test]
+async fn a_peer_may_ask_without_waiting() {
+    const REQUESTS: usize = 5_000;
+    let running = Binding::Ws.infrastructure().await;
+    let made = Binding::Ws.admin_of(&running, "a");
+    let made = made.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let url = Binding::Ws.url(&running);
+    let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();
+    let (socket, _) = tokio_tungstenite::client_async(&url, stream).await.unwrap();
+    let (mut asks, mut answers) = socket.split();
+    // Written by a task of its own: what waits in a system's buffers is not to decide.
+    let asking = tokio::spawn(async move {
+        for number in 0..REQUESTS {
+            let text = format!(
+                r#"{{"op":1,"to":"cse-in/c","fr":"CAdmin","rqi":"{number}","ty":4,"rvi":"3",
+                    "pc":{{"m2m:cin":{{"con":"1"}}}}}}"#
+            );
+            asks.feed(Message::text(text)).await.unwrap();
+        }
+        asks.flush().await.unwrap();
+        asks
+    });
+    let mut answered = BTreeSet::new();
+    while answered.len() < REQUESTS {
+        let answer = tokio::time::timeout(PATIENCE, answers.next()).await;
+        let answer = answer.expect("an answer in time").unwrap().unwrap();
+        let answer: serde_json::Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+        assert_eq!(answer["rsc"], 2001, "{answer}");
+        assert!(answered.insert(answer["rqi"].to_string()), "{answer} twice");
+    }
+    drop(asking.await.unwrap());
     running.stop().await;
 }
 

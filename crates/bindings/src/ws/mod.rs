@@ -12,6 +12,7 @@ use crate::answers::{Answers, At, Vouched, refuse};
 use crate::quota::Quotas;
 use crate::tls::{Entry, meet};
 use core::time::Duration;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
 use gatewright_onem2m::{Refusal, Request, Response, Serialisation};
 use serde_json::Value;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{
@@ -199,13 +200,13 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     mut asked: mpsc::Receiver<Asked>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (answered, mut responses) = mpsc::channel::<String>(ANSWERED_AT_ONCE);
-    let at_once = Arc::new(Semaphore::new(ANSWERED_AT_ONCE));
+    // Tasks and not futures: what a peer asked is done also if it has gone before the answer.
+    let mut answering = FuturesUnordered::new();
     let mut waiting: HashMap<String, oneshot::Sender<Response>> = HashMap::new();
     loop {
         waiting.retain(|_, waiting| !waiting.is_closed());
         let text = tokio::select! {
-            message = socket.next() => {
+            message = socket.next(), if answering.len() < ANSWERED_AT_ONCE => {
                 let octets = match &message {
                     Some(Ok(Message::Text(text))) => text.as_bytes(),
                     Some(Ok(Message::Binary(octets))) => octets.as_ref(),
@@ -227,17 +228,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                     }
                     continue;
                 }
-                let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else { return };
-                let (answers, answered) = (Arc::clone(answers), answered.clone());
-                tokio::spawn(async move {
-                    if let Some(response) = reply(text, &*answers).await {
-                        let _ = answered.send(response.to_json()).await;
-                    }
-                    drop(permit);
-                });
+                let answers = Arc::clone(answers);
+                answering.push(tokio::spawn(async move { reply(text, &*answers).await }));
                 continue;
             }
-            Some(text) = responses.recv() => text,
+            Some(answer) = answering.next() => match answer {
+                Ok(Some(response)) => response.to_json(),
+                Ok(None) | Err(_) => continue,
+            },
             Some(Asked { id, text, waiting: waits }) = asked.recv() => {
                 waiting.insert(id, waits);
                 text

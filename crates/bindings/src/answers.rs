@@ -76,10 +76,8 @@ pub(crate) struct Vouched<A> {
 
 impl<A: Answers> Answers for Vouched<A> {
     async fn answer_to(&self, mut request: Request, from: Option<IpAddr>) -> Response {
-        match self.identity.vouch(&mut request, &self.own.0, &self.own.1) {
-            Ok(()) => self.answers.answer_to(request, from).await,
-            Err(refusal) => Response::refusing(&refusal, request.id, request.release),
-        }
+        self.identity.vouch(&mut request, (&self.own.0, &self.own.1));
+        self.answers.answer_to(request, from).await
     }
 }
 

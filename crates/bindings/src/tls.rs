@@ -3,12 +3,12 @@
 //! The identifiers of a peer stand in its certificate as subject alternative names of type URI:
 //! `m2m:` and the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE
 //! and `m2m://example.com/id-mn` for a CSE, which also speaks for the entities registered at it.
-//! Whether a CSE speaks for anybody else, such as the AEs that it brought here, only the machine
-//! knows: it is told whose certificate a request came by ([`Request::sponsor`]).
+//! Whether it speaks for anybody else, such as the AEs that it brought here, only the machine knows:
+//! it is told whose certificate a request came by ([`Request::sponsor`]).
 
 use crate::keyring::Keyring;
 use core::time::Duration;
-use gatewright_onem2m::{Operation, Refusal, Request, Status};
+use gatewright_onem2m::{Operation, Request};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,24 +161,15 @@ impl Identity {
         self
     }
 
-    /// Lets a request pass whose originator is this peer; a registration without an originator
-    /// gets the AE-ID of the certificate. What a CSE asks as somebody else passes with that CSE as
-    /// its sponsor, for the machine to judge.
-    ///
-    /// # Errors
-    ///
-    /// 4106 if the originator is somebody else (TS-0003 §7.2.1).
-    pub(crate) fn vouch(
-        &self,
-        request: &mut Request,
-        cse: &str,
-        provider: &str,
-    ) -> Result<(), Refusal> {
+    /// Compares a request's originator with this peer; a registration without an originator gets the
+    /// AE-ID of the certificate. What is asked as somebody else gets this peer as its sponsor, for the
+    /// machine to judge, to count and to note.
+    pub(crate) fn vouch(&self, request: &mut Request, (cse, provider): (&str, &str)) {
         if request.from.is_empty() && request.operation == Operation::Create {
             let here = self.names.iter().find_map(|name| name.strip_prefix(cse)?.strip_prefix('/'));
             if let Some(stem) = here {
                 stem.clone_into(&mut request.from);
-                return Ok(());
+                return;
             }
         }
         let from = match request.from.strip_prefix(provider) {
@@ -192,17 +183,11 @@ impl Identity {
                     && from.strip_prefix(name.as_str()).is_some_and(|it| it.starts_with('/')))
         };
         if self.names.iter().any(speaks_for) {
-            return Ok(());
+            return;
         }
-        let sponsor = self.names.iter().find(|name| is_cse(name));
-        request.sponsor = sponsor.map(|name| name.as_str().into());
-        if request.sponsor.is_some() {
-            return Ok(());
-        }
-        Err(Refusal::new(
-            Status::OriginatorHasNotRegistered,
-            "the certificate is another originator's",
-        ))
+        let cse = self.names.iter().find(|name| is_cse(name));
+        let sponsor = cse.or(self.names.first()).map(String::as_str);
+        request.sponsor = Some(sponsor.unwrap_or_default().into());
     }
 }
 
@@ -220,8 +205,8 @@ mod tests {
         let ae = Identity { names: vec!["/id-in/Cmine".to_owned()] };
         let cse = Identity { names: vec!["/id-mn".to_owned()] };
         let nobody = Identity { names: Vec::new() };
-        let (passes, refused) = (Some(None), None);
-        let brought = Some(Some("/id-mn"));
+        let (passes, refused, nameless) = (None, Some("/id-in/Cmine"), Some(""));
+        let brought = Some("/id-mn");
         let cases = [
             (&ae, "Cmine", passes),
             (&ae, "/id-in/Cmine", passes),
@@ -234,17 +219,16 @@ mod tests {
             (&cse, "/id-mn/Cx", passes),
             (&cse, "/id-mn2", brought),
             (&cse, "Cx", brought),
-            (&nobody, "Cmine", refused),
-            (&nobody, "", refused),
+            (&nobody, "Cmine", nameless),
+            (&nobody, "", nameless),
         ];
         for (identity, from, expected) in cases {
             let mut request = Request::new(Operation::Retrieve, "x", from, "1");
-            let verdict = identity.vouch(&mut request, "/id-in", "//sp");
-            let sponsor = verdict.ok().map(|()| request.sponsor.as_deref());
-            assert_eq!(sponsor, expected, "{from} by {identity:?}");
+            identity.vouch(&mut request, ("/id-in", "//sp"));
+            assert_eq!(request.sponsor.as_deref(), expected, "{from} by {identity:?}");
         }
         let mut registration = Request::new(Operation::Create, "x", "", "1");
-        ae.vouch(&mut registration, "/id-in", "//sp").unwrap();
-        assert_eq!(registration.from, "Cmine");
+        ae.vouch(&mut registration, ("/id-in", "//sp"));
+        assert_eq!((&*registration.from, registration.sponsor), ("Cmine", None));
     }
 }

@@ -70,6 +70,7 @@ async fn a_peer_is_who_its_certificate_says() {
     assert_eq!(seen.status, Status::Ok);
     let other = client("Cother", &mine).create("cse-in", Kind::ApplicationEntity, AE).await;
     assert_eq!(other.unwrap().status, Status::OriginatorHasNotRegistered);
+    assert!(running.counters().contains(&("unvouched", 1)));
     // A certificate of another authority, and none at all, do not get past the handshake.
     let stranger = Authority::new("stranger");
     let mut theirs = stranger.certify("mine", &["m2m://sp.example/id-in/Cmine"]);

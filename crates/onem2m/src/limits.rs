@@ -106,7 +106,7 @@ counters! {
     refused,
     /// Refusals because access control said no.
     denied,
-    /// Refusals because a CSE's certificate does not speak for the originator.
+    /// Refusals because the peer's certificate does not speak for the originator.
     unvouched,
     /// Requests recognised as repetitions and answered as before.
     repeated,

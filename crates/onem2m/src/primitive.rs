@@ -206,8 +206,8 @@ pub struct Request {
     pub event_category: Option<u32>,
     /// `vsi`: vendor information, carried on.
     pub vendor: Option<Box<str>>,
-    /// The CSE by whose certificate the request came, if that is not its originator's own: whether
-    /// it speaks for the originator is for the receiver to say. No parameter: it is never written.
+    /// By whose certificate the request came, if that is not its originator's own: whether it
+    /// speaks for the originator is for the receiver to say. No parameter: it is never written.
     pub sponsor: Option<Arc<str>>,
 }
 

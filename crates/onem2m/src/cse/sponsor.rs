@@ -4,7 +4,7 @@
 //! The standard has a registrar check an AE's requests against the AE's certificate and leaves out
 //! CSEs, as what a CSE sends on is always another's. Here a CSE is checked, too: it speaks for the
 //! AEs that it registered here itself, as long as it is admitted or registered, and a registrar for
-//! what comes from beyond it. What a binding does not let pass at once comes here with the CSE as
+//! what comes from beyond it. What a binding does not let pass at once comes here with the peer as
 //! [`Request::sponsor`].
 //!
 //! An AE's sponsor is written down with it and never changes. It goes when the AE goes: then its
@@ -20,7 +20,7 @@ use crate::primitive::{Operation, Request};
 use crate::status::Status;
 
 impl Cse {
-    /// Refuses what a CSE asks as somebody for whom it does not speak.
+    /// Refuses what a peer asks as somebody for whom its certificate does not speak.
     ///
     /// "If the values are not identical, then the Registrar CSE shall send a response with Response
     /// Status Code ORIGINATOR_NOT_AUTHENTICATED" (TS-0003 §7.2.1): 4106 in TS-0008 and TS-0009,
@@ -28,7 +28,9 @@ impl Cse {
     pub(super) fn check_sponsor(&self, request: &Request) -> Result<(), Refusal> {
         let Some(sponsor) = request.sponsor.as_deref() else { return Ok(()) };
         let from = self.own_form(&request.from);
-        let speaks = if self.is_almighty(from) {
+        // An AE speaks for nobody but itself.
+        let is_cse = sponsor.starts_with('/') && cse_of(sponsor) == sponsor;
+        let speaks = if self.is_almighty(from) || !is_cse {
             false
         } else if from.starts_with('/') {
             self.comes_from_above(sponsor, from)
@@ -38,7 +40,7 @@ impl Cse {
         if speaks {
             return Ok(());
         }
-        let why = format!("{sponsor} does not speak for this originator");
+        let why = "the certificate does not speak for this originator";
         Err(Refusal::new(Status::OriginatorHasNotRegistered, why))
     }
 

@@ -64,6 +64,8 @@ fn nobody_else_speaks_for_them() {
         ("/id-mn", "/id-mn2/Cphd-1", "one", "an entity of another CSE"),
         ("/id-mn", "", "one", "nobody"),
         ("/id-x", "Cphd-1", "one", "by a CSE that is not admitted"),
+        ("/id-mn/Cx", "Cphd-1", "one", "by an AE of the CSE"),
+        ("", "Cphd-1", "one", "by a certificate that names nobody"),
     ] {
         assert_eq!(look(&mut bench, sponsor, from, name), 4106, "{why}");
     }
@@ -74,10 +76,12 @@ fn nobody_else_speaks_for_them() {
         ("/id-mn", "CAdmin", "the administrator"),
         ("/id-mn", "", "nobody"),
         ("/id-x", "Cphd-3", "by a CSE that is not admitted"),
+        ("/id-mn/Cx", "Cphd-3", "by an AE, whose name begins as an admitted CSE's"),
+        ("", "Cphd-3", "by a certificate that names nobody"),
     ] {
         assert_eq!(register(&mut bench, sponsor, from, "new"), 4106, "{why}");
     }
-    assert_eq!(bench.cse.counters().unvouched, 15);
+    assert_eq!(bench.cse.counters().unvouched, 19);
 }
 
 /// What was answered to one is not told to another who says the same (TS-0003 §7.2.1).

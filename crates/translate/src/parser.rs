@@ -299,8 +299,9 @@ impl Parser {
     /// Whether what comes next is within a line, or would be the beginning of one.
     pub(crate) fn is_in_a_line(&self) -> bool {
         let code = self.layouts.code(self.message.index());
-        let op = code.and_then(|code| code.ops.get(self.state.step));
-        let enters = op.is_some_and(|op| matches!(op, Op::EnterLine { .. } | Op::Lines(_)));
+        let ops = code.and_then(|code| code.ops.get(self.state.step..)).unwrap_or_default();
+        let op = ops.iter().find(|op| !op.is_attempt());
+        let enters = op.is_some_and(|op| matches!(op, Op::EnterLine { .. }));
         enters || !self.state.outer.is_empty()
     }
 }

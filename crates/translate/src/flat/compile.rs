@@ -22,6 +22,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
         code: Code { datagram: message.datagram, ..Code::default() },
         labels: vec![Place(0); index(steps).saturating_add(1)],
         span: message.span,
+        entry: None,
         folded: Vec::new(),
     };
     compiler.code.sets.push(SlotSet::default());
@@ -45,17 +46,9 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
     for arm in &mut code.arms {
         arm.then = labels.get(index(arm.then.0)).copied().unwrap_or(Place(u32::MAX));
     }
-    tables_resolved(&mut code, &labels);
     fuse::jumps(&mut code);
     fuse::chains(&mut code);
     code
-}
-
-fn tables_resolved(code: &mut Code, labels: &[Place]) {
-    let lines = code.lines.iter_mut().map(|lines| &mut lines.next);
-    for next in lines.chain(code.options.iter_mut().map(|options| &mut options.next)) {
-        *next = labels.get(index(next.0)).copied().unwrap_or(Place(u32::MAX));
-    }
 }
 
 /// A place that is not known yet: while a code is made, a [`Place`] is the index of its label. Those
@@ -79,6 +72,8 @@ pub(super) struct Compiler<'p> {
     pub(super) code: Code,
     labels: Vec<Place>,
     span: Span,
+    /// The attempt at one entry of the loop that began last, and where the entry begins.
+    pub(super) entry: Option<(usize, Op)>,
     /// Whether each of the regions around a step is a line that may be folded.
     folded: Vec<bool>,
 }
@@ -410,6 +405,8 @@ impl Op {
         match self {
             Self::Words { next: then, .. }
             | Self::Counted { next: then, .. }
+            | Self::OneLine { next: then, .. }
+            | Self::OneOption { next: then, .. }
             | Self::AtEnd(then)
             | Self::Jump(then)
             | Self::Peek { then, .. }

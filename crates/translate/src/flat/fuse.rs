@@ -11,14 +11,20 @@ const WORDS_OCTETS_MAX: u8 = 8;
 
 /// The attempt at what stands from a step on, if there is one.
 pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
-    let steps = compiler.message.parser.get(at..)?;
-    if let Some(lines) = Lines::of(compiler, at) {
-        let lines = super::compile::appended(&mut compiler.code.lines, [lines]);
-        return Some(Op::Lines(lines.from));
+    if let Some((_, one)) = compiler.entry.take_if(|(entry, _)| *entry == at) {
+        return Some(one);
     }
-    if let Some(options) = Options::of(compiler, at) {
-        let options = super::compile::appended(&mut compiler.code.options, [options]);
-        return Some(Op::Options(options.from));
+    let steps = compiler.message.parser.get(at..)?;
+    let next = Label::of(at).place();
+    if let Some((lines, entry)) = Lines::of(compiler, at) {
+        let lines = super::compile::appended(&mut compiler.code.lines, [lines]).from;
+        compiler.entry = Some((entry, Op::OneLine { lines, next }));
+        return Some(Op::Lines(lines));
+    }
+    if let Some((options, entry)) = Options::of(compiler, at) {
+        let options = super::compile::appended(&mut compiler.code.options, [options]).from;
+        compiler.entry = Some((entry, Op::OneOption { options, next }));
+        return Some(Op::Options(options));
     }
     counted(compiler, steps, at).or_else(|| words(compiler, at))
 }

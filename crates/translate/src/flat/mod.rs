@@ -16,9 +16,9 @@
 //!   5 peek 0xff → 16                   3  │ Word       │
 //!   …                                  4  │ Switch ────┼──▶ arms    code is 0 → Settle
 //!   9 word  [delta] [size]             5  │ Take       │
-//!  10 extend delta                     6  │ Peek ──────┼──▶ octets  0xff
-//!  11 extend size                      …  │ …          │
-//!  12 number += delta                 10  │ Options ───┼──▶ options numbers, bounds, where to
+//!  10 extend delta                     6  │ Options ───┼──▶ options numbers, bounds
+//!  11 extend size                      7  │ Peek ──────┼──▶ octets  0xff
+//!  12 number += delta                  …  │ …          │
 //!  13 take size → value               11  │ Word       │
 //!  14 lookup value of number          12  │ Extend     │
 //!  15 jump 5                           …  │ …          │
@@ -247,6 +247,16 @@ pub(crate) enum Op {
     Lines(u32),
     /// An attempt: entries of a table that are numbered by differences, as many as are there.
     Options(u32),
+    /// An attempt: one such line, for who waited for the rest of it; the others are next.
+    OneLine {
+        lines: u32,
+        next: Place,
+    },
+    /// An attempt: one such number.
+    OneOption {
+        options: u32,
+        next: Place,
+    },
 }
 
 impl Op {
@@ -254,7 +264,12 @@ impl Op {
     pub(crate) const fn is_attempt(&self) -> bool {
         matches!(
             self,
-            Self::Words { .. } | Self::Counted { .. } | Self::Lines(_) | Self::Options(_)
+            Self::Words { .. }
+                | Self::Counted { .. }
+                | Self::Lines(_)
+                | Self::Options(_)
+                | Self::OneLine { .. }
+                | Self::OneOption { .. }
         )
     }
 }

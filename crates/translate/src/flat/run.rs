@@ -124,15 +124,13 @@ impl<'r> Reader<'r> {
                 self.counted((octets, less), max, length.into, into, next);
             }
             Op::Lines(lines) => {
-                let lines = self.code.lines.get(index(lines));
-                if let Some(next) = lines.and_then(|lines| self.lines(lines)) {
-                    self.go(next);
+                if let Some(lines) = self.code.lines.get(index(lines)) {
+                    self.lines(lines);
                 }
             }
             Op::Options(options) => {
-                let options = self.code.options.get(index(options));
-                if let Some(next) = options.and_then(|options| self.options(options)) {
-                    self.go(next);
+                if let Some(options) = self.code.options.get(index(options)) {
+                    self.options(options);
                 }
             }
             Op::Word { octets, order, fields, settles } => {
@@ -155,6 +153,18 @@ impl<'r> Reader<'r> {
                 return self.enter_counted(length, less, max);
             }
             Op::Leave => return self.leave(),
+            Op::OneLine { lines, next } => {
+                let lines = self.code.lines.get(index(lines));
+                if lines.is_some_and(|lines| self.named_line(lines).is_some()) {
+                    self.go(next);
+                }
+            }
+            Op::OneOption { options, next } => {
+                let options = self.code.options.get(index(options));
+                if options.is_some_and(|options| self.option(options).is_some()) {
+                    self.go(next);
+                }
+            }
             Op::AtEnd(then) => {
                 if self.at == self.edge && self.whole {
                     self.go(then);
@@ -236,6 +246,9 @@ impl<'r> Reader<'r> {
 
     /// Whether it would be there with these settled, too.
     pub(super) fn would_be_there(&self, set: SetId) -> bool {
+        if matches!(self.goal, Goal::Never) {
+            return false;
+        }
         let Some(set) = self.code.sets.get(index(set.0)) else { return false };
         match &self.goal {
             Goal::Never => false,

@@ -3,10 +3,10 @@
 //! Most of what a text or an option list consists of are entries that nobody asked for; what they
 //! cost is what a message costs.
 
-use super::compile::{Compiler, Label};
+use super::compile::Compiler;
 use super::ops::{Set, number, solid};
 use super::run::Reader;
-use super::{Place, Target, index, narrow};
+use super::{Target, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
@@ -221,16 +221,29 @@ impl Between {
                 ParseOp::Peek { literal, .. } => {
                     between.ends.insert(*program.literal(*literal).first()?);
                 }
-                ParseOp::AtEnd { .. } => {}
                 ParseOp::Count { counter, max } => between.counts.push((*counter, *max)),
-                ParseOp::Clear { slots } if !slots.iter().any(|slot| sets(*slot)) => {
-                    between.clears.extend_from_slice(slots);
-                }
-                _ => return None,
+                ParseOp::Clear { slots } if slots.iter().any(|slot| sets(*slot)) => return None,
+                ParseOp::Clear { slots } => between.clears.extend_from_slice(slots),
+                _ => {}
             }
         }
-        (!steps.is_empty()).then_some(between)
+        Some(between)
     }
+}
+
+/// The loop that begins here: what is done between two entries, and an entry.
+fn parts(steps: &[ParseStep]) -> Option<(&[ParseStep], &[ParseStep])> {
+    let between = |step: &ParseStep| {
+        let op = &step.op;
+        matches!(
+            op,
+            ParseOp::Peek { .. }
+                | ParseOp::AtEnd { .. }
+                | ParseOp::Count { .. }
+                | ParseOp::Clear { .. }
+        )
+    };
+    steps.split_at_checked(steps.iter().position(|step| !between(step))?)
 }
 
 /// A set of octets, one bit each.
@@ -255,31 +268,24 @@ impl OctetSet {
 }
 
 impl Reader<'_> {
-    /// Reads entries as long as another one comes; `None` if one cannot be read so.
+    /// Reads entries as long as another one comes that can be read so.
     ///
     /// What stands between two entries is done for all of them at once: what is cleared no attempt
     /// has set ([`Between::of`]), and nobody looks at a count meanwhile.
     #[inline]
-    fn entries(
-        &mut self,
-        between: Option<&Between>,
-        mut entry: impl FnMut(&mut Self) -> Option<()>,
-    ) -> Option<()> {
-        let Some(between) = between else { return entry(self) };
+    fn entries(&mut self, between: &Between, mut entry: impl FnMut(&mut Self) -> Option<()>) {
         let counted = |(counter, max): &(u8, u32)| {
             let count = self.state.counts.get(usize::from(*counter));
             count.map_or(0, |count| max.saturating_sub(*count))
         };
         let most = between.counts.iter().map(counted).min().unwrap_or(u32::MAX);
         let mut turns = 0;
-        let read = loop {
-            let read = entry(self);
-            let comes = || self.window().first().is_some_and(|of| !between.ends.contains(*of));
-            if read.is_none() || turns == most || !comes() {
-                break read;
-            }
+        while turns < most
+            && self.window().first().is_some_and(|first| !between.ends.contains(*first))
+            && entry(self).is_some()
+        {
             turns += 1;
-        };
+        }
         if turns > 0 {
             for (counter, _) in &between.counts {
                 if let Some(count) = self.state.counts.get_mut(usize::from(*counter)) {
@@ -290,7 +296,6 @@ impl Reader<'_> {
                 self.state.view.clear(*slot);
             }
         }
-        read
     }
 }
 
@@ -304,18 +309,15 @@ pub(super) struct Lines {
     blanks_max: usize,
     value_max: usize,
     table: Table,
-    between: Option<Between>,
-    /// Where it goes on behind an entry.
-    pub(super) next: Place,
+    between: Between,
 }
 
 impl Lines {
-    /// The entries whose lines begin at a step.
-    pub(super) fn of(compiler: &mut Compiler<'_>, at: usize) -> Option<Self> {
+    /// The lines of the loop that begins at a step, and the step at which one begins.
+    pub(super) fn of(compiler: &Compiler<'_>, at: usize) -> Option<(Self, usize)> {
         let (program, message) = (compiler.program, compiler.message);
-        let [enter, name, mark, blanks, value, leave, lookup, jump, ..] =
-            message.parser.get(at..)?
-        else {
+        let (between, entry) = parts(message.parser.get(at..)?)?;
+        let [enter, name, mark, blanks, value, leave, lookup, jump, ..] = entry else {
             return None;
         };
         let ParseOp::EnterLine { max: line_max, folded: false } = enter.op else { return None };
@@ -344,35 +346,33 @@ impl Lines {
             return None;
         };
         let ParseOp::Jump(next) = jump.op else { return None };
-        if *key != named || *value != valued {
+        if next.index() != at || *key != named || *value != valued {
             return None;
         }
         let table = Table::of(program, message, entries);
-        let steps = message.parser.get(next.index()..at)?;
-        Some(Self {
+        let entry = at.saturating_add(between.len());
+        let read = Self {
             line_max,
             set: Set::of(class),
             name_max: index(name_max),
             mark: *mark,
             blanks_max: index(blanks_max),
             value_max: index(value_max),
-            between: Between::of(program, steps, |slot| table.fills(slot)),
+            between: Between::of(program, between, |slot| table.fills(slot))?,
             table,
-            next: Label::of(next.index()).place(),
-        })
+        };
+        Some((read, entry))
     }
 }
 
 impl Reader<'_> {
-    /// Reads entries that are lines, as many as are there; `None` if none is, or one that only its
-    /// ops can judge.
-    pub(super) fn lines(&mut self, lines: &Lines) -> Option<Place> {
-        self.entries(lines.between.as_ref(), |reader| reader.named_line(lines))?;
-        Some(lines.next)
+    /// Reads entries that are lines, as many as are there, up to one that only its ops can judge.
+    pub(super) fn lines(&mut self, lines: &Lines) {
+        self.entries(&lines.between, |reader| reader.named_line(lines));
     }
 
     #[inline]
-    fn named_line(&mut self, lines: &Lines) -> Option<()> {
+    pub(super) fn named_line(&mut self, lines: &Lines) -> Option<()> {
         let line = self.line(lines.line_max)?;
         let name_length = lines.set.run_length(line.text);
         let (name, behind) = line.text.split_at_checked(name_length)?;
@@ -403,16 +403,15 @@ pub(super) struct Options {
     number_max: i64,
     value_max: u32,
     table: Table,
-    between: Option<Between>,
-    /// Where it goes on behind an entry.
-    pub(super) next: Place,
+    between: Between,
 }
 
 impl Options {
-    /// The entries whose first octet is a step's.
-    pub(super) fn of(compiler: &mut Compiler<'_>, at: usize) -> Option<Self> {
+    /// The entries of the loop that begins at a step, and the step at which one begins.
+    pub(super) fn of(compiler: &Compiler<'_>, at: usize) -> Option<(Self, usize)> {
         let (program, message) = (compiler.program, compiler.message);
-        let [word, first, second, sum, take, lookup, jump, ..] = message.parser.get(at..)? else {
+        let (between, entry) = parts(message.parser.get(at..)?)?;
+        let [word, first, second, sum, take, lookup, jump, ..] = entry else {
             return None;
         };
         let ParseOp::Word { octets: 1, fields, .. } = &word.op else { return None };
@@ -441,34 +440,33 @@ impl Options {
         let SlotType::Int { low: ..=0, high: number_max } = message.slot(number)?.ty else {
             return None;
         };
-        if !nibbles || !same || (*key, *value) != (number, taken) {
+        if next.index() != at || !nibbles || !same || (*key, *value) != (number, taken) {
             return None;
         }
         let table = Table::of(program, message, entries);
-        let steps = message.parser.get(next.index()..at)?;
-        Some(Self {
+        let entry = at.saturating_add(between.len());
+        let read = Self {
             delta: Escapes::of(cases),
             size: Escapes::of(more),
             number,
             number_max,
             value_max,
-            between: Between::of(program, steps, |slot| slot == number || table.fills(slot)),
+            between: Between::of(program, between, |slot| slot == number || table.fills(slot))?,
             table,
-            next: Label::of(next.index()).place(),
-        })
+        };
+        Some((read, entry))
     }
 }
 
 impl Reader<'_> {
-    /// Reads entries that are numbered by differences, as many as are there; `None` if none is, or
-    /// one that only its ops can judge.
-    pub(super) fn options(&mut self, options: &Options) -> Option<Place> {
-        self.entries(options.between.as_ref(), |reader| reader.option(options))?;
-        Some(options.next)
+    /// Reads entries that are numbered by differences, as many as are there, up to one that only its
+    /// ops can judge.
+    pub(super) fn options(&mut self, options: &Options) {
+        self.entries(&options.between, |reader| reader.option(options));
     }
 
     #[inline]
-    fn option(&mut self, options: &Options) -> Option<()> {
+    pub(super) fn option(&mut self, options: &Options) -> Option<()> {
         let window = self.window();
         let (head, rest) = window.split_first()?;
         let (delta, rest) = options.delta.number(head >> 4, rest)?;

@@ -1,27 +1,23 @@
 //! Where notifications arrive: a small server for an application that subscribes.
 
+use crate::http::connection::{self, Patience};
 use crate::http::message::{accepted, read_request, request_id, write_response};
 use core::convert::Infallible;
 use core::time::Duration;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Notifications that wait to be taken; beyond, the sender is told to come again.
 const WAITING_MAX: usize = 1_024;
 /// Octets of one message.
 const OCTETS_MAX: usize = 4 * 1024 * 1024;
-/// How long a peer may take to send the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
 
 /// A server that takes notifications. It agrees to every subscription, and listens as long as
 /// it exists.
@@ -65,20 +61,17 @@ impl Drop for Notifications {
 }
 
 async fn accept(listener: TcpListener, sender: mpsc::Sender<Value>) {
+    // Its connections end with it.
+    let (_stay, stop) = watch::channel(false);
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve(stream, sender.clone()))),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let sender = sender.clone();
+        let answer = move |message| answer(message, sender.clone());
+        tokio::spawn(connection::serve(stream, Patience::default(), answer, stop.clone()));
     }
-}
-
-async fn serve(stream: TcpStream, sender: mpsc::Sender<Value>) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
-    let service = service_fn(move |message| answer(message, sender.clone()));
-    // A peer that breaks the protocol has been answered as far as that is possible.
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer(

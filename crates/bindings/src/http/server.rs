@@ -1,5 +1,6 @@
 //! The server: connections in, requests to the engine, answers out.
 
+use super::connection::{self, Patience};
 use super::message::{accepted, read_request, request_id, write_response};
 use crate::accept::Gate;
 use crate::answers::Answers;
@@ -15,28 +16,16 @@ use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::RETRY_AFTER;
 use hyper::http::request;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long a peer may take to send the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a peer may take to send the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
-/// Octets of a connection that are read before anybody wants them: a whole head, or a piece of a
-/// body.
-const READ_MAX: usize = 64 * 1024;
 /// Octets of a refused body that are still read, and thrown away.
 const DRAINED_MAX: usize = 1 << 20;
-/// Octets of a connection of HTTP/2 that its peer may send before they are wanted (RFC 9113 §6.9).
-const WINDOW: u32 = 64 * 1024;
-/// Streams of such a connection at the same time.
-const STREAMS_MAX: u32 = 100;
 
 /// What the server refused.
 #[derive(Debug, Default)]
@@ -114,35 +103,16 @@ impl Server {
         }
     }
 
-    async fn serve<S>(self, stream: S, peer: Peer, mut stop: watch::Receiver<bool>)
+    async fn serve<S>(self, stream: S, peer: Peer, stop: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
-            .keep_alive(true)
-            .max_buf_size(READ_MAX);
-        builder
-            .http2()
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
-            .max_concurrent_streams(STREAMS_MAX);
         let shared = Arc::new((self, peer));
-        let service = service_fn(move |request| {
+        let answer = move |request| {
             let shared = Arc::clone(&shared);
             async move { shared.0.answer(request, &shared.1).await }
-        });
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        tokio::select! {
-            // A peer that breaks the protocol has been answered as far as that is possible.
-            _ = connection.as_mut() => return,
-            _ = stop.changed() => connection.as_mut().graceful_shutdown(),
-        }
-        let _ = connection.await;
+        };
+        connection::serve(stream, Patience::default(), answer, stop).await;
     }
 
     async fn answer(

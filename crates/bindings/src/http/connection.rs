@@ -1,0 +1,238 @@
+//! A connection of HTTP as a server has it, and how long its peer may keep it and say nothing.
+
+use core::convert::Infallible;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::io::{self, IoSlice};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::Sleep;
+
+/// Octets of a connection that are read before anybody wants them: a whole head, or a piece of a
+/// body.
+const READ_MAX: usize = 64 * 1024;
+/// Octets of a connection of HTTP/2 that its peer may send before they are wanted (RFC 9113 §6.9).
+const WINDOW: u32 = 64 * 1024;
+/// Streams of such a connection at the same time.
+const STREAMS_MAX: u32 = 100;
+/// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long a peer may say nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Patience {
+    /// Until it has said which version it speaks, and with HTTP/1 as long again until the head of
+    /// each request is there.
+    pub(crate) head: Duration,
+    /// Until a peer that speaks HTTP/2 is asked whether it is there (PING, RFC 9113 §6.7).
+    pub(crate) quiet: Duration,
+    /// Until it has answered that.
+    pub(crate) echo: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let [head, quiet, echo] = [10, 60, 20].map(Duration::from_secs);
+        Self { head, quiet, echo }
+    }
+}
+
+/// Serves a connection until its peer ends it or says nothing for too long, or until `stop` says so
+/// and what was asked is answered.
+pub(crate) async fn serve<S, F, R>(
+    stream: S,
+    patience: Patience,
+    answer: F,
+    mut stop: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> R + Send + 'static,
+    R: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience.head)
+        .keep_alive(true)
+        .max_buf_size(READ_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(patience.quiet)
+        .keep_alive_timeout(patience.echo)
+        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(WINDOW)
+        .max_concurrent_streams(STREAMS_MAX);
+    let stream = TokioIo::new(Awaited::new(stream, patience.head));
+    let connection = builder.serve_connection(stream, service_fn(answer));
+    tokio::pin!(connection);
+    tokio::select! {
+        // A peer that breaks the protocol has been answered as far as that is possible.
+        _ = connection.as_mut() => return,
+        _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// A stream whose peer has to say in time which version of HTTP it speaks: until that is known
+/// hyper waits without a timer of its own.
+#[derive(Debug)]
+struct Awaited<S> {
+    stream: S,
+    /// What is still to come of the preface, if it is one.
+    rest: &'static [u8],
+    /// None once the version is known.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Awaited<S> {
+    fn new(stream: S, within: Duration) -> Self {
+        let deadline = Some(Box::pin(tokio::time::sleep(within)));
+        Self { stream, rest: PREFACE, deadline }
+    }
+
+    fn hear(&mut self, octets: &[u8]) {
+        match self.rest.strip_prefix(octets) {
+            Some(rest) if rest.len() < self.rest.len() && !rest.is_empty() => self.rest = rest,
+            // The whole preface, something else, or the end.
+            _ => self.deadline = None,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Awaited<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(deadline) = &mut self.deadline {
+            if read.is_pending() {
+                ready!(deadline.as_mut().poll(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.hear(buffer.filled().get(before..).unwrap_or_default());
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, octets)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::future::poll_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    const SHORT: Duration = Duration::from_millis(10);
+    const LONG: Duration = Duration::from_hours(1);
+    /// How long anything may take to come about.
+    const DEADLINE: Duration = Duration::from_mins(2);
+    /// A frame of HTTP/2 without content: settings that are the defaults (RFC 9113 §6.5).
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    /// The type of a frame that asks whether the peer is there.
+    const PING: u8 = 6;
+
+    /// The octets that the server says to a peer that says this and no more, until it closes.
+    async fn told(said: &[u8], patience: Patience) -> Vec<u8> {
+        let (mut peer, ours) = duplex(1 << 16);
+        peer.write_all(said).await.unwrap();
+        let (_stay, stop) = watch::channel(false);
+        let answer = |_| async { Ok(Response::new(Full::default())) };
+        tokio::spawn(async move { serve(ours, patience, answer, stop).await });
+        let mut told = Vec::new();
+        let read = tokio::time::timeout(DEADLINE, peer.read_to_end(&mut told)).await;
+        read.expect("closed in time").unwrap();
+        told
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_says_nothing_or_no_whole_head_is_let_go() {
+        let patience = Patience { head: SHORT, quiet: LONG, echo: LONG };
+        for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n", "G", "GET / HTTP/1.1\r\nHost: x\r\n"]
+        {
+            told(said.as_bytes(), patience).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_of_http_2_that_does_not_answer_is_let_go() {
+        let patience = Patience { head: LONG, quiet: SHORT, echo: SHORT };
+        let told = told(&[PREFACE.as_slice(), &SETTINGS].concat(), patience).await;
+        // RFC 9113 §4.1: the length of three octets, the type, five more, the content.
+        let (mut rest, mut kinds) = (told.as_slice(), Vec::new());
+        while let Some((&[a, b, c, kind, ..], more)) = rest.split_first_chunk::<9>() {
+            kinds.push(kind);
+            let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap();
+            rest = more.get(length..).unwrap_or_default();
+        }
+        assert!(kinds.contains(&PING), "{kinds:?}");
+    }
+
+    async fn read(stream: &mut Awaited<DuplexStream>) -> io::Result<usize> {
+        stream.read(&mut [0; 64]).await
+    }
+
+    /// Only until the version is known: what comes then has limits of its own.
+    #[tokio::test]
+    async fn who_has_said_its_version_is_not_hurried() {
+        for (said, is_known) in
+            [(&b"GET"[..], true), (b"PUT", true), (PREFACE, true), (b"PRI * HTTP/", false)]
+        {
+            let (mut peer, ours) = duplex(64);
+            peer.write_all(said).await.unwrap();
+            let mut stream = Awaited::new(ours, Duration::ZERO);
+            assert_eq!(read(&mut stream).await.unwrap(), said.len());
+            if is_known {
+                let mut octets = [0; 1];
+                let mut buffer = ReadBuf::new(&mut octets);
+                let waits = poll_fn(|context| {
+                    Poll::Ready(Pin::new(&mut stream).poll_read(context, &mut buffer).is_pending())
+                });
+                assert!(waits.await && stream.deadline.is_none());
+            } else {
+                let late = tokio::time::timeout(DEADLINE, read(&mut stream)).await.unwrap();
+                assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            }
+        }
+    }
+}

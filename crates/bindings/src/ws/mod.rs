@@ -23,14 +23,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{
     ErrorResponse, Request as Ask, Response as Accept,
 };
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 /// How a connection says what is spoken over it (TS-0020 §6.2).
 const PROTOCOL: &str = "sec-websocket-protocol";
@@ -39,6 +40,9 @@ const PROTOCOLS: [(&str, Serialisation); 2] =
     [("oneM2M.json", Serialisation::Json), ("oneM2M.cbor", Serialisation::Cbor)];
 /// How long a peer may take to upgrade its connection, and to take a message.
 const WITHIN: Duration = Duration::from_secs(10);
+/// How long peers may say nothing.
+const PATIENCE: Patience =
+    Patience { quiet: Duration::from_mins(1), echo: Duration::from_secs(30) };
 /// Requests of one connection that are answered at the same time; beyond, it is not read.
 const ANSWERED_AT_ONCE: usize = 64;
 /// Octets of a message beyond the content that the machine takes.
@@ -143,7 +147,7 @@ impl<A: Answers> Server<A> {
         // The server asks nothing over connections of others, and they go on without it.
         let (_asks, asked) = mpsc::channel(1);
         meter.clear();
-        converse((socket, &meter), serialisation, answers, asked, stop).await;
+        converse((socket, &meter), serialisation, answers, (asked, PATIENCE), stop).await;
     }
 }
 
@@ -185,6 +189,46 @@ fn is_answer(text: &str) -> bool {
     value.get("m2m:rsp").unwrap_or(&value).get("rsc").is_some()
 }
 
+/// Hands an answer to whoever waits for it; gives back what is none.
+fn unanswering(
+    text: Result<String, Refusal>,
+    waiting: &mut HashMap<String, oneshot::Sender<Response>>,
+) -> Option<Result<String, Refusal>> {
+    let response = text.as_ref().ok().and_then(|it| Response::from_json(it.as_bytes()).ok());
+    let Some(response) = response else { return Some(text) };
+    if let Some(waiting) = waiting.remove(&*response.id) {
+        let _ = waiting.send(response);
+    }
+    None
+}
+
+/// How long a peer may say nothing.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Until it is asked whether it is there (RFC 6455 §5.5.2).
+    quiet: Duration,
+    /// Until it has answered that.
+    echo: Duration,
+}
+
+/// A peer's silence, which ends the connection if it lasts.
+#[derive(Debug)]
+struct Silence {
+    patience: Patience,
+    until: Instant,
+    is_asked: bool,
+}
+
+impl Silence {
+    fn new(patience: Patience) -> Self {
+        Self { patience, until: Instant::now() + patience.quiet, is_asked: false }
+    }
+
+    fn ask(&mut self) {
+        (self.until, self.is_asked) = (Instant::now() + self.patience.echo, true);
+    }
+}
+
 /// Tells a peer that has too much on the way that it may come again.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) {
     let reason = "too many octets arrive or wait for their answers".into();
@@ -197,16 +241,28 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     (mut socket, meter): (WebSocketStream<S>, &Meter),
     serialisation: Serialisation,
     answers: &Arc<A>,
-    mut asked: mpsc::Receiver<Asked>,
+    (mut asked, patience): (mpsc::Receiver<Asked>, Patience),
     mut stop: watch::Receiver<bool>,
 ) {
+    let mut silence = Silence::new(patience);
     // Tasks and not futures: what a peer asked is done also if it has gone before the answer.
     let mut answering = FuturesUnordered::new();
     let mut waiting: HashMap<String, oneshot::Sender<Response>> = HashMap::new();
     loop {
         waiting.retain(|_, waiting| !waiting.is_closed());
         let text = tokio::select! {
-            message = socket.next(), if answering.len() < ANSWERED_AT_ONCE => {
+            // It takes what has come before it looks at the clock.
+            heard = timeout_at(silence.until, socket.next()),
+                if answering.len() < ANSWERED_AT_ONCE =>
+            {
+                let Ok(message) = heard else {
+                    if silence.is_asked || !put(&mut socket, Message::Ping(Bytes::new())).await {
+                        return;
+                    }
+                    silence.ask();
+                    continue;
+                };
+                silence = Silence::new(patience);
                 let octets = match &message {
                     Some(Ok(Message::Text(text))) => text.as_bytes(),
                     Some(Ok(Message::Binary(octets))) => octets.as_ref(),
@@ -220,22 +276,17 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 };
                 meter.clear();
                 let text = serialisation.read(octets);
-                if let Some(response) =
-                    text.as_ref().ok().and_then(|it| Response::from_json(it.as_bytes()).ok())
-                {
-                    if let Some(waiting) = waiting.remove(&*response.id) {
-                        let _ = waiting.send(response);
-                    }
-                    continue;
-                }
+                let Some(text) = unanswering(text, &mut waiting) else { continue };
                 let answers = Arc::clone(answers);
                 answering.push(tokio::spawn(async move { reply(text, &*answers).await }));
                 continue;
             }
-            Some(answer) = answering.next() => match answer {
-                Ok(Some(response)) => response.to_json(),
-                Ok(None) | Err(_) => continue,
-            },
+            Some(answer) = answering.next() => {
+                // It may not have been listened to.
+                silence = Silence::new(patience);
+                let Ok(Some(response)) = answer else { continue };
+                response.to_json()
+            }
             Some(Asked { id, text, waiting: waits }) = asked.recv() => {
                 waiting.insert(id, waits);
                 text
@@ -250,10 +301,18 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
             // What we wrote is JSON; CBOR can say all of it.
             Serialisation::Cbor => Message::binary(serialisation.write(&text).unwrap_or_default()),
         };
-        if !matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(()))) {
+        if !put(&mut socket, message).await {
             return;
         }
     }
+}
+
+/// Sends a message; whether the peer took it in time.
+async fn put<S>(socket: &mut WebSocketStream<S>, message: Message) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(())))
 }
 
 /// The answer to what a peer wrote. An answer that cannot be read is not answered: two that refuse
@@ -267,5 +326,72 @@ async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option
         Ok(request) => Some(answers.answer(request).await),
         Err(_) if text.is_ok_and(|text| is_answer(&text)) => None,
         Err((id, refusal)) => Some(refuse(&refusal, id.as_deref().unwrap_or_default())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_onem2m::{Operation, Status};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    const SHORT: Duration = Duration::from_millis(10);
+    const LONG: Duration = Duration::from_hours(1);
+    /// How long anything may take to come about.
+    const DEADLINE: Duration = Duration::from_mins(2);
+
+    /// Says yes to everything.
+    struct Yes;
+
+    impl Answers for Yes {
+        async fn answer_to(&self, request: Request, _: Option<IpAddr>) -> Response {
+            Response::new(Status::Ok, &*request.id, request.release)
+        }
+    }
+
+    /// The other end of a connection that is spoken over with such patience.
+    fn peer(patience: Patience) -> DuplexStream {
+        let (peer, ours) = duplex(1 << 16);
+        tokio::spawn(async move {
+            let socket = WebSocketStream::from_raw_socket(ours, Role::Server, None).await;
+            let ((_asks, asked), (_stay, stop)) = (mpsc::channel(1), watch::channel(false));
+            let (meter, answers) = (Meter::default(), Arc::new(Yes));
+            let socket = (socket, &meter);
+            converse(socket, Serialisation::Json, &answers, (asked, patience), stop).await;
+        });
+        peer
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_answer_is_let_go() {
+        let mut told = Vec::new();
+        let mut peer = peer(Patience { quiet: SHORT, echo: SHORT });
+        let read = tokio::time::timeout(DEADLINE, peer.read_to_end(&mut told)).await;
+        read.expect("closed in time").unwrap();
+        // RFC 6455 §5.2: a whole message, a ping, of no octets.
+        assert_eq!(told, [0x89, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_answers_stays() {
+        let peer = peer(Patience { quiet: SHORT, echo: LONG });
+        let mut peer = WebSocketStream::from_raw_socket(peer, Role::Client, None).await;
+        // Each is answered as it is read.
+        for _ in 0..3 {
+            let asked = tokio::time::timeout(DEADLINE, peer.next()).await.expect("asked in time");
+            assert!(matches!(asked, Some(Ok(Message::Ping(_)))), "{asked:?}");
+        }
+        let request = Request::new(Operation::Retrieve, "cse-in", "CAdmin", "one");
+        peer.send(Message::text(request.to_json())).await.unwrap();
+        let answer = async {
+            loop {
+                if let Message::Text(text) = peer.next().await.unwrap().unwrap() {
+                    return Response::from_json(text.as_bytes()).unwrap();
+                }
+            }
+        };
+        let answer = tokio::time::timeout(DEADLINE, answer).await.expect("answered in time");
+        assert_eq!((&*answer.id, answer.status), ("one", Status::Ok));
     }
 }

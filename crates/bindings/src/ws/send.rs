@@ -1,7 +1,7 @@
 //! The client: requests to WebSocket URLs, over one connection to each peer that is kept.
 
 use super::metered::Meter;
-use super::{Asked, WITHIN, converse, limits, protocol};
+use super::{Asked, PATIENCE, WITHIN, converse, limits, protocol};
 use crate::answers::{Answers, Party, Vouched};
 use crate::engine::Engine;
 use crate::tls::Identity;
@@ -165,7 +165,7 @@ async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         let meter = Meter::default();
-        converse((socket, &meter), serialisation, &party, asked, stopped).await;
+        converse((socket, &meter), serialisation, &party, (asked, PATIENCE), stopped).await;
     });
     Ok(Peer { asks, _stop: Arc::new(stop) })
 }

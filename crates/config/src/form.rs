@@ -185,7 +185,9 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Program => "a gateway program: its name ends in .gate",
         Form::CseId => "a CSE identifier: `/` and a name",
         Form::AeIds => "an AE-ID: `C` or `S` and a name, `*` for any characters",
-        Form::Url => "a URL: http://, coap:// or mqtt:// and a host, with a port if need be",
+        Form::Url => {
+            "a URL: http, https, coap, ws, wss or mqtt, `://` and a host, with a port if need be"
+        }
         Form::Broker => "a broker's URL: mqtt:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",

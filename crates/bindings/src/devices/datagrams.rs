@@ -18,6 +18,17 @@ const WAITING_MAX: usize = 32;
 /// With which an association request begins (ISO/IEEE 11073-20601, AARQ).
 const AARQ: [u8; 2] = [0xE2, 0x00];
 
+/// Where the datagrams of each device that is connected go.
+type Connections = HashMap<SocketAddr, mpsc::Sender<Box<[u8]>>>;
+
+/// Forgets a connection that has ended. The same device may have begun another before that was
+/// noticed, which stays.
+fn forget(connections: &mut Connections, peer: &SocketAddr) {
+    if connections.get(peer).is_some_and(mpsc::Sender::is_closed) {
+        connections.remove(peer);
+    }
+}
+
 /// Takes datagrams until `stop` says otherwise.
 pub(super) async fn serve(
     socket: UdpSocket,
@@ -27,7 +38,7 @@ pub(super) async fn serve(
 ) {
     let socket = Arc::new(socket);
     let entities = shared.lock().entities.reader();
-    let mut connections: HashMap<SocketAddr, mpsc::Sender<Box<[u8]>>> = HashMap::new();
+    let mut connections = Connections::new();
     let mut running = JoinSet::new();
     let mut octets = vec![0; DATAGRAM_MAX];
     loop {
@@ -35,7 +46,7 @@ pub(super) async fn serve(
             received = socket.recv_from(&mut octets) => received,
             Some(ended) = running.join_next() => {
                 if let Ok(peer) = ended {
-                    connections.remove(&peer);
+                    forget(&mut connections, &peer);
                 }
                 continue;
             }
@@ -76,4 +87,25 @@ pub(super) async fn serve(
     }
     drop(connections);
     while running.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_connections_end_leaves_the_new_one() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 6_024));
+        let mut connections = Connections::new();
+        let (old, its_end) = mpsc::channel(1);
+        connections.insert(peer, old);
+        drop(its_end);
+        let (new, arrived) = mpsc::channel(1);
+        connections.insert(peer, new);
+        forget(&mut connections, &peer);
+        assert!(connections.contains_key(&peer), "the new one is open");
+        drop(arrived);
+        forget(&mut connections, &peer);
+        assert!(connections.is_empty(), "both have ended");
+    }
 }

@@ -22,6 +22,7 @@ pub(crate) mod transport;
 
 use crate::engine::{Engine, now};
 use crate::keyring::{Keyring, Keys};
+use crate::lanes::Lanes;
 use crate::tls::Tls;
 use ask::Desk;
 use connection::Connection;
@@ -186,6 +187,8 @@ counters! {
     direct,
     /// Devices whose places were made again at a CSE above that did not know them any more.
     places_again,
+    /// Lanes that were not noted for that because too many were: their next letter has them noted.
+    places_full,
     /// Requests for devices.
     asked,
     /// Of these, those that waited for a device that was away.
@@ -251,6 +254,8 @@ struct State {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
+    /// Whose places are to be made again.
+    lost: Arc<Lanes>,
     address: SocketAddr,
     datagrams: Option<SocketAddr>,
     tls: Option<SocketAddr>,
@@ -304,8 +309,8 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     };
     let (calls, asked) = mpsc::unbounded_channel();
     engine.send_device_calls(calls);
-    let (lost, lanes) = mpsc::unbounded_channel();
-    engine.tell_lost(lost);
+    let lost = Arc::new(Lanes::new(config.connections_max));
+    engine.tell_lost(Arc::clone(&lost));
     let shared = Arc::new(Shared {
         engine,
         base: config.base,
@@ -316,7 +321,11 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
     });
     let (stop, stopped) = watch::channel(false);
     let mut tasks = vec![tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()))];
-    tasks.push(tokio::spawn(places::serve(Arc::clone(&shared), lanes, stopped.clone())));
+    tasks.push(tokio::spawn(places::serve(
+        Arc::clone(&shared),
+        Arc::clone(&lost),
+        stopped.clone(),
+    )));
     if let Some(socket) = datagrams {
         let (shared, most) = (Arc::clone(&shared), config.connections_max);
         tasks.push(tokio::spawn(datagrams::serve(socket, shared, most, stopped.clone())));
@@ -329,7 +338,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         tasks.push(tokio::spawn(accept((listener, keyring), shared, room, stopped.clone())));
     }
     let datagrams = datagrams_at;
-    Ok(Running { shared, address, datagrams, tls, keyring, stop, tasks, descriptors })
+    Ok(Running { shared, lost, address, datagrams, tls, keyring, stop, tasks, descriptors })
 }
 
 /// Listens with room for thousands that come at once, as after a power failure: who finds none
@@ -375,7 +384,8 @@ impl Running {
 
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
-        self.shared.lock().counters
+        let places_full = self.lost.turned_away();
+        Counters { places_full, ..self.shared.lock().counters }
     }
 
     /// How long reports took, stage by stage.

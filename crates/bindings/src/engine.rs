@@ -1,5 +1,6 @@
 //! One machine, one store, and whoever waits for an answer.
 
+use crate::lanes::Lanes;
 use crate::outgoing::Sender;
 use crate::quota::Quotas;
 use core::future::Future;
@@ -23,7 +24,7 @@ pub struct Engine {
     /// Where requests for devices go, if there is a listener for them.
     devices: Mutex<Option<mpsc::UnboundedSender<Call>>>,
     /// Where it is told whose receiver does not know its places.
-    lost: Mutex<Option<mpsc::UnboundedSender<Arc<str>>>>,
+    lost: Mutex<Option<Arc<Lanes>>>,
     /// How it asks others, until it has ended.
     sender: Mutex<Option<Sender>>,
     /// What its peers may ask.
@@ -186,7 +187,7 @@ impl Engine {
     }
 
     /// Has lanes told there whose receiver does not know the places of their letters.
-    pub(crate) fn tell_lost(&self, to: mpsc::UnboundedSender<Arc<str>>) {
+    pub(crate) fn tell_lost(&self, to: Arc<Lanes>) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
     }
 
@@ -194,10 +195,11 @@ impl Engine {
         if lanes.is_empty() {
             return;
         }
-        let to = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Without anybody who makes places the letter is only tried again.
+        let Some(to) = to else { return };
         for lane in lanes {
-            // Without anybody who makes places the letter is only tried again.
-            let _ = to.as_ref().map(|to| to.send(lane));
+            to.tell(lane);
         }
     }
 

@@ -18,6 +18,7 @@ pub mod devices;
 mod engine;
 pub mod http;
 mod keyring;
+mod lanes;
 pub mod listen;
 mod mqtt;
 mod outgoing;

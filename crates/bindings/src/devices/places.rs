@@ -3,11 +3,12 @@
 
 use super::{Above, Shared};
 use crate::engine::now;
+use crate::lanes::Lanes;
 use gatewright_interwork::{Outcome, outcome};
 use gatewright_onem2m::{Kind, Operation, Request};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// What the lanes of devices begin with; their originators follow.
 pub(super) const LANE: &str = "device/";
@@ -18,14 +19,10 @@ pub(super) fn entity_of(originator: &str) -> Option<&str> {
 }
 
 /// Makes places again for lanes whose receiver does not know them, until `stop` says otherwise.
-pub(super) async fn serve(
-    shared: Arc<Shared>,
-    mut lanes: mpsc::UnboundedReceiver<Arc<str>>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watch::Receiver<bool>) {
     loop {
         let lane = tokio::select! {
-            Some(lane) = lanes.recv() => lane,
+            lane = lanes.next() => lane,
             _ = stop.changed() => return,
         };
         let entity = lane.strip_prefix(LANE).and_then(entity_of);

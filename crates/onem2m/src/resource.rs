@@ -254,3 +254,38 @@ pub(crate) fn push_json_text(text: &mut String, value: &str) {
         text.push_str(&Value::from(value).to_string());
     }
 }
+
+/// Appends `number` to `text` in digits of a radix of 16 at the most: the formatting machinery
+/// costs more than all else of a short name.
+pub(crate) fn push_number<const RADIX: u64>(text: &mut String, number: u64) {
+    let mut rest = number;
+    // As many as 2⁶⁴ has in decimal.
+    let mut digits = [0; 20];
+    let mut length = 0;
+    for place in digits.iter_mut().rev() {
+        let digit = u8::try_from(rest % RADIX).unwrap_or(0);
+        *place = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
+        length += 1;
+        rest /= RADIX;
+        if rest == 0 {
+            break;
+        }
+    }
+    let written = digits.get(digits.len() - length..).unwrap_or_default();
+    text.push_str(core::str::from_utf8(written).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_the_standard_library_writes_them() {
+        for number in [0, 1, 9, 10, 15, 16, 255, 256, 12_345, u64::MAX] {
+            let (mut decimal, mut hexadecimal) = (String::new(), String::new());
+            push_number::<10>(&mut decimal, number);
+            push_number::<16>(&mut hexadecimal, number);
+            assert_eq!((decimal, hexadecimal), (number.to_string(), format!("{number:x}")));
+        }
+    }
+}

@@ -7,6 +7,9 @@ use crate::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// Octets of most paths: room that need not grow.
+const PATH_OCTETS: usize = 64;
+
 /// A place in the slab.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
@@ -120,14 +123,21 @@ impl Tree {
 
     /// The structured identifier relative to the CSE: `cse-in/ae/cnt`.
     pub(crate) fn path(&self, slot: Slot) -> String {
-        let mut names = Vec::new();
-        let mut at = Some(slot);
-        while let Some(resource) = at.and_then(|slot| self.get(slot)) {
-            names.push(&*resource.name);
-            at = resource.parent;
+        let mut path = String::with_capacity(PATH_OCTETS);
+        self.push_path(slot, &mut path);
+        path
+    }
+
+    /// It goes as deep as the tree, which is bounded.
+    fn push_path(&self, slot: Slot, path: &mut String) {
+        let Some(resource) = self.get(slot) else {
+            return;
+        };
+        if let Some(parent) = resource.parent {
+            self.push_path(parent, path);
+            path.push('/');
         }
-        names.reverse();
-        names.join("/")
+        path.push_str(&resource.name);
     }
 
     /// Puts a resource below its parent (or at the root, if it is a CSEBase without one).

@@ -272,6 +272,15 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
+/// A response status code as a header's value; those of most answers need no memory.
+fn status_value(status: Status) -> HeaderValue {
+    match status {
+        Status::Ok => HeaderValue::from_static("2000"),
+        Status::Created => HeaderValue::from_static("2001"),
+        status => HeaderValue::from(status.number()),
+    }
+}
+
 /// Writes a response.
 pub(crate) fn write_response(
     response: Response,
@@ -280,7 +289,7 @@ pub(crate) fn write_response(
     let mut message = hyper::Response::new(Full::default());
     *message.status_mut() = http_status(response.status);
     let headers = message.headers_mut();
-    headers.insert(STATUS, HeaderValue::from(response.status.number()));
+    headers.insert(STATUS, status_value(response.status));
     headers.insert(RELEASE, HeaderValue::from_static(response.release.text()));
     if let Ok(id) = HeaderValue::from_str(&response.id) {
         headers.insert(REQUEST_ID, id);

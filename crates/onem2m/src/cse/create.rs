@@ -7,7 +7,7 @@ use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
 use crate::primitive::{Release, Request};
-use crate::resource::{Resource, wrap};
+use crate::resource::{Resource, push_number, wrap};
 use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -15,6 +15,9 @@ use crate::tree::Slot;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
+
+/// Octets of most names that are invented: room that need not grow.
+const NAME_OCTETS: usize = 24;
 
 /// What a creation is about, once its content is taken apart.
 #[derive(Debug)]
@@ -278,7 +281,10 @@ impl Cse {
             }
             return Ok(name.into());
         }
-        let mut name = format!("{}_{:x}", kind.prefix(), self.ledger.peek_seq());
+        let mut name = String::with_capacity(NAME_OCTETS);
+        name.push_str(kind.prefix());
+        name.push('_');
+        push_number::<16>(&mut name, self.ledger.peek_seq());
         while self.tree.child(parent, &name).is_some() {
             name.push('_');
         }

@@ -7,7 +7,7 @@ use super::notify::Event;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
-use crate::resource::{Resource, push_json_text};
+use crate::resource::{Resource, push_json_text, push_number};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::{Record, Slot};
@@ -79,7 +79,8 @@ impl Cse {
         let expires = self.instance_expiry(parent, given.et.as_deref())?;
         self.check_depth(parent)?;
         let seq = self.ledger.next_seq();
-        self.place_instance(&mut given, parent, &instance_id(seq))?;
+        let id = instance_id(seq);
+        self.place_instance(&mut given, parent, &id)?;
         // Behind all that may refuse: what gives way must not go for nothing.
         self.make_room(parent);
         self.check_room(parent)?;
@@ -88,7 +89,7 @@ impl Cse {
             seq,
             kind: Kind::ContentInstance,
             tag: Cow::Borrowed(Kind::ContentInstance.tag()),
-            id: instance_id(seq),
+            id,
             name,
             parent: Some(parent),
             parent_id: Arc::clone(&container.id),
@@ -301,7 +302,8 @@ fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
 
 fn instance_id(seq: u64) -> Arc<str> {
     let mut id = String::with_capacity(16);
-    let _ = write!(id, "cin{seq:x}");
+    id.push_str(Kind::ContentInstance.prefix());
+    push_number::<16>(&mut id, seq);
     id.into()
 }
 
@@ -328,7 +330,10 @@ fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
     ] {
         text.push_str(piece);
     }
-    let _ = write!(text, "\",\"st\":{},\"cs\":{}", resource.state, resource.size);
+    text.push_str("\",\"st\":");
+    push_number::<10>(&mut text, resource.state);
+    text.push_str(",\"cs\":");
+    push_number::<10>(&mut text, resource.size);
     for (name, value) in [("cnf", &given.cnf), ("or", &given.or), ("dgt", &given.dgt)] {
         if let Some(value) = value {
             let _ = write!(text, ",\"{name}\":");

@@ -5,7 +5,7 @@ use crate::primitive::{Release, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Record;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Batches not yet stored, how to undo them, and outputs that wait for them.
@@ -19,12 +19,13 @@ pub(super) struct Ledger {
     records: Vec<Record>,
     undo: Vec<Undo>,
     /// How batches are undone that were handed out and are not yet known to be stored.
-    open: BTreeMap<u64, Vec<Undo>>,
+    open: VecDeque<(u64, Vec<Undo>)>,
     /// Outputs of the step under way.
     fresh: Vec<Output>,
     /// The latest batch whose effect the step under way has seen.
     seen: u64,
-    waiting: BTreeMap<u64, Vec<Output>>,
+    /// By the batch that they wait for, in ascending order.
+    waiting: VecDeque<(u64, Vec<Output>)>,
     ready: VecDeque<Output>,
 }
 
@@ -62,10 +63,10 @@ impl Ledger {
             committed: 0,
             records: Vec::new(),
             undo: Vec::new(),
-            open: BTreeMap::new(),
+            open: VecDeque::new(),
             fresh: Vec::new(),
             seen: 0,
-            waiting: BTreeMap::new(),
+            waiting: VecDeque::new(),
             ready: VecDeque::new(),
         }
     }
@@ -127,7 +128,7 @@ impl Ledger {
         if wrote {
             let records = core::mem::take(&mut self.records);
             self.seen = self.number;
-            self.open.insert(self.number, core::mem::take(&mut self.undo));
+            self.open.push_back((self.number, core::mem::take(&mut self.undo)));
             self.ready.push_back(Output::Store(Batch {
                 number: self.number,
                 epoch: self.epoch,
@@ -137,9 +138,7 @@ impl Ledger {
             self.number += 1;
         }
         if self.seen > self.committed {
-            if !self.fresh.is_empty() {
-                self.waiting.entry(self.seen).or_default().append(&mut self.fresh);
-            }
+            self.wait();
         } else {
             self.ready.extend(self.fresh.drain(..));
         }
@@ -147,20 +146,27 @@ impl Ledger {
         wrote
     }
 
+    /// Has what this step said wait for the latest batch that it has seen.
+    fn wait(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let fresh = core::mem::take(&mut self.fresh);
+        // Mostly the last: only who has written nothing waits for an earlier batch.
+        let at = self.waiting.partition_point(|(number, _)| *number < self.seen);
+        match self.waiting.get_mut(at) {
+            Some((number, outputs)) if *number == self.seen => outputs.extend(fresh),
+            _ => self.waiting.insert(at, (self.seen, fresh)),
+        }
+    }
+
     /// Lets out what waited for batches up to `number`.
     pub(super) fn committed(&mut self, number: u64) {
         self.committed = self.committed.max(number.min(self.number - 1));
-        while let Some(entry) = self.open.first_entry() {
-            if *entry.key() > self.committed {
-                break;
-            }
-            entry.remove();
-        }
-        while let Some(entry) = self.waiting.first_entry() {
-            if *entry.key() > self.committed {
-                break;
-            }
-            self.ready.extend(entry.remove());
+        let committed = self.committed;
+        while self.open.pop_front_if(|(number, _)| *number <= committed).is_some() {}
+        while let Some((_, outputs)) = self.waiting.pop_front_if(|(it, _)| *it <= committed) {
+            self.ready.extend(outputs);
         }
     }
 
@@ -170,12 +176,13 @@ impl Ledger {
         self.committed(number.saturating_sub(1));
         let mut undone = Undone::default();
         let open = core::mem::take(&mut self.open);
-        for mut undo in open.into_values().rev() {
+        for (_, mut undo) in open.into_iter().rev() {
             undone.batches += 1;
             undo.reverse();
             undone.steps.append(&mut undo);
         }
-        for output in core::mem::take(&mut self.waiting).into_values().flatten() {
+        let waiting = core::mem::take(&mut self.waiting);
+        for output in waiting.into_iter().flat_map(|(_, outputs)| outputs) {
             if let Output::Respond { token, response } = output {
                 undone.unanswered.push((token, response.id, response.release));
             }

@@ -700,12 +700,13 @@ impl Cse {
         if let Some(parent) = parent {
             self.tell(parent, Event::ChildDeleted, slot, &[]);
         }
-        self.withdraw_all(&self.tree.subtree(slot));
-        // Children first, so that taking back puts parents first.
-        for slot in self.tree.subtree(slot) {
+        let going = self.tree.subtree(slot);
+        self.withdraw_all(&going);
+        for &slot in &going {
             self.tell(slot, Event::Deleted, slot, &[]);
         }
-        for slot in self.tree.subtree(slot).into_iter().rev() {
+        // Children first, so that taking back puts parents first.
+        for slot in going.into_iter().rev() {
             let Some(resource) = self.tree.remove(slot) else {
                 continue;
             };

@@ -3,6 +3,7 @@
 use crate::audit::{self, Chain, Entry};
 use crate::mover::{Done, Log, Mover};
 use crate::writer::{Report, Writer};
+use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, Record};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use std::fs::File;
@@ -328,14 +329,46 @@ fn pages(batches: &[Batch], entries: &[Entry]) -> i64 {
 fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {
     let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (?1, ?2)";
     let mut put = transaction.prepare_cached(put)?;
-    let mut delete = transaction.prepare_cached("DELETE FROM row WHERE seq = ?1")?;
+    let mut going = Going::default();
     for record in batches.iter().flat_map(|batch| &batch.records) {
         match record {
-            Record::Put { seq, body } => put.execute(params![to_row_id(*seq), &**body])?,
-            Record::Delete { seq } => delete.execute([to_row_id(*seq)])?,
-        };
+            Record::Put { seq, body } => {
+                if going.0.as_ref().is_some_and(|rows| rows.contains(seq)) {
+                    going.delete(transaction)?;
+                }
+                put.execute(params![to_row_id(*seq), &**body])?;
+            }
+            Record::Delete { seq } => going.add(transaction, *seq)?,
+        }
     }
-    Ok(())
+    going.delete(transaction)
+}
+
+/// Rows in a row that are to be deleted: what a full container gives up for each new instance goes
+/// in one statement for a transaction.
+#[derive(Default)]
+struct Going(Option<RangeInclusive<u64>>);
+
+impl Going {
+    fn add(&mut self, transaction: &Transaction<'_>, seq: u64) -> rusqlite::Result<()> {
+        let first = match &self.0 {
+            Some(rows) if rows.end().checked_add(1) == Some(seq) => *rows.start(),
+            _ => {
+                self.delete(transaction)?;
+                seq
+            }
+        };
+        self.0 = Some(first..=seq);
+        Ok(())
+    }
+
+    fn delete(&mut self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let Some(rows) = self.0.take() else { return Ok(()) };
+        transaction
+            .prepare_cached("DELETE FROM row WHERE seq BETWEEN ?1 AND ?2")?
+            .execute([to_row_id(*rows.start()), to_row_id(*rows.end())])?;
+        Ok(())
+    }
 }
 
 /// Row numbers count what was created; 2⁶³ of them are out of reach.

@@ -16,6 +16,10 @@ const GROUP_MAX: usize = 4_096;
 /// a transaction costs a tenth of a millisecond of processor time whatever is in it, and thousands
 /// of devices that report would else have one for every few reports.
 pub const PACE: Duration = Duration::from_millis(4);
+/// How long what is hurried for waits at the most for others that are to be expected: as many as the
+/// last transaction had. Whoever asks again when it is answered comes by then, and a transaction for
+/// the first that comes back, and another for all behind it, are twice the work.
+const GATHER: Duration = Duration::from_micros(500);
 /// Batches that are not to wait any longer, however patient they are.
 const GROUP_ENOUGH: usize = 256;
 /// Audit entries that may wait; beyond, the oldest are not dropped but the newest counted lost.
@@ -80,8 +84,9 @@ struct Queue {
     since: Vec<Instant>,
     entries: Vec<Entry>,
     closed: bool,
-    /// Whether somebody hurries for one of them.
-    is_hurried: bool,
+    /// How many of them somebody hurries for, and how many of the last transaction's.
+    hurried: usize,
+    expected: usize,
     /// What the thread waits for: to tell it needlessly takes a system call each time.
     awaited: Awaited,
     counters: Counters,
@@ -98,6 +103,8 @@ enum Awaited {
     Anything,
     /// What does not wait for the pace.
     Hurry,
+    /// As many as are expected.
+    Rest,
 }
 
 impl Queue {
@@ -105,9 +112,20 @@ impl Queue {
         self.batches.is_empty() && self.entries.is_empty()
     }
 
-    /// Whether what there is does not wait for the pace.
+    /// Whether what there is does not wait for more.
     const fn is_urgent(&self) -> bool {
-        self.closed || self.is_hurried || self.batches.len() >= GROUP_ENOUGH
+        let all_here = self.hurried > 0 && self.hurried >= self.expected;
+        self.closed || all_here || self.batches.len() >= GROUP_ENOUGH
+    }
+
+    /// How long what there is waits for more, if the last transaction began at `last`.
+    fn pause(&self, last: Option<Instant>) -> Duration {
+        if self.is_urgent() {
+            return Duration::ZERO;
+        }
+        let (pause, since) =
+            if self.hurried > 0 { (GATHER, self.since.first().copied()) } else { (PACE, last) };
+        since.map_or(Duration::ZERO, |since| pause.saturating_sub(since.elapsed()))
     }
 }
 
@@ -136,7 +154,8 @@ impl Shared {
         let is_awaited = match queue.awaited {
             Awaited::Nothing => false,
             Awaited::Anything => true,
-            Awaited::Hurry => queue.is_urgent(),
+            Awaited::Hurry => queue.hurried > 0 || queue.is_urgent(),
+            Awaited::Rest => queue.is_urgent(),
         };
         if is_awaited {
             queue.awaited = Awaited::Nothing;
@@ -160,11 +179,11 @@ impl Shared {
                 queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let pause = last.map_or(Duration::ZERO, |last| PACE.saturating_sub(last.elapsed()));
-            if pause.is_zero() || queue.is_urgent() {
+            let pause = queue.pause(last);
+            if pause.is_zero() {
                 break;
             }
-            queue.awaited = Awaited::Hurry;
+            queue.awaited = if queue.hurried > 0 { Awaited::Rest } else { Awaited::Hurry };
             let waited = self.filled.wait_timeout(queue, pause);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -177,7 +196,9 @@ impl Shared {
         let since = core::mem::replace(&mut queue.since, rest);
         let entries = core::mem::take(&mut queue.entries);
         // What is left is more than fits: it follows at once.
-        queue.is_hurried &= !queue.batches.is_empty();
+        let left = queue.hurried.min(queue.batches.len());
+        queue.expected = if left == 0 { queue.hurried } else { 0 };
+        queue.hurried = left;
         Some(Group { batches, since, entries })
     }
 }
@@ -204,7 +225,8 @@ impl Writer {
         Ok(Self { shared, batches_max, thread: Some(thread) })
     }
 
-    /// Queues a batch that somebody hurries for: it is stored as soon as the batches before it.
+    /// Queues a batch that somebody hurries for: it is stored as soon as the batches before it, or
+    /// at most half a millisecond later with as many others as the last transaction had.
     ///
     /// # Errors
     ///
@@ -230,7 +252,7 @@ impl Writer {
         }
         queue.batches.push(batch);
         queue.since.push(Instant::now());
-        queue.is_hurried |= hurries;
+        queue.hurried += usize::from(hurries);
         self.shared.wake(queue);
         Ok(())
     }

@@ -116,6 +116,67 @@ fn patient_batches_are_stored_in_few_transactions() {
     assert_eq!(bodies(&place.file()).len() as u64, BATCHES + 3);
 }
 
+/// Rows are deleted together where their numbers follow each other: whatever the order of what was
+/// put and deleted, the file has what a map would have.
+#[test]
+fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
+    const ROWS: u64 = 12;
+    let place = Place::new("deleted");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    let mut expected = std::collections::BTreeMap::new();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut records = Vec::new();
+    for number in 1..=400 {
+        // xorshift64 (Marsaglia), so that it is the same each time.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (seq, run) = (1 + random % ROWS, 1 + (random >> 32) % 4);
+        if random & (1 << 20) == 0 {
+            let body = format!("body {number}");
+            records.push(Record::Put { seq, body: body.as_str().into() });
+            expected.insert(seq, body);
+        } else {
+            records.extend((seq..seq + run).map(|seq| Record::Delete { seq }));
+            expected.retain(|row, _| !(seq..seq + run).contains(row));
+        }
+        let records = core::mem::take(&mut records);
+        writer.push(Batch { number, epoch: 0, next_seq: ROWS + 5, records }).unwrap();
+    }
+    wait_for(&reports, 400);
+    drop(writer);
+    assert_eq!(bodies(&place.file()), expected.into_iter().collect::<Vec<_>>());
+}
+
+/// Who asks again as soon as it is answered shares transactions with the others that do, and who
+/// asks alone waits for nobody.
+#[test]
+fn hurried_batches_are_stored_with_those_that_came_with_them_before() {
+    const AT_ONCE: u64 = 16;
+    const ROUNDS: u64 = 50;
+    let place = Place::new("gather");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    for round in 0..ROUNDS {
+        let last = (round + 1) * AT_ONCE;
+        for number in round * AT_ONCE + 1..=last {
+            writer.push(put(number, number, "x")).unwrap();
+        }
+        wait_for(&reports, last);
+    }
+    let counters = writer.counters();
+    assert_eq!(counters.batches, ROUNDS * AT_ONCE);
+    assert!(counters.commits < counters.batches, "{counters:?}");
+    // Alone, after many: the first may wait a moment for the others, in vain.
+    for number in ROUNDS * AT_ONCE + 1..=ROUNDS * AT_ONCE + 3 {
+        writer.push(put(number, number, "y")).unwrap();
+        wait_for(&reports, number);
+    }
+    drop(writer);
+    assert_eq!(bodies(&place.file()).len() as u64, ROUNDS * AT_ONCE + 3);
+}
+
 #[test]
 fn a_database_has_one_writer() {
     let place = Place::new("lock");

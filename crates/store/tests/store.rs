@@ -177,6 +177,17 @@ fn hurried_batches_are_stored_with_those_that_came_with_them_before() {
     assert_eq!(bodies(&place.file()).len() as u64, ROUNDS * AT_ONCE + 3);
 }
 
+/// SQLite is built with what `.cargo/config.toml` gives it: without, each commit is by `fsync`, and
+/// waits for the journal of the file system too.
+#[test]
+fn sqlite_has_been_told_of_fdatasync() {
+    let place = Place::new("flags");
+    let memory = rusqlite::Connection::open(place.file()).unwrap();
+    let used = "SELECT sqlite_compileoption_used('DEFAULT_MEMSTATUS=0')";
+    let used: bool = memory.query_row(used, [], |row| row.get(0)).unwrap();
+    assert!(used, "the flags of one line come together, and this is the one that SQLite tells of");
+}
+
 #[test]
 fn a_database_has_one_writer() {
     let place = Place::new("lock");

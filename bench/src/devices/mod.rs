@@ -2,9 +2,14 @@
 //!
 //! Each is associated over TCP and sends one confirmed report a second; the gateway stores it
 //! durably before it answers. The gateway has one core, the devices another: both are the binary
-//! that users run, in processes of their own.
+//! that users run, in processes of their own. In each round a bare loop has the disk too: what that
+//! waits for, everybody has to.
+
+mod bare;
 
 use crate::binary;
+use crate::process::text;
+use bare::Load;
 use bench::{Bench, Options, Relation};
 use nix::sys::resource::{Resource, getrlimit};
 use serde_json::Value;
@@ -26,11 +31,6 @@ const MEASURE: (u64, u64) = (30, 10);
 const DESCRIPTORS_BESIDE: u64 = 512;
 /// How long the gateway may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
-
-#[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
-fn text(error: impl ToString) -> String {
-    error.to_string()
-}
 
 /// A gateway that ends with the benchmark.
 struct Gateway(Child);
@@ -83,6 +83,14 @@ impl Gateway {
 type Histograms = BTreeMap<String, Vec<u64>>;
 
 impl Gateway {
+    /// Octets that it has had written to the disk so far.
+    fn written(&self) -> Result<u64, String> {
+        let counts = fs::read_to_string(format!("/proc/{}/io", self.0.id())).map_err(text)?;
+        let octets = counts.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        let octets = octets.and_then(|octets| octets.parse().ok());
+        octets.ok_or_else(|| "the kernel does not count what is written".to_owned())
+    }
+
     /// How long what took so far: where late answers have waited.
     fn histograms(&mut self, binary: &Path, folder: &Path) -> Result<Histograms, String> {
         if let Ok(Some(ended)) = self.0.try_wait() {
@@ -139,8 +147,10 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
         .map_err(text)?;
     std::thread::sleep(Duration::from_secs(settle));
     let before = gateway.histograms(binary, folder);
+    let written = gateway.written()?;
     let output = simulation.wait_with_output().map_err(text)?;
     let after = gateway.histograms(binary, folder);
+    let written = gateway.written()?.saturating_sub(written);
     drop(gateway);
     let answer: Value = serde_json::from_slice(&output.stdout).map_err(text)?;
     let number = |name: &str| answer.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
@@ -168,6 +178,24 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
         let earlier = before.as_ref().ok().and_then(|before| before.get(name));
         stage(bench, name, counts, earlier.map_or(&[], Vec::as_slice));
     }
+    bare(bench, folder, (devices, written / (devices * measure)), measure)
+}
+
+/// The same octets for as many reports a second, with nothing around them.
+fn bare(
+    bench: &mut Bench,
+    folder: &Path,
+    (rate, octets): (u64, u64),
+    seconds: u64,
+) -> Result<(), String> {
+    let load = Load { rate, octets: usize::try_from(octets).map_err(text)? };
+    let waits = load.run(folder, Duration::from_secs(seconds))?;
+    for (percent, key) in
+        [(50, "bare_p50_ms_10k"), (99, "bare_p99_ms_10k"), (100, "bare_longest_ms_10k")]
+    {
+        bench.sample(key, "ms", waits.percentile_ms(percent).ok_or("nothing was written")?);
+    }
+    bench.sample("disk_octets_a_report", "octets", f64::from(u32::try_from(octets).map_err(text)?));
     Ok(())
 }
 
@@ -213,6 +241,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         }
     }
     fs::remove_dir_all(folder).map_err(text)?;
+    bench.ratio("ack_p99_vs_bare", "ack_p99_ms_10k", "bare_p99_ms_10k");
     if options.quick {
         skip(&mut bench, "in a hurry there are 2,000 devices, not 10,000");
     } else {
@@ -220,7 +249,8 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     }
     bench.note(
         "each device one confirmed report a second over TCP, stored with FULL synchronisation \
-         before it is answered; the gateway on core 0, the devices on core 1",
+         before it is answered; the gateway on core 0, the devices on core 1; bare: as many octets \
+         appended to a file and synchronised every 4 ms, for as long, when the gateway has ended",
     );
     Ok(bench)
 }

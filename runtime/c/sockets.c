@@ -22,14 +22,22 @@ gw_time gw_now(void)
     return (gw_time)now.tv_sec * 1000000u + (gw_time)now.tv_nsec / 1000u;
 }
 
+static size_t least(size_t one, size_t other) { return one < other ? one : other; }
+
+/* The line is written at once: other loops' processes write to the same place. */
 void gw_log(const char *format, ...)
 {
+    char line[1024];
+    const size_t last = sizeof line - 1;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", gw_program.name);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    int named = snprintf(line, sizeof line, "%s: ", gw_program.name);
+    size_t length = named < 0 ? 0 : least((size_t)named, last);
+    int told = vsnprintf(line + length, sizeof line - length, format, arguments);
+    length = least(length + (told < 0 ? 0 : (size_t)told), last);
     va_end(arguments);
+    line[length] = '\n';
+    fwrite(line, 1, length + 1, stderr);
 }
 
 socklen_t gw_socket_address(const struct gw_address *address, struct sockaddr_storage *storage)

@@ -19,7 +19,8 @@ void dispatch(struct gw_machine *m, gw_id id)
 
 void gw_handle(struct gw_machine *m, struct gw_incoming *request, const struct gw_handler *handler)
 {
-    task_start(m, handler, BY_REQUEST, request->id, 0);
+    if (!task_start(m, handler, BY_REQUEST, request->id, 0))
+        answer_request(m, request, m->program->roles[request->role].failed);
 }
 
 void gw_reply(struct gw_machine *m, struct gw_incoming *request, const struct gw_answer *answer)
@@ -42,16 +43,29 @@ bool build_answer(struct gw_machine *m, const struct gw_answer *answer, struct g
     return sound;
 }
 
+/* There is no memory for an answer: whoever waits for one on a connection is told by its end. */
+static void leave_unanswered(struct gw_machine *m, struct gw_incoming *request)
+{
+    gw_id id = request->id;
+    count(m, GW_COUNT_NO_MEMORY);
+    if (request->requester == BY_CONN)
+        conn_lose(m, request->answer_to);
+    request = incoming_of(m, id);
+    if (request)
+        request->requester = NO_ONE;
+    forget_if_unused(m, id);
+}
+
 void answer_request(struct gw_machine *m, struct gw_incoming *request,
                     const struct gw_answer *answer)
 {
     struct letter *letter = letter_new();
-    if (!letter) {
-        count(m, GW_COUNT_NO_MEMORY);
-        return;
+    if (letter) {
+        build_answer(m, answer, request, request->role, &letter->octets);
+        reply(m, request->id, letter, answer->close);
+    } else {
+        leave_unanswered(m, request);
     }
-    build_answer(m, answer, request, request->role, &letter->octets);
-    reply(m, request->id, letter, answer->close);
 }
 
 void answer_conn(struct gw_machine *m, gw_id conn_id, struct gw_incoming *request,
@@ -59,8 +73,10 @@ void answer_conn(struct gw_machine *m, gw_id conn_id, struct gw_incoming *reques
 {
     const struct conn *conn = conn_of(m, conn_id);
     struct letter *letter = conn ? letter_new() : NULL;
-    if (!letter)
+    if (!letter) {
+        conn_lose(m, conn_id);
         return;
+    }
     build_answer(m, answer, request, conn->role, &letter->octets);
     put(m, conn_id, letter);
 }

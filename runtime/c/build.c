@@ -104,15 +104,16 @@ void add_value(struct gw_octets *key, const struct gw_slot *slot)
     }
 }
 
-void key_of(struct gw_octets *key, const struct gw_view *view, const struct gw_key *keys,
+bool key_of(struct gw_octets *key, const struct gw_view *view, const struct gw_key *keys,
             unsigned of)
 {
     for (unsigned index = 0; index < of; index++)
         if (keys[index].view == view->message)
             add_value(key, gw_view_look(view, keys[index].request));
+    return !key->lost;
 }
 
-void flow_of(struct gw_octets *flow, const struct gw_role *about, const struct gw_message *request,
+bool flow_of(struct gw_octets *flow, const struct gw_role *about, const struct gw_message *request,
              const struct gw_view *view, bool response)
 {
     bool first = true;
@@ -125,4 +126,5 @@ void flow_of(struct gw_octets *flow, const struct gw_role *about, const struct g
         first = false;
         add_value(flow, gw_view_look(view, response ? key->response : key->request));
     }
+    return !flow->lost;
 }

@@ -4,7 +4,7 @@
 struct conn *conn_new(struct gw_machine *m, unsigned role, enum conn_state state)
 {
     struct conn *conn = take_zeroed(sizeof *conn);
-    gw_id id = conn ? slab_add(&m->conns, conn) : 0;
+    gw_id id = conn ? thing_add(m, &m->conns, conn) : 0;
     if (!id) {
         give(conn, sizeof *conn);
         count(m, GW_COUNT_NO_MEMORY);
@@ -285,14 +285,27 @@ static void unravel(struct gw_machine *m, struct conn *conn)
     gw_octets_free(&conn->unsent);
     if (conn->target)
         give(conn->target, sizeof *conn->target);
-    give(conn, sizeof *conn);
+    if (!conn->untold)
+        give(conn, sizeof *conn);
+}
+
+/* An end that nobody is told of keeps a descriptor: if there is no memory, the connection itself
+   waits to tell it, and nothing that comes behind it is told before. */
+static void tell_end(struct gw_machine *m, struct conn *conn, bool reset)
+{
+    if (output_add(m, &(struct gw_output){.kind = GW_CLOSE, .id = conn->id, .reset = reset}))
+        return;
+    conn->untold = true;
+    conn->reset = reset;
+    *(m->unclosed ? &m->unclosed_last->next : &m->unclosed) = conn;
+    m->unclosed_last = conn;
 }
 
 void conn_drop(struct gw_machine *m, gw_id id, bool reset)
 {
     struct conn *conn = conn_of(m, id);
     if (conn) {
-        output_add(m, &(struct gw_output){.kind = GW_CLOSE, .id = id, .reset = reset});
+        tell_end(m, conn, reset);
         unravel(m, conn);
     }
 }

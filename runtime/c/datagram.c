@@ -9,10 +9,10 @@ static void send_octets(struct gw_machine *m, unsigned role, const struct gw_add
     struct gw_output output = {.kind = GW_DATAGRAM, .role = role, .address = *to};
     if (!octets.length)
         return;
-    if (gw_octets_add(&output.octets, octets))
-        output_add(m, &output);
-    else
+    if (!gw_octets_add(&output.octets, octets))
         count(m, GW_COUNT_NO_MEMORY);
+    else if (!output_add(m, &output))
+        gw_octets_free(&output.octets);
 }
 
 /* Reads a datagram as a message; whether it is one is `sound`. */
@@ -39,11 +39,12 @@ static void answer_by_datagram(struct gw_machine *m, const struct gw_answer *ans
     gw_octets_free(&octets);
 }
 
-void add_address(struct gw_octets *key, const struct gw_address *address)
+bool add_address(struct gw_octets *key, const struct gw_address *address)
 {
     uint8_t octets[19] = {address->six, (uint8_t)(address->port >> 8), (uint8_t)address->port};
     memcpy(octets + 3, address->octets, 16);
     gw_octets_add(key, (struct gw_text){octets, sizeof octets});
+    return !key->lost;
 }
 
 static struct repeat *repeat_of(struct gw_machine *m, unsigned role, struct gw_text key)
@@ -73,16 +74,19 @@ static void remember(struct gw_machine *m, struct gw_incoming *incoming)
         forget_oldest(m, state);
     struct repeat *repeat = take_zeroed(sizeof *repeat);
     gw_id id = repeat ? slab_add(&m->repeats, repeat) : 0;
-    if (!id) {
+    if (!id || !gw_octets_add(&repeat->key, gw_octets_text(&incoming->repeat)) ||
+        !ids_add(&state->forget, id)) {
+        slab_take(&m->repeats, id);
+        if (repeat)
+            gw_octets_free(&repeat->key);
         give(repeat, sizeof *repeat);
         count(m, GW_COUNT_NO_MEMORY);
         return;
     }
     repeat->id = id;
     repeat->until = until;
-    gw_octets_add(&repeat->key, gw_octets_text(&incoming->repeat));
-    map_put(&state->repeats, gw_octets_text(&repeat->key), id);
-    ids_add(&state->forget, id);
+    if (!map_put(&state->repeats, gw_octets_text(&repeat->key), id))
+        count(m, GW_COUNT_NO_MEMORY);
     if (state->forget.count == 1)
         timer_set(m, &state->forgetting, until, TIMER_REPEATS, incoming->role);
 }
@@ -109,8 +113,13 @@ static void request_from(struct gw_machine *m, struct gw_incoming *incoming,
     struct role_state *state = &m->roles[role];
     incoming->repeats = about->duplicates_count > 0;
     if (incoming->repeats) {
-        key_of(&incoming->repeat, incoming->view, about->duplicates, about->duplicates_count);
-        add_address(&incoming->repeat, from);
+        if (!key_of(&incoming->repeat, incoming->view, about->duplicates,
+                    about->duplicates_count) ||
+            !add_address(&incoming->repeat, from)) {
+            count(m, GW_COUNT_NO_MEMORY);
+            incoming_free(m, incoming);
+            return;
+        }
         const struct repeat *before = repeat_of(m, role, gw_octets_text(&incoming->repeat));
         if (before) {
             count(m, GW_COUNT_DUPLICATES);
@@ -173,11 +182,10 @@ static struct exchange *in_the_air(struct gw_machine *m, const struct gw_role *a
     struct exchange *found = NULL;
     for (unsigned index = 0; !found && index < (about->async ? about->flow_count : 1); index++) {
         struct gw_octets flow = {0};
-        if (about->async)
-            flow_of(&flow, about, about->flow[index].view, view, true);
-        else
-            add_address(&flow, from);
-        found = exchange_of(m, map_get(&m->roles[role].air, gw_octets_text(&flow)));
+        bool whole = about->async ? flow_of(&flow, about, about->flow[index].view, view, true)
+                                  : add_address(&flow, from);
+        if (whole)
+            found = exchange_of(m, map_get(&m->roles[role].air, gw_octets_text(&flow)));
         gw_octets_free(&flow);
     }
     return found;
@@ -280,7 +288,11 @@ void send_datagram_to(struct gw_machine *m, gw_id id, const struct gw_address *t
     }
     if (!about->async) {
         gw_octets_free(&task->flow);
-        add_address(&task->flow, to);
+        if (!add_address(&task->flow, to)) {
+            count(m, GW_COUNT_NO_MEMORY);
+            send_failed(m, id);
+            return;
+        }
     }
     struct gw_text flow = gw_octets_text(&task->flow);
     if (state->air.count >= about->connections_max || map_get(&state->air, flow)) {
@@ -290,6 +302,10 @@ void send_datagram_to(struct gw_machine *m, gw_id id, const struct gw_address *t
     }
     struct exchange *exchange = exchange_new(m, task);
     if (!exchange || !map_put(&state->air, gw_octets_text(&exchange->flow), exchange->id)) {
+        if (exchange) {
+            count(m, GW_COUNT_NO_MEMORY);
+            exchange_end(m, exchange->id);
+        }
         send_failed(m, id);
         return;
     }

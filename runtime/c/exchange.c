@@ -23,11 +23,14 @@ bool ask_name(struct gw_machine *m, const struct gw_target *target, gw_id conn, 
     asked->task = task;
     memcpy(asked->name, target->name, sizeof asked->name);
     *query = asked->id;
-    output_add(m, &(struct gw_output){.kind = GW_RESOLVE,
-                                      .id = asked->id,
-                                      .address = target->address,
-                                      .name = asked->name});
-    return true;
+    if (output_add(m, &(struct gw_output){.kind = GW_RESOLVE,
+                                          .id = asked->id,
+                                          .address = target->address,
+                                          .name = asked->name}))
+        return true;
+    give(slab_take(&m->queries, asked->id), sizeof *asked);
+    *query = 0;
+    return false;
 }
 
 void query_end(struct gw_machine *m, gw_id id)
@@ -49,9 +52,10 @@ void gw_resolved(struct gw_machine *m, gw_time now, gw_id id, const struct gw_ad
     if (conn && address) {
         conn->state = CONNECTING;
         conn->query = 0;
-        output_add(m, &(struct gw_output){
-                          .kind = GW_CONNECT, .id = conn->id, .role = conn->role,
-                          .address = *address});
+        if (!output_add(m, &(struct gw_output){
+                               .kind = GW_CONNECT, .id = conn->id, .role = conn->role,
+                               .address = *address}))
+            conn_lose(m, query->conn);
     } else if (conn) {
         conn_lose(m, query->conn);
     } else if (query->task && address) {
@@ -102,18 +106,19 @@ static struct conn *connect_to(struct gw_machine *m, unsigned role, const struct
         return NULL;
     }
     *conn->target = *target;
+    bool under_way;
     if (!target->name[0]) {
-        output_add(m, &(struct gw_output){
-                          .kind = GW_CONNECT, .id = conn->id, .role = role,
-                          .address = target->address});
+        under_way = output_add(m, &(struct gw_output){
+                                      .kind = GW_CONNECT, .id = conn->id, .role = role,
+                                      .address = target->address});
     } else {
         conn->state = RESOLVING;
-        if (!ask_name(m, target, conn->id, 0, &conn->query)) {
-            conn_drop(m, conn->id, false);
-            return NULL;
-        }
+        under_way = ask_name(m, target, conn->id, 0, &conn->query);
     }
-    return conn;
+    if (under_way)
+        return conn;
+    conn_drop(m, conn->id, false);
+    return NULL;
 }
 
 /* Sends over a connection as soon as it is free. */
@@ -209,16 +214,16 @@ void serve_waiters(struct gw_machine *m, gw_id id)
 void begin_opening(struct gw_machine *m, gw_id id)
 {
     const struct conn *conn = conn_of(m, id);
-    if (conn && conn->about->opening)
-        task_start(m, conn->about->opening, BY_OPENING, id, 0);
-    else
+    if (!conn || !conn->about->opening)
         serve_waiters(m, id);
+    else if (!task_start(m, conn->about->opening, BY_OPENING, id, 0))
+        conn_lose(m, id);
 }
 
 struct exchange *exchange_new(struct gw_machine *m, struct running *task)
 {
     struct exchange *exchange = take_zeroed(sizeof *exchange);
-    gw_id id = exchange ? slab_add(&m->exchanges, exchange) : 0;
+    gw_id id = exchange ? thing_add(m, &m->exchanges, exchange) : 0;
     if (!id) {
         give(exchange, sizeof *exchange);
         count(m, GW_COUNT_NO_MEMORY);
@@ -337,8 +342,8 @@ static gw_id answered(struct gw_machine *m, const struct conn *conn, const struc
         if (!wanted.length)
             continue;
         struct gw_octets flow = {0};
-        flow_of(&flow, conn->about, conn->about->flow[wanted.at[0]].view, view, true);
-        bool same = gw_same(gw_octets_text(&flow), wanted);
+        bool same = flow_of(&flow, conn->about, conn->about->flow[wanted.at[0]].view, view, true) &&
+                    gw_same(gw_octets_text(&flow), wanted);
         gw_octets_free(&flow);
         if (same)
             return exchange->id;

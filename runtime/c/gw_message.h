@@ -43,7 +43,7 @@ struct gw_octets {
     size_t room;  /* of the block */
     size_t begin; /* the first octet that is there */
     size_t end;   /* behind the last one */
-    bool lost;    /* the pool could not give what was needed */
+    bool lost;    /* something that was appended is missing: there was no memory for it */
 };
 
 /* Appends; false if there is no memory. */

@@ -49,11 +49,13 @@ struct timer {
 };
 
 struct timers {
-    struct timer **heap; /* from 1 */
+    struct timer **heap; /* from 1; with room for those of everything that there is */
     uint32_t count, room;
     uint64_t order;
 };
 
+/* Room for so many timers in all; false if there is no memory. */
+bool timers_fit(struct timers *timers, size_t count);
 void timer_set(struct gw_machine *m, struct timer *timer, gw_time at, enum timer_kind kind,
                gw_id of);
 void timer_cancel(struct gw_machine *m, struct timer *timer);
@@ -126,6 +128,8 @@ struct conn {
     gw_id receiver, opening, session;
     struct timer timer;
     gw_time moved;
+    struct conn *next; /* in the line of those whose end is still to be told */
+    bool reset, untold;
 };
 
 enum purpose { REQUEST, HANDLED, UNMATCHED, RESPONSE, RECEIVED, IGNORED };
@@ -291,6 +295,8 @@ struct gw_machine {
     struct map keyed, stored; /* sessions by key; holders by place */
     struct timers timers;
     struct queue work, outputs;
+    struct conn *unclosed, *unclosed_last; /* ends that found no room among the outputs */
+    bool missed; /* work found no room: whoever may have some is looked at */
     size_t window;
     uint64_t counts[GW_COUNTS];
     struct gw_handled *handled; /* by handler */
@@ -319,8 +325,11 @@ void give(void *thing, size_t size);
 
 /* ---- machine.c ---- */
 void settle(struct gw_machine *m);
+/* Gives a thing an id, and room for its timers; 0 if there is no memory. */
+gw_id thing_add(struct gw_machine *m, struct slab *slab, void *thing);
 void work_add(struct gw_machine *m, int kind, gw_id of);
-void output_add(struct gw_machine *m, const struct gw_output *output);
+/* False if there is no memory for it: it will not be done. */
+bool output_add(struct gw_machine *m, const struct gw_output *output);
 void start_clock(struct gw_machine *m, unsigned clock);
 void turn_is_over(struct gw_machine *m, unsigned clock);
 
@@ -387,14 +396,15 @@ void serve_clock(struct gw_machine *m, unsigned clock);
 
 /* ---- build.c ---- */
 bool finish_build(struct gw_build *b, struct letter *letter);
-/* What requests have in common: their values of the keys of their view. */
-void key_of(struct gw_octets *key, const struct gw_view *view, const struct gw_key *keys,
+/* What requests have in common: their values of the keys of their view. False if there is no memory:
+   a part of it would be what others have in common. */
+bool key_of(struct gw_octets *key, const struct gw_view *view, const struct gw_key *keys,
             unsigned of);
-/* What a request of a view and its response have in common. */
-void flow_of(struct gw_octets *flow, const struct gw_role *about, const struct gw_message *request,
+/* What a request of a view and its response have in common; false if there is no memory. */
+bool flow_of(struct gw_octets *flow, const struct gw_role *about, const struct gw_message *request,
              const struct gw_view *view, bool response);
 
-/* A value as octets that are equal if the values are. */
+/* A value as octets that are equal if the values are; `lost` says that some are missing. */
 void add_value(struct gw_octets *key, const struct gw_slot *slot);
 
 /* ---- exchange.c ---- */
@@ -415,7 +425,7 @@ bool ask_name(struct gw_machine *m, const struct gw_target *target, gw_id conn, 
 void query_end(struct gw_machine *m, gw_id query);
 
 /* ---- datagram.c ---- */
-void add_address(struct gw_octets *key, const struct gw_address *address);
+bool add_address(struct gw_octets *key, const struct gw_address *address);
 void begin_datagram(struct gw_machine *m, struct running *task);
 void send_datagram_to(struct gw_machine *m, gw_id task, const struct gw_address *to);
 void retransmit(struct gw_machine *m, gw_id exchange);

@@ -162,6 +162,23 @@ static void start_clocks(struct gw_machine *m)
     m->clocks_count = clock;
 }
 
+/* As many timers as may be set at once: a connection, a handler and a session has one, an exchange
+   two. */
+static size_t timers_max(const struct gw_machine *m)
+{
+    return m->program->handlers_count + m->program->roles_count + m->conns.used + m->tasks.used +
+           m->sessions.used + 2 * (size_t)m->exchanges.used;
+}
+
+gw_id thing_add(struct gw_machine *m, struct slab *slab, void *thing)
+{
+    gw_id id = slab_add(slab, thing);
+    if (id && timers_fit(&m->timers, timers_max(m)))
+        return id;
+    slab_take(slab, id);
+    return 0;
+}
+
 struct gw_machine *gw_machine_new(gw_time now, const struct gw_program *program, uint32_t seed)
 {
     struct gw_machine *m = take_zeroed(sizeof *m);
@@ -174,7 +191,7 @@ struct gw_machine *gw_machine_new(gw_time now, const struct gw_program *program,
     m->roles = take_zeroed(program->roles_count * sizeof *m->roles);
     m->clocks = take_zeroed(program->handlers_count * sizeof *m->clocks);
     m->handled = take_zeroed(program->handlers_count * sizeof *m->handled);
-    if (!m->roles || !m->clocks || !m->handled)
+    if (!m->roles || !m->clocks || !m->handled || !timers_fit(&m->timers, timers_max(m)))
         return NULL;
     for (unsigned role = 0; role < program->roles_count; role++) {
         m->roles[role].fresh = seed;
@@ -244,19 +261,32 @@ void work_add(struct gw_machine *m, int kind, gw_id of)
 {
     struct work work = {.of = of};
     work.kind = kind == WORK_RUN ? WORK_RUN : WORK_READ;
-    if (of && !queue_add(&m->work, &work))
+    if (of && !queue_add(&m->work, &work)) {
         count(m, GW_COUNT_NO_MEMORY);
+        m->missed = true;
+    }
 }
 
-void output_add(struct gw_machine *m, const struct gw_output *output)
+bool output_add(struct gw_machine *m, const struct gw_output *output)
 {
-    if (!queue_add(&m->outputs, output))
+    /* Nothing comes before the end of a connection that was over before it. */
+    bool room = !m->unclosed && queue_add(&m->outputs, output);
+    if (!room)
         count(m, GW_COUNT_NO_MEMORY);
+    return room;
 }
 
 bool gw_poll(struct gw_machine *m, struct gw_output *output)
 {
-    return queue_take(&m->outputs, output);
+    if (queue_take(&m->outputs, output))
+        return true;
+    struct conn *over = m->unclosed;
+    if (!over)
+        return false;
+    *output = (struct gw_output){.kind = GW_CLOSE, .id = over->id, .reset = over->reset};
+    m->unclosed = over->next;
+    give(over, sizeof *over);
+    return true;
 }
 
 bool gw_poll_timeout(const struct gw_machine *m, gw_time *at)
@@ -267,7 +297,7 @@ bool gw_poll_timeout(const struct gw_machine *m, gw_time *at)
     return true;
 }
 
-void settle(struct gw_machine *m)
+static void work_off(struct gw_machine *m)
 {
     struct work work;
     while (queue_take(&m->work, &work)) {
@@ -275,6 +305,27 @@ void settle(struct gw_machine *m)
             task_run(m, work.of);
         else
             read_on(m, work.of);
+    }
+}
+
+/* Does what whoever there is may have to do. */
+static void look_at_all(struct gw_machine *m)
+{
+    for (uint32_t index = 0; index < m->tasks.room; index++)
+        if (m->tasks.at[index])
+            task_run(m, ((struct running *)m->tasks.at[index])->id);
+    for (uint32_t index = 0; index < m->conns.room; index++)
+        if (m->conns.at[index])
+            read_on(m, ((struct conn *)m->conns.at[index])->id);
+}
+
+void settle(struct gw_machine *m)
+{
+    work_off(m);
+    while (m->missed) {
+        m->missed = false;
+        look_at_all(m);
+        work_off(m);
     }
 }
 

@@ -141,5 +141,5 @@ struct gw_text gw_octets_text(const struct gw_octets *octets)
 void gw_octets_free(struct gw_octets *octets)
 {
     gw_pool_give(octets->block, octets->room);
-    *octets = (struct gw_octets){.lost = octets->lost};
+    *octets = (struct gw_octets){0};
 }

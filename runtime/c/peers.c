@@ -33,7 +33,7 @@ static void place_of_conn(struct gw_octets *place, gw_id conn)
     gw_octets_add(place, (struct gw_text){octets, sizeof octets});
 }
 
-/* Where the requester of a handler is; false if nobody is to be answered. */
+/* Where the requester of a handler is; false if nobody is to be answered, or no memory. */
 static bool place_of_requester(struct gw_octets *place, const struct gw_incoming *request)
 {
     uint8_t role[5] = {'a'};
@@ -41,13 +41,12 @@ static bool place_of_requester(struct gw_octets *place, const struct gw_incoming
         return false;
     if (request->requester == BY_CONN) {
         place_of_conn(place, request->answer_to);
-        return true;
+        return !place->lost;
     }
     for (unsigned index = 0; index < 4; index++)
         role[index + 1] = (uint8_t)(request->role >> 8 * index);
     gw_octets_add(place, (struct gw_text){role, sizeof role});
-    add_address(place, &request->peer);
-    return true;
+    return add_address(place, &request->peer);
 }
 
 static bool same_octets(const struct gw_octets *one, const struct gw_octets *other)
@@ -91,7 +90,10 @@ static bool hold(struct gw_machine *m, const struct gw_octets *place, gw_id sess
     for (uint32_t at = 0; at < holder->sessions.count; at++)
         if (holder->sessions.at[at] == session)
             return true;
-    return ids_add(&holder->sessions, session);
+    bool added = ids_add(&holder->sessions, session);
+    if (!added && !holder->sessions.count)
+        holder_free(m, holder);
+    return added;
 }
 
 static bool is_stored(const struct gw_machine *m, const struct session *session,
@@ -222,14 +224,15 @@ static bool requester(struct gw_task *t, const struct gw_peers *about, struct pe
     if (!about->kept)
         return true;
     peer->kept = gw_view_new(about->kept);
-    for (unsigned index = 0; peer->kept && index < about->kept->count; index++) {
+    bool whole = peer->kept != NULL;
+    for (unsigned index = 0; whole && index < about->kept->count; index++) {
         const struct gw_key *key = &about->keys[index];
-        if (request->view->message == key->view)
-            gw_set_copy(peer->kept, gw_view_slot(peer->kept, index),
-                        gw_view_look(request->view, key->request));
+        whole = request->view->message != key->view ||
+                gw_set_copy(peer->kept, gw_view_slot(peer->kept, index),
+                            gw_view_look(request->view, key->request));
         add_value(&peer->same, gw_view_look(peer->kept, index));
     }
-    return peer->kept != NULL;
+    return whole && !peer->same.lost;
 }
 
 static bool is_same(const struct peer *one, const struct peer *other)
@@ -306,7 +309,7 @@ static void forget_in(struct peers *peers, const struct gw_peers *about,
     if (slot && slot->set)
         add_value(&mark, slot);
     bool about_one = gw_octets_text(&mark).length > 0;
-    for (uint32_t at = peers->count; at > 0; at--) {
+    for (uint32_t at = mark.lost ? 0 : peers->count; at > 0; at--) {
         const struct peer *peer = &peers->at[at - 1];
         if (same_octets(&peer->place, place) && (!about_one || same_octets(&peer->mark, &mark)))
             take_out(peers, at - 1);
@@ -359,8 +362,11 @@ const struct gw_slot *gw_kept(struct gw_task *t, unsigned index)
 
 void gw_marked(struct gw_task *t, const struct gw_slot *fresh)
 {
-    gw_octets_free(&inside(t)->mark);
-    add_value(&inside(t)->mark, fresh);
+    struct gw_octets *mark = &inside(t)->mark;
+    gw_octets_free(mark);
+    add_value(mark, fresh);
+    if (mark->lost)
+        gw_octets_free(mark);
 }
 
 static bool has_room(const struct conn *conn)
@@ -401,10 +407,13 @@ bool gw_tell(struct gw_task *t, unsigned which, const struct gw_slot *cursor)
                                    .octets = letter->octets};
         letter->octets = (struct gw_octets){0};
         letter_free(letter);
-        output_add(m, &output);
+        if (!output_add(m, &output))
+            gw_octets_free(&output.octets);
         return true;
     }
     const struct conn *conn = conn_of(m, peer->conn);
+    /* A connection that is lost takes what was kept of its request with it. */
+    inside(t)->kept = NULL;
     if (conn && has_room(conn)) {
         put(m, conn->id, letter);
         return true;

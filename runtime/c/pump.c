@@ -23,18 +23,24 @@ bool streams_from(const struct conn *conn, gw_id incoming)
 
 static size_t unsent_octets(const struct conn *conn) { return gw_octets_text(&conn->unsent).length; }
 
-static void append(struct gw_machine *m, struct conn *conn, struct gw_octets *octets)
+/* False if there is no memory; what is unsent is then as it was. */
+static bool append(struct gw_machine *m, struct conn *conn, struct gw_octets *octets)
 {
     struct gw_text text = gw_octets_text(octets);
-    if (!unsent_octets(conn) && text.length) {
-        output_add(m, &(struct gw_output){.kind = GW_WRITE, .id = conn->id});
-        gw_octets_free(&conn->unsent);
-        conn->unsent = *octets;
-        *octets = (struct gw_octets){0};
-        return;
+    if (!text.length)
+        return true;
+    if (unsent_octets(conn)) {
+        bool room = gw_octets_add(&conn->unsent, text);
+        if (!room)
+            count(m, GW_COUNT_NO_MEMORY);
+        return room;
     }
-    if (!gw_octets_add(&conn->unsent, text))
-        count(m, GW_COUNT_NO_MEMORY);
+    if (!output_add(m, &(struct gw_output){.kind = GW_WRITE, .id = conn->id}))
+        return false;
+    gw_octets_free(&conn->unsent);
+    conn->unsent = *octets;
+    *octets = (struct gw_octets){0};
+    return true;
 }
 
 /* A message was written whole. */
@@ -68,7 +74,12 @@ void put(struct gw_machine *m, gw_id id, struct letter *letter)
         conn->behind_last = letter;
         return;
     }
-    append(m, conn, &letter->octets);
+    if (!append(m, conn, &letter->octets)) {
+        /* A part of it must not be taken for the whole: whoever waits for it is told with the end. */
+        conn->streaming = letter;
+        conn_lose(m, id);
+        return;
+    }
     gw_octets_free(&letter->octets);
     if (!letter->streams) {
         enum told told = letter->told;
@@ -109,10 +120,11 @@ static void pass(struct gw_machine *m, gw_id sink, struct gw_octets *octets, boo
         gw_stream_write(&letter->writer, gw_octets_text(octets), &conn->unsent);
     if (reason == GW_SOUND && complete)
         reason = gw_stream_finish(&letter->writer, &conn->unsent);
-    if (quiet && unsent_octets(conn))
-        output_add(m, &(struct gw_output){.kind = GW_WRITE, .id = sink});
-    if (reason != GW_SOUND) {
-        count(m, GW_COUNT_UNBUILDABLE);
+    if (reason != GW_SOUND)
+        count(m, reason == GW_NO_MEMORY ? GW_COUNT_NO_MEMORY : GW_COUNT_UNBUILDABLE);
+    bool told = !quiet || !unsent_octets(conn) ||
+                output_add(m, &(struct gw_output){.kind = GW_WRITE, .id = sink});
+    if (reason != GW_SOUND || !told) {
         conn_lose(m, sink);
         return;
     }

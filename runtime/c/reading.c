@@ -48,8 +48,10 @@ static struct gw_incoming *begin(struct gw_machine *m, struct conn *conn,
                                  const struct gw_message *message, enum purpose purpose)
 {
     struct gw_incoming *incoming = incoming_new(m, message);
-    if (!incoming)
+    if (!incoming) {
+        conn_lose(m, conn->id);
         return NULL;
+    }
     conn->moved = m->now;
     incoming->conn = conn->id;
     incoming->role = conn->role;
@@ -230,8 +232,10 @@ static void after_reading(struct gw_machine *m, gw_id id)
     if (!conn)
         return;
     bool room = gw_room(m, id) > 0;
-    if (conn->blocked && room)
-        output_add(m, &(struct gw_output){.kind = GW_READ, .id = id});
+    if (conn->blocked && room && !output_add(m, &(struct gw_output){.kind = GW_READ, .id = id})) {
+        conn_lose(m, id);
+        return;
+    }
     conn->blocked = !room;
     if (!conn->ended || gw_octets_text(&conn->unread).length || conn->current ||
         conn->state != OPEN)

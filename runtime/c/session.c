@@ -8,7 +8,7 @@ static struct session *session_new(struct gw_machine *m)
     const struct gw_session_kind *kind = m->program->session;
     struct session *session = take_zeroed(sizeof *session);
     struct gw_view *variables = session ? gw_view_new(kind ? kind->variables : &nothing) : NULL;
-    gw_id id = variables && peers_new(m, session) ? slab_add(&m->sessions, session) : 0;
+    gw_id id = variables && peers_new(m, session) ? thing_add(m, &m->sessions, session) : 0;
     if (!id) {
         if (session)
             peers_free(m, session);
@@ -149,8 +149,13 @@ static struct session *begin(struct gw_machine *m, struct gw_octets *key)
         return NULL;
     }
     struct session *session = session_new(m);
-    if (!session || !map_put(&m->keyed, gw_octets_text(key), session->id))
+    if (!session)
         return NULL;
+    if (!map_put(&m->keyed, gw_octets_text(key), session->id)) {
+        count(m, GW_COUNT_NO_MEMORY);
+        session_end(m, session->id);
+        return NULL;
+    }
     session->keyed = true;
     session->key = *key;
     *key = (struct gw_octets){0};
@@ -158,11 +163,16 @@ static struct session *begin(struct gw_machine *m, struct gw_octets *key)
     return session;
 }
 
-/* Goes into the session of a key; the key is used up. */
+/* Goes into the session of a key; the key is used up. A part of one is no key. */
 static bool enter(struct gw_task *t, struct gw_octets *key, bool may_begin)
 {
     struct gw_machine *m = t->build.machine;
     struct running *task = inside(t);
+    if (key->lost) {
+        count(m, GW_COUNT_NO_MEMORY);
+        gw_octets_free(key);
+        return false;
+    }
     struct session *session = session_at(m, map_get(&m->keyed, gw_octets_text(key)));
     if (!session && may_begin)
         session = begin(m, key);
@@ -194,7 +204,8 @@ static bool enter_by_fields(struct gw_task *t, bool may_begin)
 static bool enter_by_value(struct gw_task *t, struct gw_text value, bool may_begin)
 {
     struct gw_octets key = {0};
-    return gw_octets_add(&key, value) && enter(t, &key, may_begin);
+    gw_octets_add(&key, value);
+    return enter(t, &key, may_begin);
 }
 
 bool gw_start_session(struct gw_task *t) { return enter_by_fields(t, true); }

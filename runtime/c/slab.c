@@ -42,21 +42,23 @@ static void *larger(void *old, size_t each, size_t count, size_t least)
 
 static bool slab_grow(struct slab *slab)
 {
-    uint32_t room = slab->room;
-    void **at = larger(slab->at, sizeof *slab->at, room, 16);
-    if (!at)
+    uint32_t before = slab->room, room = before ? before * 2 : 16;
+    struct slab grown = *slab;
+    grown.room = room;
+    grown.at = take_zeroed(room * sizeof *grown.at);
+    grown.generations = take_zeroed(room * sizeof *grown.generations);
+    grown.unused = take_zeroed(room * sizeof *grown.unused);
+    if (!grown.at || !grown.generations || !grown.unused) {
+        slab_free(&grown);
         return false;
-    slab->at = at;
-    uint32_t *generations = larger(slab->generations, sizeof *generations, room, 16);
-    uint32_t *unused = larger(slab->unused, sizeof *unused, room, 16);
-    if (generations)
-        slab->generations = generations;
-    if (unused)
-        slab->unused = unused;
-    if (!generations || !unused)
-        return false;
-    slab->room = room ? room * 2 : 16;
-    for (uint32_t index = slab->room; index-- > room;)
+    }
+    if (before) {
+        memcpy(grown.at, slab->at, before * sizeof *grown.at);
+        memcpy(grown.generations, slab->generations, before * sizeof *grown.generations);
+    }
+    slab_free(slab);
+    *slab = grown;
+    for (uint32_t index = room; index-- > before;)
         slab->unused[slab->unused_count++] = index;
     return true;
 }
@@ -133,20 +135,23 @@ static void heap_down(struct timers *timers, uint32_t place)
     heap_put(timers, place, timer);
 }
 
+bool timers_fit(struct timers *timers, size_t count)
+{
+    while (timers->room <= count) {
+        struct timer **heap = larger(timers->heap, sizeof *heap, timers->room, 64);
+        if (!heap)
+            return false;
+        timers->heap = heap;
+        timers->room = timers->room ? timers->room * 2 : 64;
+    }
+    return true;
+}
+
 void timer_set(struct gw_machine *m, struct timer *timer, gw_time at, enum timer_kind kind,
                gw_id of)
 {
     struct timers *timers = &m->timers;
     timer_cancel(m, timer);
-    if (timers->count + 1 >= timers->room) {
-        struct timer **heap = larger(timers->heap, sizeof *heap, timers->room, 64);
-        if (!heap) {
-            count(m, GW_COUNT_NO_MEMORY);
-            return;
-        }
-        timers->heap = heap;
-        timers->room = timers->room ? timers->room * 2 : 64;
-    }
     timer->at = at;
     timer->order = ++timers->order;
     timer->kind = kind;

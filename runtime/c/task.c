@@ -29,7 +29,7 @@ struct running *task_start(struct gw_machine *m, const struct gw_handler *handle
 {
     struct running *task = take_zeroed(sizeof *task);
     struct gw_view *values = task ? gw_view_new(handler->values) : NULL;
-    gw_id id = values ? slab_add(&m->tasks, task) : 0;
+    gw_id id = values ? thing_add(m, &m->tasks, task) : 0;
     if (!id) {
         gw_view_free(values);
         give(task, sizeof *task);
@@ -79,6 +79,8 @@ static void finish(struct gw_machine *m, struct running *task, bool answers, boo
             letter = letter_new();
         if (letter)
             reply(m, request, letter, close);
+        else if (!answers)
+            conn_lose(m, task->conn);
     } else {
         letter_free(letter);
     }

@@ -85,7 +85,9 @@ void gw_piece_number(struct gw_task *t, int64_t value)
 
 void gw_formatted(struct gw_task *t, struct gw_slot *into)
 {
-    gw_set_octets(t->values, into, gw_octets_text(&t->text));
+    /* A part of a text is not what the program says: the handler fails where it stops next. */
+    if (t->text.lost || !gw_set_octets(t->values, into, gw_octets_text(&t->text)))
+        inside(t)->fails = true;
     gw_octets_free(&t->text);
 }
 
@@ -307,9 +309,8 @@ static struct letter *written(struct gw_task *t, unsigned role, struct gw_octets
     struct gw_machine *m = t->build.machine;
     const struct gw_role *about = &m->program->roles[role];
     struct letter *letter = letter_new();
-    if (letter && flow)
-        flow_of(flow, about, t->build.view->message, t->build.view, false);
-    if (letter && finish_build(&t->build, letter))
+    bool sound = letter && (!flow || flow_of(flow, about, t->build.view->message, t->build.view, false));
+    if (sound && finish_build(&t->build, letter))
         return letter;
     letter_free(letter);
     count(m, GW_COUNT_UNBUILDABLE);

@@ -3,6 +3,8 @@
  *
  *   new                  a machine at time 0; the last one is freed
  *   free                 the last one is freed; tells what it kept
+ *   lent                 tells how many octets are in use
+ *   limit OCTETS         of memory are all that there are from here on; 0 for no limit
  *   time MICROSECONDS    time goes by up to there
  *   accept ROLE          tells `conn ID`
  *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX,
@@ -169,6 +171,16 @@ static void leave(void)
     conns.count = queries.count = 0;
 }
 
+static void accept_one(unsigned role)
+{
+    gw_id id = gw_accepted(machine, now, role);
+    long long conn = name(&conns, id);
+    printf("conn %lld\n", conn);
+    /* Whoever has the socket closes it. */
+    if (!id)
+        printf("close %lld\n", conn);
+}
+
 /* What happened to a connection or by a name; false if nothing. */
 static bool happened(const char *word, gw_id conn, gw_id query, const char *hex)
 {
@@ -209,13 +221,18 @@ static void tell(const char *line)
         printf("%zu\n", gw_pool_lent());
         return;
     }
+    if (!strcmp(word, "limit")) {
+        gw_pool_trim();
+        gw_pool_limit(of ? gw_pool_held() + of : SIZE_MAX);
+        return;
+    }
     if (!strcmp(word, "new")) {
         leave();
         machine = gw_machine_new(now, &gw_program, 0);
     } else if (!strcmp(word, "time")) {
         pass(of);
     } else if (!strcmp(word, "accept")) {
-        printf("conn %lld\n", name(&conns, gw_accepted(machine, now, (unsigned)of)));
+        accept_one((unsigned)of);
     } else if (!strcmp(word, "datagram")) {
         datagram((unsigned)of, line + at);
     } else if (!strcmp(word, "drain")) {

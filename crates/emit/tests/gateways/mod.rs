@@ -64,6 +64,73 @@ pub fn agree(gateway: &mut Gateway, name: &str, program: &Arc<Program>) -> Resul
     Ok(())
 }
 
+/// Runs of each gateway without memory, and how much happens in each.
+const POOR_RUNS: u64 = 40;
+const POOR_EVENTS: usize = 60;
+
+/// When there is no memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Poverty {
+    /// In the middle of the run.
+    Comes,
+    /// From the start.
+    Lasts,
+}
+
+/// Whatever happens when there is no memory: each connection's end is told, and all that was taken
+/// is given back.
+pub fn without_memory(
+    gateway: &mut Gateway,
+    program: &Arc<Program>,
+    poverty: Poverty,
+) -> Result<(), Failed> {
+    for seed in 0..POOR_RUNS {
+        let mut history = String::new();
+        poor_run(gateway, program, (poverty, seed), &mut history).map_err(|why| {
+            let why = why.message().unwrap_or_default();
+            Failed::from(format!("seed {seed}, without memory\n{history}{why}"))
+        })?;
+    }
+    Ok(())
+}
+
+fn poor_run(
+    gateway: &mut Gateway,
+    program: &Arc<Program>,
+    (poverty, seed): (Poverty, u64),
+    history: &mut String,
+) -> Result<(), Failed> {
+    let mut happenings = Happenings::new(program, seed);
+    let mut tell = |line: &str| {
+        let _ = writeln!(history, "  {line}");
+        let told = gateway.tell(line)?;
+        let _ = writeln!(history, "    {told:?}");
+        Ok::<_, Failed>(told)
+    };
+    let octets = 64 << (seed % 8);
+    let comes = poverty == Poverty::Comes;
+    tell(&if comes { "new".to_owned() } else { format!("new {octets}") })?;
+    for at in 0..POOR_EVENTS {
+        if comes && seed % 20 == u64::try_from(at)? {
+            tell(&format!("limit {octets}"))?;
+        }
+        let event = happenings.next();
+        happenings.learn(&tell(&event.to_string())?);
+    }
+    if comes {
+        tell("limit 0")?;
+    }
+    while let Some(conn) = happenings.one_left() {
+        let told = tell(&format!("break {conn}"))?;
+        happenings.learn(&told);
+        if !happenings.is_gone(conn) {
+            return Err(format!("nobody was told of the end of {conn}").into());
+        }
+    }
+    let kept = tell("free")?;
+    if kept.is_empty() { Ok(()) } else { Err(kept.join("\n").into()) }
+}
+
 /// The most that happens in a run that octets choose.
 pub const CHOSEN_MAX: usize = 1_000;
 

@@ -1,6 +1,11 @@
 //! What may happen to a gateway, from a seed or as octets say: peers that say what they say in
 //! tests, some of it changed or cut, and that come, go, break off and keep silent.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test may fail loudly, and each test takes of this what it needs"
+)]
 
 use crate::peers::native::Event;
 use gatewright_lang::ir::{Program, Role, Side, StepAction, Transport};
@@ -219,6 +224,16 @@ impl<'h> Happenings<'h> {
             _ if state == State::Open => Event::Octets(conn, self.said(Some(conn), role)),
             _ => Event::Time(self.now),
         }
+    }
+
+    /// A connection whose end was not told.
+    pub fn one_left(&self) -> Option<usize> {
+        self.conns.iter().position(|conn| conn.1 != State::Over)
+    }
+
+    /// Whether the end of a connection was told.
+    pub fn is_gone(&self, conn: usize) -> bool {
+        self.conns.get(conn).is_some_and(|conn| conn.1 == State::Over)
     }
 
     /// What the gateway did about it.

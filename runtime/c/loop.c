@@ -18,6 +18,9 @@ enum {
 /* How long what runs may take to its end when the process is told to end. */
 #define DRAIN GW_MILLISECONDS(30000)
 
+/* How long nobody is taken in after the system had no descriptor or no memory for a connection. */
+#define PAUSE GW_MILLISECONDS(100)
+
 /* What an event is about, above all ids of connections. */
 #define ABOUT_ROLE (UINT64_MAX - 65536)
 #define ABOUT_NAMES (UINT64_MAX - 2)
@@ -36,6 +39,7 @@ struct loop {
     struct poller *poller;
     int *roles;
     void **watched; /* of roles */
+    gw_time *shut;  /* of roles: until when nobody is taken in; 0 if somebody is */
     struct peer *peers; /* by the index of their id */
     uint32_t room;
     struct gw_resolver *resolver;
@@ -209,6 +213,25 @@ static void perform_all(struct loop *loop)
         perform(loop, &output);
 }
 
+/* Who waits goes on waiting, and nobody is told of it again and again. */
+static void shut_door(struct loop *loop, unsigned role)
+{
+    poller_forget(loop->poller, loop->watched[role], loop->roles[role]);
+    loop->watched[role] = NULL;
+    loop->shut[role] = gw_now() + PAUSE;
+}
+
+static void open_doors(struct loop *loop)
+{
+    for (unsigned role = 0; role < gw_program.roles_count; role++) {
+        if (!loop->shut[role] || loop->shut[role] > gw_now())
+            continue;
+        loop->watched[role] =
+            poller_watch(loop->poller, loop->roles[role], ABOUT_ROLE + role, false);
+        loop->shut[role] = loop->watched[role] ? 0 : gw_now() + PAUSE;
+    }
+}
+
 /* Whether there may be more. */
 static bool accept_some(struct loop *loop, unsigned role)
 {
@@ -216,8 +239,14 @@ static bool accept_some(struct loop *loop, unsigned role)
         /* What is over is closed first: the machine gives its place to the next. */
         perform_all(loop);
         int fd = accept4(loop->roles[role], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
+        /* Gone before it was taken in, or a signal. */
+        if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
+            continue;
+        if (fd < 0) {
+            if (errno != EAGAIN && !loop->shut[role])
+                shut_door(loop, role);
             return false;
+        }
         gw_id id = gw_accepted(loop->machine, gw_now(), role);
         struct peer *peer = id ? peer_add(loop, id, fd) : NULL;
         if (!peer) {
@@ -293,6 +322,7 @@ static void drain(struct loop *loop)
         poller_forget(loop->poller, loop->watched[role], -1);
         gw_close(loop->roles[role], false);
         loop->roles[role] = -1;
+        loop->shut[role] = 0;
     }
     loop->until = gw_now() + DRAIN;
     gw_drain(loop->machine, gw_now());
@@ -337,10 +367,14 @@ void loop_is_ready(struct loop *loop, uint64_t about, unsigned how)
 static int wait_time(const struct loop *loop)
 {
     gw_time at, now = gw_now();
-    bool due = gw_poll_timeout(loop->machine, &at);
-    if (loop->until && (!due || loop->until < at))
+    if (!gw_poll_timeout(loop->machine, &at))
+        at = UINT64_MAX;
+    if (loop->until && loop->until < at)
         at = loop->until;
-    else if (!due)
+    for (unsigned role = 0; role < gw_program.roles_count; role++)
+        if (loop->shut[role] && loop->shut[role] < at)
+            at = loop->shut[role];
+    if (at == UINT64_MAX)
         return -1;
     gw_time wait = at > now ? (at - now + 999) / 1000 : 0;
     return wait > 3600000 ? 3600000 : (int)wait;
@@ -377,7 +411,8 @@ static bool open_all(struct loop *loop, bool share)
     loop->resolver = gw_resolver_new(&names);
     loop->roles = calloc(gw_program.roles_count, sizeof *loop->roles);
     loop->watched = calloc(gw_program.roles_count, sizeof *loop->watched);
-    if (!loop->poller || !loop->resolver || !loop->roles || !loop->watched ||
+    loop->shut = calloc(gw_program.roles_count, sizeof *loop->shut);
+    if (!loop->poller || !loop->resolver || !loop->roles || !loop->watched || !loop->shut ||
         !poller_watch(loop->poller, names, ABOUT_NAMES, false)) {
         gw_log("no event loop: %s", strerror(errno));
         return false;
@@ -413,6 +448,7 @@ int gw_serve(struct gw_machine *machine, bool share)
         if (gw_poll_timeout(machine, &due) && due <= gw_now())
             gw_handle_timeout(machine, gw_now());
         perform_all(&loop);
+        open_doors(&loop);
         if (loop.until && (is_done(&loop) || gw_now() >= loop.until))
             loop.over = true;
     }
@@ -424,5 +460,6 @@ int gw_serve(struct gw_machine *machine, bool share)
     free(loop.peers);
     free(loop.roles);
     free(loop.watched);
+    free(loop.shut);
     return 0;
 }

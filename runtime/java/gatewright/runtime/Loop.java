@@ -21,6 +21,8 @@ final class Loop implements Runnable {
     /** Turns of taking in who waits when nobody is to come in any more: the longest backlog. */
     private static final int DRAIN_TURNS = 64;
     private static final long WAIT_MAX_MS = 3_600_000;
+    /** How long nobody is taken in after the system had no descriptor for a connection. */
+    private static final long PAUSE = Time.milliseconds(100);
     /** How long what runs may take to its end when the process is told to end. */
     private static final long DRAIN = Time.milliseconds(30_000);
 
@@ -55,6 +57,8 @@ final class Loop implements Runnable {
     /** By the index of their id. */
     private Peer[] peers = new Peer[64];
     private final ByteBuffer scratch = ByteBuffer.allocateDirect(SCRATCH);
+    /** Until when nobody is taken in, if the system had no descriptor. */
+    private long shut = Long.MAX_VALUE;
     private volatile boolean over;
     private volatile boolean toDrain;
     private volatile boolean toShow;
@@ -134,6 +138,8 @@ final class Loop implements Runnable {
                 if (machine.timeout() <= Time.now())
                     machine.handleTimeout(Time.now());
                 performAll();
+                if (shut <= Time.now())
+                    openDoors();
                 if (until != Long.MAX_VALUE && (isDone() || Time.now() >= until))
                     over = true;
             }
@@ -154,7 +160,7 @@ final class Loop implements Runnable {
     }
 
     private void waitForEvents() throws IOException {
-        long due = Math.min(machine.timeout(), until);
+        long due = Math.min(Math.min(machine.timeout(), until), shut);
         long now = Time.now();
         if (due <= now)
             selector.selectNow(this::handle);
@@ -249,22 +255,48 @@ final class Loop implements Runnable {
         for (int accepted = 0; accepted < AT_ONCE; accepted++) {
             // What is over is closed first: the machine gives its place to the next.
             performAll();
+            SocketChannel channel = accept(role);
+            if (channel == null)
+                return false;
             try {
-                SocketChannel channel = ((ServerSocketChannel) sockets[role]).accept();
-                if (channel == null)
-                    return false;
                 channel.configureBlocking(false);
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                Peer peer = add(machine.accepted(Time.now(), role), channel,
-                    SelectionKey.OP_READ);
-                performAll();
-                readFrom(peer);
             } catch (IOException gone) {
-                // It was gone before it was taken, or there is no descriptor left for it.
-                return false;
+                close(new Peer(0, channel), true);
+                continue;
             }
+            takeIn(machine.accepted(Time.now(), role), channel);
         }
         return true;
+    }
+
+    /** Null if nobody waits, or there is no descriptor left: who waits then goes on waiting. */
+    private SocketChannel accept(int role) {
+        try {
+            return ((ServerSocketChannel) sockets[role]).accept();
+        } catch (IOException noRoom) {
+            sockets[role].keyFor(selector).interestOps(0);
+            shut = Time.now() + PAUSE;
+            return null;
+        }
+    }
+
+    private void openDoors() {
+        shut = Long.MAX_VALUE;
+        for (SelectableChannel socket : sockets)
+            if (socket instanceof ServerSocketChannel)
+                socket.keyFor(selector).interestOps(SelectionKey.OP_ACCEPT);
+    }
+
+    private void takeIn(long id, SocketChannel channel) {
+        try {
+            Peer peer = add(id, channel, SelectionKey.OP_READ);
+            performAll();
+            readFrom(peer);
+        } catch (IOException gone) {
+            close(new Peer(id, channel), true);
+            machine.broken(Time.now(), id);
+        }
     }
 
     private Peer add(long id, SocketChannel channel, int interest) throws IOException {

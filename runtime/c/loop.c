@@ -331,9 +331,14 @@ static void drain(struct loop *loop)
 
 void loop_is_told(struct loop *loop, int signal)
 {
-    gw_pass_on(signal);
+    bool again = signal == SIGTERM && loop->until;
+    /* Who signals all processes of the group is heard twice by those that the first one leads: it
+       alone counts, and says by another signal that they are to end at once. */
+    if (again && gw_is_led())
+        return;
+    gw_pass_on(again ? SIGINT : signal);
     gw_report(loop->machine);
-    if (signal == SIGTERM && !loop->until)
+    if (signal == SIGTERM && !again)
         drain(loop);
     else
         loop->over = loop->over || signal != SIGUSR1;

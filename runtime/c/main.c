@@ -17,6 +17,10 @@ enum { LOOPS_MAX = 64 };
 /* The processes of the other loops, which the first one leads. */
 static pid_t others[LOOPS_MAX];
 static long others_count;
+/* The process that leads this one; 0 if none does. */
+static pid_t leader;
+
+bool gw_is_led(void) { return leader && getppid() == leader; }
 
 void gw_pass_on(int signal)
 {
@@ -27,12 +31,14 @@ void gw_pass_on(int signal)
 /* Starts the other loops. */
 static void start_others(long loops)
 {
+    pid_t first = getpid();
     while (others_count + 1 < loops) {
         pid_t child = fork();
         if (child == 0) {
             /* It goes on to the end of what runs if the first one is killed. */
             prctl(PR_SET_PDEATHSIG, SIGTERM);
             others_count = 0;
+            leader = first;
             return;
         }
         if (child < 0) {

@@ -36,6 +36,9 @@ void gw_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What was counted, and what became of the handlers, line by line. */
 void gw_report(const struct gw_machine *machine);
 
+/* Whether another loop's process leads this one, and passes its signals on. */
+bool gw_is_led(void);
+
 /* Passes a signal on to the other loops, if this is the first one. */
 void gw_pass_on(int signal);
 

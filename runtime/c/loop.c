@@ -32,6 +32,7 @@ struct peer {
     void *watched;
     bool connecting, readable, writable;
     bool ending; /* its end, or what is wrong with it, is still to be read */
+    bool ended;  /* its end was read: nothing is waited for behind it */
 };
 
 struct loop {
@@ -87,7 +88,7 @@ static void await(struct loop *loop, gw_id id)
 {
     const struct peer *peer = peer_of(loop, id);
     if (peer && !peer->connecting)
-        poller_await(peer->watched, !peer->readable, !peer->writable);
+        poller_await(peer->watched, !peer->readable && !peer->ended, !peer->writable);
 }
 
 /* Reads as long as there is something and room for it. */
@@ -105,6 +106,7 @@ static void read_from(struct loop *loop, gw_id id)
             gw_received(loop->machine, gw_now(), id, text);
         } else if (got == 0) {
             peer->readable = false;
+            peer->ended = true;
             gw_ended(loop->machine, gw_now(), id);
         } else if (errno == EAGAIN) {
             peer->readable = false;

@@ -108,10 +108,11 @@ void poller_forget(struct poller *poller, void *watched, int fd)
 
 void poller_wait(struct poller *poller, int milliseconds)
 {
+    /* A timer counts from the time that the loop has read last. */
+    uv_update_time(&poller->uv);
     if (milliseconds > 0)
         uv_timer_start(&poller->timer, on_time, (uint64_t)milliseconds, 0);
     else
         uv_timer_stop(&poller->timer);
-    uv_update_time(&poller->uv);
     uv_run(&poller->uv, milliseconds == 0 ? UV_RUN_NOWAIT : UV_RUN_ONCE);
 }

@@ -23,8 +23,9 @@ use gatewright_testbed::{Namespace, Needs, free_port};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -75,6 +76,15 @@ fn main() {
         let name = format!("{}_goes_on_to_the_end_of_what_runs", language.name);
         let ends = move || ended_in_order(language);
         trials.push(Trial::test(name, ends).with_ignored_flag(missing));
+        let name = format!("{}_as_a_group_goes_on_to_the_end_of_what_runs", language.name);
+        let ends = move || group_ended_in_order(language);
+        trials.push(Trial::test(name, ends).with_ignored_flag(missing));
+        let name = format!("{}_rests_without_descriptors", language.name);
+        let rests = move || rests_without_descriptors(language);
+        trials.push(Trial::test(name, rests).with_ignored_flag(missing));
+        let name = format!("{}_rests_with_a_client_that_says_no_more", language.name);
+        let rests = move || rests_half_closed(language);
+        trials.push(Trial::test(name, rests).with_ignored_flag(missing));
         let alone = Needs::new().namespaces().missing().is_some();
         let missing = missing || alone || !Path::new(MIGRATE).exists();
         let name = format!("{}_is_replaced_and_nobody_is_turned_away", language.name);
@@ -199,6 +209,107 @@ fn ended_in_order(language: Language) -> Result<(), Failed> {
     ended(&mut relay.0, "the relay")
 }
 
+/// Sessions, so many that no loop is without one, but for a chance of one in thousands: then nothing
+/// is tried.
+const SPREAD: usize = 16;
+
+/// Who signals all processes of its group tells those that the first one leads twice.
+fn group_ended_in_order(language: Language) -> Result<(), Failed> {
+    let words = (language.build)(&directory(language))?;
+    let port = free_port();
+    let mut relay = Command::new(&words[0]);
+    relay.args(&words[1..]).args(["-n", "2"]).arg(format!("inside=127.0.0.1:{port}"));
+    let mut relay = serve(relay.process_group(0))?;
+    relay.await_told("ready")?;
+    if language.name != "java" {
+        relay.await_told("ready")?;
+    }
+    let sessions: Result<Vec<_>, _> = (0..SPREAD).map(|_| Session::begin(port)).collect();
+    let group = format!("kill -s TERM -- -{}", relay.process.0.id());
+    succeed(Command::new("sh").args(["-c", &group]))?;
+    relay.await_told("draining")?;
+    relay.await_told("draining")?;
+    for mut session in sessions? {
+        session.say("HELO client\r\n", "250")?;
+        session.say("QUIT\r\n", "221")?;
+    }
+    ended(&mut relay.process.0, "the relay")
+}
+
+/// Descriptors of a relay, and those who want one of them.
+const DESCRIPTORS: usize = 100;
+const WAITING: usize = 120;
+
+/// Who comes when there is no descriptor left waits without work for anybody, and is served when
+/// there is one.
+fn rests_without_descriptors(language: Language) -> Result<(), Failed> {
+    let words = (language.build)(&directory(language))?;
+    let port = free_port();
+    let mut relay = Command::new("sh");
+    relay.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\"")]).args(&words);
+    let relay = serve(relay.arg(format!("inside=127.0.0.1:{port}")))?;
+    relay.await_told("ready")?;
+    let connect = |_| TcpStream::connect(("127.0.0.1", port));
+    let mut waiting: Vec<TcpStream> = (0..WAITING).map(connect).collect::<Result<_, _>>()?;
+    let begun = Instant::now();
+    while descriptors(&relay.process.0)? < DESCRIPTORS {
+        if begun.elapsed() > PATIENCE {
+            return Err("it takes fewer in than it may".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rests(&relay.process.0)?;
+    let last = waiting.pop().unwrap();
+    drop(waiting);
+    last.set_read_timeout(Some(PATIENCE))?;
+    Ok(Session(BufReader::new(last)).say("", "220")?)
+}
+
+/// Who ends its side while it waits for an answer is no work until the answer is there.
+fn rests_half_closed(language: Language) -> Result<(), Failed> {
+    let words = (language.build)(&directory(language))?;
+    let port = free_port();
+    let next = TcpListener::bind(("127.0.0.1", 0))?;
+    let mut relay = Command::new(&words[0]);
+    relay.args(&words[1..]).arg(format!("next={}", next.local_addr()?));
+    let relay = serve(relay.arg(format!("inside=127.0.0.1:{port}")))?;
+    relay.await_told("ready")?;
+    let mut session = Session::begin(port)?;
+    session.say("HELO client\r\n", "250")?;
+    session.0.get_mut().write_all(b"MAIL FROM:<a@example.com>\r\n")?;
+    // It is asked, and says nothing.
+    let _silent = next.accept()?;
+    session.0.get_mut().shutdown(Shutdown::Write)?;
+    rests(&relay.process.0)
+}
+
+/// A window of time, and the most of it that a process that rests may use.
+const WINDOW: Duration = Duration::from_millis(500);
+const RESTING: f64 = 0.05;
+
+/// Waits until a process does next to nothing.
+fn rests(process: &Child) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let mut used = 0.0;
+    while begun.elapsed() < PATIENCE {
+        let (before, from) = (processor_time(process)?, Instant::now());
+        std::thread::sleep(WINDOW);
+        used = (processor_time(process)? - before) / from.elapsed().as_secs_f64();
+        if used <= RESTING {
+            return Ok(());
+        }
+    }
+    Err(format!("it works {used:.2} of the time").into())
+}
+
+/// What a process has used so far, in seconds: proc_pid_stat(5), a hundred ticks each.
+fn processor_time(process: &Child) -> Result<f64, Failed> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("no name")?;
+    let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    Ok(ticks.sum::<Result<u32, _>>().map(f64::from)? / 100.0)
+}
+
 /// Another one is started at its address, then it is told to end: each client is served by one of
 /// them, and who is in the middle of a session by the old one to its end.
 fn replaced(language: Language) -> Result<(), Failed> {
@@ -241,7 +352,10 @@ impl Serving {
 
 fn start(words: &[String], port: u16, options: &[&str]) -> Result<Serving, Failed> {
     let mut relay = Command::new(&words[0]);
-    relay.args(&words[1..]).args(options).arg(format!("inside=127.0.0.1:{port}"));
+    serve(relay.args(&words[1..]).args(options).arg(format!("inside=127.0.0.1:{port}")))
+}
+
+fn serve(relay: &mut Command) -> Result<Serving, Failed> {
     let mut process = Running(relay.stderr(Stdio::piped()).spawn()?);
     let lines = BufReader::new(process.0.stderr.take().unwrap()).lines().map_while(Result::ok);
     let (tell, told) = mpsc::channel();

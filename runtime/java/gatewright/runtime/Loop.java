@@ -1,6 +1,7 @@
 package gatewright.runtime;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
@@ -145,7 +146,8 @@ final class Loop implements Runnable {
             }
             finish();
         } catch (IOException wrong) {
-            Main.log(machine.program, "the event loop failed: " + wrong.getMessage());
+            // Whoever runs it ends the process: others must not be let in by sockets that nobody serves.
+            throw new UncheckedIOException("the event loop failed", wrong);
         }
     }
 

@@ -14,14 +14,18 @@ final class Pump {
         passed = new Octets(m.pool);
     }
 
-    private void append(Conn conn, Octets octets) {
+    /** False if there is no memory; what is unsent is then as it was. */
+    private boolean append(Conn conn, Octets octets) {
+        boolean room = true;
         if (conn.unsent.length() == 0 && octets.length() > 0) {
             m.output(Output.of(Output.Kind.WRITE, conn.id));
             conn.unsent.take(octets);
         } else if (!conn.unsent.add(octets.text())) {
             m.count(Count.NO_MEMORY);
+            room = false;
         }
         octets.free();
+        return room;
     }
 
     /** A message was written whole. */
@@ -53,7 +57,12 @@ final class Pump {
             conn.behind.addLast(letter);
             return;
         }
-        append(conn, letter.octets);
+        if (!append(conn, letter.octets)) {
+            // A part of it must not be taken for the whole: whoever waits for it is told with the end.
+            conn.streaming = letter;
+            m.connections.lose(id);
+            return;
+        }
         if (!letter.streams) {
             written(id, letter.told, letter.task);
             return;
@@ -86,7 +95,7 @@ final class Pump {
         if (quiet && conn.unsent.length() > 0)
             m.output(Output.of(Output.Kind.WRITE, sink));
         if (reason != Reason.SOUND) {
-            m.count(Count.UNBUILDABLE);
+            m.count(reason == Reason.NO_MEMORY ? Count.NO_MEMORY : Count.UNBUILDABLE);
             m.connections.lose(sink);
         } else if (complete) {
             conn.streaming = null;

@@ -226,7 +226,7 @@ static void response_datagram(struct gw_machine *m, unsigned role, struct gw_add
             return;
         }
     }
-    count(m, GW_COUNT_UNSOLICITED);
+    count(m, exchange ? GW_COUNT_STRANGERS : GW_COUNT_UNSOLICITED);
     incoming_free(m, incoming);
 }
 

@@ -417,7 +417,7 @@ const char *gw_count_name(enum gw_count what)
         "accepted",  "full",        "malformed",     "unbuildable",   "idle_closed",
         "broken",    "connected",   "connect_failed", "reused",       "replaced",
         "no_room",   "late",        "retransmitted", "duplicates",    "unsolicited",
-        "sessions_full", "unresolved", "every_skipped", "untold",
+        "strangers", "sessions_full", "unresolved", "every_skipped", "untold",
         "no_memory",
     };
     return names[what];

@@ -23,7 +23,7 @@ mod peers;
 use build::is_there;
 use build::java::SHORT_LIVED;
 use cases::{cases, compare};
-use gateways::{GATEWAYS, agree, program, transcripts};
+use gateways::{GATEWAYS, Poverty, agree, program, strangers, transcripts, without_memory};
 use gatewright_emit::java_package;
 use gatewright_testbed::{Namespace, Needs};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -87,11 +87,21 @@ fn with(name: &str, run: impl FnOnce(&mut Gateway) -> Result<(), Failed>) -> Res
 }
 
 fn played(name: &str) -> Result<(), Failed> {
-    with(name, |gateway| transcripts(gateway, &program(name).0, true))
+    with(name, |gateway| {
+        let (program, _) = program(name);
+        if name == "finder" {
+            strangers(gateway, &program)?;
+        }
+        transcripts(gateway, &program, true)
+    })
 }
 
 fn agreed(name: &str) -> Result<(), Failed> {
-    with(name, |gateway| agree(gateway, name, &program(name).0))
+    with(name, |gateway| {
+        let (program, _) = program(name);
+        agree(gateway, name, &program)?;
+        without_memory(gateway, &program, Poverty::Lasts)
+    })
 }
 
 /// A connection has a buffer while octets of it are pending, two pages at most, and else none.

@@ -13,8 +13,9 @@ import java.util.List;
 
 /**
  * Answers lines on standard input, as the drivers in C do. `cases PACKAGE` answers the cases of
- * `driver.c` with a line each; without arguments the lines are those of `machine.c`, and two more:
- * `program PACKAGE` before `new`, and `lent`, which tells how many octets of buffers are in use.
+ * `driver.c` with a line each; without arguments the lines are those of `machine.c` but `limit`:
+ * `program PACKAGE` stands before `new`, which may say how many octets of buffers there are, and
+ * `lent` tells how many of them are in use.
  */
 public final class Driver {
     private static final HexFormat HEX = HexFormat.of();
@@ -227,10 +228,14 @@ public final class Driver {
             case "lent":
                 OUT.print("lent " + pool.lent() + "\n");
                 break;
+            case "counted":
+                for (Count what : Count.values())
+                    OUT.print(what.word() + " " + machine.counted(what) + "\n");
+                break;
             case "new":
                 free();
                 now = 0;
-                pool = new Pool(1 << 28);
+                pool = new Pool(words.length > 1 ? Long.parseLong(words[1]) : 1 << 28);
                 machine = new Machine(now, program, pool, 0);
                 break;
             case "drain":
@@ -254,7 +259,8 @@ public final class Driver {
                 OUT.print("conn " + (conns.size() - 1) + "\n");
                 break;
             case "datagram":
-                datagram(of, HEX.parseHex(words[2]));
+            case "stranger":
+                datagram(of, HEX.parseHex(words[2]), what.equals("stranger"));
                 break;
             case "resolved":
                 machine.resolved(now, queries.get(of),
@@ -370,10 +376,13 @@ public final class Driver {
             }
         }
 
-        private void datagram(int role, byte[] octets) {
+        /** From where none is expected, if a stranger sends it. */
+        private void datagram(int role, byte[] octets, boolean stranger) {
             // A client hears of the server that it asks.
             InetSocketAddress from = program.roles()[role].client
                 ? machine.address(role) : address(new byte[] {127, 0, 0, 1}, 4000);
+            if (stranger)
+                from = new InetSocketAddress(from.getAddress(), from.getPort() + 1);
             machine.datagram(now, role, from, Text.of(octets));
         }
     }

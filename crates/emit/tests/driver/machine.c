@@ -4,10 +4,11 @@
  *   new                  a machine at time 0; the last one is freed
  *   free                 the last one is freed; tells what it kept
  *   lent                 tells how many octets are in use
+ *   counted              tells what was counted, each as `WORD NUMBER`
  *   limit OCTETS         of memory are all that there are from here on; 0 for no limit
  *   time MICROSECONDS    time goes by up to there
  *   accept ROLE          tells `conn ID`
- *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX,
+ *   connected ID, failed ID, octets ID HEX, end ID, break ID, datagram ROLE HEX, stranger ROLE HEX,
  *   resolved QUERY, unknown QUERY, drain
  *
  * Told are `connect ID ROLE`, `wrote ID HEX`, `shutdown ID`, `close ID`, `datagram ROLE HEX`,
@@ -151,13 +152,15 @@ static void receive(gw_id conn, const char *hex)
     free((void *)(uintptr_t)text.at);
 }
 
-static void datagram(unsigned role, const char *hex)
+/* A datagram; from where none is expected, if a stranger sends it. */
+static void datagram(unsigned role, const char *hex, bool stranger)
 {
     struct gw_text text = octets(hex);
     /* A client hears of the server that it asks. */
     struct gw_address from = {.octets = {127, 0, 0, 1}, .port = 4000};
     if (gw_program.roles[role].client)
         from = gw_machine_target(machine, role)->address;
+    from.port = (uint16_t)(from.port + stranger);
     gw_datagram(machine, now, role, from, text);
     free((void *)(uintptr_t)text.at);
 }
@@ -221,6 +224,12 @@ static void tell(const char *line)
         printf("%zu\n", gw_pool_lent());
         return;
     }
+    if (!strcmp(word, "counted")) {
+        for (unsigned what = 0; what < GW_COUNTS; what++)
+            printf("%s %" PRIu64 "\n", gw_count_name((enum gw_count)what),
+                   gw_counted(machine, (enum gw_count)what));
+        return;
+    }
     if (!strcmp(word, "limit")) {
         gw_pool_trim();
         gw_pool_limit(of ? gw_pool_held() + of : SIZE_MAX);
@@ -233,8 +242,8 @@ static void tell(const char *line)
         pass(of);
     } else if (!strcmp(word, "accept")) {
         accept_one((unsigned)of);
-    } else if (!strcmp(word, "datagram")) {
-        datagram((unsigned)of, line + at);
+    } else if (!strcmp(word, "datagram") || !strcmp(word, "stranger")) {
+        datagram((unsigned)of, line + at, word[0] == 's');
     } else if (!strcmp(word, "drain")) {
         gw_drain(machine, now);
     } else if (!happened(word, id_of(&conns, of), id_of(&queries, of), line + at)) {

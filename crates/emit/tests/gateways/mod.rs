@@ -11,7 +11,7 @@
 
 use crate::happenings::Happenings;
 use crate::peers::native::Native;
-use crate::peers::{Gateway, play};
+use crate::peers::{Gateway, play, play_among_strangers};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId, StepAction, Transport};
@@ -62,6 +62,17 @@ pub fn agree(gateway: &mut Gateway, name: &str, program: &Arc<Program>) -> Resul
         }
     }
     Ok(())
+}
+
+/// Whoever answers from an address that was not asked answers nothing, and is counted.
+pub fn strangers(gateway: &mut Gateway, program: &Arc<Program>) -> Result<(), Failed> {
+    const ANSWERED_ONCE: &str = "the repetitions end with the answer, which passes";
+    let test =
+        program.tests.iter().find(|test| test.name == ANSWERED_ONCE).ok_or("no such test")?;
+    play_among_strangers(gateway, program, test)?;
+    let counted = gateway.tell("counted")?;
+    let found = counted.iter().any(|count| count == "strangers 1");
+    if found { Ok(()) } else { Err(counted.join("\n").into()) }
 }
 
 /// Runs of each gateway without memory, and how much happens in each.

@@ -112,6 +112,8 @@ struct Play<'p> {
     roles: HashMap<String, usize>,
     /// The length of pieces, or where the first one ends; 0 for none.
     cut: (usize, usize),
+    /// Whether somebody else says before each server what it says.
+    strangers: bool,
     now: u128,
 }
 
@@ -122,8 +124,28 @@ pub fn play(
     test: &TestCase,
     cut: (usize, usize),
 ) -> Result<(), Failed> {
+    play_among(gateway, program, test, cut, false)
+}
+
+/// Plays one test, each datagram of a server said by somebody else first.
+pub fn play_among_strangers(
+    gateway: &mut Gateway,
+    program: &Arc<Program>,
+    test: &TestCase,
+) -> Result<(), Failed> {
+    play_among(gateway, program, test, (0, 0), true)
+}
+
+fn play_among(
+    gateway: &mut Gateway,
+    program: &Arc<Program>,
+    test: &TestCase,
+    cut: (usize, usize),
+    strangers: bool,
+) -> Result<(), Failed> {
     let peers = program.roles.iter().map(|_| Peer::default()).collect();
-    let mut play = Play { gateway, program, peers, roles: HashMap::new(), cut, now: 0 };
+    let roles = HashMap::new();
+    let mut play = Play { gateway, program, peers, roles, cut, strangers, now: 0 };
     play.tell("new")?;
     for (index, role) in program.roles.iter().enumerate() {
         if role.side == Side::Server && role.transport == Transport::Tcp {
@@ -195,6 +217,9 @@ impl Play<'_> {
 
     fn send(&mut self, role: usize, octets: &[u8]) -> Result<(), Failed> {
         if self.program.roles[role].transport == Transport::Udp {
+            if self.strangers && self.program.roles[role].side == Side::Client {
+                self.tell(&format!("stranger {role} {}", hex(octets)))?;
+            }
             return self.tell(&format!("datagram {role} {}", hex(octets)));
         }
         let server = self.program.roles[role].side == Side::Server;

@@ -17,6 +17,7 @@ public enum Count {
     RETRANSMITTED("retransmitted"),
     DUPLICATES("duplicates"),
     UNSOLICITED("unsolicited"),
+    STRANGERS("strangers"),
     SESSIONS_FULL("sessions_full"),
     UNRESOLVED("unresolved"),
     SKIPPED("every_skipped"),

@@ -193,7 +193,7 @@ final class Datagrams {
                 return;
             }
         }
-        m.count(Count.UNSOLICITED);
+        m.count(exchange == null ? Count.UNSOLICITED : Count.STRANGERS);
         m.reading.free(incoming);
     }
 

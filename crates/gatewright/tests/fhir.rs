@@ -215,6 +215,8 @@ fn wrong() {
     fs::write(&empty, "").unwrap();
     let said = from(&["--store", empty.to_str().unwrap()]);
     assert!(said.code == 78 && said.err.contains("no CSE"), "{} {}", said.code, said.err);
+    assert_eq!(fs::read(&empty).unwrap(), b"", "it was only read");
+    assert_eq!(fs::read_dir(empty.parent().unwrap()).unwrap().count(), 1);
 }
 
 fn judged(python: &Path) {

@@ -88,6 +88,14 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
+    /// There is no such file, or it cannot be looked at.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The database refuses: damaged, unreadable, or the disk is full.
     #[error("the database refuses: {0}")]
     Database(#[from] rusqlite::Error),
@@ -149,6 +157,32 @@ impl Database {
         )?;
         check_owner(&connection, path)?;
         Self::set_up(connection, options, Some(lock))
+    }
+
+    /// Reads back the database at `path` of a CSE that is stopped. Nothing is written, so it may lie
+    /// where nothing can be; only where the CSE was killed, and its log is still to be moved into
+    /// the file, SQLite keeps an index of that log beside it (`-shm`).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn read(path: &Path) -> Result<Restored, StoreError> {
+        let path = path
+            .canonicalize()
+            .map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+        let _lock = share_lock(&path)?;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let has_log = beside(&path, "-wal").metadata().is_ok_and(|log| log.len() > 0);
+        let connection = if has_log {
+            Connection::open_with_flags(&path, flags)?
+        } else {
+            flags |= OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(immutable(&path), flags)?
+        };
+        if check_owner(&connection, &path)? == Owner::Nobody {
+            return Ok(Restored { rows: Vec::new(), next_seq: 1 });
+        }
+        read_back(&connection)
     }
 
     /// A database that lives as long as the process: for tests and for CSEs that keep nothing.
@@ -391,14 +425,22 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     Ok(Restored { rows, next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1) })
 }
 
+/// Whose a file is that is not another program's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Owner {
+    /// There is nothing in it.
+    Nobody,
+    Ours,
+}
+
 /// Refuses a file that belongs to another program, before anything is written to it.
-fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (owner, version) = (pragma("application_id")?, pragma("user_version")?);
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if owner == 0 && tables == 0 {
-        return Ok(());
+        return Ok(Owner::Nobody);
     }
     if owner != APPLICATION_ID {
         return Err(StoreError::Foreign(path.to_owned()));
@@ -410,13 +452,46 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
             known: SCHEMA_VERSION,
         });
     }
-    Ok(())
+    Ok(Owner::Ours)
+}
+
+/// The file beside the database whose name has this at its end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+/// The name of a database that nobody changes, as SQLite takes it: it looks for no log then, and
+/// makes none.
+fn immutable(path: &Path) -> String {
+    let octets = path.as_os_str().as_encoded_bytes();
+    let escaped = octets.iter().map(|octet| match octet {
+        b'/' => "/".to_owned(),
+        octet => format!("%{octet:02x}"),
+    });
+    format!("file:{}?immutable=1", escaped.collect::<String>())
+}
+
+/// The lock of a database that is only read, which keeps writers out; none was made where none has
+/// ever been.
+fn share_lock(path: &Path) -> Result<Option<File>, StoreError> {
+    let lock = beside(path, ".lock");
+    let refuse = |source| StoreError::Lock { path: lock.clone(), source };
+    let file = match File::open(&lock) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refuse(error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(refuse(source)),
+    }
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock = PathBuf::from(name);
+    let lock = beside(path, ".lock");
     let refuse = |source| StoreError::Lock { path: lock.clone(), source };
     let file =
         File::options().create(true).truncate(false).write(true).open(&lock).map_err(refuse)?;

@@ -1,6 +1,7 @@
 //! The one database: what a CSE must not forget, and who did what.
 //!
-//! [`Database::open`] reads the stored rows back; [`Database::start`] gives a [`Writer`], whose
+//! [`Database::open`] reads the stored rows back ([`Database::read`] does no more than that);
+//! [`Database::start`] gives a [`Writer`], whose
 //! thread commits whatever is queued as one transaction (SQLite, write-ahead log,
 //! `synchronous=FULL`) and reports the number of the last batch that is on disk. Nothing else
 //! here knows what the rows mean.

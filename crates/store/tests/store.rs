@@ -9,6 +9,7 @@
 
 use gatewright_onem2m::{Batch, Record};
 use gatewright_store::{Database, Entry, Options, Report, StoreError, Writer, verify};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -196,6 +197,51 @@ fn a_database_has_one_writer() {
     assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
     drop(first);
     assert!(Database::open(&place.file(), &Options::default()).is_ok());
+}
+
+/// Every file of a folder with what is in it.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(folder).unwrap().map(|file| {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read(path).unwrap())
+    });
+    files.collect()
+}
+
+/// What was stored, before and after the log was moved into the file; nothing beside it is needed,
+/// made or changed.
+#[test]
+fn reading_back_writes_nothing() {
+    let place = Place::new("read back #1?");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    writer.push(put(1, 7, "body")).unwrap();
+    wait_for(&reports, 1);
+    let busy = Database::read(&place.file());
+    assert!(matches!(busy, Err(StoreError::InUse(_))), "{busy:?}");
+    // As a CSE that was killed has left it: a file and a log.
+    let killed = Place::new("read-killed");
+    for name in ["cse.db", "cse.db-wal"] {
+        std::fs::copy(place.0.join(name), killed.0.join(name)).unwrap();
+    }
+    drop(writer);
+    for place in [&place, &killed] {
+        let _ = std::fs::remove_file(place.0.join("cse.db.lock"));
+        let before = files(&place.0);
+        let restored = Database::read(&place.file()).unwrap();
+        assert_eq!(restored.rows, [(7, "body".into())]);
+        let mut after = files(&place.0);
+        after.remove("cse.db-shm");
+        assert_eq!(after, before);
+    }
+    assert_eq!(files(&place.0).len(), 1, "without a log there is no index of it either");
+    let empty = Place::new("read-empty");
+    std::fs::write(empty.file(), "").unwrap();
+    assert_eq!(Database::read(&empty.file()).unwrap().rows, []);
+    assert_eq!(files(&empty.0), [("cse.db".to_owned(), Vec::new())].into());
+    let missing = Database::read(&empty.0.join("missing.db"));
+    assert!(matches!(missing, Err(StoreError::File { .. })), "{missing:?}");
 }
 
 #[test]

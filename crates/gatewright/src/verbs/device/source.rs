@@ -5,7 +5,7 @@ use crate::verbs::cse::{Whom, parsed};
 use anyhow::Result;
 use gatewright_bindings::client::Client;
 use gatewright_onem2m::{Config, Cse, CseType, Input, Operation, Output, Request, Response, Token};
-use gatewright_store::{Database, Options, StoreError};
+use gatewright_store::{Database, StoreError};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -29,17 +29,16 @@ impl Source {
         Ok(Self::Running(Box::new(whom.client()?), whom))
     }
 
-    /// The CSE whose database is at `path`. Nothing is written to it.
+    /// The CSE whose database is at `path`, which is only read.
     pub(super) fn stopped(path: &Path) -> Result<Self> {
         let shown = path.display().to_string();
-        // SQLite would make a missing file.
         std::fs::File::open(path).map_err(|error| Failure::file(&shown, &error))?;
         let unusable = |error: StoreError| {
             let hint = matches!(error, StoreError::InUse(_));
             let hint = if hint { ": the gateway runs, ask it by --url and --as" } else { "" };
             Failure::new(Exit::Configuration, format!("{error}{hint}"))
         };
-        let (database, restored) = Database::open(path, &Options::default()).map_err(unusable)?;
+        let restored = Database::read(path).map_err(unusable)?;
         let base = restored.rows.iter().find_map(|(_, body)| base(body));
         let base = base.ok_or_else(|| {
             Failure::new(Exit::Configuration, format!("{shown}: there is no CSE in it"))
@@ -47,7 +46,6 @@ impl Source {
         let mut config = Config::new(CseType::Middle, base.0, base.1);
         config.admin = Some(READER.to_owned());
         let (cse, _) = Cse::open(config, now(), restored.rows, restored.next_seq);
-        drop(database);
         Ok(Self::Stopped(Box::new(cse), 0))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::accept::{Gate, Peers};
 use crate::coap::Socket;
-use crate::engine::{Engine, now};
+use crate::engine::{CALLS_MAX, Engine, now};
 use crate::http::server::{Server, ServerCounters};
 use crate::keyring::{Keyring, Keys};
 pub use crate::mqtt::UrlError;
@@ -29,6 +29,8 @@ use tokio_rustls::rustls::ClientConfig;
 const SENT_AT_ONCE: usize = 64;
 /// How long a request may take to be answered whose originator does not say.
 const SENT_WITHIN: Duration = Duration::from_mins(1);
+/// Transactions whose answers wait to be let out; beyond, the writer waits with its next one.
+const REPORTS_MAX: usize = 1_024;
 /// What the address of a device begins with.
 pub(crate) const DEVICE: &str = "device:";
 /// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
@@ -167,7 +169,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         cse_config.points_of_access = doors.urls();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
-    let (outgoing, calls) = mpsc::unbounded_channel();
+    let (outgoing, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(cse, outgoing, config.audit, Quotas::new(config.quota));
     let reports = begin(&engine, database)?;
     let (stop, stopped) = watch::channel(false);
@@ -215,14 +217,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
 }
 
 /// Gives the engine its writer; what that says comes by what is returned.
-fn begin(
-    engine: &Engine,
-    database: Database,
-) -> Result<mpsc::UnboundedReceiver<Report>, StartError> {
-    let (reporter, reports) = mpsc::unbounded_channel();
+fn begin(engine: &Engine, database: Database) -> Result<mpsc::Receiver<Report>, StartError> {
+    let (reporter, reports) = mpsc::channel(REPORTS_MAX);
     let writer = database.start(move |report| {
         // Without receiver the engine is gone, and nobody waits.
-        let _nobody = reporter.send(report);
+        let _nobody = reporter.blocking_send(report);
     });
     engine.begin(writer.map_err(StartError::Thread)?);
     Ok(reports)
@@ -443,6 +442,7 @@ impl Running {
                 ("store_audit_lost", store.audit_lost),
             ]);
         }
+        all.push(("calls_full", self.engine.calls_full()));
         all.push(("http_connections_refused", self.http.gate.refused()));
         all.push(("ws_connections_refused", self.ws.gate.refused()));
         for (name, counter) in [
@@ -484,7 +484,7 @@ impl Running {
 
 /// Takes what the writer says until it has ended. The answers are let out here and not on the
 /// writer's thread: to wake each who waits from outside of the runtime takes a system call.
-async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::UnboundedReceiver<Report>) {
+async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>) {
     while let Some(report) = reports.recv().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.report(&report);
@@ -507,7 +507,7 @@ async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
 /// Sends what the machine wants sent.
 async fn send_calls(
     engine: Weak<Engine>,
-    mut calls: mpsc::UnboundedReceiver<Call>,
+    mut calls: mpsc::Receiver<Call>,
     mut stop: watch::Receiver<bool>,
 ) {
     let at_once = Arc::new(Semaphore::new(SENT_AT_ONCE));

@@ -20,7 +20,7 @@ mod places;
 mod stages;
 pub(crate) mod transport;
 
-use crate::engine::{Engine, now};
+use crate::engine::{CALLS_MAX, Engine, now};
 use crate::keyring::{Keyring, Keys};
 use crate::lanes::Lanes;
 use crate::tls::Tls;
@@ -307,7 +307,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         counters: Counters::default(),
         stages: Stages::default(),
     };
-    let (calls, asked) = mpsc::unbounded_channel();
+    let (calls, asked) = mpsc::channel(CALLS_MAX);
     engine.send_device_calls(calls);
     let lost = Arc::new(Lanes::new(config.connections_max));
     engine.tell_lost(Arc::clone(&lost));

@@ -13,7 +13,12 @@ use gatewright_store::{Entry, Report, WAITS, Writer};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+/// Requests that wait to be sent, or to be handed to devices: as many as the machine has open by
+/// itself. It gives those up that are not answered in time, and they wait here all the same.
+pub(crate) const CALLS_MAX: usize = 4_096;
 
 /// A running CSE: requests go in by [`Engine::ask`], whoever asks.
 #[derive(Debug)]
@@ -22,7 +27,7 @@ pub struct Engine {
     /// Tells the timer that something is due earlier than it sleeps for.
     pub(crate) earlier: Notify,
     /// Where requests for devices go, if there is a listener for them.
-    devices: Mutex<Option<mpsc::UnboundedSender<Call>>>,
+    devices: Mutex<Option<mpsc::Sender<Call>>>,
     /// Where it is told whose receiver does not know its places.
     lost: Mutex<Option<Arc<Lanes>>>,
     /// How it asks others, until it has ended.
@@ -41,7 +46,9 @@ struct Inner {
     asked: u64,
     /// When the timer will wake by itself.
     wakes: Option<Duration>,
-    outgoing: mpsc::UnboundedSender<Call>,
+    outgoing: mpsc::Sender<Call>,
+    /// Requests that were not sent because too many wait.
+    calls_full: u64,
     audits: bool,
     /// Lanes whose receiver does not know their places, to be told.
     lost: Vec<Arc<str>>,
@@ -112,7 +119,7 @@ pub(crate) fn now() -> Duration {
 impl Engine {
     pub(crate) fn new(
         cse: Cse,
-        outgoing: mpsc::UnboundedSender<Call>,
+        outgoing: mpsc::Sender<Call>,
         audits: bool,
         quotas: Arc<Quotas>,
     ) -> Arc<Self> {
@@ -124,6 +131,7 @@ impl Engine {
             asked: 0,
             wakes: None,
             outgoing,
+            calls_full: 0,
             audits,
             lost: Vec::new(),
             audited: HashMap::new(),
@@ -182,7 +190,7 @@ impl Engine {
     }
 
     /// Has requests for devices (URLs that begin with `device:`) sent there from now on.
-    pub(crate) fn send_device_calls(&self, to: mpsc::UnboundedSender<Call>) {
+    pub(crate) fn send_device_calls(&self, to: mpsc::Sender<Call>) {
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
     }
 
@@ -206,14 +214,20 @@ impl Engine {
     /// Hands on a request for a device, if there is a listener for devices.
     pub(crate) fn device_call(&self, call: Call) {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let back = match devices {
-            Some(devices) => devices.send(call).err().map(|back| back.0),
-            None => Some(call),
+        let id = call.id;
+        let nobody = "nobody listens for devices here";
+        let why = match devices {
+            None => nobody,
+            Some(devices) => match devices.try_send(call) {
+                Ok(()) => return,
+                Err(TrySendError::Closed(_)) => nobody,
+                Err(TrySendError::Full(_)) => {
+                    self.lock().calls_full += 1;
+                    "too many requests for devices wait"
+                }
+            },
         };
-        if let Some(Call { id, .. }) = back {
-            let nobody = Unreachable("nobody listens for devices here".to_owned());
-            self.answer(id, Err(nobody));
-        }
+        self.answer(id, Err(Unreachable(why.to_owned())));
     }
 
     /// The CSE-ID.
@@ -385,6 +399,11 @@ impl Engine {
         self.lock().cse.counters().clone()
     }
 
+    /// Requests that were not sent because too many wait.
+    pub(crate) fn calls_full(&self) -> u64 {
+        self.lock().calls_full
+    }
+
     /// What the writer did so far; nothing once the engine has ended.
     pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
         self.lock().writer.as_ref().map(Writer::counters)
@@ -488,10 +507,16 @@ impl Inner {
                 Output::Settled { token, status } => self.audit_end(token, status),
                 Output::Call(call) => {
                     let id = call.id;
-                    if self.outgoing.send(call).is_err() {
-                        let answer = Err(Unreachable("this CSE is stopping".to_owned()));
-                        self.cse.handle(now(), Input::Answer { call: id, answer });
-                    }
+                    let why = match self.outgoing.try_send(call) {
+                        Ok(()) => continue,
+                        Err(TrySendError::Full(_)) => {
+                            self.calls_full += 1;
+                            "too many requests wait to be sent"
+                        }
+                        Err(TrySendError::Closed(_)) => "this CSE is stopping",
+                    };
+                    let answer = Err(Unreachable(why.to_owned()));
+                    self.cse.handle(now(), Input::Answer { call: id, answer });
                 }
             }
         }
@@ -533,4 +558,62 @@ fn described(request: &Request) -> String {
 
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+    use gatewright_onem2m::{Config, CseType, Kind, Operation, Release};
+    use gatewright_store::{Database, Options};
+
+    /// How long anything may take to come about.
+    const DEADLINE: Duration = Duration::from_mins(2);
+
+    /// An engine of which nobody sends what it wants sent, and what waits for that.
+    fn engine(calls_max: usize) -> (Arc<Engine>, mpsc::Receiver<Call>) {
+        let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+        config.admin = Some("CAdmin".to_owned());
+        let (cse, _) = Cse::open(config, now(), Vec::new(), 1);
+        let (outgoing, calls) = mpsc::channel(calls_max);
+        let engine = Engine::new(cse, outgoing, false, Quotas::new(Quota::default()));
+        let (database, _) = Database::in_memory(&Options::default()).unwrap();
+        let theirs = Arc::downgrade(&engine);
+        let report = move |report: Report| {
+            if let Some(engine) = theirs.upgrade() {
+                engine.report(&report);
+            }
+        };
+        engine.begin(database.start(report).unwrap());
+        (engine, calls)
+    }
+
+    async fn answer(asked: impl Future<Output = Option<Response>>) -> Response {
+        tokio::time::timeout(DEADLINE, asked).await.expect("answered in time").unwrap()
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_to_be_sent_are_bounded() {
+        let (engine, mut calls) = engine(1);
+        let entity = r#"{"m2m:ae":{"rn":"ae","api":"Nx","rr":true,"srv":["3"],
+            "poa":["http://127.0.0.1:1"]}}"#;
+        let made = Request::new(Operation::Create, "cse-in", "Cx", "make")
+            .creating(Kind::ApplicationEntity, entity);
+        assert_eq!(answer(engine.ask(made)).await.status, Status::Created);
+        let notify = |id: &str| {
+            let request = Request::new(Operation::Notify, "cse-in/ae", "CAdmin", id);
+            engine.ask(request.with_content(r#"{"m2m:sgn":{"nev":{"rep":{}},"sur":"x"}}"#))
+        };
+        let (first, second) = (notify("1"), notify("2"));
+        let refused = answer(second).await;
+        assert!(!refused.status.is_success(), "{refused:?}");
+        assert_eq!(engine.calls_full(), 1);
+        // The first one waits still, and when it is taken there is room again.
+        let Call { id, .. } = calls.try_recv().unwrap();
+        let _third = notify("3");
+        assert_eq!((calls.try_recv().is_ok(), engine.calls_full()), (true, 1));
+        engine.answer(id, Ok(Response::new(Status::Ok, "1", Release::default())));
+        assert_eq!(answer(first).await.status, Status::Ok);
+        engine.end();
+    }
 }

@@ -67,7 +67,7 @@ impl Desk {
 /// Takes requests for devices until `stop` says otherwise, and those that have waited too long.
 pub(super) async fn serve(
     shared: Arc<Shared>,
-    mut calls: mpsc::UnboundedReceiver<Call>,
+    mut calls: mpsc::Receiver<Call>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {

@@ -125,7 +125,7 @@ fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
     let place = Place::new("deleted");
     let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
     let (writer, reports) = start(database);
-    let mut expected = std::collections::BTreeMap::new();
+    let mut expected = BTreeMap::new();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut records = Vec::new();
     for number in 1..=400 {

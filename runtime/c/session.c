@@ -73,6 +73,15 @@ const struct gw_slot *gw_variable(struct gw_task *t, unsigned index)
     return session ? gw_view_look(session->variables, index) : &absent;
 }
 
+/* There is no memory for a variable's value: it is absent, and the handler fails where it stops
+   next. */
+static void fail(struct gw_task *t, struct gw_slot *slot)
+{
+    gw_clear(slot);
+    count(t->build.machine, GW_COUNT_NO_MEMORY);
+    inside(t)->fails = true;
+}
+
 void gw_assign(struct gw_task *t, unsigned index, const struct gw_slot *value)
 {
     struct session *session = changed(t->build.machine, inside(t));
@@ -82,7 +91,8 @@ void gw_assign(struct gw_task *t, unsigned index, const struct gw_slot *value)
     if (slot == value)
         return;
     gw_clear(slot);
-    gw_set_copy(session->variables, slot, value);
+    if (!gw_set_copy(session->variables, slot, value))
+        fail(t, slot);
 }
 
 void gw_assign_number(struct gw_task *t, unsigned index, int64_t value)
@@ -95,8 +105,9 @@ void gw_assign_number(struct gw_task *t, unsigned index, int64_t value)
 void gw_assign_text(struct gw_task *t, unsigned index, struct gw_text value)
 {
     struct session *session = changed(t->build.machine, inside(t));
-    if (session)
-        gw_set_octets(session->variables, gw_view_slot(session->variables, index), value);
+    struct gw_slot *slot = session ? gw_view_slot(session->variables, index) : NULL;
+    if (slot && !gw_set_octets(session->variables, slot, value))
+        fail(t, slot);
 }
 
 void gw_forget(struct gw_task *t, unsigned index)

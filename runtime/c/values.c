@@ -15,12 +15,15 @@ void gw_set(struct gw_task *t, struct gw_slot *into, const struct gw_slot *value
         return;
     }
     gw_clear(into);
-    gw_set_copy(t->values, into, value);
+    if (!gw_set_copy(t->values, into, value))
+        inside(t)->fails = true;
 }
 
 void gw_set_text(struct gw_task *t, struct gw_slot *into, struct gw_text value)
 {
-    gw_set_octets(t->values, into, value);
+    /* Nothing is not what the program says: the handler fails where it stops next. */
+    if (!gw_set_octets(t->values, into, value))
+        inside(t)->fails = true;
 }
 
 void gw_compute(struct gw_slot *into, int64_t value)
@@ -86,8 +89,9 @@ void gw_piece_number(struct gw_task *t, int64_t value)
 void gw_formatted(struct gw_task *t, struct gw_slot *into)
 {
     /* A part of a text is not what the program says: the handler fails where it stops next. */
-    if (t->text.lost || !gw_set_octets(t->values, into, gw_octets_text(&t->text)))
+    if (t->text.lost)
         inside(t)->fails = true;
+    gw_set_text(t, into, gw_octets_text(&t->text));
     gw_octets_free(&t->text);
 }
 
@@ -104,7 +108,7 @@ void gw_hex(struct gw_task *t, struct gw_slot *into, struct gw_text of)
 
 void gw_folded(struct gw_task *t, struct gw_slot *into, struct gw_text of, enum gw_fold how)
 {
-    gw_set_octets(t->values, into, of);
+    gw_set_text(t, into, of);
     gw_fold(into->octets, into->length, how);
 }
 
@@ -132,7 +136,7 @@ static void set_behind(struct gw_task *t, struct gw_slot *into, struct gw_text o
     }
     while (rest.length && is_blank(rest.at[rest.length - 1]))
         rest.length--;
-    gw_set_octets(t->values, into, rest);
+    gw_set_text(t, into, rest);
 }
 
 bool gw_after(struct gw_task *t, struct gw_slot *into, struct gw_text of, struct gw_text prefix)
@@ -163,7 +167,7 @@ bool gw_joined(struct gw_task *t, struct gw_slot *into, const struct gw_slot *li
     struct gw_text text = gw_octets_text(&whole);
     sound = sound && text.length <= max;
     if (sound)
-        gw_set_octets(t->values, into, text);
+        gw_set_text(t, into, text);
     gw_octets_free(&whole);
     return sound;
 }
@@ -180,7 +184,7 @@ bool gw_next_part(struct gw_task *t, struct gw_text of, struct gw_text separator
         end++;
     if (end + separator.length > of.length)
         end = of.length;
-    gw_set_octets(t->values, into, (struct gw_text){of.at ? of.at + at : NULL, end - at});
+    gw_set_text(t, into, (struct gw_text){of.at ? of.at + at : NULL, end - at});
     gw_set_number(cursor, (int64_t)(end + separator.length));
     return true;
 }
@@ -201,7 +205,7 @@ bool gw_before(struct gw_task *t, struct gw_slot *into, struct gw_text of,
 {
     for (size_t at = 0; at + delimiter.length <= of.length; at++) {
         if (gw_same((struct gw_text){of.at + at, delimiter.length}, delimiter)) {
-            gw_set_octets(t->values, into, (struct gw_text){of.at, at});
+            gw_set_text(t, into, (struct gw_text){of.at, at});
             return true;
         }
     }
@@ -214,7 +218,7 @@ static void set_cell(struct gw_task *t, struct gw_slot *into, const struct gw_sl
     if (list->field->column[column].kind == GW_INT)
         gw_set_number(into, gw_cell_number(list, row, column));
     else
-        gw_set_octets(t->values, into, gw_cell_text(list, row, column));
+        gw_set_text(t, into, gw_cell_text(list, row, column));
 }
 
 bool gw_item(struct gw_task *t, struct gw_slot *into, const struct gw_slot *list, int64_t index,

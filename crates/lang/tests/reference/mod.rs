@@ -4,10 +4,14 @@
 //! come from RFCs.
 
 use gatewright_lang::ir::{
-    Check, Checksum, Class, Convert, Emit, ExtendCase, Fold, Guard, Key, Length, LocalId, Message,
-    Order, ParseOp, Pattern, Program, Select, SlotId, SlotType, Source, StreamFraming,
+    BitField, Checksum, Class, Convert, Entry, Fold, Guard, Key, Length, LiteralId, Message, Order,
+    ParseOp, Pattern, Program, Select, SlotId, SlotType, StreamFraming,
 };
 use std::collections::BTreeMap;
+
+mod writing;
+
+pub use writing::emit;
 
 /// What a slot holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,10 +135,7 @@ impl Parser<'_> {
             ParseOp::Until { delimiter, into, fold, max } => {
                 let delimiter = self.program.literal(*delimiter).to_vec();
                 let at = find(self.rest(), &delimiter).filter(|at| *at <= *max as usize)?;
-                let taken = {
-                    let taken = self.take(at)?;
-                    folded(self.unfolded(taken), *fold)
-                };
+                let taken = self.text(at, *fold)?;
                 self.take(delimiter.len())?;
                 self.set(*into, Value::Octets(taken))?;
                 Some(next)
@@ -148,10 +149,7 @@ impl Parser<'_> {
                 if run < *min as usize || run > *max as usize {
                     return None;
                 }
-                let taken = {
-                    let taken = self.take(run)?;
-                    folded(self.unfolded(taken), *fold)
-                };
+                let taken = self.text(run, *fold)?;
                 if run > 0 || !empty_is_absent {
                     self.set(*into, Value::Octets(taken))?;
                 }
@@ -166,10 +164,7 @@ impl Parser<'_> {
                 if length > *max as usize {
                     return None;
                 }
-                let taken = {
-                    let taken = self.take(length)?;
-                    folded(self.unfolded(taken), *fold)
-                };
+                let taken = self.text(length, *fold)?;
                 if length > 0 || !empty_is_absent {
                     self.set(*into, Value::Octets(taken))?;
                 }
@@ -188,51 +183,148 @@ impl Parser<'_> {
                 Some(next)
             }
             ParseOp::OneOf { set, into, optional } => {
-                let set = self.program.literal(*set).to_vec();
-                match self.rest().first() {
-                    Some(octet) if set.contains(octet) => {
-                        let octet = self.take(1)?;
-                        self.set(Some(*into), Value::Octets(octet))?;
-                    }
-                    _ if *optional => {}
-                    _ => return None,
-                }
+                self.one_of(*set, *into, *optional)?;
                 Some(next)
             }
             ParseOp::Word { octets, order, fields } => {
-                let mut taken = self.take(usize::from(*octets))?;
-                if *order == Order::Little {
-                    taken.reverse();
-                }
-                let word = taken.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
-                for field in fields {
-                    let value = word >> field.shift & ((1 << field.width) - 1);
-                    let value = i64::try_from(value).ok()?;
-                    if field.expect.is_some_and(|expect| expect != value) {
-                        return None;
-                    }
-                    self.set(field.into, Value::Int(value))?;
-                }
+                self.word(*octets, *order, fields)?;
                 Some(next)
             }
             _ => self.step_counted(op, step),
         }
     }
 
+    /// What is next, taken out of its folds and in its case.
+    fn text(&mut self, length: usize, fold: Fold) -> Option<Vec<u8>> {
+        let taken = self.take(length)?;
+        Some(folded(self.unfolded(taken), fold))
+    }
+
+    fn varint(&mut self, octets_max: u8) -> Option<i64> {
+        let mut value = 0;
+        for index in 0..octets_max {
+            let octet = self.take(1)?[0];
+            value |= i64::from(octet & 0x7f) << (7 * index);
+            if octet & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn one_of(&mut self, set: LiteralId, into: SlotId, optional: bool) -> Option<()> {
+        let set = self.program.literal(set).to_vec();
+        match self.rest().first() {
+            Some(octet) if set.contains(octet) => {
+                let octet = self.take(1)?;
+                self.set(Some(into), Value::Octets(octet))
+            }
+            _ => optional.then_some(()),
+        }
+    }
+
+    fn word(&mut self, octets: u8, order: Order, fields: &[BitField]) -> Option<()> {
+        let mut taken = self.take(usize::from(octets))?;
+        if order == Order::Little {
+            taken.reverse();
+        }
+        let word = taken.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
+        for field in fields {
+            let value = word >> field.shift & ((1 << field.width) - 1);
+            let value = i64::try_from(value).ok()?;
+            if field.expect.is_some_and(|expect| expect != value) {
+                return None;
+            }
+            self.set(field.into, Value::Int(value))?;
+        }
+        Some(())
+    }
+
+    fn enter_folded(&mut self, max: u32) -> Option<()> {
+        // Lines up to one that no blank follows; the first may be empty.
+        let mut lines = 0;
+        loop {
+            lines += find(&self.rest()[lines..], b"\n")? + 1;
+            if lines > max as usize {
+                return None;
+            }
+            let empty = matches!(&self.rest()[..lines], b"\n" | b"\r\n");
+            let behind = self.rest().get(lines);
+            if empty || !behind.is_some_and(|octet| Class::Blank.contains(*octet)) {
+                break;
+            }
+        }
+        let text = &self.rest()[..lines - 1];
+        let text = text.len() - usize::from(text.ends_with(b"\r"));
+        self.ends.push(self.at + text);
+        self.folds = self.ends.len();
+        Some(())
+    }
+
+    fn leave(&mut self, step: usize) -> Option<()> {
+        if self.folds == self.ends.len() {
+            self.folds = 0;
+        }
+        let end = self.ends.pop()?;
+        if self.at != end {
+            return None;
+        }
+        // Of a line, its end follows.
+        let entered = self.message.parser[..step].iter().rev();
+        let mut depth = 0;
+        let opener = entered.map(|step| &step.op).find(|op| match op {
+            ParseOp::Leave => {
+                depth += 1;
+                false
+            }
+            ParseOp::EnterLine { .. } | ParseOp::EnterCounted { .. } if depth > 0 => {
+                depth -= 1;
+                false
+            }
+            ParseOp::EnterLine { .. } | ParseOp::EnterCounted { .. } => true,
+            _ => false,
+        });
+        if matches!(opener, Some(ParseOp::EnterLine { .. })) {
+            self.at += if self.rest().starts_with(b"\r\n") { 2 } else { 1 };
+        }
+        Some(())
+    }
+
+    /// Converts a value by its key; one that no entry knows is passed over.
+    fn lookup(&mut self, key: SlotId, value: SlotId, entries: &[Entry]) -> Option<()> {
+        let key = self.slots.get(&key)?.clone();
+        let Value::Octets(octets) = self.slots.get(&value)?.clone() else { return None };
+        let entry = entries.iter().find(|entry| match (entry.key, &key) {
+            (Key::Octets(literal), Value::Octets(found)) => {
+                self.program.literal(literal).eq_ignore_ascii_case(found)
+            }
+            (Key::Int(wanted), Value::Int(found)) => wanted == *found,
+            _ => false,
+        });
+        let Some(entry) = entry else { return Some(()) };
+        let text = matches!(entry.key, Key::Octets(_));
+        let value = converted(&octets, entry.convert, text)?;
+        let ty = self.message.slot(entry.into).map(|slot| slot.ty.clone());
+        if let Some(SlotType::List { max, .. }) = ty {
+            let list = self.slots.entry(entry.into).or_insert(Value::List(Vec::new()));
+            let Value::List(list) = list else { return None };
+            list.push(vec![value]);
+            return (list.len() <= max as usize).then_some(());
+        }
+        if self.slots.contains_key(&entry.into) {
+            return None;
+        }
+        self.set(Some(entry.into), value)?;
+        Some(())
+    }
+
     fn step_counted(&mut self, op: &ParseOp, step: usize) -> Option<usize> {
         let next = step + 1;
         match op {
             ParseOp::Varint { octets_max, into } => {
-                let mut value = 0;
-                for index in 0..*octets_max {
-                    let octet = self.take(1)?[0];
-                    value |= i64::from(octet & 0x7f) << (7 * index);
-                    if octet & 0x80 == 0 {
-                        self.set(Some(*into), Value::Int(value))?;
-                        return Some(next);
-                    }
-                }
-                None
+                let value = self.varint(*octets_max)?;
+                self.set(Some(*into), Value::Int(value))?;
+                Some(next)
             }
             ParseOp::Extend { slot, cases } => {
                 let value = self.int(*slot)?;
@@ -251,23 +343,7 @@ impl Parser<'_> {
                 Some(next)
             }
             ParseOp::EnterLine { max, folded: true } => {
-                // Lines up to one that no blank follows; the first may be empty.
-                let mut lines = 0;
-                loop {
-                    lines += find(&self.rest()[lines..], b"\n")? + 1;
-                    if lines > *max as usize {
-                        return None;
-                    }
-                    let empty = matches!(&self.rest()[..lines], b"\n" | b"\r\n");
-                    let next = self.rest().get(lines);
-                    if empty || !next.is_some_and(|octet| Class::Blank.contains(*octet)) {
-                        break;
-                    }
-                }
-                let text = &self.rest()[..lines - 1];
-                let text = text.len() - usize::from(text.ends_with(b"\r"));
-                self.ends.push(self.at + text);
-                self.folds = self.ends.len();
+                self.enter_folded(*max)?;
                 Some(next)
             }
             ParseOp::EnterLine { max, .. } => {
@@ -289,31 +365,7 @@ impl Parser<'_> {
                 Some(next)
             }
             ParseOp::Leave => {
-                if self.folds == self.ends.len() {
-                    self.folds = 0;
-                }
-                let end = self.ends.pop()?;
-                if self.at != end {
-                    return None;
-                }
-                // Of a line, its end follows.
-                let entered = self.message.parser[..step].iter().rev();
-                let mut depth = 0;
-                let opener = entered.map(|step| &step.op).find(|op| match op {
-                    ParseOp::Leave => {
-                        depth += 1;
-                        false
-                    }
-                    ParseOp::EnterLine { .. } | ParseOp::EnterCounted { .. } if depth > 0 => {
-                        depth -= 1;
-                        false
-                    }
-                    ParseOp::EnterLine { .. } | ParseOp::EnterCounted { .. } => true,
-                    _ => false,
-                });
-                if matches!(opener, Some(ParseOp::EnterLine { .. })) {
-                    self.at += if self.rest().starts_with(b"\r\n") { 2 } else { 1 };
-                }
+                self.leave(step)?;
                 Some(next)
             }
             ParseOp::BeginCheck { by } => {
@@ -359,29 +411,7 @@ impl Parser<'_> {
                 Some(next)
             }
             ParseOp::Lookup { key, value, entries } => {
-                let key = self.slots.get(key)?.clone();
-                let Value::Octets(octets) = self.slots.get(value)?.clone() else { return None };
-                let entry = entries.iter().find(|entry| match (entry.key, &key) {
-                    (Key::Octets(literal), Value::Octets(found)) => {
-                        self.program.literal(literal).eq_ignore_ascii_case(found)
-                    }
-                    (Key::Int(wanted), Value::Int(found)) => wanted == *found,
-                    _ => false,
-                });
-                let Some(entry) = entry else { return Some(next) };
-                let text = matches!(entry.key, Key::Octets(_));
-                let value = converted(&octets, entry.convert, text)?;
-                let ty = self.message.slot(entry.into).map(|slot| slot.ty.clone());
-                if let Some(SlotType::List { max, .. }) = ty {
-                    let list = self.slots.entry(entry.into).or_insert(Value::List(Vec::new()));
-                    let Value::List(list) = list else { return None };
-                    list.push(vec![value]);
-                    return (list.len() <= max as usize).then_some(next);
-                }
-                if self.slots.contains_key(&entry.into) {
-                    return None;
-                }
-                self.set(Some(entry.into), value)?;
+                self.lookup(*key, *value, entries)?;
                 Some(next)
             }
             ParseOp::Copy { from, into } => {
@@ -542,245 +572,6 @@ fn checksum(by: Checksum, octets: &[u8]) -> Vec<u8> {
         Checksum::Lrc => {
             let sum = octets.iter().fold(0_u8, |sum, octet| sum.wrapping_add(*octet));
             vec![sum.wrapping_neg()]
-        }
-    }
-}
-
-/// Writes a message; `None` if it cannot be built.
-pub fn emit(program: &Program, message: &Message, slots: &Slots) -> Option<Vec<u8>> {
-    let mut writer =
-        Writer { program, message, slots, locals: BTreeMap::new(), element: Vec::new() };
-    let mut out = Vec::new();
-    writer.all(&message.emit, &mut out)?;
-    Some(out)
-}
-
-struct Writer<'p> {
-    program: &'p Program,
-    message: &'p Message,
-    slots: &'p Slots,
-    locals: BTreeMap<LocalId, Value>,
-    element: Vec<Value>,
-}
-
-impl Writer<'_> {
-    fn slot(&self, id: SlotId) -> Option<Value> {
-        self.slots.get(&self.message.slot(id)?.name).cloned()
-    }
-
-    fn all(&mut self, parts: &[Emit], out: &mut Vec<u8>) -> Option<()> {
-        parts.iter().try_for_each(|part| self.one(part, out))
-    }
-
-    fn one(&mut self, part: &Emit, out: &mut Vec<u8>) -> Option<()> {
-        match part {
-            Emit::Literal(literal) => out.extend_from_slice(self.program.literal(*literal)),
-            Emit::Octets { from, check } => {
-                let octets = self.octets(from)?;
-                self.fits(&octets, check).then_some(())?;
-                out.extend(octets);
-            }
-            Emit::Digits { from, radix, width, max } => {
-                let value = self.int(from)?;
-                let width = *width as usize;
-                let text = if *radix == 16 {
-                    format!("{value:0width$x}")
-                } else {
-                    format!("{value:0width$}")
-                };
-                (text.len() <= *max as usize).then_some(())?;
-                out.extend(text.into_bytes());
-            }
-            Emit::Word { octets, order, fields } => {
-                let mut word = 0_u64;
-                for field in fields {
-                    let value = u64::try_from(self.int(&field.from)?).ok()?;
-                    (value >> field.width == 0).then_some(())?;
-                    word |= value << field.shift;
-                }
-                let mut bytes = word.to_be_bytes()[8 - usize::from(*octets)..].to_vec();
-                if *order == Order::Little {
-                    bytes.reverse();
-                }
-                out.extend(bytes);
-            }
-            Emit::Varint { from, .. } => varint(self.int(from)?, out),
-            Emit::Extension { of, cases } => {
-                let value = self.int(of)?;
-                if let Some(case) = escape(value, cases) {
-                    let more = (value - case.add).to_be_bytes();
-                    out.extend_from_slice(&more[8 - usize::from(case.octets)..]);
-                }
-            }
-            Emit::Counted { octets, order, more, max, body } => {
-                let mut inner = Vec::new();
-                self.all(body, &mut inner)?;
-                (inner.len() <= *max as usize).then_some(())?;
-                if *octets == 0 {
-                    varint(i64::try_from(inner.len()).ok()?, out);
-                } else {
-                    let counted = inner.len() + *more as usize;
-                    (counted.checked_shr(8 * u32::from(*octets)).unwrap_or(0) == 0).then_some(())?;
-                    let mut length = counted.to_be_bytes()[8 - usize::from(*octets)..].to_vec();
-                    if *order == Order::Little {
-                        length.reverse();
-                    }
-                    out.extend(length);
-                }
-                out.extend(inner);
-            }
-            Emit::Checked { by, body } => {
-                let mut inner = Vec::new();
-                self.all(body, &mut inner)?;
-                out.extend(&inner);
-                out.extend(checksum(*by, &inner));
-            }
-            Emit::Let { local, value } => {
-                let value = Value::Int(self.int(value)?);
-                self.locals.insert(*local, value);
-            }
-            Emit::IfPresent { slot, then, otherwise } => {
-                let there = self.slot(*slot).is_some();
-                self.all(if there { then } else { otherwise }, out)?;
-            }
-            Emit::When { guard, then } => {
-                let slots = |slot| self.slot(slot);
-                if holds(self.program, guard, &slots) {
-                    self.all(then, out)?;
-                }
-            }
-            Emit::ForEach { list, body } => {
-                if let Some(Value::List(rows)) = self.slot(*list) {
-                    for row in rows {
-                        self.element = row;
-                        self.all(body, out)?;
-                    }
-                }
-            }
-            Emit::Stream { slot, select } => self.stream(*slot, select, out)?,
-        }
-        Some(())
-    }
-
-    fn stream(&self, slot: SlotId, select: &[Select], out: &mut Vec<u8>) -> Option<()> {
-        let octets = match self.slot(slot) {
-            Some(Value::Octets(octets)) => octets,
-            _ => Vec::new(),
-        };
-        let slots = |slot| self.slot(slot);
-        let select = select.iter().find(|of| holds(self.program, &of.guard, &slots))?;
-        match select.framing {
-            StreamFraming::Lines { terminator, stuffing } => {
-                let stuffing = self.program.literal(stuffing);
-                for line in octets.split_inclusive(|octet| *octet == b'\n') {
-                    if line.starts_with(stuffing) {
-                        out.extend_from_slice(stuffing);
-                    }
-                    out.extend_from_slice(line);
-                }
-                if !octets.is_empty() && !octets.ends_with(b"\r\n") {
-                    out.extend_from_slice(b"\r\n");
-                }
-                out.extend_from_slice(self.program.literal(terminator));
-                out.extend_from_slice(b"\r\n");
-            }
-            StreamFraming::Chunked => {
-                if !octets.is_empty() {
-                    out.extend(format!("{:x}\r\n", octets.len()).into_bytes());
-                    out.extend_from_slice(&octets);
-                    out.extend_from_slice(b"\r\n");
-                }
-                out.extend_from_slice(b"0\r\n\r\n");
-            }
-            StreamFraming::Nothing => return octets.is_empty().then_some(()),
-            _ => out.extend_from_slice(&octets),
-        }
-        Some(())
-    }
-
-    fn fits(&self, octets: &[u8], check: &Check) -> bool {
-        let literal = |id| self.program.literal(id);
-        (check.min as usize..=check.max as usize).contains(&octets.len())
-            && check.class.is_none_or(|of| octets.iter().all(|octet| of.contains(*octet)))
-            && check.one_of.is_none_or(|set| octets.iter().all(|of| literal(set).contains(of)))
-            && check.without.is_none_or(|of| find(octets, literal(of)).is_none())
-            && check.not_first.is_none_or(|of| octets.first().is_none_or(|o| !of.contains(*o)))
-            && !(check.one_line && octets.iter().any(|octet| matches!(octet, b'\r' | b'\n')))
-    }
-
-    fn int(&self, source: &Source) -> Option<i64> {
-        match source {
-            Source::Slot(slot) => match self.slot(*slot) {
-                Some(Value::Int(value)) => Some(value),
-                _ => Some(0),
-            },
-            Source::SlotOr(slot, default) => match self.slot(*slot) {
-                Some(Value::Int(value)) => Some(value),
-                _ => Some(*default),
-            },
-            Source::Element(column) => match self.element.get(*column as usize)? {
-                Value::Int(value) => Some(*value),
-                _ => None,
-            },
-            Source::Local(local) => match self.locals.get(local) {
-                Some(Value::Int(value)) => Some(*value),
-                _ => Some(0),
-            },
-            Source::Int(value) => Some(*value),
-            Source::Size(of) => i64::try_from(self.octets(of)?.len()).ok(),
-            Source::Count(slot) => match self.slot(*slot) {
-                Some(Value::List(rows)) => i64::try_from(rows.len()).ok(),
-                _ => Some(0),
-            },
-            Source::Difference(one, other) => {
-                Some(self.int(one)? - self.int(other)?).filter(|difference| *difference >= 0)
-            }
-            Source::Escape { of, cases } => {
-                let value = self.int(of)?;
-                Some(escape(value, cases).map_or(value, |case| case.value))
-            }
-            _ => None,
-        }
-    }
-
-    fn octets(&self, source: &Source) -> Option<Vec<u8>> {
-        match source {
-            Source::Slot(slot) => match self.slot(*slot) {
-                Some(Value::Octets(octets)) => Some(octets),
-                _ => Some(Vec::new()),
-            },
-            Source::Element(column) => match self.element.get(*column as usize)? {
-                Value::Octets(octets) => Some(octets.clone()),
-                Value::Int(_) | Value::List(_) => None,
-            },
-            Source::Literal(literal) => Some(self.program.literal(*literal).to_vec()),
-            Source::Decimal(of) => Some(self.int(of)?.to_string().into_bytes()),
-            Source::Uint(of) => {
-                let octets = self.int(of)?.to_be_bytes();
-                let zeros = octets.iter().take_while(|octet| **octet == 0).count();
-                Some(octets[zeros..].to_vec())
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The escape that a value needs, if any.
-fn escape(value: i64, cases: &[ExtendCase]) -> Option<&ExtendCase> {
-    let fits = |case: &&ExtendCase| {
-        value >= case.add && value - case.add < 1 << (8 * u32::from(case.octets))
-    };
-    let first = cases.first()?;
-    (value >= first.value).then(|| cases.iter().find(fits)).flatten()
-}
-
-fn varint(mut value: i64, out: &mut Vec<u8>) {
-    loop {
-        let low = u8::try_from(value & 0x7f).unwrap();
-        value >>= 7;
-        out.push(if value > 0 { low | 0x80 } else { low });
-        if value == 0 {
-            return;
         }
     }
 }

@@ -19,6 +19,7 @@ mod polling;
 mod registrar;
 mod repeats;
 mod retrieve;
+mod rows;
 mod sponsor;
 mod target;
 mod update;
@@ -36,8 +37,8 @@ use calls::Calls;
 pub use calls::{Call, Unreachable};
 use core::time::Duration;
 use group::Fans;
-use ledger::{Ledger, Undo};
-use notify::{Event, Verifications};
+use ledger::Ledger;
+use notify::Verifications;
 use observe::Observers;
 use outbox::Outbox;
 pub use outbox::{Gather, Held, Letter};
@@ -642,126 +643,6 @@ impl Cse {
             family: None,
             stored_by: 0,
         });
-    }
-
-    /// Removes what has expired.
-    fn expire(&mut self) {
-        while let Some((time, slot)) = self.tree.next_expiry() {
-            if time > self.now {
-                return;
-            }
-            self.counters.expired += 1;
-            self.take_out(slot);
-        }
-    }
-
-    /// Puts a resource into the tree, to be stored.
-    fn put_in(&mut self, mut resource: Resource) -> Slot {
-        resource.stored_by = self.ledger.number();
-        let (seq, body) = (resource.seq, resource.to_record());
-        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
-        self.tree.insert(resource)
-    }
-
-    /// Changes a resource, to be stored; its lt and stateTag follow.
-    fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
-        self.change_until(slot, None, how);
-    }
-
-    /// Changes a resource as [`Self::change`], and when it expires.
-    fn change_until(
-        &mut self,
-        slot: Slot,
-        expires: Option<Timestamp>,
-        how: impl FnOnce(&mut Resource),
-    ) {
-        let (now, number) = (self.now, self.ledger.number());
-        let Some(before) = self.tree.get(slot).map(Resource::to_record) else {
-            return;
-        };
-        if let Some(expires) = expires {
-            self.tree.set_expiry(slot, expires);
-        }
-        let Some(resource) = self.tree.get_mut(slot) else {
-            return;
-        };
-        let seq = resource.seq;
-        how(resource);
-        resource.modified = now;
-        resource.state += u64::from(resource.kind.has_state_tag());
-        resource.stored_by = number;
-        let body = resource.to_record();
-        self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
-    }
-
-    /// Takes a resource and everything below it out of the tree, to be stored.
-    fn take_out(&mut self, slot: Slot) {
-        let parent = self.tree.get(slot).and_then(|resource| resource.parent);
-        if let Some(parent) = parent {
-            self.tell(parent, Event::ChildDeleted, slot, &[]);
-        }
-        let going = self.tree.subtree(slot);
-        self.withdraw_all(&going);
-        for &slot in &going {
-            self.tell(slot, Event::Deleted, slot, &[]);
-        }
-        // Children first, so that taking back puts parents first.
-        for slot in going.into_iter().rev() {
-            let Some(resource) = self.tree.remove(slot) else {
-                continue;
-            };
-            let (seq, body) = (resource.seq, resource.to_record());
-            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
-        }
-        if let Some(parent) = parent {
-            self.keep_state(parent);
-        }
-    }
-
-    /// The state of a container is stored with its latest instance; without that, in its own row.
-    fn keep_state(&mut self, slot: Slot) {
-        let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
-            return;
-        };
-        let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
-        if latest.map_or(0, |latest| latest.state) < container.state {
-            let (seq, body) = (container.seq, container.to_record());
-            self.ledger
-                .write(Record::Put { seq, body: Arc::clone(&body) }, Record::Put { seq, body });
-        }
-    }
-
-    /// Undoes every batch from `number` on, because it could not be stored.
-    fn roll_back(&mut self, number: u64) {
-        let undone = self.ledger.fail(number);
-        self.counters.rolled_back += undone.batches;
-        self.repeats.forget_answers();
-        for step in undone.steps {
-            match step {
-                Undo::Row(Record::Put { seq, body }) => {
-                    let letter = self.outbox.restore(seq, &body, self.now);
-                    if !letter {
-                        self.tree.restore(seq, &body);
-                    }
-                }
-                Undo::Row(Record::Delete { seq }) => {
-                    self.outbox.forget(seq);
-                    if let Some(slot) = self.tree.by_seq(seq) {
-                        self.tree.remove(slot);
-                    }
-                }
-                Undo::Instance { seq, holder } => self.take_back_instance(seq, holder),
-            }
-        }
-        self.watch_all();
-        for (token, id, release) in undone.unanswered {
-            self.observers.forget(token);
-            let refusal = Refusal::new(
-                Status::InternalServerError,
-                "the request could not be stored; nothing was changed",
-            );
-            self.respond(token, Response::refusing(&refusal, id, release));
-        }
     }
 
     /// Closes the step: what was written becomes a batch, what was said waits for it.

@@ -1,0 +1,135 @@
+//! What a step writes: resources put in, changed and taken out, each a row to be stored; and how that
+//! is taken back when it could not be.
+
+use super::ledger::Undo;
+use super::notify::Event;
+use super::{Cse, Refusal};
+use crate::kind::Kind;
+use crate::primitive::Response;
+use crate::resource::Resource;
+use crate::status::Status;
+use crate::time::Timestamp;
+use crate::tree::{Record, Slot};
+use std::sync::Arc;
+
+impl Cse {
+    /// Removes what has expired.
+    pub(super) fn expire(&mut self) {
+        while let Some((time, slot)) = self.tree.next_expiry() {
+            if time > self.now {
+                return;
+            }
+            self.counters.expired += 1;
+            self.take_out(slot);
+        }
+    }
+
+    /// Puts a resource into the tree, to be stored.
+    pub(super) fn put_in(&mut self, mut resource: Resource) -> Slot {
+        resource.stored_by = self.ledger.number();
+        let (seq, body) = (resource.seq, resource.to_record());
+        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+        self.tree.insert(resource)
+    }
+
+    /// Changes a resource, to be stored; its lt and stateTag follow.
+    pub(super) fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
+        self.change_until(slot, None, how);
+    }
+
+    /// Changes a resource as [`Self::change`], and when it expires.
+    pub(super) fn change_until(
+        &mut self,
+        slot: Slot,
+        expires: Option<Timestamp>,
+        how: impl FnOnce(&mut Resource),
+    ) {
+        let (now, number) = (self.now, self.ledger.number());
+        let Some(before) = self.tree.get(slot).map(Resource::to_record) else {
+            return;
+        };
+        if let Some(expires) = expires {
+            self.tree.set_expiry(slot, expires);
+        }
+        let Some(resource) = self.tree.get_mut(slot) else {
+            return;
+        };
+        let seq = resource.seq;
+        how(resource);
+        resource.modified = now;
+        resource.state += u64::from(resource.kind.has_state_tag());
+        resource.stored_by = number;
+        let body = resource.to_record();
+        self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+    }
+
+    /// Takes a resource and everything below it out of the tree, to be stored.
+    pub(super) fn take_out(&mut self, slot: Slot) {
+        let parent = self.tree.get(slot).and_then(|resource| resource.parent);
+        if let Some(parent) = parent {
+            self.tell(parent, Event::ChildDeleted, slot, &[]);
+        }
+        let going = self.tree.subtree(slot);
+        self.withdraw_all(&going);
+        for &slot in &going {
+            self.tell(slot, Event::Deleted, slot, &[]);
+        }
+        // Children first, so that taking back puts parents first.
+        for slot in going.into_iter().rev() {
+            let Some(resource) = self.tree.remove(slot) else {
+                continue;
+            };
+            let (seq, body) = (resource.seq, resource.to_record());
+            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+        }
+        if let Some(parent) = parent {
+            self.keep_state(parent);
+        }
+    }
+
+    /// The state of a container is stored with its latest instance; without that, in its own row.
+    fn keep_state(&mut self, slot: Slot) {
+        let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
+            return;
+        };
+        let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
+        if latest.map_or(0, |latest| latest.state) < container.state {
+            let (seq, body) = (container.seq, container.to_record());
+            self.ledger
+                .write(Record::Put { seq, body: Arc::clone(&body) }, Record::Put { seq, body });
+        }
+    }
+
+    /// Undoes every batch from `number` on, because it could not be stored.
+    pub(super) fn roll_back(&mut self, number: u64) {
+        let undone = self.ledger.fail(number);
+        self.counters.rolled_back += undone.batches;
+        self.repeats.forget_answers();
+        for step in undone.steps {
+            match step {
+                Undo::Row(Record::Put { seq, body }) => {
+                    let letter = self.outbox.restore(seq, &body, self.now);
+                    if !letter {
+                        self.tree.restore(seq, &body);
+                    }
+                }
+                Undo::Row(Record::Delete { seq }) => {
+                    self.outbox.forget(seq);
+                    if let Some(slot) = self.tree.by_seq(seq) {
+                        self.tree.remove(slot);
+                    }
+                }
+                Undo::Instance { seq, holder } => self.take_back_instance(seq, holder),
+            }
+        }
+        self.watch_all();
+        for (token, id, release) in undone.unanswered {
+            self.observers.forget(token);
+            let refusal = Refusal::new(
+                Status::InternalServerError,
+                "the request could not be stored; nothing was changed",
+            );
+            self.respond(token, Response::refusing(&refusal, id, release));
+        }
+    }
+}

@@ -41,7 +41,8 @@ impl<A: Answers> Answers for At<A> {
 }
 
 impl Answers for Engine {
-    async fn answer_to(&self, request: Request, from: Option<IpAddr>) -> Response {
+    async fn answer_to(&self, mut request: Request, from: Option<IpAddr>) -> Response {
+        request.source = from;
         let ticket = match self.quotas().admit(&request, from) {
             Ok(ticket) => ticket,
             Err(refusal) => {
@@ -61,7 +62,7 @@ impl Answers for Engine {
     fn observe(self: &Arc<Self>, request: &Request, from: IpAddr) -> Option<Observing> {
         // What is refused is answered once, with the refusal.
         let _ticket = self.quotas().admit(request, Some(from)).ok()?;
-        Some(Self::observe(self, request.clone()))
+        Some(Self::observe(self, Request { source: Some(from), ..request.clone() }))
     }
 }
 

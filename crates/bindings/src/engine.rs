@@ -507,7 +507,7 @@ impl Inner {
                 Output::Settled { token, status } => self.audit_end(token, status),
                 Output::Call(call) => {
                     let id = call.id;
-                    let why = match self.outgoing.try_send(call) {
+                    let why = match self.outgoing.try_send(*call) {
                         Ok(()) => continue,
                         Err(TrySendError::Full(_)) => {
                             self.calls_full += 1;

@@ -18,7 +18,7 @@
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
 //! | `schema` | attributes of each resource type |
-//! | `schedule` | times that recur |
+//! | `schedule`, `prefix` | times that recur; addresses that begin alike |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | [`cse`] | the machine, one file for each kind of request |
 //! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
@@ -32,6 +32,7 @@ pub mod filter;
 pub mod kind;
 pub mod limits;
 pub mod mqtt;
+mod prefix;
 pub mod primitive;
 mod resource;
 mod schedule;

@@ -5,6 +5,7 @@ use crate::kind::Kind;
 pub use crate::serialisation::{Serialisation, cbor_from_json, json_from_cbor};
 use crate::status::{Refusal, Status};
 use crate::time::{Timestamp, parse_duration};
+use core::net::IpAddr;
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -209,6 +210,8 @@ pub struct Request {
     /// By whose certificate the request came, if that is not its originator's own: whether it
     /// speaks for the originator is for the receiver to say. No parameter: it is never written.
     pub sponsor: Option<Arc<str>>,
+    /// From which address the request came, if its binding knows one. No parameter either.
+    pub source: Option<IpAddr>,
 }
 
 impl Request {
@@ -240,6 +243,7 @@ impl Request {
             event_category: None,
             vendor: None,
             sponsor: None,
+            source: None,
         }
     }
 

@@ -4,12 +4,15 @@ use super::{Cse, Refusal, denied};
 use crate::address::cse_of;
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
+use crate::prefix::Prefix;
+use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::schedule::Schedule;
 use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
+use core::net::IpAddr;
 use serde_json::Value;
 
 /// An operation as access control counts it (m2m:accessControlOperations).
@@ -169,7 +172,7 @@ impl Cse {
             operations & right.bit() != 0
                 && covers(rule, kind, child)
                 && self.names(rule, from)
-                && holds_at(rule, self.now)
+                && holds(rule, self.now, self.source)
         })
     }
 
@@ -207,13 +210,36 @@ fn owns(resource: &Resource, from: &str) -> bool {
     !from.is_empty() && (*resource.owner == *from || resource.text("cstn") == Some(from))
 }
 
-/// Whether a rule holds at a time: always, or in the windows of one of its contexts.
-fn holds_at(rule: &Value, now: Timestamp) -> bool {
+/// Where the originator of a request is: where the request came from, unless somebody else sent it
+/// on, a CSE for an entity of its own or one that it is the sponsor of.
+pub(super) fn source_of(request: &Request, from: &str) -> Option<IpAddr> {
+    let is_sent_on = request.sponsor.is_some() || (from.starts_with('/') && cse_of(from) != from);
+    if is_sent_on { None } else { request.source }
+}
+
+/// Whether a rule holds, now and for who asks from `source`: always, or in one of its contexts.
+fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>) -> bool {
     let Some(contexts) = rule.get("acco") else {
         return true;
     };
-    let windows = contexts.as_array().into_iter().flatten().flat_map(|it| texts(it.get("actw")));
-    windows.filter_map(Schedule::parse).any(|window| window.includes(now))
+    contexts.as_array().into_iter().flatten().any(|context| {
+        let in_time = context.get("actw").is_none_or(|windows| {
+            texts(Some(windows)).filter_map(Schedule::parse).any(|window| window.includes(now))
+        });
+        let in_place = context.get("acip").is_none_or(|addresses| {
+            // Who asks from nobody knows where is at none of them.
+            source.is_some_and(|source| prefixes(addresses).any(|it| it.contains(source)))
+        });
+        // A context without either would hold for everybody: none is taken in, and none holds.
+        let says = context.get("actw").is_some() || context.get("acip").is_some();
+        says && in_time && in_place
+    })
+}
+
+/// The addresses of m2m:accessControlIpAddresses.
+fn prefixes(addresses: &Value) -> impl Iterator<Item = Prefix> {
+    let v4 = texts(addresses.get("ipv4")).filter_map(Prefix::parse_v4);
+    v4.chain(texts(addresses.get("ipv6")).filter_map(Prefix::parse_v6))
 }
 
 /// Whether a rule's object details, if it has any, include this resource type and child type.
@@ -248,8 +274,8 @@ fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
 /// # Errors
 ///
 /// 4000 if a rule lacks its originators or operations, or they are out of range, or a time window
-/// is no pattern; 5001 for other contexts (addresses, places) and object attributes, which are not
-/// offered: a rule that could not be evaluated must not be kept.
+/// is no pattern, or an address none; 5001 for other contexts (places, users) and object attributes,
+/// which are not offered: a rule that could not be evaluated must not be kept.
 pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Refusal> {
     let rules = match set.get("acr") {
         None => return Ok(()),
@@ -279,26 +305,53 @@ pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Re
     Ok(())
 }
 
-/// Checks the contexts that a rule is bound to (m2m:accessControlContexts): time windows.
+/// Checks the contexts that a rule is bound to (m2m:accessControlContexts): time windows, addresses.
 fn check_contexts(contexts: &Value, entries_max: usize) -> Result<(), Refusal> {
     let contexts = contexts.as_array().filter(|list| (1..=entries_max).contains(&list.len()));
     for context in contexts.ok_or_else(|| Refusal::bad("acco is a list of contexts"))? {
         let context = context.as_object().ok_or_else(|| Refusal::bad("a context is an object"))?;
-        if context.keys().any(|name| name != "actw") {
-            return Err(not_offered("contexts other than time windows, actw,"));
+        if context.is_empty() {
+            return Err(Refusal::bad("a context has time windows, actw, or addresses, acip"));
         }
-        let windows = context.get("actw").and_then(Value::as_array);
-        let is_window =
-            |window: &Value| window.as_str().is_some_and(|it| Schedule::parse(it).is_some());
-        if windows.is_none_or(|list| {
-            list.is_empty() || list.len() > entries_max || !list.iter().all(is_window)
-        }) {
-            return Err(Refusal::bad(
-                "actw is a list of time windows: second minute hour day month weekday year",
-            ));
+        for (name, value) in context {
+            match name.as_str() {
+                "actw" if is_list_of(value, entries_max, |it| Schedule::parse(it).is_some()) => {}
+                "actw" => {
+                    return Err(Refusal::bad(
+                        "actw is a list of time windows: second minute hour day month weekday year",
+                    ));
+                }
+                "acip" => check_addresses(value, entries_max)?,
+                "aclr" => return Err(not_offered("contexts of places, aclr,")),
+                _ => return Err(not_offered("contexts other than time windows and addresses")),
+            }
         }
     }
     Ok(())
+}
+
+/// Checks m2m:accessControlIpAddresses: addresses of one family or of both.
+fn check_addresses(addresses: &Value, entries_max: usize) -> Result<(), Refusal> {
+    let families = addresses.as_object().filter(|it| !it.is_empty());
+    let fits = families.is_some_and(|families| {
+        families.iter().all(|(name, list)| match name.as_str() {
+            "ipv4" => is_list_of(list, entries_max, |it| Prefix::parse_v4(it).is_some()),
+            "ipv6" => is_list_of(list, entries_max, |it| Prefix::parse_v6(it).is_some()),
+            _ => false,
+        })
+    });
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal::bad("acip has lists of addresses, ipv4 and ipv6, perhaps with /LENGTH"))
+}
+
+/// Whether a value is a list of some texts of this form, and not of too many.
+fn is_list_of(value: &Value, entries_max: usize, fits: impl Fn(&str) -> bool) -> bool {
+    value.as_array().is_some_and(|list| {
+        (1..=entries_max).contains(&list.len())
+            && list.iter().all(|entry| entry.as_str().is_some_and(&fits))
+    })
 }
 
 fn not_offered(what: &str) -> Refusal {

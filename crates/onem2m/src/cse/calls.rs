@@ -86,7 +86,7 @@ impl Cse {
         purpose: Purpose,
     ) -> Result<(), Refusal> {
         let id = self.open_call(&request, purpose)?;
-        self.ledger.say(Output::Call(Call { id, urls, request }));
+        self.ledger.say(Output::Call(Box::new(Call { id, urls, request })));
         Ok(())
     }
 

@@ -33,8 +33,10 @@ use crate::resource::Resource;
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use crate::tree::{Record, Slot, Tree};
+use access::source_of;
 use calls::Calls;
 pub use calls::{Call, Unreachable};
+use core::net::IpAddr;
 use core::time::Duration;
 use group::Fans;
 use ledger::Ledger;
@@ -189,7 +191,7 @@ pub enum Output {
         response: Response,
     },
     /// Send this request, then say [`Input::Answer`].
-    Call(Call),
+    Call(Box<Call>),
     /// The receiver of this lane does not know the place that its first letter is for, or who
     /// asks: it may have lost its memory. The letter is kept and tried again; whoever made the place
     /// may do so again.
@@ -239,6 +241,8 @@ pub struct Cse {
     fan_depth: usize,
     /// Members that this step has asked.
     fanned: usize,
+    /// Where the originator of the request under way is, if that is known.
+    source: Option<IpAddr>,
     registration: Registration,
     counters: Counters,
     now: Timestamp,
@@ -320,6 +324,7 @@ impl Cse {
             watches: Watches::default(),
             fan_depth: 0,
             fanned: 0,
+            source: None,
             registration: Registration::new(now),
             counters: Counters::default(),
             config,
@@ -469,39 +474,51 @@ impl Cse {
     fn perform(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
         let from = self.own_form(&request.from).to_owned();
+        let before = core::mem::replace(&mut self.source, source_of(request, &from));
+        let outcome = self.carry_out(asker, request, &from);
+        self.source = before;
+        outcome
+    }
+
+    fn carry_out(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+    ) -> Result<Option<Done>, Refusal> {
         let path = match Address::parse(&request.to, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => path,
             Address::There { cse, path } => {
-                self.forward(asker, request, &from, (cse, path))?;
+                self.forward(asker, request, from, (cse, path))?;
                 return Ok(None);
             }
             Address::Elsewhere => return Err(not_found("no such service provider")),
         };
         let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
         if let Target::FanOut(group, rest) = target {
-            return self.fan_out(asker, request, &from, (group, rest));
+            return self.fan_out(asker, request, from, (group, rest));
         }
         if let (Target::Polling(slot), Operation::Retrieve) = (target, request.operation) {
-            return self.poll(asker, request, &from, slot);
+            return self.poll(asker, request, from, slot);
         }
         match request.operation {
-            Operation::Create => self.create(asker, request, &from, target),
+            Operation::Create => self.create(asker, request, from, target),
             Operation::Retrieve => {
                 if let Target::Resource(slot) = target
-                    && self.retrieve_original(asker, request, &from, slot)?
+                    && self.retrieve_original(asker, request, from, slot)?
                 {
                     return Ok(None);
                 }
-                self.retrieve(request, &from, target).map(Some)
+                self.retrieve(request, from, target).map(Some)
             }
-            Operation::Update => self.update(asker, request, &from, target),
-            Operation::Delete => self.delete(request, &from, target).map(Some),
+            Operation::Update => self.update(asker, request, from, target),
+            Operation::Delete => self.delete(request, from, target).map(Some),
             Operation::Notify => {
                 if let Target::Polling(slot) = target {
-                    return self.take_polled_answer(request, &from, slot).map(Some);
+                    return self.take_polled_answer(request, from, slot).map(Some);
                 }
                 let slot = self.settle_target(target)?;
-                self.notify_entity(asker, request, &from, slot)
+                self.notify_entity(asker, request, from, slot)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Access control on every path (TS-0003 §7.1).
 
 use crate::bench::{Bench, found};
-use gatewright_onem2m::{Kind, Operation};
+use gatewright_onem2m::{Kind, Operation, Request, ResponseType};
 use std::time::Duration;
 
 const CREATE: u64 = 1;
@@ -129,12 +129,134 @@ fn policies_that_could_not_be_evaluated_are_not_taken() {
         let rule = format!(r#"{{"acr":[{{"acor":["C"],"acop":1,"acco":{contexts}}}]}}"#);
         make(&mut bench, &rule, good)
     };
-    assert_eq!(bound(r#"[{"acip":{"ipv4":["1.2.3.4"]}}]"#), 5001);
-    assert_eq!(bound(r#"[{"actw":["* * 22-23 * * * *"],"acip":{"ipv4":["1.2.3.4"]}}]"#), 5001);
-    assert_eq!(bound(r#"[{"actw":["* * 22-23 * * * *"]}]"#), 2001);
-    for wrong in ["[]", "[{}]", "{}", r#"[{"actw":[]}]"#, r#"[{"actw":["* * 24 * * * *"]}]"#] {
+    for good in [
+        r#"[{"acip":{"ipv4":["1.2.3.4"]}}]"#,
+        r#"[{"acip":{"ipv4":["10.0.0.0/8","1.2.3.4/32"],"ipv6":["2001:db8::/32"]}}]"#,
+        r#"[{"actw":["* * 22-23 * * * *"],"acip":{"ipv6":["::1"]}}]"#,
+        r#"[{"actw":["* * 22-23 * * * *"]}]"#,
+    ] {
+        assert_eq!(bound(good), 2001, "{good}");
+    }
+    for wrong in [
+        "[]",
+        "[{}]",
+        "{}",
+        r#"[{"actw":[]}]"#,
+        r#"[{"actw":["* * 24 * * * *"]}]"#,
+        r#"[{"acip":{}}]"#,
+        r#"[{"acip":["1.2.3.4"]}]"#,
+        r#"[{"acip":{"ipv4":[]}}]"#,
+        r#"[{"acip":{"ipv4":["1.2.3.4"],"ipv6":[]}}]"#,
+        r#"[{"acip":{"ipv4":["1.2.3.4/33"]}}]"#,
+        r#"[{"acip":{"ipv4":["::1"]}}]"#,
+        r#"[{"acip":{"ipv4":[4]}}]"#,
+        r#"[{"acip":{"ipv6":["::ffff:1.2.3.4"]}}]"#,
+        r#"[{"acip":{"ipv4":["1.2.3.4"],"name":["x"]}}]"#,
+    ] {
         assert_eq!(bound(wrong), 4000, "{wrong}");
     }
+    for unknown in [r#"[{"aclr":{"accc":["KR"]}}]"#, r#"[{"acip":{"ipv4":["1.2.3.4"]},"acui":[]}]"#]
+    {
+        assert_eq!(bound(unknown), 5001, "{unknown}");
+    }
+}
+
+/// Asks to read `cse-in/a/c` from an address.
+fn read_from(bench: &mut Bench, from: &str, source: Option<&str>) -> Request {
+    let mut request = bench.request(Operation::Retrieve, from, "cse-in/a/c");
+    request.source = source.map(|source| source.parse().unwrap());
+    request
+}
+
+#[test]
+fn a_rule_holds_for_addresses() {
+    let mut bench = Bench::with_container();
+    let hours = r#""actw":["* * 22-23 * * * *"]"#;
+    let near = r#""acip":{"ipv4":["10.1.0.0/16","192.0.2.7"],"ipv6":["2001:db8::/32"]}"#;
+    let rule = format!(
+        r#"{{"acor":["all"],"acop":2,"acco":[{{{hours},{near}}},{{"acip":{{"ipv4":["10.2.0.1"]}}}}]}}"#
+    );
+    govern(&mut bench, &rule);
+    // It begins at 22:13. Of a context all must hold, of contexts one.
+    let cases = [
+        (Some("10.1.255.255"), [2000, 4103]),
+        (Some("192.0.2.7"), [2000, 4103]),
+        (Some("::ffff:192.0.2.7"), [2000, 4103]),
+        (Some("2001:db8:ffff::1"), [2000, 4103]),
+        (Some("10.2.0.1"), [2000, 2000]),
+        (Some("10.2.0.2"), [4103, 4103]),
+        (Some("2001:db9::1"), [4103, 4103]),
+        (Some("::"), [4103, 4103]),
+        (None, [4103, 4103]),
+    ];
+    for by in [0, 1] {
+        for (source, expected) in cases {
+            let request = read_from(&mut bench, "Cb", source);
+            assert_eq!(bench.ask(request).status.number(), expected[by], "{source:?} {by}");
+        }
+        bench.pass(Duration::from_hours(3));
+    }
+}
+
+/// What a CSE sends on comes from where that is, and not from where its originator is.
+#[test]
+fn an_address_is_its_senders_alone() {
+    let mut config = crate::bench::config();
+    config.admitted_cses = vec!["/id-mn".to_owned()];
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    govern(&mut bench, r#"{"acor":["all"],"acop":3,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
+    let here = Some("10.0.0.1");
+    for (from, sponsor, expected) in [
+        ("Cb", None, 2000),
+        ("/id-in/Cb", None, 2000),
+        ("/id-mn", None, 2000),
+        ("/id-mn/Cb", None, 4103),
+        ("//other.example/id-mn/Cb", None, 4103),
+        ("Cphd-1", Some("/id-mn"), 4106),
+    ] {
+        let mut request = read_from(&mut bench, from, here);
+        request.sponsor = sponsor.map(Into::into);
+        assert_eq!(bench.ask(request).status.number(), expected, "{from}");
+    }
+    // A device that the CSE brought here is there where the CSE is not.
+    let brought = |request: &mut Request| request.sponsor = Some("/id-mn".into());
+    let ae = r#"{"m2m:ae":{"rn":"d","api":"Nx","rr":false,"srv":["4"]}}"#;
+    let mut registration =
+        bench.request(Operation::Create, "Cphd-1", "cse-in").creating(Kind::ApplicationEntity, ae);
+    brought(&mut registration);
+    assert_eq!(bench.ask(registration).status.number(), 2001);
+    let mut request = read_from(&mut bench, "Cphd-1", here);
+    brought(&mut request);
+    assert_eq!(bench.ask(request).status.number(), 4103);
+}
+
+/// The members of a group are asked by its originator, from where it is; what is done later, too.
+#[test]
+fn an_address_stays_with_its_request() {
+    let mut bench = Bench::with_container();
+    govern(&mut bench, r#"{"acor":["Ca"],"acop":63,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
+    let group = r#"{"m2m:grp":{"rn":"g","mnm":2,"mid":["cse-in/a/c","cse-in/a"]}}"#;
+    let mut request =
+        bench.request(Operation::Create, "Ca", "cse-in/a").creating(Kind::Group, group);
+    request.source = Some("10.0.0.1".parse().unwrap());
+    assert_eq!(bench.ask(request).status.number(), 2001);
+    for (source, expected) in [(Some("10.0.0.1"), 2000), (Some("10.0.0.2"), 4103), (None, 4103)] {
+        let mut request = read_from(&mut bench, "Ca", source);
+        request.to = "cse-in/a/g/fopt".to_owned();
+        let answers = crate::bench::json(&bench.ask(request));
+        let answers = answers["m2m:agr"]["m2m:rsp"].as_array().unwrap();
+        assert_eq!((&answers[0]["rsc"], &answers[1]["rsc"]), (&expected.into(), &2000.into()));
+        let mut request = read_from(&mut bench, "Ca", source);
+        request.response_type = ResponseType::NonBlockingSynchronous;
+        let accepted = crate::bench::json(&bench.ask(request));
+        let kept = bench.get("Ca", accepted["m2m:uri"].as_str().unwrap());
+        assert_eq!(crate::bench::json(&kept)["m2m:req"]["ors"]["rsc"], expected);
+    }
+    // Nothing of a request's own can say where it comes from.
+    let text = r#"{"op":2,"to":"cse-in/a/c","fr":"Ca","rqi":"s","rvi":"4","source":"10.0.0.1"}"#;
+    assert_eq!(Request::from_json(text.as_bytes()).unwrap().source, None);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Bench {
                     self.cse.handle(self.now, Input::Committed(batch.number));
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
-                Output::Call(call) => self.calls.push(call),
+                Output::Call(call) => self.calls.push(*call),
                 Output::Lost { .. } | Output::Settled { .. } => {}
             }
         }

@@ -123,7 +123,7 @@ impl Type {
         Self { partition, code }
     }
 
-    /// The standard's name, where this crate knows it.
+    /// The standard's name, where this crate knows it: of what is measured, or of a coded value.
     pub fn name(self) -> Option<&'static str> {
         METRICS.iter().find(|(kind, _)| *kind == self).map(|(_, name)| *name)
     }
@@ -303,7 +303,7 @@ pub mod attribute {
     pub const METRIC_IDS: AttributeId = AttributeId(0x0A76);
     /// The objects that a scanner watches.
     pub const SCAN_HANDLES: AttributeId = AttributeId(0x0A77);
-    /// When, as base time with offset from UTC (20601:2014; code from memory, *unverified*).
+    /// When, as base time with offset from UTC (20601:2014).
     pub const TIMESTAMP_BASE_OFFSET: AttributeId = AttributeId(0x0A82);
 }
 
@@ -394,8 +394,8 @@ pub mod unit {
     pub const STEP: UnitCode = UnitCode(0x1A00);
 }
 
-/// What is measured, with the standard's names.
-const METRICS: [(Type, &str); 29] = [
+/// What is measured, and what coded values mean, with the standard's names.
+const METRICS: [(Type, &str); 47] = [
     (Type::new(2, 18_458), "MDC_PULS_OXIM_PULS_RATE"),
     (Type::new(2, 18_474), "MDC_PULS_RATE_NON_INV"),
     (Type::new(2, 18_948), "MDC_PRESS_BLD_NONINV"),
@@ -417,6 +417,24 @@ const METRICS: [(Type, &str); 29] = [
     (Type::new(129, 124), "MDC_HF_SUBSESSION"),
     (Type::new(129, 125), "MDC_HF_ACTIVITY_TIME"),
     (Type::new(129, 127), "MDC_HF_ACTIVITY_INTENSITY"),
+    (Type::new(129, 1_000), "MDC_HF_ACT_AMB"),
+    (Type::new(129, 1_001), "MDC_HF_ACT_REST"),
+    (Type::new(129, 1_002), "MDC_HF_ACT_MOTOR"),
+    (Type::new(129, 1_003), "MDC_HF_ACT_LYING"),
+    (Type::new(129, 1_004), "MDC_HF_ACT_SLEEP"),
+    (Type::new(129, 1_005), "MDC_HF_ACT_PHYS"),
+    (Type::new(129, 1_006), "MDC_HF_ACT_SUS_PHYS"),
+    (Type::new(129, 1_007), "MDC_HF_ACT_UNKNOWN"),
+    (Type::new(129, 1_008), "MDC_HF_ACT_MULTIPLE"),
+    (Type::new(129, 1_009), "MDC_HF_ACT_MONITOR"),
+    (Type::new(129, 1_010), "MDC_HF_ACT_SKI"),
+    (Type::new(129, 1_011), "MDC_HF_ACT_RUN"),
+    (Type::new(129, 1_012), "MDC_HF_ACT_BIKE"),
+    (Type::new(129, 1_013), "MDC_HF_ACT_STAIR"),
+    (Type::new(129, 1_014), "MDC_HF_ACT_ROW"),
+    (Type::new(129, 1_015), "MDC_HF_ACT_HOME"),
+    (Type::new(129, 1_016), "MDC_HF_ACT_WORK"),
+    (Type::new(129, 1_017), "MDC_HF_ACT_WALK"),
     (Type::new(130, 13_312), "MDC_AI_MED_DISPENSED_FIXED"),
     (Type::new(130, 13_313), "MDC_AI_MED_DISPENSED_VARIABLE"),
     (Type::new(130, 13_314), "MDC_AI_MED_STATUS"),

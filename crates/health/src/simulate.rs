@@ -646,9 +646,8 @@ fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> 
     writer.finish().unwrap_or_default()
 }
 
-/// The code that the activity monitor's session and time bear here (129:1001, from memory,
-/// *unverified*).
-const ACTIVITY_WALKING: u16 = 1_001;
+/// The code that the activity monitor's session and time bear here (129:1017, MDC_HF_ACT_WALK).
+const ACTIVITY_WALKING: u16 = 1_017;
 
 /// A plausible value: middle, and how much a step is.
 const fn value(kind: Type, walk: i32, nth: i32) -> Number {

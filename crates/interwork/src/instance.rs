@@ -267,6 +267,11 @@ pub(crate) fn member(
     let time = &observation.time;
     match source {
         Source::Value => value(json, name, observation.value),
+        Source::Meaning => {
+            if let Some(term) = meaning(observation) {
+                json.text(name, term);
+            }
+        }
         Source::Unit => {
             if let Some(ucum) = observation.unit.and_then(UnitCode::ucum) {
                 json.text(name, ucum);
@@ -311,6 +316,12 @@ pub(crate) fn member(
         Source::BelongsTo => number(json, name, observation.source.map(|handle| handle.0)),
         Source::Report => json.key(name).raw(arrival.report),
     }
+}
+
+/// The standard's name of a coded value, where it is known.
+pub(crate) fn meaning(observation: &Observation<'_>) -> Option<&'static str> {
+    let Value::Code(code) = observation.value else { return None };
+    code.name()
 }
 
 fn number(json: &mut Json<'_>, name: &str, value: Option<impl fmt::Display>) {

@@ -89,6 +89,8 @@ pub struct Field {
 pub enum Source {
     /// The exact decimal as text, the code, the flags or the text.
     Value,
+    /// The standard's name of a coded value.
+    Meaning,
     /// The unit in UCUM.
     Unit,
     /// The unit's code.
@@ -243,6 +245,7 @@ impl Default for Mapping {
         };
         let fields = [
             ("value", Source::Value),
+            ("meaning", Source::Meaning),
             ("unit", Source::Unit),
             ("unitCode", Source::UnitCode),
             ("type", Source::Type),

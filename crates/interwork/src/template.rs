@@ -4,7 +4,7 @@
 //! [`Template`] holds the rest as text; what changes is written between its pieces, without
 //! formatting machinery.
 
-use crate::instance::{Arrival, member};
+use crate::instance::{Arrival, meaning, member};
 use crate::json::Json;
 use crate::mapping::{Field, Source};
 use gatewright_health::code::{Handle, Type, UnitCode};
@@ -122,6 +122,7 @@ fn is_there(source: Source, observation: &Observation<'_>) -> bool {
     let time = &observation.time;
     match source {
         Source::Value => observation.value != Value::None,
+        Source::Meaning => meaning(observation).is_some(),
         Source::DeviceTime => time.absolute.is_some_and(|time| time.parts().is_some()),
         Source::DeviceTicks => time.relative.is_some(),
         Source::DeviceMicros => time.high_resolution.is_some(),

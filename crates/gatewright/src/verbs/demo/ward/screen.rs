@@ -84,17 +84,11 @@ impl Screen {
         }
         let row = self.beds.iter_mut().find(|row| name.starts_with(&row.bed.system_id));
         let Some(row) = row else { return };
-        let told = |member| {
-            let value = instance.get("con").and_then(|content| content.get(member));
-            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        };
+        let told = |member| told(instance, member);
         let handle = name.split('-').nth(3).unwrap_or_default();
         let place = row.bed.places.get(handle);
         let what = place.cloned().or_else(|| told("name")).unwrap_or_default();
-        let value = told("value").unwrap_or_default();
-        // UCUM writes words in braces, and 1 where there is no unit.
-        let unit = told("unit").filter(|unit| unit != "1").unwrap_or_default();
-        let value = format!("{value} {}", unit.replace(['{', '}'], ""));
+        let value = shown(instance);
         if !self.is_live {
             let kind = row.bed.kind;
             self.face.note(&format!("bed {}  {kind:<10} {what:<20} {value}", row.bed.number));
@@ -147,5 +141,53 @@ impl Screen {
             let _ = writeln!(out, "  {}", self.events.get(at).map_or("", String::as_str));
         }
         out
+    }
+}
+
+/// A member of a reading's content, as text.
+fn told(instance: &Value, member: &str) -> Option<String> {
+    let value = instance.get("con")?.get(member)?;
+    Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+/// A reading's value as one would say it: a number with its unit, what a code means and how long
+/// it lasted, flags as they are.
+fn shown(instance: &Value) -> String {
+    let value = told(instance, "value").unwrap_or_default();
+    if let Some(meaning) = told(instance, "meaning") {
+        // `MDC_HF_ACT_WALK`: the last word is what it is, the others where it belongs.
+        let word = meaning.rsplit('_').next().unwrap_or_default().to_lowercase();
+        let lasted = told(instance, "period").map(|seconds| format!(", {seconds} s"));
+        return format!("{word}{}", lasted.unwrap_or_default());
+    }
+    // UCUM writes words in braces, and 1 where there is no unit.
+    match told(instance, "unit").filter(|unit| unit != "1") {
+        Some(unit) => format!("{value} {}", unit.replace(['{', '}'], "")),
+        None => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_shown_as_one_would_say_them() {
+        let cases = [
+            (json!({"value": "96.8", "unit": "%"}), "96.8 %"),
+            (json!({"value": "72", "unit": "{beat}/min"}), "72 beat/min"),
+            (json!({"value": "1", "unit": "1"}), "1"),
+            (json!({"value": "0000"}), "0000"),
+            (
+                json!({"value": "129:1017", "meaning": "MDC_HF_ACT_WALK", "period": 60}),
+                "walk, 60 s",
+            ),
+            // A code that nobody here knows stays what it is.
+            (json!({"value": "129:9999"}), "129:9999"),
+        ];
+        for (content, text) in cases {
+            assert_eq!(shown(&json!({ "con": content })), text);
+        }
     }
 }

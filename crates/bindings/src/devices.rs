@@ -9,7 +9,8 @@
 //! Nothing is stored twice: a creation that is tried again has the same name, and *conflict* counts
 //! as stored. A device that lost the connection after its report was stored and before it was
 //! answered reports it again in its next association; it is known by the time that the device puts
-//! on it. Only what bears no time has another name then.
+//! on it, and where it bears none by what is known of the answer
+//! ([`Repeats`](gatewright_interwork::Repeats)).
 
 mod ask;
 mod connection;
@@ -35,7 +36,7 @@ use gatewright_health::frame::Framer;
 use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
-use gatewright_interwork::Mapping;
+use gatewright_interwork::{Mapping, Repeats};
 use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
 pub use stages::Stages;
@@ -173,6 +174,11 @@ counters! {
     reports,
     /// Reports of which something could not be stored: rejected if confirmed, else lost.
     reports_not_stored,
+    /// Reports recognised as sent once more, though no time told it: stored once.
+    reports_repeated,
+    /// Devices whose last reports were forgotten because too many were remembered: what they send
+    /// once more is not recognised.
+    repeats_forgotten,
     /// Readings stored.
     readings,
     /// Readings whose creation was tried again.
@@ -244,6 +250,8 @@ struct State {
     /// The devices whose places at the CSE above have been asked for in this run, with what was
     /// asked.
     announced: HashMap<SystemId, u64>,
+    /// Reports without a time that may come again.
+    repeats: Repeats,
     /// The devices that did not answer when they were asked what they are.
     silent: BTreeSet<SystemId>,
     counters: Counters,
@@ -303,6 +311,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         sessions: 0,
         epoch: 0,
         announced: HashMap::new(),
+        repeats: Repeats::default(),
         silent: BTreeSet::new(),
         counters: Counters::default(),
         stages: Stages::default(),
@@ -385,7 +394,8 @@ impl Running {
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
         let places_full = self.lost.turned_away();
-        Counters { places_full, ..self.shared.lock().counters }
+        let state = self.shared.lock();
+        Counters { places_full, repeats_forgotten: state.repeats.forgotten(), ..state.counters }
     }
 
     /// How long reports took, stage by stage.
@@ -491,10 +501,10 @@ impl Shared {
             asked,
             described: None,
             is_closing: false,
-            malformed: 0,
-            strangers: 0,
+            counted: manager::Counters::default(),
             arrived: Instant::now(),
             passage: None,
+            answering: None,
             stored: Vec::new(),
             arriving: self.engine.quotas().arriving(peer.ip()),
         };

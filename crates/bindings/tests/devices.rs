@@ -10,7 +10,11 @@
 use core::time::Duration;
 use gatewright_bindings::agents::{self, Outcome, Run};
 use gatewright_bindings::{cse, devices};
-use gatewright_health::code::{SystemId, Type};
+use gatewright_health::agent::{self, Agent};
+use gatewright_health::apdu::{AbortReason, Apdu, ReleaseReason};
+use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, Type, event};
+use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::simulate::{Faults, Plan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_interwork::Mapping;
@@ -219,6 +223,58 @@ async fn the_last_association_of_a_system_id_wins() {
     assert!(ward.devices.counters().displaced >= 1, "{:?}", ward.devices.counters());
     assert!(second.counters.acknowledged > 0, "{second:?}");
     first.abort();
+    ward.stop().await;
+}
+
+/// What a device without a clock says to associate; its configuration is a standard one.
+fn association(device: SystemId) -> Vec<u8> {
+    let oximeter = &specialisation::OXIMETER;
+    let mut agent = Agent::new(agent::Settings {
+        system_id: device,
+        configurations: vec![(oximeter.config, oximeter.octets().unwrap())],
+        attributes: Vec::new(),
+        segments: Vec::new(),
+        scanners: Vec::new(),
+    });
+    agent.handle(Duration::ZERO, agent::Input::Connected);
+    agent.handle(Duration::ZERO, agent::Input::Associate);
+    let Some(agent::Output::Send(octets)) = agent.poll_output() else { panic!("no request") };
+    octets
+}
+
+/// A confirmed report of the oxygen saturation, without a time.
+fn report(invoke_id: u16, number: u16, percent: u8) -> Vec<u8> {
+    let observation = FixedObservation { handle: Handle(1), octets: &[0, percent] };
+    let info = encode_scan(DataRequestId::AGENT_INITIATED, number, &[observation]).unwrap();
+    let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
+    let report = EventReport { handle, time: u32::MAX, event, info: &info };
+    let message = Message::ConfirmedEventReport(report);
+    Apdu::Prst(DataApdu { invoke_id: InvokeId(invoke_id), message }).encode().unwrap()
+}
+
+/// A manager that stalled: the device has given up, associated again and sent its report once more
+/// before anything of it was read. What it measured next is another reading, though of the same
+/// value.
+#[tokio::test]
+async fn a_report_sent_again_after_a_stall_is_stored_once() {
+    let ward = ward(|_| ()).await;
+    let gives_up = Apdu::Abrt(AbortReason::RESPONSE_TIMEOUT).encode().unwrap();
+    let said = [
+        association(system(1)),
+        report(1, 1, 97),
+        report(2, 2, 97),
+        // The answer to its second report has not come.
+        gives_up,
+        association(system(1)),
+        report(3, 1, 97),
+        report(4, 2, 97),
+        Apdu::Rlrq(ReleaseReason::NORMAL).encode().unwrap(),
+    ];
+    let mut device = TcpStream::connect(ward.devices.address()).unwrap();
+    device.write_all(&said.concat()).unwrap();
+    ward.counts(|counters| counters.reports == 4).await;
+    assert_eq!(ward.names().await.len(), 3, "{:?}", ward.devices.counters());
+    assert_eq!(ward.devices.counters().reports_repeated, 1);
     ward.stop().await;
 }
 

@@ -472,8 +472,9 @@ pub const AGENT: &[Rule] = &[
     rule(Disassociating, 17, &[E::Rlre], Unassociated, Action::None),
     rule(Disassociating, 18, &[E::Abrt], Unassociated, Action::None),
     rule(Disassociating, 21, &[E::Get, E::Invoke], Disassociating, Action::None),
-    // As for the manager: an answer that crossed the release request does no harm.
-    rule(Disassociating, 26, ANSWERS, Disassociating, Action::None),
+    // As for the manager: an answer that crossed the release request does no harm. It is one: the
+    // report has arrived.
+    rule(Disassociating, 26, ANSWERS, Disassociating, Action::Match),
     rule(Disassociating, 0, NOT_HERE, Disassociating, Action::None),
 ];
 

@@ -17,6 +17,7 @@
 //! | [`operation`] | What a manager asks of a device. |
 //! | [`roster`] | Which device talks through which connection. |
 //! | [`simulate`] | Devices with readings from a seed, correct or sloppy. |
+//! | [`digest`] | A number by which octets are known again. |
 //! | [`frame`] | Where an APDU ends in a TCP stream. |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod configuration;
 pub mod convert;
 pub mod data;
 pub mod decimal;
+pub mod digest;
 pub mod frame;
 pub mod manager;
 pub mod mder;

@@ -17,11 +17,12 @@ use crate::apdu::{
     NOMENCLATURE_VERSION, PROTOCOL_20601, Protocol, ReleaseReason, SYSTEM_AGENT,
 };
 use crate::association::{
-    Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, patience, step,
+    Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, TO_REPORT, patience, step,
 };
 use crate::code::{ConfigId, EventType, Handle, InvokeId, SystemId, action, event};
 use crate::configuration::{Configuration, Library, Remembered};
 use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
+use crate::digest::digest;
 use crate::operation::{Answer, Operation, OperationFailure};
 use crate::report::{ConfigAnswer, ConfigReport, ConfigResult, Report, ScanForm, SegmentStatus};
 use crate::time::NO_RELATIVE_TIME;
@@ -48,22 +49,28 @@ struct Peer {
     records: u64,
     /// The last report's unwrapped number.
     number: Option<u64>,
-    /// The last confirmed report that was answered, to know a repetition by.
-    answered: Option<(InvokeId, Vec<u8>)>,
+    /// The last confirmed report that was answered, and when, to know a repetition by.
+    answered: Option<(Sent, Duration)>,
     waiting: VecDeque<Waiting>,
+}
+
+/// By what a confirmed report is known when it comes again in its association.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Sent {
+    invoke_id: InvokeId,
+    /// Digest of the whole APDU.
+    digest: u64,
 }
 
 /// A confirmed report that waits for its commit.
 #[derive(Clone, Debug)]
 struct Waiting {
     record: RecordId,
-    invoke_id: InvokeId,
+    sent: Sent,
     handle: Handle,
     event: EventType,
     /// What the answer says beyond "arrived".
     info: Vec<u8>,
-    /// The report's octets, where the transport may repeat them.
-    apdu: Vec<u8>,
 }
 
 /// A request for the device.
@@ -161,7 +168,7 @@ impl Manager {
                 self.outputs.push_back(Output::Close);
             }
             Input::Tick => self.tick(now),
-            Input::Committed(record) => self.committed(record),
+            Input::Committed(record) => self.committed(now, record),
             Input::NotCommitted(record) => self.not_committed(record),
             Input::Ask(request, operation) => self.ask(now, request, operation),
             Input::Release => self.turn(now, Event::AskRelease, None),
@@ -407,8 +414,9 @@ impl Manager {
         };
         let datagrams = self.settings.datagrams;
         let Some(peer) = &mut self.peer else { return };
+        let sent = Sent { invoke_id: data.invoke_id, digest: digest(octets) };
         if confirmed {
-            match peer.repetition(data.invoke_id, octets, datagrams) {
+            match peer.repetition(now, sent, datagrams) {
                 Repetition::None => {}
                 Repetition::Waiting => {
                     self.counters.repeated += 1;
@@ -431,11 +439,10 @@ impl Manager {
         if confirmed {
             peer.waiting.push_back(Waiting {
                 record,
-                invoke_id: data.invoke_id,
+                sent,
                 handle: report.handle,
                 event: report.event,
                 info,
-                apdu: if datagrams { octets.to_vec() } else { Vec::new() },
             });
         }
         self.counters.reports += 1;
@@ -445,16 +452,14 @@ impl Manager {
     }
 
     /// Answers every waiting report up to `record`.
-    fn committed(&mut self, record: RecordId) {
+    fn committed(&mut self, now: Duration, record: RecordId) {
         while let Some(peer) = &mut self.peer
             && peer.waiting.front().is_some_and(|waiting| waiting.record <= record)
             && let Some(waiting) = peer.waiting.pop_front()
         {
-            let Waiting { invoke_id, handle, event, info, apdu, .. } = waiting;
-            if self.settings.datagrams {
-                peer.answered = Some((invoke_id, apdu));
-            }
-            self.answer_report(invoke_id, handle, event, &info);
+            let Waiting { sent, handle, event, info, .. } = waiting;
+            peer.answered = Some((sent, now));
+            self.answer_report(sent.invoke_id, handle, event, &info);
         }
     }
 
@@ -463,7 +468,8 @@ impl Manager {
         let Some(peer) = &mut self.peer else { return };
         let place = peer.waiting.iter().position(|waiting| waiting.record == record);
         if let Some(waiting) = place.and_then(|place| peer.waiting.remove(place)) {
-            self.reply(waiting.invoke_id, Message::Reject(RejectProblem::RESOURCE_LIMITATION));
+            let invoke_id = waiting.sent.invoke_id;
+            self.reply(invoke_id, Message::Reject(RejectProblem::RESOURCE_LIMITATION));
         }
     }
 
@@ -606,21 +612,19 @@ enum Repetition {
 }
 
 impl Peer {
-    /// An agent has one confirmed report under way at a time: the same invoke-id again, while the
-    /// report waits, is the same report.
-    fn repetition(&self, invoke_id: InvokeId, octets: &[u8], datagrams: bool) -> Repetition {
-        if !datagrams {
-            return Repetition::None;
-        }
-        let same = |waiting: &Waiting| waiting.invoke_id == invoke_id && waiting.apdu == octets;
-        if self.waiting.iter().any(same) {
+    /// Whether this confirmed report is one that was taken before: the same octets with the same
+    /// invoke-id and report number. While the first waits it can be nothing else, as no two reports
+    /// under way have one invoke-id. Nor can it on datagrams, which are repeated by the way; on a
+    /// stream an agent that repeats does it before it would give up, and one that later says the
+    /// same does not count its reports.
+    fn repetition(&self, now: Duration, sent: Sent, datagrams: bool) -> Repetition {
+        if self.waiting.iter().any(|waiting| waiting.sent == sent) {
             return Repetition::Waiting;
         }
-        let answered = self.answered.as_ref();
-        if answered.is_some_and(|(id, apdu)| *id == invoke_id && apdu == octets) {
-            Repetition::Answered
-        } else {
-            Repetition::None
+        let is_in_time = |at: Duration| datagrams || now.saturating_sub(at) < TO_REPORT;
+        match self.answered {
+            Some((before, at)) if before == sent && is_in_time(at) => Repetition::Answered,
+            _ => Repetition::None,
         }
     }
 

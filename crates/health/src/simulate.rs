@@ -211,6 +211,8 @@ pub struct Device {
     outputs: VecDeque<Output>,
     counters: Counters,
     control: Option<Control>,
+    /// It wants to release its association, to make a new one, as soon as no report waits.
+    is_cycling: bool,
     /// How long each report waited for its answer, until somebody takes it.
     delays: Vec<Answered>,
     /// Until when the manager did not take what was sent.
@@ -257,6 +259,7 @@ impl Device {
             outputs: VecDeque::new(),
             counters: Counters::default(),
             control: plan.control.map(Control::new),
+            is_cycling: false,
             delays: Vec::new(),
             held_until: Duration::ZERO,
         }
@@ -356,16 +359,16 @@ impl Device {
         }
         if due(self.release_at) {
             self.release_at = None;
-            self.agent.handle(now, agent::Input::Release);
+            self.is_cycling = true;
         }
         self.agent.handle(now, agent::Input::Tick);
         if !self.is_finishing
             && let Some(turn) = self.control.as_mut().and_then(|control| control.turn(now))
             && self.agent.state() == State::Operating
         {
-            match (turn, &mut self.control) {
-                (Turn::Association, Some(control)) => control.is_cycling = true,
-                _ => self.report_configuration(now),
+            match turn {
+                Turn::Association => self.is_cycling = true,
+                Turn::Configuration => self.report_configuration(now),
             }
         }
     }
@@ -382,8 +385,7 @@ impl Device {
     /// Releases the association, to make a new one, once no report waits for its answer: a report
     /// without a time would be another one there.
     fn cycle(&mut self, now: Duration) {
-        let wants = self.control.as_ref().is_some_and(|control| control.is_cycling);
-        if !wants || self.is_finishing || self.kept.iter().any(|kept| kept.given) {
+        if !self.is_cycling || self.is_finishing || self.kept.iter().any(|kept| kept.given) {
             return;
         }
         if self.agent.state() == State::Operating {
@@ -412,8 +414,8 @@ impl Device {
                         let share = u32::from(self.random.octet());
                         self.measure_at = Some(now + self.plan.period * share / 256);
                     }
+                    self.is_cycling = false;
                     if let Some(control) = &mut self.control {
-                        control.is_cycling = false;
                         control.begin(now, self.random.octet().into());
                     }
                     if self.plan.faults.has(Faults::LATE_CONFIGURATION) {
@@ -424,8 +426,7 @@ impl Device {
                 agent::Output::Unassociated(ending) => {
                     self.release_at = None;
                     let connected = self.agent.state() != State::Disconnected;
-                    let cycles = self.control.as_ref().is_some_and(|control| control.is_cycling);
-                    let at_once = cycles && ending == Ending::Released;
+                    let at_once = self.is_cycling && ending == Ending::Released;
                     let pause = if at_once { Duration::ZERO } else { ASSOCIATE_AGAIN };
                     self.associate_at = connected.then(|| now + pause);
                 }
@@ -512,8 +513,8 @@ impl Device {
 
     /// Gives the agent what it has not got, as far as it takes more.
     fn give(&mut self, now: Duration) {
-        let cycles = self.control.as_ref().is_some_and(|control| control.is_cycling);
-        if self.agent.state() != State::Operating || (cycles && !self.is_finishing) {
+        let waits = self.is_cycling && !self.is_finishing;
+        if self.agent.state() != State::Operating || waits {
             return;
         }
         let faults = self.plan.faults;

@@ -528,8 +528,10 @@ fn too_many_reports_that_wait_are_rejected() {
     let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
     pair.commits = false;
     pair.report(1, true, &[(1, &[0, 97])]);
-    let report = pair.to_manager.pop_front().unwrap();
-    for _ in 0..=manager::WAITING_MAX {
+    let mut report = pair.to_manager.pop_front().unwrap();
+    for invoke_id in 0..=manager::WAITING_MAX {
+        // Choice and length of the APDU, length of the DATA-APDU, invoke-id.
+        report[6..8].copy_from_slice(&u16::try_from(invoke_id).unwrap().to_be_bytes());
         pair.manage(manager::Input::Apdu(&report));
     }
     assert_eq!(pair.manager.counters().waiting_full, 1);
@@ -560,4 +562,46 @@ fn a_repeated_datagram_is_one_report() {
     pair.manage(manager::Input::Apdu(&report));
     assert_eq!((pair.records().len(), pair.to_agent.len()), (1, 2));
     assert_eq!(pair.manager.counters().repeated, 3);
+}
+
+/// An agent that takes leave while its report is under way, and the answer meets the request: the
+/// report has arrived. Without the answer it is the agent's again.
+#[test]
+fn an_answer_that_crosses_the_release_is_one() {
+    for (answered, outcome) in [
+        (true, agent::Output::Reported(ReportId(1))),
+        (false, agent::Output::NotReported(ReportId(1))),
+    ] {
+        let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
+        pair.report(1, true, &[(1, &[0, 97])]);
+        pair.act(agent::Input::Release);
+        pair.told.clear();
+        if !answered {
+            pair.to_manager.pop_front();
+        }
+        pair.settle();
+        assert_eq!(pair.told, [outcome, agent::Output::Unassociated(agent::Ending::Released)]);
+    }
+}
+
+/// On a stream, too: an agent that repeats its report before it would give up has sent one, whether
+/// the first still waits or was answered. One that later says the same does not count its reports.
+#[test]
+fn a_report_repeated_on_a_stream_is_one_report() {
+    let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
+    pair.commits = false;
+    pair.report(1, true, &[(1, &[0, 97])]);
+    let report = pair.to_manager.pop_front().unwrap();
+    pair.manage(manager::Input::Apdu(&report));
+    pair.manage(manager::Input::Apdu(&report));
+    assert_eq!((pair.records().len(), pair.to_agent.len()), (1, 0));
+    pair.manage(manager::Input::Committed(RecordId(1)));
+    pair.now += TO_REPORT.saturating_sub(MS);
+    pair.manage(manager::Input::Apdu(&report));
+    assert_eq!((pair.records().len(), pair.to_agent.len()), (1, 2));
+    assert_eq!(pair.to_agent[0], pair.to_agent[1]);
+    assert_eq!(pair.manager.counters().repeated, 2);
+    pair.now += MS;
+    pair.manage(manager::Input::Apdu(&report));
+    assert_eq!((pair.records().len(), pair.manager.counters().repeated), (2, 2));
 }

@@ -7,6 +7,7 @@ use crate::template::{push_digits, push_number};
 use core::fmt::{self, Write};
 use gatewright_health::code::{Handle, SystemId, UnitCode};
 use gatewright_health::convert::{Observation, Value};
+use gatewright_health::digest::digest;
 use gatewright_health::time::{AbsoluteTime, RELATIVE_TICKS_PER_SECOND};
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
@@ -17,7 +18,8 @@ use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 /// once, by name. A report that bears the device's own time is the same report whenever the device
 /// sends it, in whichever association: its epoch is that time, its number a digest of what was
 /// measured ([`Known`]). Any other report is known by its association's epoch and its unwrapped
-/// number in it, that of [`Record`](gatewright_health::manager::Record).
+/// number in it, that of [`Record`](gatewright_health::manager::Record); where it is recognised as
+/// sent once more ([`Repeats`](crate::repeats::Repeats)), by those of the first.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ReadingName {
     /// The device.
@@ -57,22 +59,18 @@ pub struct Arrival {
 /// the answer to it was lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Known {
-    /// The device's own time.
-    pub time: u64,
-    /// A digest of what was measured.
-    pub digest: u64,
+    /// What stands for the association in its name: the device's own time, or the epoch of the
+    /// association in which it came first.
+    pub epoch: u64,
+    /// What stands for its number: a digest of what was measured, or its number there.
+    pub report: u64,
 }
 
 impl Known {
     /// A report whose first time, by the device's clock, is `time`; `measured` are its octets
     /// without the numbers that change.
-    pub fn new(time: u64, measured: &[u8]) -> Self {
-        // FNV-1a, 64 bits (draft-eastlake-fnv §5): it only has to tell reports of one device and
-        // one moment apart.
-        const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
-        const PRIME: u64 = 0x0000_0100_0000_01B3;
-        let step = |hash: u64, octet: &u8| (hash ^ u64::from(*octet)).wrapping_mul(PRIME);
-        Self { time, digest: measured.iter().fold(BASIS, step) }
+    pub fn timed(time: u64, measured: &[u8]) -> Self {
+        Self { epoch: time, report: digest(measured) }
     }
 }
 
@@ -196,7 +194,7 @@ impl Instances {
         }
         let system_id = device.system_id();
         let (epoch, report) = match self.known {
-            Some(known) => (known.time, known.digest),
+            Some(known) => (known.epoch, known.report),
             None => (device.epoch(), self.arrival.report),
         };
         ReadingName { system_id, epoch, report, handle, nth }

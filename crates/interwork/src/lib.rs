@@ -11,6 +11,7 @@
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
 //! | [`session`] | One association: its records become readings. |
+//! | [`repeats`] | Reports without a time that a device sends once more. |
 //! | [`stored`] | Readings as they stand in a CSE, read back. |
 //! | [`fhir`] | FHIR resources after the HL7 guide for personal health devices. |
 //! | [`command`] | The way back: requests as operations, answers as results. |
@@ -22,6 +23,7 @@ pub mod fhir;
 pub mod instance;
 mod json;
 pub mod mapping;
+pub mod repeats;
 pub mod session;
 pub mod stored;
 mod template;
@@ -29,6 +31,7 @@ mod template;
 pub use device::Device;
 pub use instance::{Arrival, Instances, Known, ReadingName};
 pub use mapping::Mapping;
+pub use repeats::Repeats;
 pub use session::Session;
 
 use gatewright_onem2m::Status;

@@ -7,14 +7,17 @@
 use crate::device::{Device, Place};
 use crate::instance::{Arrival, Instance, Instances, Known, view};
 use crate::mapping::Mapping;
+use crate::repeats::Numbered;
+use core::time::Duration;
 use gatewright_health::code::{Handle, action};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::{Observation, Tally, Timestamps, observe};
+use gatewright_health::digest::digest;
 use gatewright_health::manager::{Record, RecordId};
 use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
 use gatewright_health::store::{SegmentMap, observe_segment, segments};
-use gatewright_health::time::AbsoluteTime;
+use gatewright_health::time::{AbsoluteTime, NO_RELATIVE_TIME, RELATIVE_TICKS_PER_SECOND};
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub struct Session {
     instances: Instances,
     /// The last report that bore a time.
     last: Option<Last>,
+    /// A report that was recognised as one of another association.
+    again: Option<(RecordId, Known)>,
 }
 
 /// A report that bore a time, and by what it is known.
@@ -64,7 +69,7 @@ impl Session {
     /// A device whose configuration has become known; see [`Device::new`].
     pub const fn new(device: Device, configuration: Arc<Configuration>) -> Self {
         let instances = Instances::new();
-        Self { device, configuration, maps: BTreeMap::new(), instances, last: None }
+        Self { device, configuration, maps: BTreeMap::new(), instances, last: None, again: None }
     }
 
     /// The device as resources.
@@ -98,7 +103,7 @@ impl Session {
     ///
     /// The same record gives the same names, whenever it is read; and so does another record of the
     /// same report, sent once more in another association, if the device says when it measured and
-    /// its clock runs.
+    /// its clock runs, or if it was [recognised](Self::recognise).
     ///
     /// # Errors
     ///
@@ -110,9 +115,9 @@ impl Session {
         received: Timestamp,
         mut sink: impl FnMut(Instance<'_>),
     ) -> Result<Tally, Unread> {
-        let mut time = None;
-        self.observe(record, |observation| time = time.or_else(|| clock(&observation.time)))?;
-        let known = time.and_then(|time| self.known(record, time));
+        let known = self.identify(record)?.0.or_else(|| {
+            self.again.filter(|(again, _)| *again == record.id).map(|(_, known)| known)
+        });
         let mut instances = core::mem::take(&mut self.instances);
         let arrival = Arrival { report: record.number, received };
         match known {
@@ -124,6 +129,22 @@ impl Session {
         });
         self.instances = instances;
         tally
+    }
+
+    /// A confirmed report that nothing but its number tells from others: `None` if the device's own
+    /// time tells it, or if nobody waits for its answer, or if it cannot be read.
+    pub fn numbered(&mut self, record: &Record) -> Option<Numbered> {
+        if !record.confirmed {
+            return None;
+        }
+        let (None, running) = self.identify(record).ok()? else { return None };
+        let digest = digest(record.measured()?);
+        Some(Numbered { epoch: self.device.epoch(), number: record.number, digest, running })
+    }
+
+    /// From now on the report `record` is read under the name that it had when it came first.
+    pub const fn recognise(&mut self, record: RecordId, known: Known) {
+        self.again = Some((record, known));
     }
 
     /// The views of what a record's objects show now: for each the request that changes it, and
@@ -183,6 +204,16 @@ impl Session {
         }
     }
 
+    /// By what a report is known that bears a time, and the device's running counter, if it is told.
+    fn identify(&mut self, record: &Record) -> Result<(Option<Known>, Option<Duration>), Unread> {
+        let (mut time, mut running) = (None, None);
+        self.observe(record, |observation| {
+            time = time.or_else(|| clock(&observation.time));
+            running = running.or_else(|| counter(&observation.time));
+        })?;
+        Ok((time.and_then(|time| self.known(record, time)), running))
+    }
+
     /// By what a report is known whose first time is `time`. A device whose clock stands still says
     /// the same time of different reports: those after the first are known by their numbers.
     fn known(&mut self, record: &Record, time: u64) -> Option<Known> {
@@ -193,7 +224,7 @@ impl Session {
         }
         let stands = self.last.is_some_and(|last| last.time == time);
         let known = record.measured().filter(|_| !stands);
-        let known = known.map(|measured| Known::new(time, measured));
+        let known = known.map(|measured| Known::timed(time, measured));
         self.last = Some(Last { record: record.id, time, known });
         known
     }
@@ -206,3 +237,16 @@ fn clock(time: &Timestamps) -> Option<u64> {
     let base = time.base_offset.filter(|base| base.seconds > 0);
     calendar.or_else(|| base.map(|it| u64::from(it.seconds) << 16 | u64::from(it.fraction)))
 }
+
+/// The device's running counter, which begins when it is switched on, if it tells one.
+fn counter(time: &Timestamps) -> Option<Duration> {
+    let ticks = |ticks| {
+        let micros = u64::from(ticks) * MICROS_PER_SECOND / u64::from(RELATIVE_TICKS_PER_SECOND);
+        Duration::from_micros(micros)
+    };
+    let relative = time.relative.filter(|ticks| *ticks != NO_RELATIVE_TIME);
+    time.high_resolution.map(Duration::from_micros).or_else(|| relative.map(ticks))
+}
+
+/// Microseconds in a second, in which a counter of high resolution counts.
+const MICROS_PER_SECOND: u64 = 1_000_000;

@@ -9,10 +9,11 @@ use super::stages::Passage;
 use super::transport::{Arrived, PIECE, Transport};
 use crate::quota::Arriving;
 use core::time::Duration;
+use gatewright_health::apdu::AbortReason;
 use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::frame::Framer;
-use gatewright_health::manager::{Input, Manager, Output, Record, RequestId};
+use gatewright_health::manager::{Counters, Ending, Input, Manager, Output, Record, RequestId};
 use gatewright_health::operation::{Answer, Operation, OperationFailure};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
@@ -52,14 +53,15 @@ pub(super) struct Connection {
     /// The device that was asked what it says of itself.
     pub(super) described: Option<SystemId>,
     pub(super) is_closing: bool,
-    /// What of the manager's count is in that of all connections.
-    pub(super) malformed: u64,
-    /// The same of the datagrams that belong to no association.
-    pub(super) strangers: u64,
+    /// What of the manager's counts is in those of all connections.
+    pub(super) counted: Counters,
     /// When what is being worked on was read.
     pub(super) arrived: Instant,
     /// The report that is to be answered.
     pub(super) passage: Option<Passage>,
+    /// Whether the report whose answer leaves next is stored, if nothing but its number tells it
+    /// from others.
+    pub(super) answering: Option<bool>,
     /// Reports that are stored, and not yet shown.
     pub(super) stored: Vec<Record>,
     /// What has come of an APDU that is not whole, counted for its address.
@@ -160,20 +162,14 @@ impl Connection {
 
     /// Does what the manager wants done.
     async fn perform(&mut self) -> io::Result<()> {
-        let malformed = self.manager.counters().malformed;
-        if malformed > self.malformed {
-            self.shared.count(|counters| counters.malformed += malformed - self.malformed);
-            self.malformed = malformed;
-        }
-        let strangers = self.manager.counters().strangers;
-        if strangers > self.strangers {
-            self.shared.count(|counters| counters.strangers += strangers - self.strangers);
-            self.strangers = strangers;
-        }
+        self.count();
         while let Some(output) = self.manager.poll_output() {
             match output {
                 Output::Send(octets) => {
                     self.send(&octets).await?;
+                    if let Some(is_stored) = self.answering.take() {
+                        self.note_answer(is_stored);
+                    }
                     if let Some(passage) = self.passage.take() {
                         self.shared.lock().stages.add(&passage, Instant::now());
                     }
@@ -195,9 +191,15 @@ impl Connection {
                     self.collect();
                 }
                 Output::Report(record) => self.keep(record).await,
-                Output::Disassociated { system_id, .. } => {
-                    (self.device, self.session) = (None, None);
+                Output::Disassociated { system_id, ending } => {
+                    let session = self.session.take();
+                    self.device = None;
                     let mut state = self.shared.lock();
+                    if let (Ending::AbortedByAgent(AbortReason::RESPONSE_TIMEOUT), Some(session)) =
+                        (ending, session)
+                    {
+                        state.repeats.unheard(system_id, session.device().epoch());
+                    }
                     state.roster.leave(system_id, self.id);
                     state.entities.leave(&self.sender);
                 }
@@ -218,6 +220,20 @@ impl Connection {
             self.show(&record).await;
         }
         Ok(())
+    }
+
+    /// Adds what the manager has counted to the counts of all connections.
+    fn count(&mut self) {
+        let (now, before) = (self.manager.counters(), self.counted);
+        let of = |counters: &Counters| (counters.malformed, counters.strangers, counters.repeated);
+        if of(&now) != of(&before) {
+            self.shared.count(|counters| {
+                counters.malformed += now.malformed - before.malformed;
+                counters.strangers += now.strangers - before.strangers;
+                counters.reports_repeated += now.repeated - before.repeated;
+            });
+            self.counted = now;
+        }
     }
 
     async fn send(&mut self, octets: &[u8]) -> io::Result<()> {
@@ -293,6 +309,11 @@ impl Connection {
 
     /// Has a report's readings stored, then tells the manager what became of them.
     async fn keep(&mut self, record: Record) {
+        if record.confirmed && self.is_displaced() {
+            // The device is elsewhere by now: there it sends again what was not answered here.
+            return self.step(Input::NotCommitted(record.id));
+        }
+        let is_numbered = self.recognise(&record);
         let requests = self.read_record(&record);
         let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
         if let (Some(requests), Some(session)) = (requests, &self.session) {
@@ -305,10 +326,43 @@ impl Connection {
         });
         let done = if is_whole { Input::Committed } else { Input::NotCommitted };
         self.step(done(record.id));
+        self.answering = is_numbered.then_some(is_whole);
         if is_whole {
             let (arrived, stored) = (self.arrived, Instant::now());
             self.passage = taken.map(|taken| Passage { arrived, taken, stored });
             self.stored.push(record);
+        }
+    }
+
+    /// Whether its device has associated by another connection since.
+    fn is_displaced(&self) -> bool {
+        let Some(device) = self.device else { return false };
+        self.shared.lock().roster.session(device) != Some(self.id)
+    }
+
+    /// Looks whether a report that nothing but its number tells from others has come before. Whether
+    /// it is such a report.
+    fn recognise(&mut self, record: &Record) -> bool {
+        let (Some(device), Some(session)) = (self.device, &mut self.session) else { return false };
+        let Some(report) = session.numbered(record) else { return false };
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        if let Some(known) = state.repeats.meet(now, device, report) {
+            state.counters.reports_repeated += 1;
+            session.recognise(record.id, known);
+        }
+        true
+    }
+
+    /// Notes that the answer to such a report has left.
+    fn note_answer(&self, is_stored: bool) {
+        let (Some(device), Some(session)) = (self.device, &self.session) else { return };
+        let (now, epoch) = (self.shared.now(), session.device().epoch());
+        let repeats = &mut self.shared.lock().repeats;
+        if is_stored {
+            repeats.answered(now, device, epoch);
+        } else {
+            repeats.refused(device, epoch);
         }
     }
 

@@ -169,7 +169,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Reports recorded.
     pub reports: u64,
-    /// Reports that repeated the one before (datagrams, or while it waited).
+    /// Confirmed reports that repeated one of their association: the same octets, invoke-id and
+    /// report number included.
     pub repeated: u64,
     /// Reports whose number did not grow.
     pub numbers_not_growing: u64,

@@ -16,8 +16,6 @@ pub(super) struct Control {
     /// How many had left when the present turn began.
     before: u64,
     turn: u64,
-    /// It wants to release its association, to make a new one, as soon as no report waits.
-    pub(super) is_cycling: bool,
     tally: Tally,
 }
 
@@ -44,7 +42,7 @@ pub(super) enum Turn {
 impl Control {
     pub(super) const fn new(period: Duration) -> Self {
         let tally = Tally { sent: 0, asked: 0, answered: 0 };
-        Self { period, due: None, before: 0, turn: 0, is_cycling: false, tally }
+        Self { period, due: None, before: 0, turn: 0, tally }
     }
 
     pub(super) const fn tally(&self) -> Tally {

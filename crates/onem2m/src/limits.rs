@@ -49,6 +49,12 @@ pub struct Limits {
     pub polled: usize,
     /// Retrievals that are answered again when something changes.
     pub observers: usize,
+    /// Changes of one resource that wait behind an update which waits for consent.
+    pub blocked: usize,
+    /// Requests that wait inside the CSE: for consent, or behind one that does.
+    pub deferred: usize,
+    /// Octets that those hold.
+    pub deferred_octets: usize,
 }
 
 impl Default for Limits {
@@ -75,6 +81,9 @@ impl Default for Limits {
             instance_octets: 256 * 1024 * 1024,
             polled: 256,
             observers: 4_096,
+            blocked: 64,
+            deferred: 4_096,
+            deferred_octets: 64 * 1024 * 1024,
         }
     }
 }
@@ -151,6 +160,10 @@ counters! {
     letters_unauthorised,
     /// Announcements made, changed and taken back at other CSEs.
     announcements,
+    /// Updates that waited for the consent of whoever keeps their resource.
+    blocked,
+    /// Requests refused because as many wait inside as may.
+    deferred_full,
     /// Requests sent on to another CSE.
     forwarded,
     /// Requests refused because too many sent to others were unanswered.

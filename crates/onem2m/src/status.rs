@@ -78,6 +78,8 @@ statuses! {
     GroupMemberTypeInconsistent = 4110,
     /// The AE or CSE is registered already.
     OriginatorHasAlreadyRegistered = 4117,
+    /// The resource has a subscription already that has its updates wait.
+    BlockingSubscriptionAlreadyExists = 4124,
     /// The registration is not among those allowed.
     AppRuleValidationFailed = 4126,
     /// A remote entity refused.
@@ -147,6 +149,8 @@ pub enum Meaning {
     NotAcceptable,
     /// It is there already.
     Conflict,
+    /// There may be one of it, and is.
+    Doubled,
     /// The fault is this side's.
     Failed,
     /// It is understood and not offered.
@@ -175,6 +179,7 @@ impl Status {
             Self::UnsupportedMediaType => Meaning::UnsupportedMediaType,
             Self::NotAcceptable => Meaning::NotAcceptable,
             Self::Conflict => Meaning::Conflict,
+            Self::BlockingSubscriptionAlreadyExists | Self::AlreadyExists => Meaning::Doubled,
             Self::InternalServerError | Self::SubscriptionVerificationInitiationFailed => {
                 Meaning::Failed
             }

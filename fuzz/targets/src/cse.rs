@@ -104,6 +104,9 @@ fn config() -> Config {
     limits.instance_octets = 2_000;
     limits.polled = 4;
     limits.observers = 4;
+    limits.blocked = 2;
+    limits.deferred = 4;
+    limits.deferred_octets = 1_000;
     Config {
         admin: Some("CAdmin".to_owned()),
         admitted_cses: vec!["/*".to_owned()],

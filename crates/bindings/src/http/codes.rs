@@ -18,7 +18,7 @@ pub const fn http_status(status: Status) -> StatusCode {
         Meaning::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         Meaning::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Meaning::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-        Meaning::Conflict => StatusCode::CONFLICT,
+        Meaning::Conflict | Meaning::Doubled => StatusCode::CONFLICT,
         Meaning::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         Meaning::NotImplemented => StatusCode::NOT_IMPLEMENTED,
         Meaning::Forbidden => StatusCode::FORBIDDEN,

@@ -293,7 +293,7 @@ pub const fn code_of(status: Status) -> Code {
         Meaning::Failed => Code::INTERNAL_SERVER_ERROR,
         Meaning::NotImplemented => Code::NOT_IMPLEMENTED,
         Meaning::Conflict | Meaning::Forbidden => Code::FORBIDDEN,
-        Meaning::Wrong => Code::BAD_REQUEST,
+        Meaning::Doubled | Meaning::Wrong => Code::BAD_REQUEST,
     }
 }
 

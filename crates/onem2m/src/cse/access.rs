@@ -30,7 +30,7 @@ pub(super) enum Right {
 pub(super) const ALL_RIGHTS: u64 = 63;
 
 impl Right {
-    const fn bit(self) -> u64 {
+    pub(super) const fn bit(self) -> u64 {
         match self {
             Self::Create => 1,
             Self::Retrieve => 2,

@@ -34,6 +34,8 @@ pub(super) enum Purpose {
     Letter(Arc<str>),
     /// Whether a notification target agrees.
     Verification(u64),
+    /// Whether the resource of this number may be updated.
+    Consent(u64),
     /// For nothing: what it brought about shows elsewhere.
     Nothing,
 }
@@ -125,6 +127,7 @@ impl Cse {
             Purpose::Registration => self.registration_answered(answer),
             Purpose::Letter(lane) => self.letter_answered(&lane, answer),
             Purpose::Verification(number) => self.verification_answered(number, answer),
+            Purpose::Consent(seq) => self.consent_answered(seq, answer),
             Purpose::Nothing => {}
         }
     }

@@ -3,7 +3,9 @@
 mod access;
 mod announce;
 mod calls;
+mod consent;
 mod create;
+mod deferred;
 mod delete;
 mod discover;
 mod flex;
@@ -11,6 +13,7 @@ mod forward;
 mod group;
 mod instance;
 mod ledger;
+mod monitor;
 mod nonblocking;
 mod notify;
 mod observe;
@@ -21,6 +24,7 @@ mod repeats;
 mod retrieve;
 mod rows;
 mod sponsor;
+mod subscription;
 mod target;
 mod update;
 mod watch;
@@ -36,8 +40,10 @@ use crate::tree::{Record, Slot, Tree};
 use access::source_of;
 use calls::Calls;
 pub use calls::{Call, Unreachable};
+use consent::Consents;
 use core::net::IpAddr;
 use core::time::Duration;
+use deferred::Deferred;
 use group::Fans;
 use ledger::Ledger;
 use notify::Verifications;
@@ -233,6 +239,8 @@ pub struct Cse {
     calls: Calls,
     outbox: Outbox,
     verifications: Verifications,
+    consents: Consents,
+    deferred: Deferred,
     fans: Fans,
     channels: Channels,
     observers: Observers,
@@ -318,6 +326,8 @@ impl Cse {
             calls: Calls::default(),
             outbox: Outbox::default(),
             verifications: Verifications::new(),
+            consents: Consents::default(),
+            deferred: Deferred::default(),
             fans: Fans::new(),
             channels: Channels::default(),
             observers: Observers::default(),
@@ -500,6 +510,12 @@ impl Cse {
         }
         if let (Target::Polling(slot), Operation::Retrieve) = (target, request.operation) {
             return self.poll(asker, request, from, slot);
+        }
+        if let Target::Resource(slot) = target {
+            if self.wait_behind(asker, request, slot)? {
+                return Ok(None);
+            }
+            self.tell_monitors(request, from, slot);
         }
         match request.operation {
             Operation::Create => self.create(asker, request, from, target),

@@ -4,14 +4,12 @@ use super::access::Right;
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, Letter};
-use super::watch::{REPORT_ON_MISSING, check_missing_data};
+use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Asker, Cse, Done, Refusal, not_allowed};
-use crate::filter::Filter;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::wrap;
 use crate::status::Status;
-use crate::time::parse_duration;
 use crate::tree::Slot;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
@@ -34,6 +32,8 @@ pub(super) enum Event {
     ChildCreated,
     /// 4.
     ChildDeleted,
+    /// 5: somebody looked into a container that has no instance.
+    NoInstance,
 }
 
 impl Event {
@@ -43,6 +43,7 @@ impl Event {
             Self::Deleted => 2,
             Self::ChildCreated => 3,
             Self::ChildDeleted => 4,
+            Self::NoInstance => 5,
         }
     }
 }
@@ -98,7 +99,8 @@ impl Cse {
             numbers(name).is_none_or(|list| list.iter().any(|entry| entry.as_u64() == Some(number)))
         };
         let wanted = match numbers("net") {
-            None => event == Event::Updated,
+            // Who monitors operations hears of them alone.
+            None => event == Event::Updated && !criteria.contains_key("om"),
             Some(_) => lists("net", event.number()),
         };
         let of_child = matches!(event, Event::ChildCreated | Event::ChildDeleted);
@@ -110,10 +112,12 @@ impl Cse {
                     .filter_map(Value::as_str)
                     .any(|name| changed.iter().any(|changed| changed == name))
             });
-        wanted
-            && child_fits
-            && attribute_fits
-            && conditions(criteria).is_ok_and(|filter| self.matches(&filter, about))
+        wanted && child_fits && attribute_fits && self.meets_conditions(criteria, about)
+    }
+
+    /// Whether a resource meets the conditions of a subscription's criteria.
+    pub(super) fn meets_conditions(&self, criteria: &Map<String, Value>, slot: Slot) -> bool {
+        conditions(criteria).is_ok_and(|filter| self.matches(&filter, slot))
     }
 
     fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {
@@ -135,15 +139,16 @@ impl Cse {
 
     /// Tells the targets of a subscription that `net` happened, and what there is to see.
     pub(super) fn send_notification(&mut self, slot: Slot, net: u64, representation: &str) {
+        self.send_event(slot, &format!("{{\"net\":{net},\"rep\":{representation}}}"));
+    }
+
+    /// Tells the targets of a subscription of an event (m2m:notificationEvent, as JSON text).
+    pub(super) fn send_event(&mut self, slot: Slot, event: &str) {
         let Some(subscription) = self.tree.get(slot) else {
             return;
         };
-        let reference = format!("{}/{}", self.config.cse_id, subscription.id);
+        let content = self.event_content(&subscription.id, event);
         let category = subscription.uint("nec");
-        let content = format!(
-            "{{\"m2m:sgn\":{{\"nev\":{{\"net\":{net},\"rep\":{representation}}},\"sur\":{}}}}}",
-            Value::from(reference)
-        );
         let latest_only = subscription.uint("pn") == Some(1) || subscription.flag("ln");
         let gather = self.gather(subscription.attribute("bn"));
         let id = Arc::clone(&subscription.id);
@@ -168,6 +173,12 @@ impl Cse {
             }
         }
         self.count_down(slot, remaining);
+    }
+
+    /// What a notification of this subscription says.
+    pub(super) fn event_content(&self, subscription: &str, event: &str) -> String {
+        let reference = Value::from(format!("{}/{subscription}", self.config.cse_id));
+        format!("{{\"m2m:sgn\":{{\"nev\":{event},\"sur\":{reference}}}}}")
     }
 
     /// expirationCounter: a subscription that has said enough goes.
@@ -215,7 +226,9 @@ impl Cse {
                 "who subscribes must be allowed to retrieve",
             ));
         }
-        check_subscription(&draft.attributes)?;
+        check_subscription(&draft.attributes, self.config.limits.list_entries)?;
+        settle_content(&mut draft.attributes, self.resource(parent)?.kind)?;
+        self.check_only_blocking(parent, &draft.attributes)?;
         let given = draft.attributes.clone();
         let id = format!("{}{:x}", Kind::Subscription.prefix(), self.ledger.next_seq());
         let targets = self.targets_to_ask(&draft.attributes, from, &[]);
@@ -238,7 +251,8 @@ impl Cse {
         slot: Slot,
         given: &Map<String, Value>,
     ) -> Result<bool, Refusal> {
-        check_subscription(given)?;
+        check_subscription(given, self.config.limits.list_entries)?;
+        self.recheck_subscription(slot, given)?;
         let subscription = self.resource(slot)?;
         let (seq, id) = (subscription.seq, subscription.id.to_string());
         let present: Vec<String> = subscription.texts("nu").map(str::to_owned).collect();
@@ -348,6 +362,8 @@ impl Cse {
             Then::Create { parent_seq, mut draft, given } => {
                 // The place may be another's by now; the number never is.
                 draft.parent = self.tree.by_seq(parent_seq).ok_or_else(gone)?;
+                // Another may have come meanwhile.
+                self.check_only_blocking(draft.parent, &draft.attributes)?;
                 let slot = self.found(draft)?;
                 self.creation_response(&verification.request, slot, &given)
             }
@@ -381,80 +397,5 @@ impl Cse {
             }
             _ => Err(not_allowed("resources of this type take no notifications")),
         }
-    }
-}
-
-/// The conditions of event notification criteria as a filter.
-fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
-    let mut filter = Filter::default();
-    for (name, value) in criteria {
-        match (name.as_str(), value) {
-            ("net" | "chty" | "atr", Value::Array(_)) => {}
-            ("md", criterion) => check_missing_data(criterion)?,
-            (
-                "crb" | "cra" | "ms" | "us" | "sts" | "stb" | "exb" | "exa" | "sza" | "szb" | "fo",
-                Value::String(_) | Value::Number(_),
-            ) => {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                filter.set(name, &text)?;
-            }
-            ("om", _) => {
-                return Err(Refusal::new(
-                    Status::NotImplemented,
-                    "operation monitors are not offered",
-                ));
-            }
-            _ => return Err(Refusal::bad(format!("enc has no {name}, or of another form"))),
-        }
-    }
-    Ok(filter)
-}
-
-fn check_subscription(attributes: &Map<String, Value>) -> Result<(), Refusal> {
-    if attributes.get("nu").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        return Err(Refusal::bad("nu has at least one target"));
-    }
-    if attributes.get("exc").and_then(Value::as_u64) == Some(0) {
-        return Err(Refusal::bad("exc is at least 1"));
-    }
-    match attributes.get("nct").and_then(Value::as_u64) {
-        None | Some(1..=3) => {}
-        Some(4 | 5) => {
-            return Err(Refusal::new(Status::NotImplemented, "nct 4 and 5 are not offered"));
-        }
-        Some(_) => return Err(Refusal::bad("nct is from 1 to 5")),
-    }
-    if let Some(batch) = attributes.get("bn") {
-        let number = batch.get("num").is_none_or(|number| number.as_u64().is_some_and(|n| n > 0));
-        let duration = batch.get("dur").is_none_or(|duration| duration_of(duration).is_some());
-        if !number || !duration {
-            return Err(Refusal::bad("bn has a positive num and a duration dur"));
-        }
-    }
-    let Some(criteria) = attributes.get("enc").and_then(Value::as_object) else {
-        return Ok(());
-    };
-    conditions(criteria)?;
-    for event in criteria.get("net").and_then(Value::as_array).into_iter().flatten() {
-        match event.as_u64() {
-            Some(1..=4 | REPORT_ON_MISSING) => {}
-            Some(5..=7) => {
-                return Err(Refusal::new(
-                    Status::NotImplemented,
-                    format!("notification event type {event} is not offered"),
-                ));
-            }
-            _ => return Err(Refusal::bad("a notification event type is from 1 to 8")),
-        }
-    }
-    Ok(())
-}
-
-/// A duration as text or as a number of milliseconds.
-fn duration_of(value: &Value) -> Option<Duration> {
-    match value {
-        Value::String(text) => parse_duration(text),
-        Value::Number(number) => number.as_u64().map(Duration::from_millis),
-        _ => None,
     }
 }

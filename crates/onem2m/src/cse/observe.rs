@@ -3,7 +3,7 @@
 //!
 //! It is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Asker, Cse, Slot, Target, Token, Whom};
+use super::{Asker, Cse, Done, Refusal, Slot, Target, Token, Whom};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -17,6 +17,8 @@ pub(super) struct Observers {
     by_slot: BTreeMap<Slot, BTreeSet<Token>>,
     /// What was changed in the step under way and is observed.
     touched: BTreeSet<Slot>,
+    /// A retrieval of this CSE's own is under way, to see whether an answer has become another.
+    looking: bool,
 }
 
 #[derive(Debug)]
@@ -29,6 +31,11 @@ struct Observer {
 }
 
 impl Observers {
+    /// Whether what is asked right now is asked to tell observers, and by nobody.
+    pub(super) const fn are_told(&self) -> bool {
+        self.looking
+    }
+
     /// Takes note of a change.
     pub(super) fn touch(&mut self, slot: Slot) {
         if self.by_slot.contains_key(&slot) {
@@ -86,7 +93,15 @@ impl Cse {
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
         let nobody = Asker { whom: Whom::Nobody, id: "".into(), release: request.release };
-        self.perform(&nobody, request).ok().flatten()?.content
+        self.look(&nobody, request).ok().flatten()?.content
+    }
+
+    /// Does a retrieval that nobody has asked for just now.
+    fn look(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
+        self.observers.looking = true;
+        let outcome = self.perform(asker, request);
+        self.observers.looking = false;
+        outcome
     }
 
     /// Answers once more whose answer has become another. One that is refused is the last.
@@ -103,7 +118,7 @@ impl Cse {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
         let asker = Asker::outside(token, None, &request);
-        let outcome = match self.perform(&asker, &request) {
+        let outcome = match self.look(&asker, &request) {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.
             Ok(None) => return,

@@ -2,8 +2,10 @@
 
 use super::access::Right;
 use super::create::no_such_result;
+use super::notify::Event;
 use super::{Cse, Done, Refusal, Target, not_found};
 use crate::filter::{Filter, Usage};
+use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::wrap;
 use crate::status::Status;
@@ -89,7 +91,18 @@ impl Cse {
         let mut done =
             self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())?;
         done.cut_at = chosen.cut_at;
+        if matches!(rcn, 4 | 8) {
+            self.tell_if_empty(slot);
+        }
         Ok(done)
+    }
+
+    /// Tells subscribers of a container that somebody looked into it and there is no instance.
+    fn tell_if_empty(&mut self, slot: Slot) {
+        let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
+        if is_container && self.tree.latest(slot).is_none() && !self.observers.are_told() {
+            self.tell(slot, Event::NoInstance, slot, &[]);
+        }
     }
 
     /// The content for resources chosen below `slot`.

@@ -58,6 +58,9 @@ impl Cse {
         {
             return Ok(None);
         }
+        if self.ask_consent(asker, request, slot, &given)? {
+            return Ok(None);
+        }
         self.apply_update(request, slot, given).map(Some)
     }
 

@@ -1,0 +1,162 @@
+//! Updates that wait for somebody's consent (TS-0001 §9.6.8, TS-0004 §7.5.1.2.19): a blocking
+//! subscription has its target asked before an update is done, and what else would change the
+//! resource waits behind it.
+
+use super::calls::{Purpose, Unreachable};
+use super::{Asker, Cse, Done, Refusal, not_found};
+use crate::primitive::{Deadline, Operation, Request, Response};
+use crate::status::Status;
+use crate::tree::Slot;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, VecDeque};
+
+/// An update whose target's keeper has not answered yet.
+#[derive(Debug)]
+struct Blocked {
+    asker: Asker,
+    request: Request,
+    given: Map<String, Value>,
+    /// Updates and deletions of the same resource, in the order they came.
+    behind: VecDeque<(Asker, Request)>,
+}
+
+/// Updates that wait, by the number of the resource.
+#[derive(Debug, Default)]
+pub(super) struct Consents(BTreeMap<u64, Blocked>);
+
+impl Cse {
+    /// Has a change of a resource wait whose update waits for consent. Whether it does.
+    pub(super) fn wait_behind(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        slot: Slot,
+    ) -> Result<bool, Refusal> {
+        if !matches!(request.operation, Operation::Update | Operation::Delete) {
+            return Ok(false);
+        }
+        let seq = self.resource(slot)?.seq;
+        let Some(blocked) = self.consents.0.get_mut(&seq) else {
+            return Ok(false);
+        };
+        let request = request.received_at(self.now);
+        if blocked.behind.len() >= self.config.limits.blocked {
+            self.counters.deferred_full += 1;
+            let why = "too many changes of this resource wait for one of its updates";
+            return Err(Refusal::new(Status::InternalServerError, why));
+        }
+        let room = self.deferred.add(&request, &self.config.limits);
+        room.inspect_err(|_| self.counters.deferred_full += 1)?;
+        blocked.behind.push_back((asker.clone(), request));
+        Ok(true)
+    }
+
+    /// Asks for consent to a checked update, if the resource has a subscription that wants that.
+    /// Whether it waits.
+    pub(super) fn ask_consent(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<bool, Refusal> {
+        let subscription =
+            self.blocking_subscription(slot).and_then(|subscription| self.tree.get(subscription));
+        let Some(subscription) = subscription else {
+            return Ok(false);
+        };
+        let criteria = subscription.attribute("enc");
+        let attributes = criteria.and_then(|it| it.get("atr")).and_then(Value::as_array);
+        let is_meant = attributes.is_none_or(|names| {
+            names.iter().filter_map(Value::as_str).any(|name| given.contains_key(name))
+        });
+        let (true, Some(target)) = (is_meant, subscription.texts("nu").next()) else {
+            return Ok(false);
+        };
+        let (target, subscription) = (target.to_owned(), subscription.id.to_string());
+        let request = request.received_at(self.now);
+        let room = self.deferred.add(&request, &self.config.limits);
+        room.inspect_err(|_| self.counters.deferred_full += 1)?;
+        let seq = self.resource(slot)?.seq;
+        if let Err(refusal) = self.ask_keeper(seq, &request, &target, &subscription) {
+            self.deferred.remove(&request);
+            return Err(keeper_away(&refusal.debug));
+        }
+        self.counters.blocked += 1;
+        let (asker, given) = (asker.clone(), given.clone());
+        let blocked = Blocked { asker, request, given, behind: VecDeque::new() };
+        self.consents.0.insert(seq, blocked);
+        Ok(true)
+    }
+
+    fn ask_keeper(
+        &mut self,
+        seq: u64,
+        request: &Request,
+        target: &str,
+        subscription: &str,
+    ) -> Result<(), Refusal> {
+        let mut question = self.own_request(Operation::Notify, target.to_owned());
+        // The representation is what the update says, digit for digit.
+        let representation = request.content.as_deref().unwrap_or("{}");
+        let event = format!("{{\"net\":7,\"rep\":{representation}}}");
+        question.content = Some(self.event_content(subscription, &event).into());
+        // Others wait, too: however long the originator would, this CSE does not.
+        let longest = self.now.plus(self.config.limits.answer_within);
+        let until = request.request_expires.map_or(longest, |time| time.resolve(self.now));
+        question.request_expires = Some(Deadline::At(until.min(longest)));
+        let route = self.reach(target, &mut question)?;
+        self.send(route, question, Purpose::Consent(seq))
+    }
+
+    /// The keeper has answered, or will not: the update is done or refused, and those behind it
+    /// have their turn.
+    pub(super) fn consent_answered(&mut self, seq: u64, answer: Result<Response, Unreachable>) {
+        let Some(blocked) = self.consents.0.remove(&seq) else {
+            return;
+        };
+        self.deferred.remove(&blocked.request);
+        let outcome = verdict(answer).and_then(|()| self.do_blocked(seq, &blocked));
+        self.answer(&blocked.asker, outcome);
+        let mut behind = blocked.behind;
+        while let Some((asker, request)) = behind.pop_front() {
+            self.deferred.remove(&request);
+            self.serve(&asker, &request);
+            if let Some(next) = self.consents.0.get_mut(&seq) {
+                // It waits itself now, and the others behind it.
+                next.behind.append(&mut behind);
+            }
+        }
+    }
+
+    fn do_blocked(&mut self, seq: u64, blocked: &Blocked) -> Result<Done, Refusal> {
+        self.check(&blocked.request)?;
+        let slot = self.tree.by_seq(seq).ok_or_else(|| not_found("the resource is gone"))?;
+        self.apply_update(&blocked.request, slot, blocked.given.clone())
+    }
+}
+
+/// What a keeper's answer means for the update (TS-0004 §7.3.2.9).
+fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
+    match answer.map(|answer| answer.status) {
+        Ok(status) if status.is_success() => Ok(()),
+        Ok(
+            status @ (Status::TargetNotReachable
+            | Status::RemoteEntityNotReachable
+            | Status::RequestTimeout),
+        ) => Err(keeper_away(&format!("it answered {}", status.number()))),
+        // Other refusals have no code there: they are refusals all the same.
+        Ok(status) => Err(Refusal::new(
+            Status::OperationDeniedByRemoteEntity,
+            format!("whoever keeps the resource did not agree ({})", status.number()),
+        )),
+        Err(unreachable) => Err(keeper_away(&unreachable.0)),
+    }
+}
+
+fn keeper_away(why: &str) -> Refusal {
+    Refusal::new(
+        Status::RemoteEntityNotReachable,
+        format!("whoever keeps the resource cannot be asked: {why}"),
+    )
+}

@@ -1,0 +1,78 @@
+//! Operation monitors (TS-0001 §9.6.8): who hears of what is asked of a resource, whether it is done
+//! or refused.
+
+use super::Cse;
+use super::access::Right;
+use crate::filter::Usage;
+use crate::primitive::{Operation, Request};
+use crate::tree::Slot;
+use serde_json::{Value, json};
+
+impl Cse {
+    /// Tells whoever monitors `slot` that `from` asks this of it.
+    pub(super) fn tell_monitors(&mut self, request: &Request, from: &str, slot: Slot) {
+        let Some(family) = self.tree.get(slot).and_then(|it| it.family.as_ref()) else {
+            return;
+        };
+        // What an observer is told again is no request of its own.
+        if family.subscriptions.is_empty() || self.observers.are_told() {
+            return;
+        }
+        for subscription in family.subscriptions.clone() {
+            if self.monitors(subscription, request, from, slot) {
+                self.tell_attempt(subscription, request.operation, from, slot);
+            }
+        }
+    }
+
+    fn monitors(&self, subscription: Slot, request: &Request, from: &str, slot: Slot) -> bool {
+        let Some(subscription) = self.tree.get(subscription) else {
+            return false;
+        };
+        let criteria = subscription.attribute("enc").and_then(Value::as_object);
+        let Some((criteria, monitors)) = criteria.and_then(|it| Some((it, it.get("om")?))) else {
+            return false;
+        };
+        let bit = right_of(request).bit();
+        let is_meant = |monitor: &Value| {
+            let operations = monitor.get("ops").and_then(Value::as_u64);
+            let originator = monitor.get("or").and_then(Value::as_str);
+            operations.is_none_or(|bits| bits & bit != 0)
+                && originator.is_none_or(|originator| self.own_form(originator) == from)
+        };
+        monitors.as_array().is_some_and(|list| list.iter().any(is_meant))
+            && self.meets_conditions(criteria, slot)
+    }
+
+    fn tell_attempt(&mut self, subscription: Slot, operation: Operation, from: &str, slot: Slot) {
+        let told = self.tree.get(subscription).and_then(|it| it.uint("nct"));
+        let representation = match told {
+            // m2m:notification has none of necessity, and nothing here says which it would be.
+            None => String::new(),
+            Some(3) => format!(",\"rep\":{}", json!({ "m2m:uri": self.tree.path(slot) })),
+            Some(_) => match self.tree.get(slot) {
+                Some(resource) => format!(",\"rep\":{}", resource.to_text()),
+                None => return,
+            },
+        };
+        let operation = operation.number();
+        let originator = Value::from(from);
+        let event =
+            format!("{{\"om\":{{\"op\":{operation},\"or\":{originator}}}{representation}}}");
+        self.send_event(subscription, &event);
+    }
+}
+
+/// What a request needs the right to, as access control counts it.
+fn right_of(request: &Request) -> Right {
+    let discovers = request.filter.as_ref().and_then(|it| it.usage) == Some(Usage::Discovery)
+        || request.result_content == Some(11);
+    match request.operation {
+        Operation::Create => Right::Create,
+        Operation::Retrieve if discovers => Right::Discover,
+        Operation::Retrieve => Right::Retrieve,
+        Operation::Update => Right::Update,
+        Operation::Delete => Right::Delete,
+        Operation::Notify => Right::Notify,
+    }
+}

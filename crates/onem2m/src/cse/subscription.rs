@@ -1,0 +1,290 @@
+//! What a subscription may say (TS-0001 §9.6.8): the events that it wants to hear of, how they are
+//! told, and what goes together.
+
+use super::access::ALL_RIGHTS;
+use super::watch::{REPORT_ON_MISSING, check_missing_data};
+use super::{Cse, Refusal};
+use crate::filter::Filter;
+use crate::kind::Kind;
+use crate::status::Status;
+use crate::time::parse_duration;
+use crate::tree::Slot;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+
+/// What is monitored, which has no number among the events.
+const OPERATION: u64 = 0;
+/// m2m:notificationEventType: somebody looked into a container that has no instance.
+const NO_INSTANCE: u64 = 5;
+/// m2m:notificationEventType: an underlying network woke an AE of this node.
+const TRIGGER_RECEIVED: u64 = 6;
+/// m2m:notificationEventType: an update that waits for the answer.
+const BLOCKING_UPDATE: u64 = 7;
+
+/// m2m:notificationContentType.
+mod content {
+    pub(super) const ALL_ATTRIBUTES: u64 = 1;
+    pub(super) const MODIFIED_ATTRIBUTES: u64 = 2;
+    pub(super) const RESOURCE_ID: u64 = 3;
+    pub(super) const TRIGGER_PAYLOAD: u64 = 4;
+    pub(super) const TIME_SERIES: u64 = 5;
+}
+
+impl Cse {
+    /// The subscription that has updates of a resource wait, if there is one.
+    pub(super) fn blocking_subscription(&self, subscribed: Slot) -> Option<Slot> {
+        let family = self.tree.get(subscribed)?.family.as_ref()?;
+        let blocks = |slot: &Slot| {
+            self.tree.get(*slot).is_some_and(|subscription| is_blocking(&subscription.attributes))
+        };
+        family.subscriptions.iter().copied().find(blocks)
+    }
+
+    /// There is one blocking subscription of a resource at the most.
+    ///
+    /// # Errors
+    ///
+    /// 4124 if there is one already.
+    pub(super) fn check_only_blocking(
+        &self,
+        subscribed: Slot,
+        attributes: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        if !is_blocking(attributes) || self.blocking_subscription(subscribed).is_none() {
+            return Ok(());
+        }
+        let why = "the resource has a subscription that has its updates wait";
+        Err(Refusal::new(Status::BlockingSubscriptionAlreadyExists, why))
+    }
+
+    /// What an update makes of a subscription goes together, too; none begins to block by one
+    /// (TS-0004 §7.4.8.2.3).
+    pub(super) fn recheck_subscription(
+        &self,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        if is_blocking(given) {
+            return Err(Refusal::bad("a subscription blocks from its creation on, or never"));
+        }
+        let subscription = self.resource(slot)?;
+        let mut whole = subscription.attributes.clone();
+        for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+            whole.insert(name.clone(), value.clone());
+        }
+        for name in given.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name) {
+            whole.remove(name);
+        }
+        let above = subscription.parent.and_then(|parent| self.tree.get(parent));
+        let subscribed = above.map_or(Kind::CseBase, |above| above.kind);
+        settle_content(&mut whole, subscribed)
+    }
+}
+
+/// The types of the events that a subscription wants to hear of: without a word, of updates.
+fn events(attributes: &Map<String, Value>) -> Vec<u64> {
+    let criteria = attributes.get("enc").and_then(Value::as_object);
+    let monitors = criteria.is_some_and(|it| it.contains_key("om"));
+    match criteria.and_then(|it| it.get("net")).and_then(Value::as_array) {
+        Some(list) => list.iter().filter_map(Value::as_u64).collect(),
+        None if monitors => Vec::new(),
+        None => vec![1],
+    }
+}
+
+/// Whether a subscription has updates wait.
+pub(super) fn is_blocking(attributes: &Map<String, Value>) -> bool {
+    events(attributes).contains(&BLOCKING_UPDATE)
+}
+
+/// Whether an event of this type is told by such content (TS-0001 Table 9.6.8-4).
+const fn is_told_by(event: u64, told: u64) -> bool {
+    match event {
+        1 => matches!(
+            told,
+            content::ALL_ATTRIBUTES | content::MODIFIED_ATTRIBUTES | content::RESOURCE_ID
+        ),
+        TRIGGER_RECEIVED => told == content::TRIGGER_PAYLOAD,
+        BLOCKING_UPDATE => told == content::MODIFIED_ATTRIBUTES,
+        REPORT_ON_MISSING => told == content::TIME_SERIES,
+        _ => matches!(told, content::ALL_ATTRIBUTES | content::RESOURCE_ID),
+    }
+}
+
+/// How an event of this type is told without a word (the same table).
+const fn usual_content(event: u64) -> u64 {
+    match event {
+        TRIGGER_RECEIVED => content::TRIGGER_PAYLOAD,
+        BLOCKING_UPDATE => content::MODIFIED_ATTRIBUTES,
+        REPORT_ON_MISSING => content::TIME_SERIES,
+        _ => content::ALL_ATTRIBUTES,
+    }
+}
+
+/// Checks what goes together in a whole subscription, and says how its events are told, if it does
+/// not itself and all are told alike.
+///
+/// # Errors
+///
+/// 4000 if events and contents do not go together, or not with what is subscribed to; or if a
+/// blocking subscription says more than it may.
+pub(super) fn settle_content(
+    whole: &mut Map<String, Value>,
+    subscribed: Kind,
+) -> Result<(), Refusal> {
+    let events = events(whole);
+    if events.contains(&NO_INSTANCE) && subscribed != Kind::Container {
+        return Err(Refusal::bad("net 5 goes with containers"));
+    }
+    if events.contains(&BLOCKING_UPDATE) {
+        check_blocking(whole, &events)?;
+    }
+    match whole.get("nct").and_then(Value::as_u64) {
+        Some(told) if events.is_empty() && !is_told_by(OPERATION, told) => {
+            Err(Refusal::bad("operations are told by nct 1 or 3"))
+        }
+        Some(told) if !events.iter().all(|&event| is_told_by(event, told)) => {
+            Err(Refusal::bad("this nct does not go with each net"))
+        }
+        Some(_) => Ok(()),
+        None => {
+            let mut usual = events.iter().map(|&event| usual_content(event));
+            if let Some(first) = usual.next()
+                && usual.all(|other| other == first)
+            {
+                whole.insert("nct".into(), json!(first));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A blocking subscription asks one entity, of each update or of those of some attributes, and says
+/// nothing else (TS-0004 §7.4.8.2.1).
+fn check_blocking(whole: &Map<String, Value>, events: &[u64]) -> Result<(), Refusal> {
+    if events.len() != 1 {
+        return Err(Refusal::bad("net 7 goes with no other"));
+    }
+    let mut targets =
+        whole.get("nu").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    if !matches!((targets.next(), targets.next()), (Some(one), None) if !one.contains("://")) {
+        return Err(Refusal::bad("net 7 goes with one target, which is an entity's address"));
+    }
+    if let Some(policy) = POLICIES.iter().find(|&&name| whole.contains_key(name)) {
+        return Err(Refusal::bad(format!("net 7 goes without {policy}")));
+    }
+    let criteria = whole.get("enc").and_then(Value::as_object);
+    let other = criteria.and_then(|it| it.keys().find(|&name| name != "net" && name != "atr"));
+    match other {
+        Some(name) => Err(Refusal::bad(format!("net 7 goes without the condition {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Notification policies: what a subscription says beside its targets and events.
+const POLICIES: [&str; 5] = ["exc", "bn", "ln", "nec", "pn"];
+
+/// The conditions of event notification criteria as a filter.
+pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
+    let mut filter = Filter::default();
+    for (name, value) in criteria {
+        match (name.as_str(), value) {
+            // Checked where they are written.
+            ("net" | "chty" | "atr" | "om", Value::Array(_)) => {}
+            ("md", criterion) => check_missing_data(criterion)?,
+            (
+                "crb" | "cra" | "ms" | "us" | "sts" | "stb" | "exb" | "exa" | "sza" | "szb" | "fo",
+                Value::String(_) | Value::Number(_),
+            ) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                filter.set(name, &text)?;
+            }
+            _ => return Err(Refusal::bad(format!("enc has no {name}, or of another form"))),
+        }
+    }
+    Ok(filter)
+}
+
+/// Checks the form of what is said of a subscription.
+///
+/// # Errors
+///
+/// 4000 if it is out of range or of another form; 5001 for what needs an underlying network.
+pub(super) fn check_subscription(
+    attributes: &Map<String, Value>,
+    entries_max: usize,
+) -> Result<(), Refusal> {
+    if attributes.get("nu").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        return Err(Refusal::bad("nu has at least one target"));
+    }
+    if attributes.get("exc").and_then(Value::as_u64) == Some(0) {
+        return Err(Refusal::bad("exc is at least 1"));
+    }
+    match attributes.get("nct").and_then(Value::as_u64) {
+        None | Some(1..=3 | content::TIME_SERIES) => {}
+        Some(content::TRIGGER_PAYLOAD) => return Err(no_triggers("nct 4")),
+        Some(_) => return Err(Refusal::bad("nct is from 1 to 5")),
+    }
+    if let Some(batch) = attributes.get("bn") {
+        let number = batch.get("num").is_none_or(|number| number.as_u64().is_some_and(|n| n > 0));
+        let duration = batch.get("dur").is_none_or(|duration| duration_of(duration).is_some());
+        if !number || !duration {
+            return Err(Refusal::bad("bn has a positive num and a duration dur"));
+        }
+    }
+    let Some(criteria) = attributes.get("enc").and_then(Value::as_object) else {
+        return Ok(());
+    };
+    conditions(criteria)?;
+    if let Some(monitors) = criteria.get("om") {
+        check_monitors(monitors, entries_max)?;
+        if criteria.contains_key("net") {
+            return Err(Refusal::bad("enc has net or om, not both"));
+        }
+    }
+    for event in criteria.get("net").and_then(Value::as_array).into_iter().flatten() {
+        match event.as_u64() {
+            Some(1..=4 | NO_INSTANCE | BLOCKING_UPDATE | REPORT_ON_MISSING) => {}
+            Some(TRIGGER_RECEIVED) => return Err(no_triggers("net 6")),
+            _ => return Err(Refusal::bad("a notification event type is from 1 to 8")),
+        }
+    }
+    Ok(())
+}
+
+/// Triggers come by an underlying network (3GPP), and none reaches this node.
+fn no_triggers(what: &str) -> Refusal {
+    let why = format!("{what} is not offered: no network brings triggers here");
+    Refusal::new(Status::NotImplemented, why)
+}
+
+/// Checks operation monitors: each names operations (m2m:accessControlOperations), an originator, or
+/// both.
+fn check_monitors(monitors: &Value, entries_max: usize) -> Result<(), Refusal> {
+    let is_monitor = |monitor: &Value| {
+        let named = monitor.as_object().filter(|monitor| !monitor.is_empty());
+        named.is_some_and(|monitor| {
+            monitor.iter().all(|(name, value)| match name.as_str() {
+                "ops" => value.as_u64().is_some_and(|bits| (1..=ALL_RIGHTS).contains(&bits)),
+                "or" => value.as_str().is_some_and(|from| !from.is_empty()),
+                _ => false,
+            })
+        })
+    };
+    let monitors = monitors.as_array();
+    if monitors
+        .is_some_and(|list| (1..=entries_max).contains(&list.len()) && list.iter().all(is_monitor))
+    {
+        return Ok(());
+    }
+    Err(Refusal::bad("om is a list of monitors: ops from 1 to 63, an originator or, or both"))
+}
+
+/// A duration as text or as a number of milliseconds.
+pub(super) fn duration_of(value: &Value) -> Option<Duration> {
+    match value {
+        Value::String(text) => parse_duration(text),
+        Value::Number(number) => number.as_u64().map(Duration::from_millis),
+        _ => None,
+    }
+}

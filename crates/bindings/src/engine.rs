@@ -6,8 +6,8 @@ use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, Held, Input, Letter, Output, Request, Response, Status,
-    Token, Unreachable,
+    Batch, Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Status, Token,
+    Unreachable, Verdict,
 };
 use gatewright_store::{Entry, Report, WAITS, Writer};
 use std::collections::{BTreeMap, HashMap};
@@ -425,10 +425,19 @@ impl Engine {
     }
 
     /// How many lanes wait because of who asks there, and the first of them.
-    pub fn held(&self) -> (usize, Option<Held>) {
+    pub fn held(&self) -> (usize, Option<Verdict>) {
         let inner = self.lock();
         let (lanes, first) = inner.cse.held();
         (lanes, first.cloned())
+    }
+
+    /// How many readings of devices were refused above for good, and how many letters grew too old;
+    /// what was last said of one.
+    pub fn lost_above(&self) -> (u64, u64, Option<Verdict>) {
+        let inner = self.lock();
+        let counters = inner.cse.counters();
+        let last = inner.cse.refused().cloned();
+        (counters.readings_refused_above, counters.letters_aged, last)
     }
 
     /// Whether this CSE's own registration stands, as far as is known.

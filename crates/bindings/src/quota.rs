@@ -116,7 +116,9 @@ pub(crate) struct Refused {
 impl Refused {
     /// The answer to the request of this identifier.
     pub(crate) fn response(&self, id: &str, release: Release) -> Response {
-        let refusal = Refusal::new(Status::NotAcceptable, self.why);
+        // No oneM2M status says *busy*. The content is not judged: no status that is final will do,
+        // as not every binding has words for the pause.
+        let refusal = Refusal::new(Status::InternalServerError, self.why);
         let mut response = Response::refusing(&refusal, id, release);
         response.retry_after = Some(self.after);
         response

@@ -8,7 +8,7 @@ use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, View, When};
-use gatewright_onem2m::{CseType, Held, Registrar};
+use gatewright_onem2m::{CseType, Registrar, Verdict};
 use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
@@ -114,6 +114,7 @@ impl Services {
         }
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
+        words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
@@ -447,9 +448,20 @@ fn quota(peer: PeerBounds) -> cse::Quota {
 }
 
 /// Why letters wait that could be delivered, for the operator.
-fn why_held(lanes: usize, Held { status, from, to }: &Held) -> String {
+fn why_held(lanes: usize, Verdict { status, from, to, .. }: &Verdict) -> String {
     let (senders, status) = (if lanes == 1 { "sender" } else { "senders" }, status.number());
     format!("of {lanes} {senders}; {from} is answered {status} at {to}: who may ask there?")
+}
+
+/// What this CSE has and the one above never will, for the operator: data is lost there.
+fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<String> {
+    let last = last.map(|Verdict { status, from, to, .. }| {
+        let status = status.number();
+        format!("{readings} readings refused above for good; {from} was answered {status} at {to}")
+    });
+    let aged = (aged > 0).then(|| format!("{aged} letters grew too old"));
+    let told: Vec<String> = last.into_iter().chain(aged).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// What comes of too few descriptors, for the operator.

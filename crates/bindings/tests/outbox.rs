@@ -50,6 +50,12 @@ fn main() -> ExitCode {
             block_on(absence(Way::Https));
             block_on(absence(Way::Wss));
         }),
+        trial("a_cse_above_that_has_too_much_to_do_gets_every_reading_all_the_same", || {
+            block_on(busy_above(Way::Http));
+        }),
+        trial("so_does_one_that_is_asked_by_a_binding_without_words_for_that", || {
+            block_on(busy_above(Way::Wss));
+        }),
         trial("direct_delivery_stores_nothing_here_and_loses_nothing", || {
             block_on(direct(Way::Http));
         }),
@@ -136,6 +142,8 @@ struct Upper {
     port: u16,
     /// Its certificate, and the gateway's.
     tls: Option<[Tls; 2]>,
+    /// What it lets one peer ask.
+    quota: cse::Quota,
     running: Option<cse::Running>,
 }
 
@@ -145,15 +153,21 @@ impl Upper {
             let authority = Authority::new(&place.file_name().unwrap().to_string_lossy());
             ["id-in", "id-mn"].map(|id| authority.certify(id, &[&format!("m2m://sp.example/{id}")]))
         });
-        Self { way, store: place.join("in.db"), port: free_port(), tls, running: None }
+        let (store, port, quota) = (place.join("in.db"), free_port(), cse::Quota::default());
+        Self { way, store, port, tls, quota, running: None }
     }
 
     async fn start(&mut self) {
+        self.running = Some(cse::start(self.config()).await.unwrap());
+    }
+
+    fn config(&self) -> cse::Config {
         let store = Some(self.store.clone());
         let mut config = config(CseType::Infrastructure, "/id-in", "cse-in", store);
         "//sp.example".clone_into(&mut config.cse.provider);
         config.cse.admitted_cses = vec!["/id-mn".to_owned()];
         config.tls = self.tls.as_ref().map(|[above, _]| above.clone());
+        config.quota = self.quota;
         let at = vec![([127, 0, 0, 1], self.port).into()];
         match self.way {
             Way::Http => config.listen = at,
@@ -161,7 +175,7 @@ impl Upper {
             Way::Wss => config.listen_wss = at,
             Way::Mqtt(_) => config.mqtt = Some(self.url()),
         }
-        self.running = Some(cse::start(config).await.unwrap());
+        config
     }
 
     fn url(&self) -> String {
@@ -374,6 +388,42 @@ async fn absence(way: Way) {
     assert_eq!(gateway.cse.engine().counters().letters_refused, 0);
     gateway.stop().await;
     upper.stop().await;
+}
+
+/// The CSE above takes one request in a second of this gateway at first: what it turns away it
+/// gets later.
+async fn busy_above(way: Way) {
+    let place = scratch(&format!("outbox-busy-{way:?}"));
+    let mut upper = Upper::away(&place, way);
+    upper.quota.rate = Some(1);
+    upper.start().await;
+    let config = upper.gateway(Some(place.join("mn.db")));
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
+    let mut devices = Group::new(&gateway, 50);
+    devices.join(3, 1_000);
+    let running = upper.running.as_ref().unwrap();
+    let too_often = || counter(running, "peer_requests_too_often");
+    let readings = || gateway.devices.counters().readings;
+    devices
+        .report_until("readings come and letters are turned away", || {
+            readings() > 20 && too_often() > 5
+        })
+        .await;
+    let values = answered(devices.runs).await;
+    running.reconfigure(cse::Config { quota: cse::Quota::default(), ..upper.config() });
+    gateway.emptied().await;
+    let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
+    assert_eq!(here.len(), values);
+    assert_eq!(set(&there), set(&here));
+    in_order(&there);
+    let counters = gateway.cse.engine().counters();
+    assert_eq!((counters.letters_refused, counters.readings_refused_above), (0, 0));
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+fn counter(cse: &cse::Running, name: &str) -> u64 {
+    cse.counters().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 
 async fn direct(way: Way) {

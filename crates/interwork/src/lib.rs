@@ -33,31 +33,3 @@ pub use instance::{Arrival, Instances, Known, ReadingName};
 pub use mapping::Mapping;
 pub use repeats::Repeats;
 pub use session::Session;
-
-use gatewright_onem2m::Status;
-
-/// What became of a creation whose name is unique.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Outcome {
-    /// It is stored: now, or it was before.
-    Stored,
-    /// Try again later: nobody was there.
-    Again,
-    /// Never: the CSE does not want it.
-    Refused,
-}
-
-/// Reads the answer to a creation whose name is unique: *conflict* means that it is stored.
-pub const fn outcome(status: Status) -> Outcome {
-    match status {
-        Status::Conflict | Status::AlreadyExists | Status::OriginatorHasAlreadyRegistered => {
-            Outcome::Stored
-        }
-        Status::TargetNotReachable
-        | Status::RemoteEntityNotReachable
-        | Status::RequestTimeout
-        | Status::InternalServerError => Outcome::Again,
-        status if status.is_success() => Outcome::Stored,
-        _ => Outcome::Refused,
-    }
-}

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`primitive`] | requests and responses, JSON and CBOR |
 //! | [`filter`] | filter criteria |
-//! | [`status`] | response status codes and refusals |
+//! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
 //! | `schema` | attributes of each resource type |
@@ -28,6 +28,7 @@
 pub mod address;
 pub mod coap;
 pub mod cse;
+pub mod fate;
 pub mod filter;
 pub mod kind;
 pub mod limits;
@@ -43,9 +44,10 @@ pub mod time;
 mod tree;
 
 pub use cse::{
-    Batch, Call, CallId, Config, Cse, CseType, Gather, Held, Input, Letter, Output, Registrar,
-    Token, Unreachable,
+    Batch, Call, CallId, Config, Cse, CseType, DEVICE_LANE, Gather, Input, Letter, Output,
+    Registrar, Token, Unreachable, Verdict,
 };
+pub use fate::Fate;
 pub use filter::Filter;
 pub use kind::Kind;
 pub use limits::{Counters, Limits};

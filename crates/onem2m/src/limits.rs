@@ -155,6 +155,8 @@ counters! {
     letters_aged,
     /// Letters that the receiver refused for good.
     letters_refused,
+    /// Those of them that were devices' readings: they stand here, and nowhere above.
+    readings_refused_above,
     /// Times that a letter was kept because the receiver does not let its originator do what it
     /// asks, or does not know it, yet.
     letters_unauthorised,

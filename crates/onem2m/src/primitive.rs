@@ -602,8 +602,8 @@ pub struct Response {
     pub location: Option<Arc<str>>,
     /// `cnot`: how many of the results this answer ends with, if it was cut.
     pub cut_at: Option<usize>,
-    /// When to ask again, if the request was refused because its peer asks too much: bindings
-    /// have words for it (HTTP 429, CoAP 4.29), primitives have not.
+    /// When to ask again, if the request was not judged because too much is asked: bindings have
+    /// words for it (HTTP 429 and 503, CoAP 4.29 and 5.03), primitives have not, and say 5000.
     pub retry_after: Option<Duration>,
 }
 

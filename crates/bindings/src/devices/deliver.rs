@@ -1,13 +1,12 @@
 //! What becomes of a device's requests: stored here, and sent on to the CSE above.
 
-use super::places::{LANE, entity_of};
+use super::places::entity_of;
 use super::{Above, Delivery, Shared};
 use crate::engine::{Task, now};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
-use gatewright_interwork::{Outcome, outcome};
-use gatewright_onem2m::{Letter, Request, Response, Status, Timestamp};
+use gatewright_onem2m::{DEVICE_LANE, Fate, Letter, Request, Response, Status, Timestamp};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,14 +26,6 @@ const ANNOUNCED_MAX: usize = 100_000;
 struct Item {
     request: Request,
     letter: Option<Letter>,
-}
-
-/// What became of one try.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fate {
-    Stored,
-    Refused,
-    Again,
 }
 
 /// What became of creations.
@@ -156,7 +147,7 @@ impl Shared {
     /// A creation with its letter. What one device reports goes above in order.
     fn item(&self, above: &Above, request: Request, until: Option<Timestamp>) -> Item {
         let letter = Letter {
-            lane: format!("{LANE}{}", request.from).into(),
+            lane: format!("{DEVICE_LANE}{}", request.from).into(),
             target: above.url.clone(),
             request: self.moved(above, &request),
             until: until.unwrap_or(Timestamp::MAX),
@@ -183,7 +174,7 @@ impl Shared {
                 // again.
                 self.make_places_again(above, entity).await;
             }
-            if status.map(outcome) != Some(Outcome::Stored) {
+            if !status.is_some_and(|status| status.fate().is_stored()) {
                 return false;
             }
         }
@@ -216,7 +207,7 @@ impl Shared {
             let mut answers = answers.into_iter();
             let mut failed = Vec::new();
             for mut item in items {
-                let mut fate = Fate::Again;
+                let mut fate = Fate::Again(None);
                 if let Some(answer) = answers.next() {
                     fate = stored(answer.await.ok().as_ref());
                 }
@@ -224,12 +215,12 @@ impl Shared {
                     && let Some(answer) = answers.next()
                 {
                     let posted = posted(answer.await.ok().as_ref());
-                    fate = if fate == Fate::Stored { posted } else { fate };
+                    fate = if fate.is_stored() { posted } else { fate };
                 }
                 match fate {
-                    Fate::Stored => created.stored += 1,
-                    Fate::Refused => created.refused += 1,
-                    Fate::Again => {
+                    Fate::Done | Fate::There => created.stored += 1,
+                    Fate::Nowhere | Fate::Barred | Fate::Refused => created.refused += 1,
+                    Fate::Again(_) => {
                         // Another request for the same name: not to be taken for a repetition.
                         item.request.id = format!("{}-{attempt}", item.request.id);
                         failed.push(item);
@@ -252,19 +243,16 @@ const fn here(request: Request) -> Item {
     Item { request, letter: None }
 }
 
+/// What became of a creation here.
 fn stored(answer: Option<&Response>) -> Fate {
-    match answer.map_or(Outcome::Again, |answer| outcome(answer.status)) {
-        Outcome::Stored => Fate::Stored,
-        Outcome::Refused => Fate::Refused,
-        Outcome::Again => Fate::Again,
-    }
+    answer.map_or(Fate::Again(None), Response::fate)
 }
 
 /// A letter is accepted when it is stored.
 fn posted(answer: Option<&Response>) -> Fate {
     match answer.map(|answer| answer.status) {
-        Some(Status::Accepted) => Fate::Stored,
-        _ => Fate::Again,
+        Some(Status::Accepted) => Fate::Done,
+        _ => Fate::Again(None),
     }
 }
 

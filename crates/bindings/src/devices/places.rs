@@ -4,14 +4,10 @@
 use super::{Above, Shared};
 use crate::engine::now;
 use crate::lanes::Lanes;
-use gatewright_interwork::{Outcome, outcome};
-use gatewright_onem2m::{Kind, Operation, Request};
+use gatewright_onem2m::{DEVICE_LANE, Kind, Operation, Request};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
-
-/// What the lanes of devices begin with; their originators follow.
-pub(super) const LANE: &str = "device/";
 
 /// The name of the AE of this AE-ID: a device's has a C in front.
 pub(super) fn entity_of(originator: &str) -> Option<&str> {
@@ -25,7 +21,7 @@ pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watc
             lane = lanes.next() => lane,
             _ = stop.changed() => return,
         };
-        let entity = lane.strip_prefix(LANE).and_then(entity_of);
+        let entity = lane.strip_prefix(DEVICE_LANE).and_then(entity_of);
         let above = shared.lock().above.clone();
         if let (Some(entity), Some(above)) = (entity, above) {
             // One after the other: a CSE that has just begun is not to be flooded.
@@ -55,7 +51,7 @@ impl Shared {
             let id = format!("{entity}-{micros}-{number}");
             let make = Request::new(Operation::Create, to, format!("C{entity}"), id);
             let made = self.send_one(above, &make.creating(kind, content)).await;
-            if made.map(outcome) != Some(Outcome::Stored) {
+            if !made.is_some_and(|status| status.fate().is_stored()) {
                 // Its next letter is tried again, and asks for this again.
                 return;
             }

@@ -2,15 +2,17 @@
 
 use super::codes::http_status;
 use core::fmt::Write;
+use core::time::Duration;
 use gatewright_onem2m::primitive::{Deadline, cbor_from_json};
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Serialisation, Status};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::{request, response};
-use hyper::{Method, Uri};
+use hyper::{Method, StatusCode, Uri};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 const ORIGIN: HeaderName = HeaderName::from_static("x-m2m-origin");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-m2m-ri");
@@ -22,6 +24,9 @@ const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
 const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
 const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
+
+/// How long who is busy wants to be left alone that does not say.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What an Accept header prefers; JSON if it leaves the choice.
 pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
@@ -320,9 +325,12 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
     let number = text(&STATUS).and_then(|number| number.parse().ok());
     // Notification targets are often plain web servers: 2xx from them is good.
+    let is_busy =
+        matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let status = match number.and_then(Status::from_number) {
         Some(status) => status,
         None if head.status.is_success() => Status::Ok,
+        None if is_busy => Status::InternalServerError,
         None => {
             return Err(Refusal::bad(format!("HTTP status {} without X-M2M-RSC", head.status)));
         }
@@ -330,6 +338,8 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     let release = text(&RELEASE).and_then(|text| Release::parse(text).ok()).unwrap_or_default();
     let mut response = Response::new(status, text(&REQUEST_ID).unwrap_or_default(), release);
     response.location = text(&CONTENT_LOCATION).map(Arc::from);
+    response.retry_after =
+        is_busy.then(|| text(&RETRY_AFTER).and_then(pause).unwrap_or(AGAIN_AFTER));
     response.cut_at = text(&CONTENT_OFFSET).and_then(|offset| offset.parse().ok());
     if !body.is_empty() {
         let media = text(&CONTENT_TYPE).unwrap_or("application/json");
@@ -341,10 +351,19 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     Ok(response)
 }
 
+/// A pause as seconds, or as the date of its end (RFC 9110 §10.2.3).
+fn pause(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let end = httpdate::parse_http_date(text).ok()?;
+    Some(end.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatewright_onem2m::Kind;
+    use gatewright_onem2m::{Fate, Kind};
 
     fn read(
         method: &str,
@@ -358,6 +377,36 @@ mod tests {
         }
         let (head, ()) = builder.body(()).unwrap().into_parts();
         read_request(&head, body).map_err(|refusal| refusal.status.number())
+    }
+
+    /// RFC 9110 §10.2.3 and §15.6.4, RFC 6585 §4: who has too much to do has judged nothing, with
+    /// or without a status of oneM2M; as a proxy says it, too.
+    #[test]
+    fn who_has_too_much_to_do_says_when_to_come_again() {
+        let fate = |status: u16, headers: &[(&str, &str)]| {
+            let mut builder = hyper::Response::builder().status(status);
+            for (name, value) in headers {
+                builder = builder.header(*name, *value);
+            }
+            let (head, ()) = builder.body(()).unwrap().into_parts();
+            read_response(&head, b"").map(|response| response.fate())
+        };
+        let again = |seconds| Ok(Fate::Again(Some(Duration::from_secs(seconds))));
+        for status in [429, 503] {
+            let said = [("x-m2m-rsc", "5207"), ("retry-after", "7")];
+            assert_eq!(fate(status, &said), again(7));
+            assert_eq!(fate(status, &[]), again(1));
+            let past = [("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")];
+            assert_eq!(fate(status, &past), again(0));
+            assert_eq!(fate(status, &[("retry-after", "soon")]), again(1));
+            let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_hours(1));
+            let Ok(Fate::Again(Some(pause))) = fate(status, &[("retry-after", &date)]) else {
+                panic!("{date}");
+            };
+            assert!(pause > Duration::from_mins(50) && pause <= Duration::from_hours(1));
+        }
+        assert_eq!(fate(406, &[("x-m2m-rsc", "5207")]), Ok(Fate::Refused));
+        assert!(fate(500, &[]).is_err());
     }
 
     /// TS-0009 §6.2.2.1: the three forms of an address.

@@ -3,8 +3,12 @@
 use super::Message;
 use crate::primitive::{Operation, Release, Request, Response, Serialisation};
 use crate::status::{Meaning, Refusal, Status};
+use core::time::Duration;
 use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
 use std::sync::Arc;
+
+/// Seconds that an answer is good for which does not say (RFC 7252 §5.10.5).
+const MAX_AGE: u64 = 60;
 
 /// Options that TS-0008 adds (table 6.2.2.4-1).
 pub mod option {
@@ -333,9 +337,11 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Mess
 /// If it is not one of oneM2M, nor a plain success.
 pub fn read_response(message: &Message) -> Result<Response, Refusal> {
     let number = message.uint(option::RSC).and_then(|number| u16::try_from(number).ok());
+    let is_busy = matches!(message.code, Code::TOO_MANY_REQUESTS | Code::SERVICE_UNAVAILABLE);
     let status = match number.and_then(Status::from_number) {
         Some(status) => status,
         None if message.code.class() == 2 => Status::Ok,
+        None if is_busy => Status::InternalServerError,
         None => {
             let words = format!("CoAP response {} without oneM2M-RSC", message.code);
             return Err(Refusal::bad(words));
@@ -351,6 +357,9 @@ pub fn read_response(message: &Message) -> Result<Response, Refusal> {
     if !location.is_empty() {
         response.location = Some(Arc::from(location.join("/")));
     }
+    // RFC 7252 §5.9.3.4, RFC 8516 §3: Max-Age says when to come again.
+    let again = || Duration::from_secs(message.uint(OptionNumber::MAX_AGE).unwrap_or(MAX_AGE));
+    response.retry_after = is_busy.then(again);
     response.cut_at = message.uint(option::CTO).and_then(|offset| usize::try_from(offset).ok());
     if !message.payload.is_empty()
         && let Ok(serialisation) = Serialisation::of_format(message)
@@ -363,6 +372,7 @@ pub fn read_response(message: &Message) -> Result<Response, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fate::Fate;
     use crate::kind::Kind;
 
     /// What the client writes the server reads as the same, in each form of address and content.
@@ -433,9 +443,26 @@ mod tests {
             assert_eq!(message.code, Code::CREATED);
             assert_eq!(read_response(&message).unwrap(), response);
         }
+        response.retry_after = Some(Duration::from_secs(7));
+        let message = write_response(&response, Serialisation::Json);
+        assert_eq!(read_response(&message).unwrap(), response);
         for &status in Status::ALL {
             let class = code_of(status).class();
             assert_eq!(class == 2, status.is_success(), "{status:?}");
+        }
+    }
+
+    /// RFC 7252 §5.10.5: without the option it is 60 s; §5.9.3.4 and RFC 8516 §3: what it means.
+    #[test]
+    fn who_has_too_much_to_do_says_when_to_come_again() {
+        for code in [Code::TOO_MANY_REQUESTS, Code::SERVICE_UNAVAILABLE] {
+            let mut message = Message::new(code);
+            let fate = |message: &Message| read_response(message).unwrap().fate();
+            assert_eq!(fate(&message), Fate::Again(Some(Duration::from_mins(1))));
+            message.put_uint(OptionNumber::MAX_AGE, 5);
+            // Whatever else is said: it has not judged the request.
+            message.put_uint(option::RSC, Status::NotAcceptable.number().into());
+            assert_eq!(fate(&message), Fate::Again(Some(Duration::from_secs(5))));
         }
     }
 

@@ -167,6 +167,7 @@ impl Cse {
         self.counters.refused += 1;
         let mut response = Response::new(answer.status, &*asker.id, asker.release);
         response.content = answer.content;
+        response.retry_after = answer.retry_after;
         self.deliver(asker, response);
     }
 }

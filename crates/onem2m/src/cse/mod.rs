@@ -49,7 +49,7 @@ use ledger::Ledger;
 use notify::Verifications;
 use observe::Observers;
 use outbox::Outbox;
-pub use outbox::{Gather, Held, Letter};
+pub use outbox::{DEVICE_LANE, Gather, Letter, Verdict};
 use polling::Channels;
 pub use registrar::Registrar;
 use registrar::Registration;

@@ -7,6 +7,7 @@ use super::forward::reachable_at;
 use super::polling::Route;
 use super::{Cse, Output, Refusal, not_found};
 use crate::address::Address;
+use crate::fate::{Fate, pause};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -17,10 +18,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// After the first failed delivery, doubled with each further one.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// At most.
-const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
+/// What the lanes begin with that carry what this CSE's own devices say; who it is from follows.
+/// No lane of a subscription, of answers or of announcements begins so.
+pub const DEVICE_LANE: &str = "device/";
 
 /// A request that must arrive.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,18 +69,29 @@ pub(super) struct Outbox {
     lane_of: BTreeMap<u64, Arc<str>>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
     /// The lanes whose first letter was turned away because of who asks, with what was said.
-    held: BTreeMap<Arc<str>, Held>,
+    held: BTreeMap<Arc<str>, Verdict>,
+    /// What was last said of what a device says, and is final.
+    refused: Option<Verdict>,
 }
 
-/// Why a letter waits whose receiver can be reached: it does not let its originator ask that.
+/// What a receiver said of a letter that it did not take.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Held {
+pub struct Verdict {
     /// What the receiver answered.
     pub status: Status,
     /// As whom it was asked.
     pub from: String,
     /// What it was asked for.
     pub to: String,
+    /// The type of what it was to make.
+    pub kind: Option<Kind>,
+}
+
+impl Verdict {
+    fn new(status: Status, request: &Request) -> Self {
+        let (from, to) = (request.from.clone(), request.to.clone());
+        Self { status, from, to, kind: request.kind }
+    }
 }
 
 impl Outbox {
@@ -192,8 +203,14 @@ impl Cse {
     }
 
     /// How many lanes wait because of who asks there, and the first of them.
-    pub fn held(&self) -> (usize, Option<&Held>) {
+    pub fn held(&self) -> (usize, Option<&Verdict>) {
         (self.outbox.held.len(), self.outbox.held.values().next())
+    }
+
+    /// What was last refused for good of what this CSE's devices say. It was not delivered and
+    /// will not be; what stands here of it stays.
+    pub const fn refused(&self) -> Option<&Verdict> {
+        self.outbox.refused.as_ref()
     }
 
     /// Whether so many more letters may wait on a lane.
@@ -330,7 +347,7 @@ impl Cse {
         };
         lane.sent = lane.letters.keys().copied().take(count).collect();
         if self.send_letter(name, &target, request).is_err() {
-            self.delivery_failed(name);
+            self.delivery_failed(name, None);
         }
     }
 
@@ -394,67 +411,74 @@ impl Cse {
         answer: Result<Response, Unreachable>,
     ) {
         self.outbox.held.remove(name);
-        let Some(lane) = self.outbox.lanes.get_mut(name) else {
+        let Some(lane) = self.outbox.lanes.get(name) else {
             return;
         };
         let Ok(answer) = answer else {
-            self.delivery_failed(name);
+            self.delivery_failed(name, None);
             return;
         };
         let failures = lane.failures;
         let first = lane.sent.first().and_then(|seq| lane.letters.get(seq));
-        let creates = first.is_some_and(|kept| kept.letter.request.operation == Operation::Create);
-        let announcement = first.and_then(|kept| announcement(name, &kept.letter.request));
-        let arrived = match answer.status {
+        let request = first.map(|kept| &kept.letter.request);
+        let creates = request.is_some_and(|request| request.operation == Operation::Create);
+        let verdict = request.map(|request| Verdict::new(answer.status, request));
+        let announcement = request.and_then(|request| announcement(name, request));
+        match (answer.fate(), announcement) {
+            (Fate::Done, _) => self.done_with(name, true),
             // It was there already: an earlier delivery whose answer was lost.
-            Status::Conflict | Status::AlreadyExists | Status::OriginatorHasAlreadyRegistered => {
-                creates
-            }
-            Status::NotFound if let Some(told) = &announcement => {
-                if self.announcement_lost(told, failures) {
+            (Fate::There, _) if creates => self.done_with(name, true),
+            (Fate::Again(told), _) => self.delivery_failed(name, told),
+            (Fate::Nowhere, Some(told)) => {
+                if self.announcement_lost(&told, failures) {
                     self.done_with(name, told.operation == Operation::Delete);
                 } else {
-                    self.delivery_failed(name);
+                    self.delivery_failed(name, None);
                 }
-                return;
-            }
-            // It does not know this CSE, or not yet what it may do: nothing is wrong with the letter.
-            Status::OriginatorHasNoPrivilege | Status::OriginatorHasNotRegistered if creates => {
-                self.counters.letters_unauthorised += 1;
-                if let Some(Kept { letter: Letter { request, .. }, .. }) = first {
-                    let (from, to) = (request.from.clone(), request.to.clone());
-                    let held = Held { status: answer.status, from, to };
-                    self.outbox.held.insert(Arc::clone(name), held);
-                }
-                if answer.status == Status::OriginatorHasNotRegistered {
-                    // It knows this CSE not, or not any more, or not the AE that asks.
-                    self.registration_lost();
-                    self.ledger.say(Output::Lost { lane: Arc::clone(name) });
-                }
-                self.delivery_failed(name);
-                return;
             }
             // A receiver that is just starting may not have its resources yet, or never again.
-            Status::NotFound => {
+            (Fate::Nowhere, None) => {
                 if creates {
                     self.ledger.say(Output::Lost { lane: Arc::clone(name) });
                 }
-                self.delivery_failed(name);
-                return;
+                self.delivery_failed(name, None);
             }
-            Status::TargetNotReachable
-            | Status::RemoteEntityNotReachable
-            | Status::RequestTimeout
-            | Status::InternalServerError => {
-                self.delivery_failed(name);
-                return;
+            // It does not know this CSE, or not yet what it may do: nothing is wrong with the letter.
+            (Fate::Barred, _) if creates => self.hold(name, verdict),
+            (Fate::There | Fate::Barred | Fate::Refused, announcement) => {
+                if let Some(told) = announcement {
+                    self.announcement_refused(&told);
+                }
+                self.note_refusal(name, verdict);
+                self.done_with(name, false);
             }
-            status => status.is_success(),
-        };
-        if let (false, Some(told)) = (arrived, &announcement) {
-            self.announcement_refused(told);
         }
-        self.done_with(name, arrived);
+    }
+
+    /// Keeps a letter that its receiver does not take because of who asks.
+    fn hold(&mut self, name: &Arc<str>, verdict: Option<Verdict>) {
+        self.counters.letters_unauthorised += 1;
+        let status = verdict.as_ref().map(|verdict| verdict.status);
+        if let Some(verdict) = verdict {
+            self.outbox.held.insert(Arc::clone(name), verdict);
+        }
+        if status == Some(Status::OriginatorHasNotRegistered) {
+            // It knows this CSE not, or not any more, or not the AE that asks.
+            self.registration_lost();
+            self.ledger.say(Output::Lost { lane: Arc::clone(name) });
+        }
+        self.delivery_failed(name, None);
+    }
+
+    /// Counts readings of devices that are refused for good, and remembers what was said.
+    fn note_refusal(&mut self, name: &str, verdict: Option<Verdict>) {
+        if !name.starts_with(DEVICE_LANE) {
+            return;
+        }
+        if verdict.as_ref().is_some_and(|it| it.kind == Some(Kind::ContentInstance)) {
+            self.counters.readings_refused_above += 1;
+        }
+        self.outbox.refused = verdict;
     }
 
     /// What was under way on a lane has arrived, or never will; the next has its turn.
@@ -472,12 +496,13 @@ impl Cse {
         self.run_lane(name);
     }
 
-    fn delivery_failed(&mut self, name: &Arc<str>) {
+    /// Tries what is under way on a lane again, not before a pause, or a longer one that was told.
+    fn delivery_failed(&mut self, name: &Arc<str>, told: Option<Duration>) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
             return;
         };
         self.counters.delivery_retries += 1;
-        let wait = RETRY_AFTER.saturating_mul(1 << lane.failures.min(10)).min(RETRY_AFTER_MAX);
+        let wait = pause(lane.failures, told);
         lane.failures += 1;
         lane.sent.clear();
         self.outbox.wake_at(name, self.now.plus(wait));

@@ -4,6 +4,7 @@ use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::{Config, Cse, Refusal};
 use crate::address::is_stem;
+use crate::fate::pause;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Release, Request, Response};
 use crate::status::Status;
@@ -47,10 +48,8 @@ pub(super) struct Registration {
 
 /// How often a standing registration is looked at: a registrar that lost its memory is noticed.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// After the first failure, doubled with each further one.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// At most.
-const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
+/// After a request that could not even be made.
+const FULL_AFTER: Duration = Duration::from_mins(1);
 
 impl Registration {
     pub(super) const fn new(now: Timestamp) -> Self {
@@ -141,7 +140,7 @@ impl Cse {
 
     fn call_registrar(&mut self, registrar: &Registrar, request: Request) {
         if self.call(vec![registrar.url.clone()], request, Purpose::Registration).is_err() {
-            self.registration.stage = Stage::Due(self.now.plus(RETRY_AFTER_MAX));
+            self.registration.stage = Stage::Due(self.now.plus(FULL_AFTER));
         }
     }
 
@@ -169,7 +168,8 @@ impl Cse {
     }
 
     pub(super) fn registration_answered(&mut self, answer: Result<Response, Unreachable>) {
-        let status = answer.map(|answer| answer.status).ok();
+        let answer = answer.ok();
+        let status = answer.as_ref().map(|answer| answer.status);
         match (self.registration.stage, status) {
             (Stage::Asked | Stage::Renewed, Some(Status::Created | Status::Updated))
             | (Stage::Checked, Some(Status::Ok)) => {
@@ -191,9 +191,9 @@ impl Cse {
                 self.pursue_registration();
             }
             _ => {
-                let doublings = self.registration.failures.min(10);
-                let wait = RETRY_AFTER.saturating_mul(1 << doublings).min(RETRY_AFTER_MAX);
-                self.registration.failures = doublings + 1;
+                let told = answer.and_then(|answer| answer.retry_after);
+                let wait = pause(self.registration.failures, told);
+                self.registration.failures = self.registration.failures.saturating_add(1);
                 self.registration.stage = Stage::Due(self.now.plus(wait));
             }
         }

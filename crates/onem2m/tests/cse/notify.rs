@@ -3,7 +3,8 @@
 use crate::bench::Bench;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Gather, Input, Kind, Letter, Operation, Request, Status, Timestamp, Token,
+    Call, Gather, Input, Kind, Letter, Operation, Release, Request, Response, Status, Timestamp,
+    Token,
 };
 use serde_json::{Value, json};
 
@@ -362,6 +363,37 @@ fn a_letter_of_our_own_arrives_in_the_end() {
     assert_eq!(bench.cse.letters(), 0);
     let counters = bench.cse.counters();
     assert_eq!((counters.delivered, counters.letters_refused, counters.letters_aged), (2, 1, 1));
+}
+
+/// Who is busy has refused nothing, whatever status it says, and is left alone as long as it asks.
+#[test]
+fn a_busy_receiver_is_left_alone_and_gets_its_letter_later() {
+    let mut bench = Bench::with_container();
+    let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", "a")
+        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+    let target = "http://in:8080".to_owned();
+    let (lane, until) = ("device/Cphd-1".into(), Timestamp::MAX);
+    let letter = Letter { lane, target, request, until, batch: None };
+    bench.cse.handle(bench.now, Input::Post { token: Token(901), letter });
+    bench.run();
+    for status in [Status::NotAcceptable, Status::BadRequest, Status::OriginatorHasNoPrivilege] {
+        let call = bench.calls().remove(0);
+        let mut busy = Response::new(status, "a", Release::default());
+        busy.retry_after = Some(Duration::from_secs(30));
+        bench.cse.handle(bench.now, Input::Answer { call: call.id, answer: Ok(busy) });
+        bench.run();
+        bench.pass(Duration::from_secs(29));
+        assert!(bench.calls().is_empty(), "{status:?}: not yet");
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!((bench.cse.letters(), bench.cse.refused()), (1, None));
+    // What it judges and does not want is told.
+    let call = bench.calls().remove(0);
+    bench.reply(&call, Status::NotAcceptable);
+    let counters = bench.cse.counters();
+    assert_eq!((bench.cse.letters(), counters.readings_refused_above), (0, 1));
+    let last = bench.cse.refused().unwrap();
+    assert_eq!((last.status, &*last.from), (Status::NotAcceptable, "Cphd-1"));
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub(super) struct Observer {
     token: Vec<u8>,
     key: Key,
     size: usize,
-    /// Counts the notifications; the low 24 bits go out.
-    sequence: u32,
+    /// Of the last notification; the low 24 bits go out.
+    sequence: u64,
     /// Whether the last one is not acknowledged.
     flying: bool,
     /// What is to be told next.
@@ -195,8 +195,8 @@ impl Endpoint {
         let grants = message.value(OptionNumber::OBSERVE).is_some();
         message.options.retain(|(number, _)| *number != OptionNumber::OBSERVE);
         if grants && asked.observes && message.code.class() == 2 {
-            if self.observe(id, &asked) {
-                message.put_uint(OptionNumber::OBSERVE, 1);
+            if let Some(sequence) = self.observe(id, &asked) {
+                message.put_uint(OptionNumber::OBSERVE, written(sequence).into());
             } else {
                 self.say(Output::Unobserved(id));
             }
@@ -287,31 +287,34 @@ impl Endpoint {
         hasher.finish()
     }
 
-    /// Takes note of an observer; whether there was room.
-    fn observe(&mut self, id: AskId, asked: &Asked) -> bool {
-        self.forget_observer(asked.from, &asked.token);
+    /// Takes note of an observer, and tells its first number; `None` if there is no room.
+    fn observe(&mut self, id: AskId, asked: &Asked) -> Option<u64> {
+        let before = self.forget_observer(asked.from, &asked.token);
         if self.observers.len() >= self.limits.observers {
             self.counters.observers_full += 1;
-            return false;
+            return None;
         }
+        let sequence = next_sequence(before, self.now);
         let observer = Observer {
             from: asked.from,
             token: asked.token.clone(),
             key: asked.key,
             size: asked.block2.map_or(BLOCK_SIZE, Block::size),
-            sequence: 1,
+            sequence,
             flying: false,
             next: None,
         };
         self.observers.insert(id, observer);
-        true
+        Some(sequence)
     }
 
-    fn forget_observer(&mut self, from: SocketAddr, token: &[u8]) {
+    /// Forgets who observes by this token; the number that it was told last.
+    fn forget_observer(&mut self, from: SocketAddr, token: &[u8]) -> Option<u64> {
         let same = |(_, it): &(&AskId, &Observer)| it.from == from && it.token == token;
-        if let Some((&id, _)) = self.observers.iter().find(same) {
-            self.unobserve(id);
-        }
+        let (&id, observer) = self.observers.iter().find(same)?;
+        let sequence = observer.sequence;
+        self.unobserve(id);
+        Some(sequence)
     }
 
     pub(super) fn unobserve(&mut self, id: AskId) {
@@ -329,9 +332,8 @@ impl Endpoint {
             return;
         }
         observer.flying = true;
-        observer.sequence += 1;
-        // 24 bits (RFC 7641 §3.4).
-        let sequence = observer.sequence & 0x00ff_ffff;
+        observer.sequence = next_sequence(Some(observer.sequence), self.now);
+        let sequence = written(observer.sequence);
         let (to, token, key, size) =
             (observer.from, observer.token.clone(), observer.key, observer.size);
         let last = message.code.class() != 2;
@@ -371,6 +373,19 @@ impl Endpoint {
             self.notify(id, message);
         }
     }
+}
+
+/// The number of a notification: greater than the one before, and at least the time in
+/// milliseconds, so that who comes again with a token that has been forgotten here does not take
+/// what it is told for old (RFC 7641 §4.4).
+fn next_sequence(before: Option<u64>, now: Duration) -> u64 {
+    let clock = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    before.map_or(clock, |before| clock.max(before.saturating_add(1)))
+}
+
+/// What of a notification's number goes out: 24 bits (RFC 7641 §3.4).
+fn written(sequence: u64) -> u32 {
+    u32::try_from(sequence & 0x00ff_ffff).unwrap_or_default()
 }
 
 /// Block `number` of a body cut into blocks of `size`; `None` behind its end.

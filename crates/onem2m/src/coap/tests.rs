@@ -273,7 +273,7 @@ fn an_observer_is_told_the_newest() {
     give(&mut server, seconds(2), CLIENT, &empty(MessageType::ACKNOWLEDGEMENT, flying[0]));
     let flying = read(&mut server);
     give(&mut server, seconds(2), CLIENT, &empty(MessageType::ACKNOWLEDGEMENT, flying[0]));
-    assert_eq!(told, [(1, "0".into()), (2, "1".into()), (3, "3".into())]);
+    assert_eq!(told, [(0, "0".into()), (1_000, "1".into()), (2_000, "3".into())]);
     // Reset: it does not want to hear of it any more.
     server.handle(seconds(3), Input::Notify { id, message: state("4") });
     let (sent, _) = drain(&mut server);
@@ -289,6 +289,49 @@ fn an_observer_is_told_the_newest() {
     drain(&mut server);
     give(&mut server, seconds(6), CLIENT, &register(1, 3));
     assert_eq!(drain(&mut server).1[0], Output::Unobserved(id));
+}
+
+/// RFC 7641 §4.4: numbers grow for a client and its token, also when it registers again, and when
+/// it comes back after it was gone.
+#[test]
+fn an_observers_numbers_never_fall_back() {
+    let mut server = endpoint(2);
+    let state = |text: &str| {
+        let mut message = Message { payload: text.into(), ..Message::new(Code::CONTENT) };
+        message.put(OptionNumber::OBSERVE, []);
+        message
+    };
+    let mut numbers = Vec::new();
+    for (turn, register) in [0, 0, 1, 0].into_iter().enumerate() {
+        let (id, token) = (u16::try_from(turn).unwrap(), [7]);
+        let mut message = request(Code::GET, "x", Vec::new());
+        message.put_uint(OptionNumber::OBSERVE, register);
+        let head = Head { message_type: MessageType::CONFIRMABLE, id, token: &token };
+        let octets = message.write(head, &[], &[]).unwrap();
+        let now = Duration::from_millis(10 * u64::from(id));
+        give(&mut server, now, CLIENT, &octets);
+        let (_, asked) = drain(&mut server);
+        let asked = asked.iter().find_map(|output| match output {
+            Output::Asked { id, .. } => Some(*id),
+            _ => None,
+        });
+        let id = asked.unwrap();
+        server.handle(now, Input::Respond { id, message: state("registered") });
+        // More is told than milliseconds pass.
+        for _ in 0..8 {
+            server.handle(now, Input::Notify { id, message: state("told") });
+            let (sent, _) = drain(&mut server);
+            for octets in &sent {
+                let message = Datagram::parse(octets).unwrap();
+                numbers.extend(message.uint(OptionNumber::OBSERVE));
+                if message.message_type() == MessageType::CONFIRMABLE {
+                    let received = empty(MessageType::ACKNOWLEDGEMENT, message.message_id());
+                    give(&mut server, now, CLIENT, &received);
+                }
+            }
+        }
+    }
+    assert!(numbers.len() >= 3 * 8 && numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
 }
 
 /// Both ends and the network between them, with the losses of a seed.

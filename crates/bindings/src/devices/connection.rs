@@ -83,7 +83,12 @@ impl Connection {
             }
             let due = self.manager.poll_timeout();
             let due = due.map_or(NO_DEADLINE, |due| due.saturating_sub(self.shared.now()));
+            // In this order: an answer that lies in the socket came before a time limit that passed
+            // while a commit was waited for.
             tokio::select! {
+                biased;
+                () = hang_up.notified() => break,
+                _ = stop.changed() => break,
                 arrived = self.transport.receive(&mut self.framer) => {
                     self.arrived = Instant::now();
                     match arrived? {
@@ -96,13 +101,13 @@ impl Connection {
                         }
                         Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
                     }
+                    // Whoever always sends something has time limits all the same.
+                    self.step(Input::Tick);
                 }
                 Some((request, operation)) = self.asked.recv() => {
                     self.step(Input::Ask(request, operation));
                 }
                 () = tokio::time::sleep(due) => self.step(Input::Tick),
-                () = hang_up.notified() => break,
-                _ = stop.changed() => break,
             }
         }
         self.step(Input::Abort);

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`primitive`] | requests and responses, JSON and CBOR |
 //! | [`filter`] | filter criteria |
+//! | [`geometry`] | places on the earth, and how they lie to each other |
 //! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
@@ -30,6 +31,7 @@ pub mod coap;
 pub mod cse;
 pub mod fate;
 pub mod filter;
+pub mod geometry;
 pub mod kind;
 pub mod limits;
 pub mod mqtt;

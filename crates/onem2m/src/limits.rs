@@ -29,6 +29,9 @@ pub struct Limits {
     pub batch: usize,
     /// Resources that one discovery or one retrieval with children returns, whatever lim says.
     pub results: usize,
+    /// Steps, each some ten nanoseconds, that one request's filter criteria may take where they
+    /// look into labels, contents and places; one that would take more is refused.
+    pub filter_steps: u64,
     /// Requests remembered to recognise a repetition.
     pub repeats: usize,
     /// How long a request is remembered.
@@ -71,6 +74,7 @@ impl Default for Limits {
             notifications_waiting_total: 65_536,
             batch: 1_024,
             results: 10_000,
+            filter_steps: 20_000_000,
             repeats: 65_536,
             repeats_age: Duration::from_mins(5),
             outstanding: 4_096,

@@ -398,6 +398,8 @@ impl Request {
         let filter = self.filter.get_or_insert_default();
         for (name, value) in criteria {
             match value {
+                // A geometry is one value, also where it is not written as text.
+                Value::Array(_) if name == "geom" => filter.set(name, &value.to_string())?,
                 Value::Array(list) => {
                     for entry in list {
                         match entry.as_object() {

@@ -1,6 +1,7 @@
 //! Which attributes each resource type has, and when each may be given (TS-0001 §9.6,
 //! TS-0004 §7.4): short name, form, presence at creation, presence at update.
 
+use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::limits::Limits;
 use crate::status::Refusal;
@@ -18,6 +19,8 @@ pub(crate) enum Form {
     Uints,
     Object,
     Objects,
+    /// m2m:geoCoordinates.
+    Location,
     /// Left to the resource type's own rules.
     Any,
 }
@@ -64,7 +67,7 @@ const fn ours(name: &'static str, form: Form) -> Attribute {
     Attribute { name, form, create: Presence::Never, update: Presence::Never }
 }
 
-use Form::{Any, Flag, Object, Objects, Text, Texts, Time, Uint, Uints};
+use Form::{Any, Flag, Location, Object, Objects, Text, Texts, Time, Uint, Uints};
 
 /// Of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never given.
 const UNIVERSAL: &[Attribute] = &[
@@ -83,7 +86,7 @@ const UNIVERSAL: &[Attribute] = &[
     free("daci", Texts),
     free("cstn", Text),
     once("cr", Any),
-    free("loc", Object),
+    free("loc", Location),
 ];
 
 /// Of the types that name their own access control policies; the others follow their parent.
@@ -423,6 +426,8 @@ fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<()
         Flag => value.is_boolean(),
         Time => value.as_str().and_then(Timestamp::parse).is_some(),
         Object => value.is_object(),
+        // It has words of its own for what is wrong.
+        Location => Geometry::read_location(value).map(|_| true)?,
         Texts => all(value, limits, Value::is_string),
         Uints => all(value, limits, Value::is_u64),
         Objects => all(value, limits, Value::is_object),

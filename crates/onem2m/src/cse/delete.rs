@@ -24,7 +24,7 @@ impl Cse {
             1 => Done::with(Status::Deleted, self.resource(slot)?.to_text()),
             rcn @ (4 | 5 | 6 | 8) => {
                 let filter = request.filter.as_deref().cloned().unwrap_or_default();
-                let chosen = self.choose(&filter, from, slot, Right::Retrieve);
+                let chosen = self.choose(&filter, from, slot, Right::Retrieve)?;
                 let mut done = self.result_of(request, slot, rcn, &chosen, None)?;
                 done.status = Status::Deleted;
                 done

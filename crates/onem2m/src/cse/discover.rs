@@ -2,7 +2,8 @@
 
 use super::access::Right;
 use super::{Cse, Done, Refusal};
-use crate::filter::{Combine, Filter, matches_wildcard};
+use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
+use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::Resource;
@@ -25,21 +26,60 @@ impl Cse {
             self.demand(from, Right::Retrieve, slot, None)?;
         }
         let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, right);
+        let chosen = self.choose(&filter, from, slot, right)?;
         self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())
     }
 
     /// Whether a resource meets the conditions: several values of one criterion are
-    /// alternatives, different criteria combine as the filter says.
-    pub(super) fn matches(&self, filter: &Filter, slot: Slot) -> bool {
+    /// alternatives, different criteria combine as the filter says. What costs more than a glance
+    /// is paid for in `steps`.
+    pub(super) fn matches(
+        &self,
+        filter: &Filter,
+        slot: Slot,
+        steps: &mut Steps,
+    ) -> Result<bool, Refusal> {
         let Some(resource) = self.tree.get(slot) else {
-            return false;
+            return Ok(false);
         };
         let mut verdicts = Verdicts::default();
         judge_header(filter, resource, &mut verdicts);
         judge_attributes(filter, resource, &mut verdicts);
         self.judge_relatives(filter, resource, slot, &mut verdicts);
-        verdicts.combine(filter.operation)
+        if !verdicts.are_lost(filter.operation) {
+            judge_labels(filter, resource, &mut verdicts, steps)?;
+        }
+        if filter.place.is_given() && !verdicts.are_lost(filter.operation) {
+            verdicts.add(is_placed(filter, resource, steps)?);
+        }
+        if !filter.content_queries.is_empty() && !verdicts.are_lost(filter.operation) {
+            verdicts.add(self.has_content(filter, resource, steps)?);
+        }
+        Ok(verdicts.combine(filter.operation))
+    }
+
+    /// How many steps the criteria of one request may take.
+    pub(super) const fn steps(&self) -> Steps {
+        Steps::new(self.config.limits.filter_steps)
+    }
+
+    fn has_content(
+        &self,
+        filter: &Filter,
+        resource: &Resource,
+        steps: &mut Steps,
+    ) -> Result<bool, Refusal> {
+        let series = resource.parent.and_then(|parent| self.tree.get(parent));
+        let Some(content) = json_content(resource, series, steps)? else {
+            return Ok(false);
+        };
+        for query in &filter.content_queries {
+            steps.spend(query.cost(&content))?;
+            if query.holds(&content) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn judge_relatives(
@@ -85,6 +125,11 @@ impl Verdicts {
     const fn add(&mut self, holds: bool) {
         self.all += 1;
         self.held += if holds { 1 } else { 0 };
+    }
+
+    /// Whether nothing that is still to be judged can change that they do not hold.
+    const fn are_lost(&self, operation: Combine) -> bool {
+        matches!(operation, Combine::And) && self.held < self.all
     }
 
     const fn combine(&self, operation: Combine) -> bool {
@@ -150,6 +195,98 @@ fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdict
         verdicts.add(has_value(&object, wanted));
     }
 }
+
+fn judge_labels(
+    filter: &Filter,
+    resource: &Resource,
+    verdicts: &mut Verdicts,
+    steps: &mut Steps,
+) -> Result<(), Refusal> {
+    if filter.labels_queries.is_empty() {
+        return Ok(());
+    }
+    let labels = match read(resource, steps)? {
+        Some(mut object) => object.remove("lbl"),
+        None => resource.attribute("lbl").cloned(),
+    };
+    let labels = labels.as_ref().and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+    let comparisons: usize = filter.labels_queries.iter().map(LabelsQuery::comparisons).sum();
+    steps.spend(count(comparisons.saturating_mul(labels.len() + 1)))?;
+    let each = || labels.iter().filter_map(Value::as_str);
+    verdicts.add(filter.labels_queries.iter().any(|query| query.holds(each())));
+    Ok(())
+}
+
+/// Whether a resource has a location, and it lies as asked.
+fn is_placed(filter: &Filter, resource: &Resource, steps: &mut Steps) -> Result<bool, Refusal> {
+    let parsed = match &resource.representation {
+        Some(text) if !text.contains("\"loc\":") => return Ok(false),
+        _ => read(resource, steps)?,
+    };
+    let location = match &parsed {
+        Some(object) => object.get("loc"),
+        None => resource.attribute("loc"),
+    };
+    let Some(location) = location else {
+        return Ok(false);
+    };
+    let text = location.get("crd").and_then(Value::as_str).unwrap_or_default();
+    steps.spend(count(text.len() / READ_STEP))?;
+    // What was stored before locations were looked at may be none.
+    Geometry::read_location(location).map_or(Ok(false), |it| filter.place.holds(&it, steps))
+}
+
+/// The attributes of an instance, which are kept as text.
+fn read(resource: &Resource, steps: &mut Steps) -> Result<Option<Map<String, Value>>, Refusal> {
+    let Some(text) = &resource.representation else {
+        return Ok(None);
+    };
+    steps.spend(count(text.len() / READ_STEP))?;
+    Ok(Some(resource.to_object()))
+}
+
+/// The content of an instance, if it is JSON: a structured value, or text that contentInfo (of a
+/// time series, that of the series) says is JSON, as it is and in the clear.
+fn json_content(
+    resource: &Resource,
+    parent: Option<&Resource>,
+    steps: &mut Steps,
+) -> Result<Option<Value>, Refusal> {
+    if !matches!(resource.kind, Kind::ContentInstance | Kind::TimeSeriesInstance) {
+        return Ok(None);
+    }
+    let Some(mut object) = read(resource, steps)? else {
+        return Ok(None);
+    };
+    let text = match object.remove("con") {
+        Some(Value::String(text)) => text,
+        structured => return Ok(structured),
+    };
+    let info = match resource.kind {
+        Kind::ContentInstance => object.get("cnf").and_then(Value::as_str),
+        _ => parent.and_then(|series| series.text("cnf")),
+    };
+    if !info.is_some_and(says_json) {
+        return Ok(None);
+    }
+    steps.spend(count(text.len() / READ_STEP))?;
+    Ok(serde_json::from_str(&text).ok())
+}
+
+/// m2m:contentInfo: a media type of JSON (RFC 6839 §3.1), neither encoded nor encrypted.
+fn says_json(info: &str) -> bool {
+    let (media, rest) = info.split_once(':').unwrap_or((info, ""));
+    let media = media.split(';').next().unwrap_or_default().trim();
+    (media == "application/json" || media.ends_with("+json")) && matches!(rest, "" | "0" | "0:0")
+}
+
+/// A number of things, as steps.
+fn count(things: usize) -> u64 {
+    u64::try_from(things).unwrap_or(u64::MAX)
+}
+
+/// Octets of JSON that are read in a step.
+const READ_STEP: usize = 4;
 
 fn is_one_of(kind: Kind, numbers: &[u16]) -> bool {
     numbers.contains(&kind.number())

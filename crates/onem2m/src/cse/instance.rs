@@ -5,6 +5,7 @@ use super::create::check_creation_result;
 use super::ledger::Undo;
 use super::notify::Event;
 use super::{Cse, Done, Refusal, not_allowed};
+use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, push_number};
@@ -46,6 +47,7 @@ struct Given<'text> {
     conr: Option<Vec<Map<String, Value>>>,
     #[serde(borrow)]
     dgt: Option<Cow<'text, str>>,
+    loc: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     cr: Option<Value>,
 }
@@ -72,6 +74,9 @@ impl Cse {
         }
         if given.dgt.as_deref().is_some_and(|time| Timestamp::parse(time).is_none()) {
             return Err(Refusal::bad("attribute dgt has the wrong form"));
+        }
+        if let Some(location) = &given.loc {
+            Geometry::read_location(location)?;
         }
         let size = given.con.map_or(0, |content| content_octets(content.get()));
         self.check_fits(parent, size)?;
@@ -347,6 +352,9 @@ fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
     }
     if let Some(references) = &given.conr {
         let _ = write!(text, ",\"conr\":{}", json!(references));
+    }
+    if let Some(location) = &given.loc {
+        let _ = write!(text, ",\"loc\":{location}");
     }
     if given.cr.is_some() {
         text.push_str(",\"cr\":");

@@ -561,6 +561,9 @@ impl Cse {
         if expired(request.request_expires) || expired(request.result_expires) {
             return Err(Refusal::new(Status::RequestTimeout, "the request has expired"));
         }
+        if let Some(filter) = &request.filter {
+            filter.check()?;
+        }
         let octets = request.content.as_ref().map_or(0, |content| content.len());
         if octets > self.config.limits.content_octets {
             self.counters.content_too_large += 1;

@@ -117,7 +117,9 @@ impl Cse {
 
     /// Whether a resource meets the conditions of a subscription's criteria.
     pub(super) fn meets_conditions(&self, criteria: &Map<String, Value>, slot: Slot) -> bool {
-        conditions(criteria).is_ok_and(|filter| self.matches(&filter, slot))
+        conditions(criteria)
+            .and_then(|filter| self.matches(&filter, slot, &mut self.steps()))
+            .unwrap_or(false)
     }
 
     fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {

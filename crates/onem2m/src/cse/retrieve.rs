@@ -60,7 +60,7 @@ impl Cse {
         let Some(filter) = &request.filter else {
             return Ok(());
         };
-        if filter.has_conditions() && !self.matches(filter, slot) {
+        if filter.has_conditions() && !self.matches(filter, slot, &mut self.steps())? {
             return Err(not_found("the resource does not meet the conditions"));
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Cse {
         self.ledger.see_all();
         let rcn = request.result_content.unwrap_or(1);
         let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, Right::Retrieve);
+        let chosen = self.choose(&filter, from, slot, Right::Retrieve)?;
         let mut done =
             self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())?;
         done.cut_at = chosen.cut_at;
@@ -198,13 +198,18 @@ impl Cse {
     }
 
     /// The resources below `top` that match and that `from` has `right` on, breadth first.
+    ///
+    /// # Errors
+    ///
+    /// 5207 if to judge them takes more steps than one request may.
     pub(super) fn choose(
         &mut self,
         filter: &Filter,
         from: &str,
         top: Slot,
         right: Right,
-    ) -> Chosen {
+    ) -> Result<Chosen, Refusal> {
+        let mut steps = self.steps();
         let results_max = self.config.limits.results;
         let limit = filter.limit.unwrap_or(results_max).min(results_max);
         let mut skip = filter.offset.unwrap_or(1).saturating_sub(1);
@@ -220,7 +225,9 @@ impl Cse {
                 if self.tree.get(child).is_some_and(|found| found.family.is_some()) {
                     next.push(child);
                 }
-                if !self.matches(filter, child) || !self.allows(from, right, child, None) {
+                if !self.matches(filter, child, &mut steps)?
+                    || !self.allows(from, right, child, None)
+                {
                     continue;
                 }
                 if skip > 0 {
@@ -238,6 +245,6 @@ impl Cse {
             self.counters.results_cut += 1;
             chosen.cut_at = Some(skipped + chosen.slots.len());
         }
-        chosen
+        Ok(chosen)
     }
 }

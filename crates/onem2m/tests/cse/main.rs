@@ -12,6 +12,7 @@ mod announce;
 mod bench;
 mod commit;
 mod consent;
+mod criteria;
 mod fan;
 mod flex;
 mod group;

@@ -1,5 +1,15 @@
 //! Filter criteria (TS-0004, m2m:filterCriteria): which resources a request means.
 
+mod content;
+mod labels;
+mod place;
+mod steps;
+
+pub use content::ContentQuery;
+pub use labels::LabelsQuery;
+pub use place::PlaceQuery;
+pub use steps::Steps;
+
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use serde_json::{Map, Value, json};
@@ -44,6 +54,8 @@ pub struct Filter {
     pub child_labels: Vec<String>,
     /// `palb`: the parent carries one of these labels.
     pub parent_labels: Vec<String>,
+    /// `lbq`: one of these expressions on labels holds.
+    pub labels_queries: Vec<LabelsQuery>,
     /// `cty`: contentInfo is one of these.
     pub content_types: Vec<String>,
     /// `atr`: these attributes have these values, `*` standing for any characters.
@@ -52,6 +64,12 @@ pub struct Filter {
     pub child_attributes: Vec<(String, String)>,
     /// `patr`: the same, of the parent.
     pub parent_attributes: Vec<(String, String)>,
+    /// `cfs`: `cfq` is JSONPath.
+    pub content_syntax: bool,
+    /// `cfq`: one of these queries selects something of the content.
+    pub content_queries: Vec<ContentQuery>,
+    /// `gmty`, `geom`, `gsf`: the location lies so to a geometry.
+    pub place: PlaceQuery,
     /// `lim`: at most so many results.
     pub limit: Option<usize>,
     /// `ofst`: results begin with the one of this number, counted from 1.
@@ -111,6 +129,23 @@ impl Filter {
     /// 4000 if the value is none of its kind, 5001 if the criterion is known and not offered.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         match name {
+            "lbq" => {
+                for expression in value.split('+') {
+                    bounded(name, &self.labels_queries)?;
+                    self.labels_queries.push(LabelsQuery::parse(expression)?);
+                }
+            }
+            "cfs" => {
+                if value != JSONPATH {
+                    return Err(Refusal::bad(format!("cfs is {JSONPATH} (JSONPath), not {value}")));
+                }
+                self.content_syntax = true;
+            }
+            "cfq" => {
+                bounded(name, &self.content_queries)?;
+                self.content_queries.push(ContentQuery::parse(value)?);
+            }
+            "gmty" | "geom" | "gsf" => self.place.set(name, value)?,
             "fu" => self.usage = Some(usage(value)?),
             "fo" => self.operation = combine(value)?,
             "crb" => self.created_before = Some(time(name, value)?),
@@ -137,7 +172,7 @@ impl Filter {
             "catr" => self.child_attributes.push(pair(name, value)?),
             "patr" => self.parent_attributes.push(pair(name, value)?),
             "atr" => self.attributes.push(pair(name, value)?),
-            "lbq" | "smf" | "cfs" | "cfq" | "gmty" | "gsf" | "geom" | "cnf_query" => {
+            "smf" => {
                 let words = format!("filter criterion {name} is not offered");
                 return Err(Refusal::new(Status::NotImplemented, words));
             }
@@ -197,7 +232,27 @@ impl Filter {
             }
         }
         push("arp", self.appended_path.clone());
+        let expressions: Vec<String> =
+            self.labels_queries.iter().map(LabelsQuery::to_string).collect();
+        push("lbq", (!expressions.is_empty()).then(|| expressions.join("+")));
+        push("cfs", self.content_syntax.then(|| JSONPATH.to_owned()));
+        for query in &self.content_queries {
+            push("cfq", Some(query.to_string()));
+        }
+        pairs.extend(self.place.pairs());
         pairs
+    }
+
+    /// Whether criteria that belong together are all there.
+    ///
+    /// # Errors
+    ///
+    /// 4000 if one is missing.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.content_syntax == self.content_queries.is_empty() {
+            return Err(Refusal::bad("cfs and cfq are given together"));
+        }
+        self.place.check()
     }
 
     /// The criteria as the object that a request primitive carries (`fc`).
@@ -209,7 +264,7 @@ impl Filter {
                     let kinds = value.split('+').map(|kind| number_or_text(kind.to_owned()));
                     object.insert(name.to_owned(), kinds.collect());
                 }
-                "lbl" | "clbl" | "palb" | "cty" => {
+                "lbl" | "clbl" | "palb" | "cty" | "lbq" => {
                     object.insert(name.to_owned(), value.split('+').collect());
                 }
                 "atr" | "catr" | "patr" => {
@@ -220,7 +275,12 @@ impl Filter {
                         other => *other = pair,
                     }
                 }
-                "fu" | "fo" | "sts" | "stb" | "sza" | "szb" | "lim" | "ofst" | "lvl" => {
+                "cfq" => match object.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+                    Value::Array(queries) => queries.push(Value::String(value)),
+                    other => *other = Value::String(value),
+                },
+                "fu" | "fo" | "sts" | "stb" | "sza" | "szb" | "lim" | "ofst" | "lvl" | "cfs"
+                | "gmty" | "gsf" => {
                     object.insert(name.to_owned(), number_or_text(value));
                 }
                 _ => {
@@ -244,6 +304,14 @@ impl Filter {
         };
         *self != plain
     }
+}
+
+/// Refuses one more than a list may have.
+fn bounded<T>(name: &str, list: &[T]) -> Result<(), Refusal> {
+    if list.len() < QUERIES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::bad(format!("{name} is given {QUERIES_MAX} times at most")))
 }
 
 fn number_or_text(text: String) -> Value {
@@ -315,6 +383,11 @@ fn pair(name: &str, value: &str) -> Result<(String, String), Refusal> {
         .ok_or_else(|| Refusal::bad(format!("{name} is NAME,VALUE, not {value}")))?;
     Ok((attribute.to_owned(), wanted.to_owned()))
 }
+
+/// m2m:contentFilterSyntax, JSON_PATH_SYNTAX: the only one there is.
+const JSONPATH: &str = "1";
+/// Expressions on labels, and queries of contents.
+const QUERIES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

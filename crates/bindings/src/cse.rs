@@ -1,6 +1,7 @@
 //! A CSE on the network: what it is given, how it is started and stopped.
 
 use crate::accept::{Gate, Peers};
+use crate::calls::{SENT_AT_ONCE, send_calls};
 use crate::coap::Socket;
 use crate::engine::{CALLS_MAX, Engine, now};
 use crate::http::server::{Server, ServerCounters};
@@ -15,24 +16,18 @@ use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
-use gatewright_onem2m::{Call, Cse, Timestamp, Unreachable};
+use gatewright_onem2m::Cse;
 use gatewright_store::{Database, Options, Report, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::rustls::ClientConfig;
 
-/// Requests that are sent to other entities at the same time.
-const SENT_AT_ONCE: usize = 64;
-/// How long a request may take to be answered whose originator does not say.
-const SENT_WITHIN: Duration = Duration::from_mins(1);
 /// Transactions whose answers wait to be let out; beyond, the writer waits with its next one.
 const REPORTS_MAX: usize = 1_024;
-/// What the address of a device begins with.
-pub(crate) const DEVICE: &str = "device:";
 /// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
 const BODY_SLACK: usize = 1_024;
 
@@ -501,50 +496,5 @@ async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
             () = engine.earlier.notified() => {}
             _ = stop.changed() => return,
         }
-    }
-}
-
-/// Sends what the machine wants sent.
-async fn send_calls(
-    engine: Weak<Engine>,
-    mut calls: mpsc::Receiver<Call>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let at_once = Arc::new(Semaphore::new(SENT_AT_ONCE));
-    loop {
-        let call = tokio::select! {
-            call = calls.recv() => call,
-            _ = stop.changed() => return,
-        };
-        let Some(call) = call else {
-            return;
-        };
-        let Some(strong) = engine.upgrade() else { return };
-        if call.urls.first().is_some_and(|url| url.starts_with(DEVICE)) {
-            strong.device_call(call);
-            continue;
-        }
-        let Some(sender) = strong.sender() else { return };
-        drop(strong);
-        let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
-            return;
-        };
-        let engine = engine.clone();
-        tokio::spawn(async move {
-            // The machine has its own deadline; this one only frees what hangs longer. What its
-            // originator lets wait holds up nobody else: the machine bounds how much that is.
-            let patient = call.request.request_expires.map(|it| it.resolve(Timestamp::new(now())));
-            let within = patient.map_or(SENT_WITHIN, |until| {
-                SENT_WITHIN.max(until.since_epoch().saturating_sub(now()))
-            });
-            let permit = Some(permit).filter(|_| within == SENT_WITHIN);
-            let sent = sender.send(&call.urls, &call.request);
-            let answer = tokio::time::timeout(within, sent).await;
-            let answer = answer.unwrap_or_else(|_| Err(Unreachable("no answer".to_owned())));
-            drop(permit);
-            if let Some(engine) = engine.upgrade() {
-                engine.answer(call.id, answer);
-            }
-        });
     }
 }

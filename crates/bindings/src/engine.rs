@@ -404,6 +404,11 @@ impl Engine {
         self.lock().calls_full
     }
 
+    /// A request was not sent because too many wait.
+    pub(crate) fn count_call_full(&self) {
+        self.lock().calls_full += 1;
+    }
+
     /// What the writer did so far; nothing once the engine has ended.
     pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
         self.lock().writer.as_ref().map(Writer::counters)

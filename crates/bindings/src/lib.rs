@@ -11,6 +11,7 @@
 mod accept;
 pub mod agents;
 mod answers;
+mod calls;
 pub mod client;
 mod coap;
 pub mod cse;

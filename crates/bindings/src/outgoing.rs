@@ -65,16 +65,27 @@ impl Sender {
             || self.ws.can_use(url)
     }
 
+    /// The first URL that can be used.
+    pub(crate) fn choose<'url>(&self, urls: &'url [String]) -> Result<&'url str, Unreachable> {
+        let url = urls.iter().find(|url| self.can_use(url)).map(String::as_str);
+        url.ok_or_else(|| Unreachable("no point of access can be used".to_owned()))
+    }
+
     /// Sends a request to the first URL that can be used, and waits for the answer.
     pub(crate) async fn send(
         &self,
         urls: &[String],
         request: &Request,
     ) -> Result<Response, Unreachable> {
-        let url = urls
-            .iter()
-            .find(|url| self.can_use(url))
-            .ok_or_else(|| Unreachable("no point of access can be used".to_owned()))?;
+        self.send_to(self.choose(urls)?, request).await
+    }
+
+    /// Sends a request to a URL that can be used, and waits for the answer.
+    pub(crate) async fn send_to(
+        &self,
+        url: &str,
+        request: &Request,
+    ) -> Result<Response, Unreachable> {
         if coap::Sender::can_use(url) {
             return self.coap.send(url, request, self.serialisation).await;
         }

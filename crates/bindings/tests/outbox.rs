@@ -20,7 +20,7 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
 use gatewright_health::specialisation::{SCALE, THERMOMETER};
-use gatewright_onem2m::{CseType, Operation, Registrar, Request};
+use gatewright_onem2m::{CseType, Kind, Operation, Registrar, Request};
 use gatewright_testbed::free_port;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         trial("so_does_one_that_is_asked_by_a_binding_without_words_for_that", || {
             block_on(busy_above(Way::Wss));
         }),
+        trial("a_target_that_never_answers_holds_up_no_reading", || block_on(tarpit())),
         trial("direct_delivery_stores_nothing_here_and_loses_nothing", || {
             block_on(direct(Way::Http));
         }),
@@ -418,6 +419,44 @@ async fn busy_above(way: Way) {
     in_order(&there);
     let counters = gateway.cse.engine().counters();
     assert_eq!((counters.letters_refused, counters.readings_refused_above), (0, 0));
+    gateway.stop().await;
+    upper.stop().await;
+}
+
+/// An AE whose address takes connections and never says a word is notified, over and over: the
+/// readings of devices are stored and arrive above all the same.
+async fn tarpit() {
+    let place = scratch("outbox-tarpit");
+    let mut upper = Upper::away(&place, Way::Http);
+    upper.start().await;
+    let config = upper.gateway(None);
+    let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
+    // The kernel takes connections, and nobody ever asks for them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let entity = format!(
+        r#"{{"m2m:ae":{{"rn":"evil","api":"Nx","rr":true,"srv":["4"],"poa":["http://{}"]}}}}"#,
+        silent.local_addr().unwrap()
+    );
+    let ask = |request: Request| gateway.cse.engine().ask(request);
+    let made = Request::new(Operation::Create, "cse-mn", "Cevil", "evil")
+        .creating(Kind::ApplicationEntity, entity);
+    assert!(ask(made).await.unwrap().status.is_success());
+    let notify = |number: usize, expires: &str| {
+        let id = format!("told-{number}");
+        let mut request = Request::new(Operation::Notify, "cse-mn/evil", "Cevil", id);
+        request.set("rqet", expires).unwrap();
+        drop(ask(request.with_content(r#"{"m2m:sgn":{"nev":{"rep":{}},"sur":"x"}}"#)));
+    };
+    // More than anything had places for, whose originator does not hurry or does.
+    for number in 0..300 {
+        notify(number, if number % 2 == 0 { "60000" } else { "30000" });
+    }
+    for number in 300..600 {
+        notify(number, "9000");
+    }
+    let values = answered(vec![run(plan(1, 50), gateway.to(), 1_000)]).await;
+    gateway.emptied().await;
+    assert_eq!(upper.names().await.len(), values);
     gateway.stop().await;
     upper.stop().await;
 }

@@ -6,7 +6,7 @@
 //! the container of results.
 
 use super::{Config, Line, Shared};
-use crate::cse::DEVICE;
+use crate::calls::DEVICE;
 use crate::engine::{Engine, now};
 use core::time::Duration;
 use gatewright_health::code::SystemId;

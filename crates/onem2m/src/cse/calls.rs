@@ -1,6 +1,6 @@
 //! Requests that this CSE sends, and what their answers are for.
 
-use super::{Asker, CallId, Cse, Done, Output, Refusal};
+use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal};
 use crate::primitive::{Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -16,6 +16,11 @@ pub struct Call {
     pub urls: Vec<String>,
     /// What to send.
     pub request: Request,
+    /// When the CSE gives it up by itself.
+    pub deadline: Timestamp,
+    /// Whether it is on the CSE's own account: its registration, or what its devices say. Nobody
+    /// else's requests are to hold it up.
+    pub own: bool,
 }
 
 /// The entity did not take the request: nothing listens, the connection broke, no answer in time.
@@ -38,6 +43,17 @@ pub(super) enum Purpose {
     Consent(u64),
     /// For nothing: what it brought about shows elsewhere.
     Nothing,
+}
+
+impl Purpose {
+    /// Whether it is this CSE's own, and nobody asked for it.
+    fn is_own(&self) -> bool {
+        match self {
+            Self::Registration => true,
+            Self::Letter(lane) => lane.starts_with(DEVICE_LANE),
+            Self::Forward(_) | Self::Verification(_) | Self::Consent(_) | Self::Nothing => false,
+        }
+    }
 }
 
 /// Requests sent and not answered.
@@ -87,17 +103,18 @@ impl Cse {
         request: Request,
         purpose: Purpose,
     ) -> Result<(), Refusal> {
-        let id = self.open_call(&request, purpose)?;
-        self.ledger.say(Output::Call(Box::new(Call { id, urls, request })));
+        let own = purpose.is_own();
+        let (id, deadline) = self.open_call(&request, purpose)?;
+        self.ledger.say(Output::Call(Box::new(Call { id, urls, request, deadline, own })));
         Ok(())
     }
 
-    /// Takes note of a request that is about to be sent.
+    /// Takes note of a request that is about to be sent, and until when it is waited for.
     pub(super) fn open_call(
         &mut self,
         request: &Request,
         purpose: Purpose,
-    ) -> Result<CallId, Refusal> {
+    ) -> Result<(CallId, Timestamp), Refusal> {
         if self.calls.open.len() >= self.config.limits.outstanding {
             self.counters.outstanding_full += 1;
             return Err(Refusal::new(
@@ -109,7 +126,7 @@ impl Cse {
         let longest = self.now.plus(limits.answer_within_max);
         let wanted = request.request_expires.map(|time| time.resolve(self.now).min(longest));
         let deadline = wanted.unwrap_or_else(|| self.now.plus(limits.answer_within));
-        Ok(self.calls.add(deadline, purpose))
+        Ok((self.calls.add(deadline, purpose), deadline))
     }
 
     /// Forgets a request that was not sent after all.

@@ -196,7 +196,7 @@ impl Cse {
         match route {
             Route::Urls(urls) => self.call(urls, request, purpose),
             Route::Channel(channel) => {
-                let id = self.open_call(&request, purpose)?;
+                let (id, _) = self.open_call(&request, purpose)?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }
         }

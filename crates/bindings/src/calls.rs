@@ -1,0 +1,247 @@
+//! Requests on their way out: who waits for whom.
+//!
+//! What is for devices waits for nobody. What this CSE asks on its own account (its registration,
+//! what its devices say) has places of its own. All else shares places, of which one target has a few:
+//! whoever takes requests and never answers holds up those who wait for it, and nobody else. A
+//! place is held no longer than the machine waits for the answer. What may take longer because its
+//! originator is patient holds no place, and is bounded for each target.
+
+use crate::engine::{Engine, now};
+use crate::outgoing::Sender;
+use core::time::Duration;
+use gatewright_onem2m::{Call, Response, Unreachable};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+/// Requests on our own account that are under way at the same time.
+const OWN_AT_ONCE: usize = 64;
+/// All others.
+const OTHERS_AT_ONCE: usize = 64;
+/// Of those to one target.
+const TO_ONE_AT_ONCE: usize = 16;
+/// What may take longer is patient: a whole answer's time of the machine, and a little.
+const PATIENT_FROM: Duration = Duration::from_secs(11);
+/// Patient requests that wait for one target.
+const PATIENT_TO_ONE: usize = 256;
+/// Requests under way at the same time that hold a place.
+pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
+/// What the address of a device begins with.
+pub(crate) const DEVICE: &str = "device:";
+
+/// Sends what the machine wants sent, until `stop` says otherwise.
+pub(crate) async fn send_calls(
+    engine: Weak<Engine>,
+    mut calls: mpsc::Receiver<Call>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Places::new());
+    loop {
+        let call = tokio::select! {
+            call = calls.recv() => call,
+            _ = stop.changed() => return,
+        };
+        let Some(call) = call else { return };
+        let Some(strong) = engine.upgrade() else { return };
+        if call.urls.first().is_some_and(|url| url.starts_with(DEVICE)) {
+            strong.device_call(call);
+            continue;
+        }
+        let Some(sender) = strong.sender() else { return };
+        drop(strong);
+        let (engine, places) = (engine.clone(), Arc::clone(&places));
+        tokio::spawn(async move {
+            let left = call.deadline.since_epoch().saturating_sub(now());
+            let sent = places.send(&sender, &call, left);
+            // The machine gives up by itself at that moment, and needs not be told.
+            let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
+            if let Some(engine) = engine.upgrade() {
+                if matches!(answer, Err(Failure::NoPlace)) {
+                    engine.count_call_full();
+                }
+                engine.answer(call.id, answer.map_err(Into::into));
+            }
+        });
+    }
+}
+
+/// Why there is no answer.
+enum Failure {
+    Unreachable(Unreachable),
+    NoPlace,
+}
+
+impl From<Failure> for Unreachable {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unreachable(unreachable) => unreachable,
+            Failure::NoPlace => Self("too many requests wait for it".to_owned()),
+        }
+    }
+}
+
+/// Places for requests that are under way.
+#[derive(Debug)]
+struct Places {
+    own: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+    /// By target, as long as something is on its way there.
+    targets: Mutex<HashMap<String, Arc<Target>>>,
+}
+
+#[derive(Debug)]
+struct Target {
+    brisk: Arc<Semaphore>,
+    patient: Arc<Semaphore>,
+}
+
+/// A request's place, or places.
+type Place = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
+
+impl Places {
+    fn new() -> Self {
+        let own = Arc::new(Semaphore::new(OWN_AT_ONCE));
+        let others = Arc::new(Semaphore::new(OTHERS_AT_ONCE));
+        Self { own, others, targets: Mutex::default() }
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        sender: &Sender,
+        call: &Call,
+        left: Duration,
+    ) -> Result<Response, Failure> {
+        let url = sender.choose(&call.urls).map_err(Failure::Unreachable)?;
+        let interest = Interest::new(self, target_of(url, &call.request.to));
+        let place = self.place(&interest.target, call.own, left).await.ok_or(Failure::NoPlace)?;
+        // What sends is large, and most of what waits for a place is not sent yet.
+        let answer = Box::pin(sender.send_to(url, &call.request)).await;
+        drop((place, interest));
+        answer.map_err(Failure::Unreachable)
+    }
+
+    /// Waits for a place; none for what is patient, if too much waits there already.
+    async fn place(&self, target: &Target, own: bool, left: Duration) -> Option<Place> {
+        if own {
+            return Some((Some(acquire(&self.own).await?), None));
+        }
+        if left > PATIENT_FROM {
+            return Some((Some(Arc::clone(&target.patient).try_acquire_owned().ok()?), None));
+        }
+        // First that of the target: who waits for a slow one takes nobody else's.
+        let there = acquire(&target.brisk).await?;
+        Some((Some(there), Some(acquire(&self.others).await?)))
+    }
+}
+
+/// Nobody closes these.
+async fn acquire(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(semaphore).acquire_owned().await.ok()
+}
+
+/// Keeps a target known as long as something is on its way there.
+#[derive(Debug)]
+struct Interest {
+    places: Arc<Places>,
+    name: String,
+    target: Arc<Target>,
+}
+
+impl Interest {
+    fn new(places: &Arc<Places>, name: String) -> Self {
+        let mut targets = places.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let target = targets.entry(name.clone()).or_insert_with(|| {
+            let brisk = Arc::new(Semaphore::new(TO_ONE_AT_ONCE));
+            Arc::new(Target { brisk, patient: Arc::new(Semaphore::new(PATIENT_TO_ONE)) })
+        });
+        let target = Arc::clone(target);
+        drop(targets);
+        Self { places: Arc::clone(places), name, target }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        let mut targets = self.places.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's and this one: clones are made under the lock only.
+        if Arc::strong_count(&self.target) <= 2 {
+            targets.remove(&self.name);
+        }
+    }
+}
+
+/// Who is asked at a URL: its host and port, and at a broker the receiver too.
+fn target_of(url: &str, to: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    if scheme.starts_with("mqtt") {
+        let receiver = to.trim_start_matches('/').split('/').next().unwrap_or_default();
+        return format!("{url} {receiver}");
+    }
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    format!("{scheme}://{authority}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long nothing may come about that must not.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn who_never_answers_holds_up_nobody_else() {
+        let places = Arc::new(Places::new());
+        let tarpits: Vec<_> = (0..OTHERS_AT_ONCE / TO_ONE_AT_ONCE - 1)
+            .map(|number| Interest::new(&places, format!("http://tarpit-{number}")))
+            .collect();
+        let brisk = Duration::from_secs(10);
+        let mut held = Vec::new();
+        for tarpit in &tarpits {
+            for _ in 0..TO_ONE_AT_ONCE {
+                held.push(places.place(&tarpit.target, false, brisk).await.unwrap());
+            }
+            let waits = places.place(&tarpit.target, false, brisk);
+            assert!(tokio::time::timeout(SHORT, waits).await.is_err(), "it waits for its own");
+            // What is patient takes nobody's place.
+            held.push(places.place(&tarpit.target, false, brisk * 10).await.unwrap());
+        }
+        let other = Interest::new(&places, "http://other".to_owned());
+        for _ in 0..TO_ONE_AT_ONCE {
+            held.push(places.place(&other.target, false, brisk).await.unwrap());
+        }
+        // All shared places are taken; what is on our own account has others.
+        let last = Interest::new(&places, "http://last".to_owned());
+        let waits = places.place(&last.target, false, brisk);
+        assert!(tokio::time::timeout(SHORT, waits).await.is_err());
+        for _ in 0..OWN_AT_ONCE {
+            held.push(places.place(&tarpits[0].target, true, brisk).await.unwrap());
+        }
+        drop((held, tarpits, other, last));
+        assert!(places.targets.lock().unwrap().is_empty(), "nothing is remembered");
+    }
+
+    #[tokio::test]
+    async fn patient_requests_to_one_target_are_bounded() {
+        let places = Arc::new(Places::new());
+        let there = Interest::new(&places, "http://there".to_owned());
+        let patient = Duration::from_hours(24);
+        let mut held = Vec::new();
+        for _ in 0..PATIENT_TO_ONE {
+            held.push(places.place(&there.target, false, patient).await.unwrap());
+        }
+        assert!(places.place(&there.target, false, patient).await.is_none());
+        let other = Interest::new(&places, "http://other".to_owned());
+        assert!(places.place(&other.target, false, patient).await.is_some());
+    }
+
+    #[test]
+    fn a_target_is_who_is_asked() {
+        for (url, to, target) in [
+            ("http://h:1/a/b", "/id/x", "http://h:1"),
+            ("coap://[::1]?x", "/id/x", "coap://[::1]"),
+            ("mqtt://b:1883", "/id-in/cse-in", "mqtt://b:1883 id-in"),
+        ] {
+            assert_eq!(target_of(url, to), target);
+        }
+    }
+}

@@ -63,7 +63,8 @@ type Push = fn(&Writer, Batch) -> Result<(), Batch>;
 #[derive(Debug)]
 pub(crate) enum Task {
     Ask(Request),
-    Post(Letter),
+    /// The letter is delivered if what is asked is done, or was done before: one answer.
+    AskAndPost(Request, Box<Letter>),
 }
 
 /// A retrieval whose answers are told. Of several that come quickly only the last is.
@@ -297,25 +298,6 @@ impl Engine {
         self.put(|_, token| Input::Post { token, letter }).answer()
     }
 
-    /// Does what the request asks and has the letter delivered; both are stored together or not
-    /// at all. The answers to the request and to the letter.
-    pub fn ask_and_post(
-        &self,
-        request: Request,
-        letter: Letter,
-    ) -> impl Future<Output = Option<(Response, Response)>> + Send + use<> {
-        let (sender, accepted) = oneshot::channel();
-        let asked = self.put(|inner, token| {
-            inner.audit(token, &request);
-            inner.asked += 1;
-            let second = Token(inner.asked);
-            inner.waiting.insert(second, sender);
-            let post = Input::Post { token: second, letter };
-            Input::Together(vec![Input::Request { token, request }, post])
-        });
-        async move { Some((asked.answer().await?, accepted.await.ok()?)) }
-    }
-
     /// Does several things at once, for devices, which do not hurry: what they have stored is
     /// stored together or not at all. The
     /// answers come in the order of the tasks, when that is stored. `None` and nothing done, if
@@ -342,7 +324,10 @@ impl Engine {
                     inner.audit(token, &request);
                     Input::Request { token, request }
                 }
-                Task::Post(letter) => Input::Post { token, letter },
+                Task::AskAndPost(request, letter) => {
+                    inner.audit(token, &request);
+                    Input::AskAndPost { token, request, letter }
+                }
             });
         }
         let first = Token(inner.asked.saturating_sub(count(inputs.len())) + 1);

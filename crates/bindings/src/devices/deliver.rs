@@ -189,13 +189,13 @@ impl Shared {
     }
 
     /// Creates resources whose names are unique, and returns when it is known what is stored. All
-    /// are one commit: with their letters, or not at all.
+    /// are one commit, and what is stored has its letter: what is refused here goes nowhere.
     async fn create(&self, mut items: Vec<Item>) -> Created {
         let mut created = Created::default();
         for attempt in 1..=TRIES {
-            let tasks = items.iter().flat_map(|item| {
-                let letter = item.letter.clone().map(Task::Post);
-                core::iter::once(Task::Ask(item.request.clone())).chain(letter)
+            let tasks = items.iter().map(|item| match item.letter.clone() {
+                Some(letter) => Task::AskAndPost(item.request.clone(), Box::new(letter)),
+                None => Task::Ask(item.request.clone()),
             });
             let letters = items.iter().filter_map(|item| item.letter.as_ref());
             let lane = letters.clone().next().map_or("", |letter| &letter.lane);
@@ -207,17 +207,11 @@ impl Shared {
             let mut answers = answers.into_iter();
             let mut failed = Vec::new();
             for mut item in items {
-                let mut fate = Fate::Again(None);
-                if let Some(answer) = answers.next() {
-                    fate = stored(answer.await.ok().as_ref());
-                }
-                if item.letter.is_some()
-                    && let Some(answer) = answers.next()
-                {
-                    let posted = posted(answer.await.ok().as_ref());
-                    fate = if fate.is_stored() { posted } else { fate };
-                }
-                match fate {
+                let answer = match answers.next() {
+                    Some(answer) => answer.await.ok(),
+                    None => None,
+                };
+                match answer.map_or(Fate::Again(None), |answer| answer.fate()) {
                     Fate::Done | Fate::There => created.stored += 1,
                     Fate::Nowhere | Fate::Barred | Fate::Refused => created.refused += 1,
                     Fate::Again(_) => {
@@ -241,19 +235,6 @@ impl Shared {
 
 const fn here(request: Request) -> Item {
     Item { request, letter: None }
-}
-
-/// What became of a creation here.
-fn stored(answer: Option<&Response>) -> Fate {
-    answer.map_or(Fate::Again(None), Response::fate)
-}
-
-/// A letter is accepted when it is stored.
-fn posted(answer: Option<&Response>) -> Fate {
-    match answer.map(|answer| answer.status) {
-        Some(Status::Accepted) => Fate::Done,
-        _ => Fate::Again(None),
-    }
 }
 
 /// What tells one registration from another of the same device: everything but the request

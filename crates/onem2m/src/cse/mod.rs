@@ -167,6 +167,17 @@ pub enum Input {
         /// The request.
         letter: Letter,
     },
+    /// A request, and a letter of our own that is to arrive if the request is done, or if what it
+    /// makes is there already: one outcome, one answer. Refused before anything is done if the
+    /// letter has no room.
+    AskAndPost {
+        /// Comes out with the answer to the request.
+        token: Token,
+        /// The request.
+        request: Request,
+        /// What is posted in the same batch.
+        letter: Box<Letter>,
+    },
     /// Several things at once: what they have stored is stored together or not at all.
     Together(Vec<Self>),
     /// A request that was sent has been answered, or will not be.
@@ -378,6 +389,9 @@ impl Cse {
             Input::Observe { token, request } => self.take_observation(token, request),
             Input::Unobserve(token) => self.observers.forget(token),
             Input::Post { token, letter } => self.take_letter(token, letter),
+            Input::AskAndPost { token, request, letter } => {
+                self.take_both(token, &request, *letter);
+            }
             Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => self.ledger.committed(number),
             Input::Failed(number) => self.roll_back(number),
@@ -593,6 +607,7 @@ impl Cse {
             }
             Whom::Nobody => return,
         };
+        let response = self.post_beside(token, response);
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
             self.respond(repeated, response.clone());
@@ -601,6 +616,8 @@ impl Cse {
     }
 
     fn respond(&mut self, token: Token, response: Response) {
+        // The letter of a repetition: the first one's was posted, or is not to be.
+        self.outbox.take_beside(token);
         if self.config.outcomes {
             self.ledger.settled(token, response.status);
         }

@@ -5,7 +5,7 @@ use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
 use super::forward::reachable_at;
 use super::polling::Route;
-use super::{Cse, Output, Refusal, not_found};
+use super::{Asker, Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
 use crate::fate::{Fate, pause};
 use crate::kind::Kind;
@@ -72,6 +72,8 @@ pub(super) struct Outbox {
     held: BTreeMap<Arc<str>, Verdict>,
     /// What was last said of what a device says, and is final.
     refused: Option<Verdict>,
+    /// Letters whose request is not answered yet.
+    beside: BTreeMap<Token, Letter>,
 }
 
 /// What a receiver said of a letter that it did not take.
@@ -107,6 +109,11 @@ impl Outbox {
         self.lanes
             .values()
             .flat_map(|lane| lane.letters.iter().map(|(&seq, kept)| (seq, kept.letter.to_record())))
+    }
+
+    /// The letter that goes with a request, if there is one.
+    pub(super) fn take_beside(&mut self, token: Token) -> Option<Letter> {
+        if self.beside.is_empty() { None } else { self.beside.remove(&token) }
     }
 
     fn keep(&mut self, seq: u64, letter: Letter, since: Timestamp) {
@@ -233,7 +240,7 @@ impl Cse {
     /// 5103 if as many wait as may.
     pub(super) fn post(&mut self, letter: Letter) -> Result<(), Refusal> {
         if !self.has_room(&letter.lane, 1) {
-            return Err(Refusal::new(Status::TargetNotReachable, "too much waits to be sent"));
+            return Err(no_room());
         }
         let seq = self.ledger.next_seq();
         self.ledger.write(Record::Put { seq, body: letter.to_record() }, Record::Delete { seq });
@@ -241,6 +248,30 @@ impl Cse {
         self.outbox.keep(seq, letter, self.now);
         self.run_lane(&lane);
         Ok(())
+    }
+
+    /// Does what a request asks, with a letter that is posted if it is done.
+    pub(super) fn take_both(&mut self, token: Token, request: &Request, letter: Letter) {
+        if !self.has_room(&letter.lane, 1) {
+            let asker = Asker::outside(token, None, request);
+            self.answer(&asker, Err(no_room()));
+            return;
+        }
+        self.outbox.beside.insert(token, letter);
+        self.take_request(token, request);
+    }
+
+    /// Posts the letter that goes with a request that was answered so, if it is done: the answer
+    /// to both.
+    pub(super) fn post_beside(&mut self, token: Token, response: Response) -> Response {
+        match self.outbox.take_beside(token) {
+            Some(letter) if response.fate().is_stored() => match self.post(letter) {
+                Ok(()) => response,
+                // Who asked waited for others, and the room is gone.
+                Err(refusal) => Response::refusing(&refusal, response.id, response.release),
+            },
+            _ => response,
+        }
     }
 
     /// Drops the oldest letter of a lane that is not under way, to make room.
@@ -507,6 +538,10 @@ impl Cse {
         lane.sent.clear();
         self.outbox.wake_at(name, self.now.plus(wait));
     }
+}
+
+fn no_room() -> Refusal {
+    Refusal::new(Status::TargetNotReachable, "too much waits to be sent")
 }
 
 /// Single notifications as one: `m2m:agn` around them (TS-0004, m2m:aggregatedNotification).

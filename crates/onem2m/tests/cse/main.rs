@@ -17,6 +17,7 @@ mod fan;
 mod flex;
 mod group;
 mod later;
+mod letters;
 mod missing;
 mod model;
 mod monitor;

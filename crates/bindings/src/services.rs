@@ -339,8 +339,8 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     if let Some(devices) = &config.devices {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        machine.limits.notifications_waiting = count(devices.waiting_max);
-        machine.limits.notifications_waiting_total = count(devices.waiting_total);
+        machine.limits.letters_waiting = count(devices.waiting_max);
+        machine.limits.letters_waiting_total = count(devices.waiting_total);
     }
     let mut running = cse::Config::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();

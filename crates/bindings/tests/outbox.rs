@@ -540,7 +540,7 @@ async fn bounded_by_number() {
     let place = scratch("outbox-number");
     let mut upper = Upper::away(&place, Way::Http);
     let mut config = config(CseType::Middle, "/id-mn", "cse-mn", None);
-    config.cse.limits.notifications_waiting = 20;
+    config.cse.limits.letters_waiting = 20;
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
     let mut devices = Group::new(&gateway, 30);
     devices.join(1, 1_500);

@@ -21,9 +21,14 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Members of one group, whatever its mnm says.
     pub group_members: usize,
+    /// Letters of one device that wait for the CSE above.
+    pub letters_waiting: usize,
+    /// Letters of all devices that wait: no notification uses up their room.
+    pub letters_waiting_total: usize,
     /// Notifications that wait for one subscription's target.
     pub notifications_waiting: usize,
-    /// Notifications that wait, all subscriptions together.
+    /// Notifications, answers and announcements that wait, all together; a quarter of it those
+    /// that one originator's subscriptions make.
     pub notifications_waiting_total: usize,
     /// Notifications in one batch, whatever bn/num says.
     pub batch: usize,
@@ -70,6 +75,8 @@ impl Default for Limits {
             list_entries: 1_024,
             subscriptions: 256,
             group_members: 4_096,
+            letters_waiting: 10_000,
+            letters_waiting_total: 100_000,
             notifications_waiting: 1_024,
             notifications_waiting_total: 65_536,
             batch: 1_024,
@@ -91,6 +98,16 @@ impl Default for Limits {
         }
     }
 }
+
+impl Limits {
+    /// What one of several who share `all` may use up: a quarter.
+    pub(crate) fn share(&self, all: usize) -> usize {
+        (all / SHARES).max(1)
+    }
+}
+
+/// No less than so many peers use up what they share.
+const SHARES: usize = 4;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {

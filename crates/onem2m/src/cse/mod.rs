@@ -355,7 +355,7 @@ impl Cse {
         };
         let mut unreadable = 0;
         for (seq, body) in rows {
-            if !cse.outbox.restore(seq, &body, now) && !cse.tree.restore(seq, &body) {
+            if !cse.restore(seq, &body) {
                 unreadable += 1;
             }
             cse.ledger.keep_above(seq);

@@ -54,6 +54,8 @@ struct Lane {
     failures: u32,
     /// When to look at the lane again.
     due: Option<Timestamp>,
+    /// Who uses up what its letters use up.
+    payer: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,8 @@ struct Kept {
 pub(super) struct Outbox {
     lanes: HashMap<Arc<str>, Lane>,
     lane_of: BTreeMap<u64, Arc<str>>,
+    /// How many letters each payer has; all lanes of devices have one.
+    by_payer: HashMap<Arc<str>, usize>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
     /// The lanes whose first letter was turned away because of who asks, with what was said.
     held: BTreeMap<Arc<str>, Verdict>,
@@ -116,22 +120,24 @@ impl Outbox {
         if self.beside.is_empty() { None } else { self.beside.remove(&token) }
     }
 
-    fn keep(&mut self, seq: u64, letter: Letter, since: Timestamp) {
+    fn keep(&mut self, seq: u64, letter: Letter, since: Timestamp, payer: Arc<str>) {
         let name = Arc::clone(&letter.lane);
         self.lane_of.insert(seq, Arc::clone(&name));
-        let lane = self.lanes.entry(name).or_default();
+        let lane = self.lanes.entry(name).or_insert_with(|| Lane { payer, ..Lane::default() });
         lane.letters.insert(seq, Kept { letter, since });
+        *self.by_payer.entry(Arc::clone(&lane.payer)).or_default() += 1;
     }
 
-    /// Takes over a stored row; whether it is a letter.
-    pub(super) fn restore(&mut self, seq: u64, body: &str, now: Timestamp) -> bool {
-        let Some(letter) = Letter::from_record(body) else {
-            return false;
-        };
+    /// Letters of this payer.
+    fn of(&self, payer: &str) -> usize {
+        self.by_payer.get(payer).copied().unwrap_or_default()
+    }
+
+    /// Takes over a stored letter.
+    fn restore(&mut self, seq: u64, letter: Letter, now: Timestamp, payer: Arc<str>) {
         let lane = Arc::clone(&letter.lane);
-        self.keep(seq, letter, now);
+        self.keep(seq, letter, now, payer);
         self.wake_at(&lane, now);
-        true
     }
 
     /// Forgets a letter without a word.
@@ -140,6 +146,12 @@ impl Outbox {
         let lane = self.lanes.get_mut(&name)?;
         lane.sent.retain(|&sent| sent != seq);
         let kept = lane.letters.remove(&seq);
+        if let Some(count) = self.by_payer.get_mut(&lane.payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_payer.remove(&lane.payer);
+            }
+        }
         if lane.letters.is_empty() {
             if let Some(due) = lane.due {
                 self.due.remove(&(due, Arc::clone(&name)));
@@ -181,6 +193,7 @@ impl Letter {
         format!("{}{body}}}", Self::MARK).into()
     }
 
+    /// Reads a stored row, if it is a letter's.
     fn from_record(body: &str) -> Option<Self> {
         let body = body.strip_prefix(Self::MARK)?.strip_suffix('}')?;
         let body: Value = serde_json::from_str(body).ok()?;
@@ -204,6 +217,16 @@ impl Letter {
 }
 
 impl Cse {
+    /// Takes over a stored row, a letter's or a resource's; whether it is one.
+    pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> bool {
+        let Some(letter) = Letter::from_record(body) else {
+            return self.tree.restore(seq, body);
+        };
+        let payer = self.payer_of(&letter.lane);
+        self.outbox.restore(seq, letter, self.now, payer);
+        true
+    }
+
     /// Letters that wait or are under way.
     pub fn letters(&self) -> usize {
         self.outbox.len()
@@ -223,9 +246,33 @@ impl Cse {
     /// Whether so many more letters may wait on a lane.
     pub fn has_room(&self, lane: &str, letters: usize) -> bool {
         let limits = &self.config.limits;
-        let waiting = self.outbox.lanes.get(lane).map_or(0, |lane| lane.letters.len());
-        waiting.saturating_add(letters) <= limits.notifications_waiting
-            && self.outbox.len().saturating_add(letters) <= limits.notifications_waiting_total
+        let there = self.outbox.lanes.get(lane);
+        let waiting = there.map_or(0, |lane| lane.letters.len()).saturating_add(letters);
+        let of_devices = self.outbox.of(DEVICE_LANE);
+        if lane.starts_with(DEVICE_LANE) {
+            let all = of_devices.saturating_add(letters);
+            return waiting <= limits.letters_waiting && all <= limits.letters_waiting_total;
+        }
+        let payer = self.payer_of(lane);
+        let all = self.outbox.len().saturating_sub(of_devices).saturating_add(letters);
+        let share = limits.share(limits.notifications_waiting_total);
+        waiting <= limits.notifications_waiting
+            && all <= limits.notifications_waiting_total
+            && self.outbox.of(&payer).saturating_add(letters) <= share
+    }
+
+    /// Who uses up what the letters of a lane use up: the devices of this CSE all together, whoever
+    /// made the subscription, whoever gets answers or announcements.
+    fn payer_of(&self, lane: &str) -> Arc<str> {
+        if let Some(lane) = self.outbox.lanes.get(lane) {
+            return Arc::clone(&lane.payer);
+        }
+        if lane.starts_with(DEVICE_LANE) {
+            return DEVICE_LANE.into();
+        }
+        let (first, rest) = lane.split_once(' ').unwrap_or((lane, ""));
+        let maker = self.tree.by_id(first).and_then(|slot| self.tree.get(slot));
+        maker.map_or(rest, |maker| maker.owner.as_ref()).into()
     }
 
     /// Whether nothing waits on a lane.
@@ -245,7 +292,8 @@ impl Cse {
         let seq = self.ledger.next_seq();
         self.ledger.write(Record::Put { seq, body: letter.to_record() }, Record::Delete { seq });
         let lane = Arc::clone(&letter.lane);
-        self.outbox.keep(seq, letter, self.now);
+        let payer = self.payer_of(&lane);
+        self.outbox.keep(seq, letter, self.now, payer);
         self.run_lane(&lane);
         Ok(())
     }

@@ -108,10 +108,7 @@ impl Cse {
         for step in undone.steps {
             match step {
                 Undo::Row(Record::Put { seq, body }) => {
-                    let letter = self.outbox.restore(seq, &body, self.now);
-                    if !letter {
-                        self.tree.restore(seq, &body);
-                    }
+                    self.restore(seq, &body);
                 }
                 Undo::Row(Record::Delete { seq }) => {
                     self.outbox.forget(seq);

@@ -52,7 +52,7 @@ fn a_letter_goes_with_what_is_stored_here_and_with_nothing_else() {
 #[test]
 fn without_room_for_its_letter_nothing_is_stored() {
     let mut config = crate::bench::config();
-    config.limits.notifications_waiting = 1;
+    config.limits.letters_waiting = 1;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
     bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
@@ -81,4 +81,58 @@ fn both_are_taken_back_together() {
     assert_eq!((bench.cse.letters(), bench.cse.resources()), (0, before));
     assert_eq!(both(&mut bench, "2", "cse-in/a/c", "one"), Status::Created);
     assert_eq!(bench.cse.letters(), 1);
+}
+
+/// A subscription of `from` to the container, whose target is away and has `seen` its verification.
+fn subscribe(bench: &mut Bench, from: &str, name: &str) {
+    let sub =
+        format!(r#"{{"m2m:sub":{{"rn":"{name}","nu":["http://{name}:1"],"enc":{{"net":[3]}}}}}}"#);
+    let request =
+        bench.request(Operation::Create, from, "cse-in/a/c").creating(Kind::Subscription, sub);
+    bench.ask_later(request);
+    for call in bench.calls() {
+        bench.reply(&call, Status::Ok);
+    }
+}
+
+/// Who fills the room of notifications fills that: readings have their own, and a quarter is as
+/// much as one originator's subscriptions use up.
+#[test]
+fn notifications_to_targets_that_are_away_take_no_room_of_readings_nor_of_others() {
+    let mut config = crate::bench::config();
+    config.limits.notifications_waiting = 8;
+    config.limits.notifications_waiting_total = 40;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..5 {
+        subscribe(&mut bench, "Ca", &format!("ca{number}"));
+    }
+    subscribe(&mut bench, "CAdmin", "other");
+    for number in 0..20 {
+        assert_eq!(bench.reading(&format!("n{number}"), "1").status, Status::Created);
+    }
+    // Ten of the one who has five subscriptions, eight of the one who has one.
+    assert_eq!(bench.cse.letters(), 10 + 8);
+    assert!(bench.cse.counters().notifications_dropped > 0);
+    for number in 0..50 {
+        let name = format!("r{number}");
+        assert_eq!(both(&mut bench, &name, "cse-in/a/c", &name), Status::Created);
+    }
+    assert!(bench.cse.letters() >= 50 + 18, "{}", bench.cse.letters());
+    // After a restart they are counted as before.
+    bench.cse = bench.reopened();
+    bench.run();
+    assert!(bench.cse.has_room("device/Cb", 1));
+    assert!(!bench.cse.has_room(&lane_of(&bench, "ca0"), 1));
+}
+
+fn lane_of(bench: &Bench, name: &str) -> String {
+    let target = format!("http://{name}:1");
+    let rows = bench.rows.values().find_map(|row| {
+        let row: serde_json::Value = serde_json::from_str(row).ok()?;
+        let letter = row.get("_x")?;
+        (letter["target"] == target.as_str()).then(|| letter["lane"].as_str().unwrap().to_owned())
+    });
+    rows.unwrap()
 }

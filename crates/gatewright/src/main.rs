@@ -37,9 +37,22 @@ pub(crate) struct Cli {
 pub(crate) fn command() -> clap::Command {
     Cli::command().after_help(exit::table()).mut_subcommands(|verb| {
         let shape = verbs::shape(verb.get_name());
-        let told = format!("With --json: {shape}\n\n{}", exit::table());
-        verb.after_help(told.clone()).mut_subcommands(|part| part.after_help(told.clone()))
+        let told = |shape: &str| format!("With --json: {shape}\n\n{}", exit::table());
+        verb.after_help(told(shape)).mut_subcommands(|part| {
+            let shape = shape_of_part(shape, part.get_name());
+            part.after_help(told(shape))
+        })
     })
+}
+
+/// What the shapes of a verb, `get, create: {…}; tree: {…}`, say of its part `name`; all of them
+/// if they do not name it.
+fn shape_of_part<'a>(shapes: &'a str, name: &str) -> &'a str {
+    let is_about = |shape: &&str| {
+        let (names, _) = shape.split_once(": ").unwrap_or_default();
+        names.split(", ").any(|it| it.split(' ').next() == Some(name))
+    };
+    shapes.split("; ").find(is_about).unwrap_or(shapes)
 }
 
 fn main() -> ExitCode {

@@ -233,6 +233,8 @@ fn completion_and_manual_know_every_verb() {
         assert_eq!(help.code, 0);
         assert!(help.out.contains("Exit codes:") && help.out.contains("With --json: "), "{verb}");
     }
+    let help = gatewright(&["cse", "create", "--help"]).out;
+    assert!(help.contains("With --json: get, create: {") && !help.contains("tree: {"), "{help}");
     assert_eq!(gatewright(&["man", "chekc"]).code, 1);
     assert!(gatewright(&["man"]).out.starts_with(".ie"));
 }

@@ -8,14 +8,14 @@ use gatewright_bindings::listen::Notifications;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Subscribes to a resource and prints its notifications until interrupted.
 ///
-/// With --json each is an object on a line of its own. The subscription is deleted at the end. With --target it is left standing, and notifications
-/// go there.
+/// With --json each is an object on a line of its own. The subscription is deleted at the end. With
+/// --target it is left standing, and notifications go there.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subscribe {
     /// The address of the resource.
@@ -43,6 +43,12 @@ pub(super) struct Subscribe {
     whom: Whom,
 }
 
+/// A name that nobody else has taken: processes of two containers may have the same number.
+fn new_name() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("gw{:x}-{:x}", std::process::id(), since.as_nanos())
+}
+
 impl Subscribe {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let stop = Arc::new(Notify::new());
@@ -55,7 +61,7 @@ impl Subscribe {
 
     async fn hear(&self, face: Face, stop: &Notify) -> Result<()> {
         let client = self.whom.client()?;
-        let name = self.name.clone().unwrap_or_else(|| format!("gw{:x}", std::process::id()));
+        let name = self.name.clone().unwrap_or_else(new_name);
         let subscribe = |target: String| {
             let (client, name) = (&client, &name);
             async move {

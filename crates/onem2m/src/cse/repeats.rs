@@ -54,8 +54,19 @@ fn digest(start: u64, octets: &[u8]) -> u64 {
 #[derive(Debug)]
 pub(super) struct Repeats {
     salt: u64,
-    known: HashMap<Key, Entry, BuildHasherDefault<KeyHasher>>,
-    order: VecDeque<(Timestamp, Key)>,
+    /// Oldest first. They come and go in this order, so that it is the numbers only that have to be
+    /// looked for all over a large table.
+    window: VecDeque<Known>,
+    /// The number of the first of them; each later one's is the next.
+    first: usize,
+    numbers: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    since: Timestamp,
+    key: Key,
+    entry: Entry,
 }
 
 #[derive(Debug)]
@@ -86,7 +97,7 @@ pub(super) enum Seen {
 
 impl Repeats {
     pub(super) fn new(salt: u64) -> Self {
-        Self { salt, known: HashMap::default(), order: VecDeque::new() }
+        Self { salt, window: VecDeque::new(), first: 0, numbers: HashMap::default() }
     }
 
     /// Looks a request up and remembers it, unless it is a retrieval: those repeat harmlessly.
@@ -107,10 +118,11 @@ impl Repeats {
         let key = self.key(request);
         let creates = request.operation == Operation::Create;
         let asked = || Entry::Asked { again: Vec::new(), creates };
-        match self.known.get_mut(&key) {
+        let next = self.first.wrapping_add(self.window.len());
+        let number = *self.numbers.entry(key).or_insert(next);
+        match self.entry(number) {
             None => {
-                self.known.insert(key, asked());
-                self.order.push_back((now, key));
+                self.window.push_back(Known { since: now, key, entry: asked() });
                 Seen::New(Some(key))
             }
             Some(entry @ Entry::Refused) => {
@@ -133,7 +145,8 @@ impl Repeats {
     /// A refusal that has changed nothing is not: whoever asks again later, as an outbox does,
     /// may have mended what was missing.
     pub(super) fn answered(&mut self, key: Key, response: &Response) -> Vec<Token> {
-        let Some(entry) = self.known.get_mut(&key) else { return Vec::new() };
+        let number = self.numbers.get(&key).copied();
+        let Some(entry) = number.and_then(|number| self.entry(number)) else { return Vec::new() };
         match core::mem::replace(entry, Entry::Answered(response.clone())) {
             Entry::Asked { again, creates } => {
                 if is_without_effect(response.status, creates) {
@@ -147,19 +160,27 @@ impl Repeats {
 
     /// Forgets every answer: what was answered has been taken back.
     pub(super) fn forget_answers(&mut self) {
-        self.known.retain(|_, entry| matches!(entry, Entry::Asked { .. }));
-        self.order.retain(|(_, key)| self.known.contains_key(key));
+        self.window.retain(|known| matches!(known.entry, Entry::Asked { .. }));
+        self.first = 0;
+        self.numbers = self.window.iter().enumerate().map(|(at, known)| (known.key, at)).collect();
     }
 
     fn forget_old(&mut self, now: Timestamp, limits: &Limits) {
-        while let Some(&(since, key)) = self.order.front() {
-            let young = since.plus(limits.repeats_age) > now;
-            if young && self.order.len() < limits.repeats {
+        while let Some(oldest) = self.window.front() {
+            let young = oldest.since.plus(limits.repeats_age) > now;
+            if young && self.window.len() < limits.repeats {
                 return;
             }
-            self.order.pop_front();
-            self.known.remove(&key);
+            self.numbers.remove(&oldest.key);
+            self.window.pop_front();
+            self.first = self.first.wrapping_add(1);
         }
+    }
+
+    /// What is remembered under this number.
+    fn entry(&mut self, number: usize) -> Option<&mut Entry> {
+        let known = self.window.get_mut(number.wrapping_sub(self.first))?;
+        Some(&mut known.entry)
     }
 
     fn key(&self, request: &Request) -> Key {

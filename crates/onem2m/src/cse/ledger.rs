@@ -17,15 +17,15 @@ pub(super) struct Ledger {
     number: u64,
     committed: u64,
     records: Vec<Record>,
-    undo: Vec<Undo>,
-    /// How batches are undone that were handed out and are not yet known to be stored.
-    open: VecDeque<(u64, Vec<Undo>)>,
+    /// How records are undone, with their batches' numbers: those of the batch being written, and of
+    /// batches that were handed out and are not yet known to be stored.
+    open: VecDeque<(u64, Undo)>,
     /// Outputs of the step under way.
     fresh: Vec<Output>,
     /// The latest batch whose effect the step under way has seen.
     seen: u64,
     /// By the batch that they wait for, in ascending order.
-    waiting: VecDeque<(u64, Vec<Output>)>,
+    waiting: VecDeque<(u64, Output)>,
     ready: VecDeque<Output>,
 }
 
@@ -62,7 +62,6 @@ impl Ledger {
             number: 1,
             committed: 0,
             records: Vec::new(),
-            undo: Vec::new(),
             open: VecDeque::new(),
             fresh: Vec::new(),
             seen: 0,
@@ -95,7 +94,7 @@ impl Ledger {
 
     pub(super) fn write(&mut self, record: Record, undo: impl Into<Undo>) {
         self.records.push(record);
-        self.undo.push(undo.into());
+        self.open.push_back((self.number, undo.into()));
     }
 
     /// What is said in this step depends on the batch `number`.
@@ -128,7 +127,6 @@ impl Ledger {
         if wrote {
             let records = core::mem::take(&mut self.records);
             self.seen = self.number;
-            self.open.push_back((self.number, core::mem::take(&mut self.undo)));
             self.ready.push_back(Output::Store(Batch {
                 number: self.number,
                 epoch: self.epoch,
@@ -148,16 +146,11 @@ impl Ledger {
 
     /// Has what this step said wait for the latest batch that it has seen.
     fn wait(&mut self) {
-        if self.fresh.is_empty() {
-            return;
-        }
-        let fresh = core::mem::take(&mut self.fresh);
         // Mostly the last: only who has written nothing waits for an earlier batch.
-        let at = self.waiting.partition_point(|(number, _)| *number < self.seen);
-        match self.waiting.get_mut(at) {
-            Some((number, outputs)) if *number == self.seen => outputs.extend(fresh),
-            _ => self.waiting.insert(at, (self.seen, fresh)),
-        }
+        let at = self.waiting.partition_point(|(number, _)| *number <= self.seen);
+        let later = self.waiting.split_off(at);
+        self.waiting.extend(self.fresh.drain(..).map(|output| (self.seen, output)));
+        self.waiting.extend(later);
     }
 
     /// Lets out what waited for batches up to `number`.
@@ -165,8 +158,8 @@ impl Ledger {
         self.committed = self.committed.max(number.min(self.number - 1));
         let committed = self.committed;
         while self.open.pop_front_if(|(number, _)| *number <= committed).is_some() {}
-        while let Some((_, outputs)) = self.waiting.pop_front_if(|(it, _)| *it <= committed) {
-            self.ready.extend(outputs);
+        while let Some((_, output)) = self.waiting.pop_front_if(|(it, _)| *it <= committed) {
+            self.ready.push_back(output);
         }
     }
 
@@ -175,14 +168,13 @@ impl Ledger {
         // The store takes batches in order: what came before the failed one is stored.
         self.committed(number.saturating_sub(1));
         let mut undone = Undone::default();
-        let open = core::mem::take(&mut self.open);
-        for (_, mut undo) in open.into_iter().rev() {
-            undone.batches += 1;
-            undo.reverse();
-            undone.steps.append(&mut undo);
+        let mut last = self.number;
+        while let Some((number, undo)) = self.open.pop_back_if(|(it, _)| *it < self.number) {
+            undone.batches += u64::from(number != last);
+            undone.steps.push(undo);
+            last = number;
         }
-        let waiting = core::mem::take(&mut self.waiting);
-        for output in waiting.into_iter().flat_map(|(_, outputs)| outputs) {
+        for (_, output) in core::mem::take(&mut self.waiting) {
             if let Output::Respond { token, response } = output {
                 undone.unanswered.push((token, response.id, response.release));
             }

@@ -497,9 +497,9 @@ impl Cse {
 
     fn perform(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
-        let from = self.own_form(&request.from).to_owned();
-        let before = core::mem::replace(&mut self.source, source_of(request, &from));
-        let outcome = self.carry_out(asker, request, &from);
+        let from = self.own_form(&request.from);
+        let before = core::mem::replace(&mut self.source, source_of(request, from));
+        let outcome = self.carry_out(asker, request, from);
         self.source = before;
         outcome
     }

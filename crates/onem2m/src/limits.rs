@@ -41,12 +41,15 @@ pub struct Limits {
     pub repeats: usize,
     /// How long a request is remembered.
     pub repeats_age: Duration,
-    /// Requests sent to others and not yet answered.
+    /// Requests sent to others and not yet answered; a quarter of it those of one originator, and
+    /// a quarter is kept for what this CSE asks on its own account.
     pub outstanding: usize,
     /// How long another entity may take to answer when the request does not say.
     pub answer_within: Duration,
     /// How long it may take whatever the request says.
     pub answer_within_max: Duration,
+    /// How long it may take if nobody waits for the answer.
+    pub unattended_within: Duration,
     /// Lifetime of a resource whose creator asks for none, and the longest it may ask for.
     pub lifetime: Duration,
     /// Instances of a container that sets no mni.
@@ -87,6 +90,7 @@ impl Default for Limits {
             outstanding: 4_096,
             answer_within: Duration::from_secs(10),
             answer_within_max: Duration::from_hours(24),
+            unattended_within: Duration::from_mins(10),
             lifetime: Duration::from_hours(5 * 365 * 24),
             instances: 100_000,
             instance_octets: 256 * 1024 * 1024,
@@ -99,15 +103,10 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// What one of several who share `all` may use up: a quarter.
-    pub(crate) fn share(&self, all: usize) -> usize {
-        (all / SHARES).max(1)
-    }
+/// What one of those who share `all` may use up: a quarter.
+pub(crate) fn share(all: usize) -> usize {
+    (all / 4).max(1)
 }
-
-/// No less than so many peers use up what they share.
-const SHARES: usize = 4;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
@@ -191,6 +190,8 @@ counters! {
     forwarded,
     /// Requests refused because too many sent to others were unanswered.
     outstanding_full,
+    /// Requests refused because too many of their originator's were.
+    outstanding_of_one_full,
     /// Requests to others that were not answered in time.
     unanswered,
     /// Answers to requests that are not outstanding.

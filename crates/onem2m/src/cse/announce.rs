@@ -422,7 +422,7 @@ impl Cse {
         let target = request.to.clone();
         // What becomes of it shows when the letter is tried again.
         if let Ok(route) = self.reach(&target, &mut request) {
-            let _ = self.send(route, request, Purpose::Nothing);
+            let _ = self.send(route, request, Purpose::Nothing, cse);
         }
     }
 

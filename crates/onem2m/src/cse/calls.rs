@@ -1,10 +1,12 @@
 //! Requests that this CSE sends, and what their answers are for.
 
 use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal};
+use crate::limits::share;
 use crate::primitive::{Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A request to be sent to another entity.
@@ -60,8 +62,21 @@ impl Purpose {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     next: u64,
-    open: BTreeMap<CallId, (Timestamp, Purpose)>,
+    open: BTreeMap<CallId, Open>,
     deadlines: BTreeSet<(Timestamp, CallId)>,
+    /// How many each payer has; what is on the CSE's own account has none.
+    by_payer: HashMap<Arc<str>, usize>,
+    /// Those with a payer.
+    others: usize,
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+struct Open {
+    deadline: Timestamp,
+    purpose: Purpose,
+    /// Who uses it up, unless it is on the CSE's own account.
+    payer: Option<Arc<str>>,
 }
 
 impl Calls {
@@ -70,10 +85,14 @@ impl Calls {
         self.deadlines.first().map(|&(time, _)| time)
     }
 
-    fn add(&mut self, deadline: Timestamp, purpose: Purpose) -> CallId {
+    fn add(&mut self, deadline: Timestamp, purpose: Purpose, payer: Option<Arc<str>>) -> CallId {
         self.next += 1;
         let id = CallId(self.next);
-        self.open.insert(id, (deadline, purpose));
+        if let Some(payer) = &payer {
+            *self.by_payer.entry(Arc::clone(payer)).or_default() += 1;
+            self.others += 1;
+        }
+        self.open.insert(id, Open { deadline, purpose, payer });
         self.deadlines.insert((deadline, id));
         id
     }
@@ -84,15 +103,31 @@ impl Calls {
     }
 
     fn take(&mut self, id: CallId) -> Option<Purpose> {
-        let (deadline, purpose) = self.open.remove(&id)?;
+        let Open { deadline, purpose, payer } = self.open.remove(&id)?;
+        if let Some(payer) = payer {
+            self.others = self.others.saturating_sub(1);
+            if let Entry::Occupied(mut entry) = self.by_payer.entry(payer) {
+                *entry.get_mut() -= 1;
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
+            }
+        }
         self.deadlines.remove(&(deadline, id));
         Some(purpose)
     }
 }
 
+/// Of an entity elsewhere its CSE, which can name as many as it likes: `/id-mn` of `/id-mn/Cx`.
+fn node_of(from: &str) -> &str {
+    let rest = from.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    rest.and_then(|(_, entity)| from.strip_suffix(entity))
+        .map_or(from, |node| node.trim_end_matches('/'))
+}
+
 impl Cse {
     /// Sends a request to one of these URLs; its answer, or that there is none, is handled by
-    /// its purpose.
+    /// its purpose. `payer` is who asked for it.
     ///
     /// # Errors
     ///
@@ -102,9 +137,10 @@ impl Cse {
         urls: Vec<String>,
         request: Request,
         purpose: Purpose,
+        payer: &str,
     ) -> Result<(), Refusal> {
         let own = purpose.is_own();
-        let (id, deadline) = self.open_call(&request, purpose)?;
+        let (id, deadline) = self.open_call(&request, purpose, payer)?;
         self.ledger.say(Output::Call(Box::new(Call { id, urls, request, deadline, own })));
         Ok(())
     }
@@ -114,19 +150,35 @@ impl Cse {
         &mut self,
         request: &Request,
         purpose: Purpose,
+        payer: &str,
     ) -> Result<(CallId, Timestamp), Refusal> {
-        if self.calls.open.len() >= self.config.limits.outstanding {
-            self.counters.outstanding_full += 1;
-            return Err(Refusal::new(
-                Status::TargetNotReachable,
-                "too many requests to others are unanswered",
-            ));
-        }
+        let payer = (!purpose.is_own()).then(|| node_of(self.own_form(payer)).into());
+        self.check_calls(payer.as_deref())?;
         let limits = &self.config.limits;
         let longest = self.now.plus(limits.answer_within_max);
         let wanted = request.request_expires.map(|time| time.resolve(self.now).min(longest));
         let deadline = wanted.unwrap_or_else(|| self.now.plus(limits.answer_within));
-        Ok((self.calls.add(deadline, purpose), deadline))
+        Ok((self.calls.add(deadline, purpose, payer), deadline))
+    }
+
+    /// Whether there is room for one more request: what peers ask for leaves a quarter to what is
+    /// on this CSE's own account, and one of them has a quarter.
+    fn check_calls(&mut self, payer: Option<&str>) -> Result<(), Refusal> {
+        let most = self.config.limits.outstanding;
+        let share = share(most);
+        let refuse = |words| Err(Refusal::new(Status::TargetNotReachable, words));
+        if let Some(payer) = payer
+            && self.calls.by_payer.get(payer).is_some_and(|&count| count >= share)
+        {
+            self.counters.outstanding_of_one_full += 1;
+            return refuse("too many requests of one originator to others are unanswered");
+        }
+        let is_full = self.calls.open.len() >= most;
+        if is_full || (payer.is_some() && self.calls.others >= most.saturating_sub(share).max(1)) {
+            self.counters.outstanding_full += 1;
+            return refuse("too many requests to others are unanswered");
+        }
+        Ok(())
     }
 
     /// Forgets a request that was not sent after all.

@@ -106,7 +106,7 @@ impl Cse {
         let until = request.request_expires.map_or(longest, |time| time.resolve(self.now));
         question.request_expires = Some(Deadline::At(until.min(longest)));
         let route = self.reach(target, &mut question)?;
-        self.send(route, question, Purpose::Consent(seq))
+        self.send(route, question, Purpose::Consent(seq), &request.from)
     }
 
     /// The keeper has answered, or will not: the update is done or refused, and those behind it

@@ -33,7 +33,7 @@ impl Cse {
             onward.from = format!("{}/{from}", self.config.cse_id);
         }
         self.counters.forwarded += 1;
-        self.send(route, onward, Purpose::Forward(asker.clone()))
+        self.send(route, onward, Purpose::Forward(asker.clone()), from)
     }
 
     /// How a registered CSE is reached.

@@ -5,9 +5,10 @@ use super::create::Draft;
 use super::outbox::Letter;
 use super::{Asker, Cse, Done, Refusal, Whom};
 use crate::kind::Kind;
-use crate::primitive::{Operation, Request, Response, ResponseType};
+use crate::primitive::{Deadline, Operation, Request, Response, ResponseType};
 use crate::resource::push_json_text;
 use crate::status::Status;
+use crate::time::Timestamp;
 use core::fmt::Write;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
@@ -32,6 +33,14 @@ impl Cse {
         }
         let mut blocking = request.clone();
         blocking.response_type = ResponseType::Blocking;
+        // It holds a place among the requests to others: not after there is anybody to be told.
+        let longest = match request.response_type {
+            ResponseType::None => self.now.plus(self.config.limits.unattended_within),
+            _ => self.kept_until(request),
+        };
+        if let Some(wanted) = &mut blocking.request_expires {
+            *wanted = Deadline::At(wanted.resolve(self.now).min(longest));
+        }
         if request.response_type == ResponseType::None {
             self.answer(asker, Ok(Done::new(Status::Accepted)));
             self.serve(&Asker { whom: Whom::Nobody, ..asker.clone() }, &blocking);
@@ -61,6 +70,12 @@ impl Cse {
         }
     }
 
+    /// How long the answer to a request can be fetched.
+    fn kept_until(&self, request: &Request) -> Timestamp {
+        let kept = request.result_kept.map(|time| time.resolve(self.now));
+        kept.unwrap_or_else(|| self.now.plus(KEPT_FOR))
+    }
+
     /// Makes the request resource.
     fn note(&mut self, request: &Request, from: &str) -> Result<(u64, String), Refusal> {
         // Strangers may ask, but not fill the tree: what they may not do, they are told at once.
@@ -69,8 +84,7 @@ impl Cse {
             return Err(super::denied());
         }
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
-        let kept = request.result_kept.map(|time| time.resolve(self.now));
-        let until = kept.unwrap_or_else(|| self.now.plus(KEPT_FOR));
+        let until = self.kept_until(request);
         let attributes = json!({
             "op": request.operation.number(),
             "tg": request.to,

@@ -305,7 +305,7 @@ impl Cse {
             question.content = Some(content.as_str().into());
             let sent = self
                 .reach(&target, &mut question)
-                .and_then(|route| self.send(route, question, Purpose::Verification(number)));
+                .and_then(|route| self.send(route, question, Purpose::Verification(number), from));
             sent.map_err(|refusal| {
                 Refusal::new(
                     Status::SubscriptionVerificationInitiationFailed,
@@ -394,7 +394,7 @@ impl Cse {
                 let id = self.resource(slot)?.id.to_string();
                 let mut onward = request.clone();
                 let route = self.reach(&id, &mut onward)?;
-                self.send(route, onward, Purpose::Forward(asker.clone()))?;
+                self.send(route, onward, Purpose::Forward(asker.clone()), from)?;
                 Ok(None)
             }
             _ => Err(not_allowed("resources of this type take no notifications")),

@@ -9,6 +9,7 @@ use super::{Asker, Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
 use crate::fate::{Fate, pause};
 use crate::kind::Kind;
+use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -255,7 +256,7 @@ impl Cse {
         }
         let payer = self.payer_of(lane);
         let all = self.outbox.len().saturating_sub(of_devices).saturating_add(letters);
-        let share = limits.share(limits.notifications_waiting_total);
+        let share = share(limits.notifications_waiting_total);
         waiting <= limits.notifications_waiting
             && all <= limits.notifications_waiting_total
             && self.outbox.of(&payer).saturating_add(letters) <= share
@@ -451,7 +452,8 @@ impl Cse {
         mut request: Request,
     ) -> Result<(), Refusal> {
         let route = self.reach(target, &mut request)?;
-        self.send(route, request, Purpose::Letter(Arc::clone(lane)))
+        let payer = self.payer_of(lane);
+        self.send(route, request, Purpose::Letter(Arc::clone(lane)), &payer)
     }
 
     /// Where an entity can be reached now; a request for an application goes to its URL.

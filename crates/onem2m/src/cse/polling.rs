@@ -182,7 +182,8 @@ impl Cse {
         }
     }
 
-    /// Sends a request on its route; its answer is handled by its purpose.
+    /// Sends a request on its route; its answer is handled by its purpose. `payer` is who asked for
+    /// it, and uses up what it uses up.
     ///
     /// # Errors
     ///
@@ -192,11 +193,12 @@ impl Cse {
         route: Route,
         request: Request,
         purpose: Purpose,
+        payer: &str,
     ) -> Result<(), Refusal> {
         match route {
-            Route::Urls(urls) => self.call(urls, request, purpose),
+            Route::Urls(urls) => self.call(urls, request, purpose, payer),
             Route::Channel(channel) => {
-                let (id, _) = self.open_call(&request, purpose)?;
+                let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }
         }

@@ -139,7 +139,7 @@ impl Cse {
     }
 
     fn call_registrar(&mut self, registrar: &Registrar, request: Request) {
-        if self.call(vec![registrar.url.clone()], request, Purpose::Registration).is_err() {
+        if self.call(vec![registrar.url.clone()], request, Purpose::Registration, "").is_err() {
             self.registration.stage = Stage::Due(self.now.plus(FULL_AFTER));
         }
     }

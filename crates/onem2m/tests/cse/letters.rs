@@ -136,3 +136,55 @@ fn lane_of(bench: &Bench, name: &str) -> String {
     });
     rows.unwrap()
 }
+
+/// Requests that nobody hurries for, to an entity that is silent: as many as one originator may
+/// have, and readings go above all the same, and what others ask is asked.
+#[test]
+fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
+    let mut config = crate::bench::config();
+    config.limits.outstanding = 400;
+    let mut bench = Bench::with(config);
+    for (from, name) in [("Ca", "a"), ("Cb", "b"), ("Ce", "e")] {
+        bench.register(from, name);
+        let poa = format!(r#"{{"m2m:ae":{{"poa":["http://{name}:1"],"rr":true}}}}"#);
+        bench.update(from, &format!("cse-in/{name}"), &poa);
+    }
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let tell = |bench: &mut Bench, from: &str, to: &str, kind: &str| {
+        bench.asked += 1;
+        let (token, id) = (Token(bench.asked), format!("t{}", bench.asked));
+        let mut request = Request::new(Operation::Notify, to, from, id);
+        for (name, value) in [("rt", kind), ("rqet", "86400000"), ("rp", "600000")] {
+            request.set(name, value).unwrap();
+        }
+        let request = request.with_content(r#"{"m2m:sgn":{}}"#);
+        bench.cse.handle(bench.now, Input::Request { token, request });
+        bench.run();
+    };
+    for _ in 0..4_096 {
+        tell(&mut bench, "Ca", "cse-in/a", "1");
+    }
+    assert_eq!(bench.calls().len(), 100, "a quarter of all");
+    let counters = bench.cse.counters();
+    assert_eq!((counters.outstanding_of_one_full, counters.outstanding_full), (3_996, 0));
+    tell(&mut bench, "Cb", "cse-in/b", "5");
+    assert_eq!(bench.calls().len(), 1, "another one is served");
+    // Three quarters are for peers, whoever they are; what is left is for what devices say.
+    for (from, to) in [("Cb", "cse-in/b"), ("CAdmin", "cse-in/b"), ("Ce", "cse-in/e")] {
+        for _ in 0..100 {
+            tell(&mut bench, from, to, "5");
+        }
+    }
+    assert!(bench.cse.counters().outstanding_full > 0);
+    bench.calls();
+    for number in 0..100 {
+        let letter = letter(&format!("device/C{number}"), "one");
+        bench.cse.handle(bench.now, Input::Post { token: Token(9_000 + number), letter });
+    }
+    bench.run();
+    assert_eq!(bench.calls().len(), 100, "every device's reading is on its way");
+    // Nobody can be told any more: nobody waits any longer.
+    bench.pass(core::time::Duration::from_mins(10));
+    tell(&mut bench, "Ca", "cse-in/a", "1");
+    assert!(bench.calls().iter().any(|call| call.urls == ["http://a:1"]));
+}

@@ -1,5 +1,6 @@
 //! The other side: asks a CSE over any binding, for command lines and tests.
 
+use crate::http::message::decode;
 use crate::mqtt::Speaker;
 use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
@@ -77,7 +78,8 @@ impl Client {
         self
     }
 
-    /// A request for `to`, of which the query (`fu=1&ty=4`) may be part.
+    /// A request for `to`, of which the query (`fu=1&ty=4`) may be part; what has a meaning in a
+    /// query is escaped there as in a URL (`&` as `%26`).
     ///
     /// # Errors
     ///
@@ -89,7 +91,7 @@ impl Client {
         let mut request = Request::new(operation, to, self.originator.as_str(), id);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            request.set(name, value)?;
+            request.set(&decode(name)?, &decode(value)?)?;
         }
         Ok(request)
     }
@@ -169,5 +171,23 @@ impl Client {
     /// [`AskError`].
     pub async fn delete(&self, to: &str) -> Result<Response, AskError> {
         self.ask(&self.request(Operation::Delete, to)?).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_escaped_in_an_address_is_a_part_of_its_value() {
+        let client = Client::new("http://127.0.0.1:1", "Ca", "t");
+        let to = "cse-in?fu=1&cfs=1&cfq=$[?@.a == 1 %26%26 @.b]&lbq=a+b";
+        let request = client.request(Operation::Retrieve, to).unwrap();
+        let queries = request.query();
+        assert!(queries.contains(&("cfq", "$[?@.a == 1 && @.b]".to_owned())), "{queries:?}");
+        assert!(queries.contains(&("lbq", "a+b".to_owned())), "{queries:?}");
+        for wrong in ["cse-in?lbq=%", "cse-in?lbq=a IS b"] {
+            assert!(client.request(Operation::Retrieve, wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -85,6 +85,9 @@ fn main() -> ExitCode {
         trial("letters_posted_while_it_was_away_arrive_in_order", |program| {
             block_on(letters_to_its_in(program));
         }),
+        trial("a_geo_query_finds_the_same_at_both", |program| {
+            block_on(geo_queries_at_both(program));
+        }),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -355,4 +358,60 @@ async fn letters_to_its_in(program: &Path) {
     let all: serde_json::Value = serde_json::from_str(&all).unwrap();
     assert_eq!(all["m2m:cnt"]["cni"], 4);
     mn.stop().await;
+}
+
+/// A geometry of each type, in the form that acmecse reads: every coordinate has a decimal point,
+/// a polygon is one ring. Some lie within others, some touch, some only meet, one is far away.
+const GEOMETRIES: [(u8, &str); 9] = [
+    (1, "[1.0,1.0]"),
+    (1, "[4.0,2.0]"),
+    (2, "[[0.0,1.0],[4.0,1.0]]"),
+    (2, "[[1.0,1.0],[2.0,1.0]]"),
+    (3, "[[0.0,0.0],[4.0,0.0],[4.0,4.0],[0.0,4.0],[0.0,0.0]]"),
+    (3, "[[3.0,0.5],[6.0,0.5],[6.0,2.5],[3.0,2.5],[3.0,0.5]]"),
+    (4, "[[1.0,1.0],[4.0,2.0]]"),
+    (5, "[[[0.0,1.0],[2.0,1.0]],[[2.0,1.0],[5.0,1.0]]]"),
+    (
+        6,
+        "[[[0.0,0.0],[2.0,0.0],[2.0,2.0],[0.0,2.0],[0.0,0.0]],\
+         [[9.0,9.0],[8.0,9.0],[9.0,8.0],[9.0,9.0]]]",
+    ),
+];
+
+/// Containers with locations at both, and the same questions to both: each of the geometries as
+/// what is asked about, by each of the three functions.
+async fn geo_queries_at_both(program: &Path) {
+    let acme = Acme::start(program, "IN", Binding::Http, "").await;
+    let its = Client::new(acme.url.as_str(), "CAdmin", "g");
+    wait_for(&its, "cse-in").await;
+    let base = Binding::Http.infrastructure().await;
+    let ours = Binding::Http.admin_of(&base, "g");
+    for client in [&its, &ours] {
+        for (number, (kind, coordinates)) in GEOMETRIES.into_iter().enumerate() {
+            let location = serde_json::json!({ "typ": kind, "crd": coordinates });
+            let content = format!(r#"{{"m2m:cnt":{{"rn":"p{number}","loc":{location}}}}}"#);
+            let made = client.create("cse-in", Kind::Container, &content).await.unwrap();
+            assert_eq!(made.status, Status::Created, "{made:?}");
+        }
+    }
+    let mut matches = [0; 3];
+    for (kind, coordinates) in GEOMETRIES {
+        for function in 1..=3 {
+            let query = format!("cse-in?fu=1&gmty={kind}&geom={coordinates}&gsf={function}");
+            let (mut expected, mut answered) =
+                (found(&its, &query).await, found(&ours, &query).await);
+            expected.sort();
+            answered.sort();
+            assert_eq!(answered, expected, "{query}");
+            matches[function - 1] += expected.len();
+        }
+    }
+    assert!(matches.into_iter().all(|count| count >= GEOMETRIES.len()), "{matches:?}");
+    for incomplete in ["gmty=1", "gsf=1", "geom=[1.0,1.0]", "gmty=1&gsf=1"] {
+        for client in [&its, &ours] {
+            let refused = client.get(&format!("cse-in?fu=1&{incomplete}")).await.unwrap();
+            assert_eq!(refused.status, Status::BadRequest, "{incomplete}");
+        }
+    }
+    base.stop().await;
 }

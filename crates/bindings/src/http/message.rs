@@ -157,7 +157,8 @@ fn read_target(path: &str) -> Result<String, Refusal> {
     Ok(path.strip_prefix('/').unwrap_or(&*path).to_owned())
 }
 
-fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
+/// Reads what is escaped in a path or a query.
+pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
     }
@@ -464,6 +465,12 @@ mod tests {
             ("vsi", "v"),
             ("lbl", "x+y"),
             ("atr", "con,a&b=c"),
+            ("lbq", "color IN (red, green)+NT size"),
+            ("cfs", "1"),
+            ("cfq", "$[?@.a == 'x+%20' && @['b']]"),
+            ("gmty", "1"),
+            ("geom", "[1.5, -2]"),
+            ("gsf", "3"),
         ] {
             request.set(name, value).unwrap();
         }

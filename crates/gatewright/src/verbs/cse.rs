@@ -182,7 +182,10 @@ impl Answer {
 
 /// Retrieves a resource, or discovers below it, and prints its content.
 ///
-/// Behind `?` stand the parameters of TS-0009: `cse-in/c?rcn=4`, `cse-in?fu=1&ty=4&lbl=ward`.
+/// Behind `?` stand the parameters of TS-0009, escaped as in a URL: `cse-in/c?rcn=4`,
+/// `cse-in?fu=1&ty=4&lbl=ward`. Discovery (`fu=1`) by labels: `lbq=color IN (red, green)`; by
+/// content that is JSON: `cfs=1&cfq=$[?@.spo2 < 90]`; by place, here what an area contains:
+/// `gmty=3&geom=[[0,0],[1,0],[1,1],[0,0]]&gsf=2`.
 #[derive(Debug, clap::Args)]
 struct Get {
     /// Its address: `cse-in/app/c/la`, `/id-mn/cse-mn`; `-` is the CSEBase.

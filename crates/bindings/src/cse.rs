@@ -3,6 +3,7 @@
 use crate::accept::{Gate, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
 use crate::coap::Socket;
+use crate::doors::{self, Bound, Door, Doors, Exchanged, Kind, Place, Refused};
 use crate::engine::{CALLS_MAX, Engine, now};
 use crate::http::server::{Server, ServerCounters};
 use crate::keyring::{Keyring, Keys};
@@ -21,8 +22,7 @@ use gatewright_store::{Database, Options, Report, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
-use tokio::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::rustls::ClientConfig;
 
@@ -101,13 +101,8 @@ pub enum StartError {
     #[error(transparent)]
     Broker(#[from] UrlError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] Refused),
     /// The system gives no thread for the writer.
     #[error("no thread for the writer: {0}")]
     Thread(#[source] io::Error),
@@ -116,26 +111,25 @@ pub enum StartError {
 /// A CSE that runs.
 #[derive(Debug)]
 pub struct Running {
-    engine: Arc<Engine>,
-    addresses: Vec<SocketAddr>,
-    coap: Vec<(Arc<Socket>, SocketAddr)>,
+    rooms: Rooms,
+    doors: Mutex<Doors>,
     mqtt: Option<Arc<Broker>>,
-    ws: Ws,
+    /// Where it is said to be reached, if that was given.
+    points_of_access: Vec<String>,
     unreadable_rows: usize,
-    http: Server,
-    keyring: Option<Arc<Keyring>>,
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     descriptors: Claim,
 }
 
-/// Where WebSocket is listened for, and what was counted there.
-#[derive(Debug)]
-struct Ws {
-    plain: Vec<SocketAddr>,
-    tls: Vec<SocketAddr>,
-    counters: Arc<ws::Counters>,
-    gate: Gate,
+/// What is behind the doors.
+#[derive(Clone, Debug)]
+struct Rooms {
+    http: Server,
+    ws: Arc<ws::Server<Engine>>,
+    coap: Arc<CoapSockets>,
+    keyring: Option<Arc<Keyring>>,
+    stopped: watch::Receiver<bool>,
 }
 
 /// Starts a CSE on the runtime that this is called on.
@@ -143,25 +137,28 @@ struct Ws {
 /// # Errors
 ///
 /// [`StartError`]: it listens everywhere it is told, or does not start.
+#[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
 pub async fn start(config: Config) -> Result<Running, StartError> {
     let (database, restored) = match &config.store {
         Some(path) => Database::open(path, &config.options)?,
         None => Database::in_memory(&config.options)?,
     };
     let descriptors = Claim::new(descriptors(&config));
-    let body_octets_max = config.cse.limits.content_octets.saturating_add(BODY_SLACK);
+    let body_octets_max = body_octets_max(&config);
     let keys = config.tls.as_ref().map(Keys::read).transpose()?;
     let keyring = keys.map(Keyring::new);
     let client_tls = keyring.as_ref().map(Keyring::client).transpose()?;
     let speaker = speaker(&config.cse);
-    let doors =
-        Doors::open(&config, &speaker, (keyring.as_ref(), client_tls.as_ref()), body_octets_max)
-            .await?;
+    let bound = places(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
+    let mqtt = broker(&config, &speaker, client_tls.as_ref())?;
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
+    let points_of_access = config.cse.points_of_access.clone();
     let mut cse_config = config.cse;
     cse_config.outcomes = config.audit;
     if cse_config.points_of_access.is_empty() {
-        cse_config.points_of_access = doors.urls();
+        let urls = bound.iter().map(Bound::url);
+        let broker = mqtt.iter().map(|broker| broker.url().shown());
+        cse_config.points_of_access = urls.chain(broker).collect();
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
@@ -176,39 +173,144 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         counters: Arc::new(ServerCounters::default()),
         own: Arc::clone(&own),
     };
-    engine.send_by(sender(client_tls, speaker, &engine, doors.mqtt.as_ref()));
+    engine.send_by(sender(client_tls, speaker, &engine, mqtt.as_ref()));
     let mut tasks = vec![
         tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
         tokio::spawn(send_calls(Arc::downgrade(&engine), calls, stopped.clone())),
     ];
-    let Doors { listeners, coap, mqtt, ws } = doors;
-    let addresses = listeners.iter().map(|((_, address), _)| *address).collect();
-    for ((listener, _), entry) in listeners {
-        tasks.push(tokio::spawn(http.clone().run(listener, entry, stopped.clone())));
-    }
-    for (socket, _) in &coap {
-        let serving = Arc::clone(socket).run(Arc::clone(&engine), stopped.clone());
-        tasks.push(tokio::spawn(serving));
-    }
     if let Some(broker) = &mqtt {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
         tasks.push(tokio::spawn(serving));
     }
-    let ws = run_ws(ws, (&http, config.connections_max), &stopped, &mut tasks);
-    Ok(Running {
-        engine,
-        addresses,
-        coap,
-        mqtt,
-        ws,
-        unreadable_rows,
-        http,
-        keyring,
-        stop,
-        tasks,
-        descriptors,
-    })
+    let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
+    let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
+    Ok(Running { rooms, doors, mqtt, points_of_access, unreadable_rows, stop, tasks, descriptors })
+}
+
+/// Octets of a request that are read.
+const fn body_octets_max(config: &Config) -> usize {
+    config.cse.limits.content_octets.saturating_add(BODY_SLACK)
+}
+
+/// Where a CSE is to listen: over TLS only if it has a certificate.
+fn places(config: &Config) -> Vec<Place> {
+    let over_tls = |addresses: &Vec<SocketAddr>| {
+        if config.tls.is_some() { addresses.clone() } else { Vec::new() }
+    };
+    let all = [
+        (Kind::Http, config.listen.clone()),
+        (Kind::Https, over_tls(&config.listen_tls)),
+        (Kind::Coap, config.listen_coap.clone()),
+        (Kind::Ws, config.listen_ws.clone()),
+        (Kind::Wss, over_tls(&config.listen_wss)),
+    ];
+    let places =
+        all.into_iter().map(|(kind, at)| at.into_iter().map(move |address| (kind, address)));
+    places.flatten().map(|(kind, address)| Place { kind, address }).collect()
+}
+
+/// The broker that requests are taken from, if there is one.
+fn broker(
+    config: &Config,
+    speaker: &Speaker,
+    tls: Option<&ClientConfig>,
+) -> Result<Option<Arc<Broker>>, UrlError> {
+    let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
+    Ok(url.map(|url| {
+        let tls = tls.cloned().map(Arc::new);
+        Arc::new(Broker::new(url, speaker, tls, body_octets_max(config)))
+    }))
+}
+
+impl Rooms {
+    fn new(
+        http: Server,
+        (keyring, connections_max): (Option<Arc<Keyring>>, usize),
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        let ws = Arc::new(ws::Server {
+            answers: Arc::clone(&http.engine),
+            content_octets_max: http.body_octets_max,
+            gate: http.gate.beside(connections_max),
+            quotas: Arc::clone(http.engine.quotas()),
+            counters: Arc::default(),
+            own: Arc::clone(&http.own),
+        });
+        Self { http, ws, coap: Arc::default(), keyring, stopped }
+    }
+
+    /// Serves a place.
+    fn serve(&self, bound: Bound) -> Door {
+        let Bound { place, at, socket } = bound;
+        let entry = || match (&self.keyring, place.kind) {
+            (Some(keyring), Kind::Https | Kind::Wss) => Entry::Tls(Arc::clone(keyring)),
+            _ => Entry::Plain,
+        };
+        match (socket, place.kind) {
+            (doors::Socket::Datagrams(udp), _) => {
+                let socket = Arc::new(Socket::new(udp, self.http.body_octets_max));
+                let (sockets, engine) = (Arc::clone(&self.coap), Arc::clone(&self.http.engine));
+                Door::open((place, at), |leaves, _| async move {
+                    sockets.begin(&socket);
+                    Arc::clone(&socket).run(engine, leaves).await;
+                    sockets.end(&socket);
+                })
+            }
+            (doors::Socket::Stream(listener), Kind::Ws | Kind::Wss) => {
+                let (ws, stopped) = (Arc::clone(&self.ws), self.stopped.clone());
+                Door::open((place, at), |leaves, _| ws.run(listener, entry(), leaves, stopped))
+            }
+            (doors::Socket::Stream(listener), _) => Door::open((place, at), |leaves, _| {
+                self.http.clone().run(listener, entry(), leaves)
+            }),
+        }
+    }
+}
+
+/// The sockets of CoAP, and what was counted at those that have gone.
+#[derive(Debug, Default)]
+struct CoapSockets(Mutex<Sockets>);
+
+#[derive(Debug, Default)]
+struct Sockets {
+    open: Vec<Arc<Socket>>,
+    /// The sums of those that have gone.
+    past: Vec<(&'static str, u64)>,
+}
+
+impl CoapSockets {
+    fn lock(&self) -> MutexGuard<'_, Sockets> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, socket: &Arc<Socket>) {
+        self.lock().open.push(Arc::clone(socket));
+    }
+
+    fn end(&self, socket: &Arc<Socket>) {
+        let mut all = self.lock();
+        all.open.retain(|one| !Arc::ptr_eq(one, socket));
+        add(&mut all.past, socket);
+    }
+
+    /// The sums of all sockets.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let all = self.lock();
+        let mut sums = all.past.clone();
+        all.open.iter().for_each(|socket| add(&mut sums, socket));
+        sums
+    }
+}
+
+/// Adds what a socket has counted.
+fn add(sums: &mut Vec<(&'static str, u64)>, socket: &Socket) {
+    for (name, count) in socket.counters().each() {
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((name, count)),
+        }
+    }
 }
 
 /// Gives the engine its writer; what that says comes by what is returned.
@@ -229,30 +331,6 @@ fn descriptors(config: &Config) -> u64 {
     let most = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
     let taken = most.saturating_mul(u64::from(http) + u64::from(ws));
     taken.saturating_add(u64::try_from(SENT_AT_ONCE).unwrap_or(u64::MAX))
-}
-
-/// Starts serving WebSocket at each listener.
-fn run_ws(
-    listeners: Vec<((TcpListener, SocketAddr), Entry)>,
-    (http, connections_max): (&Server, usize),
-    stopped: &watch::Receiver<bool>,
-    tasks: &mut Vec<tokio::task::JoinHandle<()>>,
-) -> Ws {
-    let server = Arc::new(ws::Server {
-        answers: Arc::clone(&http.engine),
-        content_octets_max: http.body_octets_max,
-        gate: http.gate.beside(connections_max),
-        quotas: Arc::clone(http.engine.quotas()),
-        counters: Arc::default(),
-        own: Arc::clone(&http.own),
-    });
-    let (mut plain, mut tls) = (Vec::new(), Vec::new());
-    for ((listener, address), entry) in listeners {
-        let addresses = if matches!(entry, Entry::Plain) { &mut plain } else { &mut tls };
-        addresses.push(address);
-        tasks.push(tokio::spawn(Arc::clone(&server).run(listener, entry, stopped.clone())));
-    }
-    Ws { plain, tls, counters: Arc::clone(&server.counters), gate: server.gate.clone() }
 }
 
 /// How a CSE is known at brokers (TS-0010 §6.3).
@@ -276,86 +354,6 @@ fn sender(
     sender
 }
 
-/// Everything that a CSE listens at.
-struct Doors {
-    listeners: Vec<((TcpListener, SocketAddr), Entry)>,
-    coap: Vec<(Arc<Socket>, SocketAddr)>,
-    mqtt: Option<Arc<Broker>>,
-    ws: Vec<((TcpListener, SocketAddr), Entry)>,
-}
-
-impl Doors {
-    async fn open(
-        config: &Config,
-        speaker: &Speaker,
-        (keyring, client_tls): (Option<&Arc<Keyring>>, Option<&ClientConfig>),
-        body_octets_max: usize,
-    ) -> Result<Self, StartError> {
-        let listeners = entries(&config.listen, &config.listen_tls, keyring).await?;
-        let ws = entries(&config.listen_ws, &config.listen_wss, keyring).await?;
-        let coap = listen_coap(&config.listen_coap, body_octets_max).await?;
-        let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
-        let mqtt = url.map(|url| {
-            let tls = client_tls.cloned().map(Arc::new);
-            Arc::new(Broker::new(url, speaker, tls, body_octets_max))
-        });
-        Ok(Self { listeners, coap, mqtt, ws })
-    }
-
-    /// Where it can be reached.
-    fn urls(&self) -> Vec<String> {
-        let http = self.listeners.iter().map(|((_, address), entry)| match entry {
-            Entry::Plain => format!("http://{address}"),
-            Entry::Tls(_) => format!("https://{address}"),
-        });
-        let coap = self.coap.iter().map(|(_, address)| format!("coap://{address}"));
-        let mqtt = self.mqtt.iter().map(|broker| broker.url().shown());
-        let ws = self.ws.iter().map(|((_, address), entry)| match entry {
-            Entry::Plain => format!("ws://{address}"),
-            Entry::Tls(_) => format!("wss://{address}"),
-        });
-        http.chain(coap).chain(ws).chain(mqtt).collect()
-    }
-}
-
-/// Listens at these addresses, in the clear first, then over TLS if there is a certificate.
-async fn entries(
-    plain: &[SocketAddr],
-    over_tls: &[SocketAddr],
-    keyring: Option<&Arc<Keyring>>,
-) -> Result<Vec<((TcpListener, SocketAddr), Entry)>, StartError> {
-    let mut listeners = Vec::new();
-    for &address in plain {
-        listeners.push((listen(address).await?, Entry::Plain));
-    }
-    for &address in over_tls.iter().filter(|_| keyring.is_some()) {
-        let entry = keyring.map_or(Entry::Plain, |keyring| Entry::Tls(Arc::clone(keyring)));
-        listeners.push((listen(address).await?, entry));
-    }
-    Ok(listeners)
-}
-
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let refuse = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(refuse)?;
-    let bound = listener.local_addr().map_err(refuse)?;
-    Ok((listener, bound))
-}
-
-async fn listen_coap(
-    addresses: &[SocketAddr],
-    body_octets_max: usize,
-) -> Result<Vec<(Arc<Socket>, SocketAddr)>, StartError> {
-    let mut sockets = Vec::new();
-    for &address in addresses {
-        let refuse = |source| StartError::Listen { address, source };
-        let socket = Socket::bind(address, body_octets_max).await.map_err(refuse)?;
-        let bound = socket.address().map_err(refuse)?;
-        sockets.push((Arc::new(socket), bound));
-    }
-    Ok(sockets)
-}
-
 /// Runs a CSE until `until` is over.
 ///
 /// # Errors
@@ -369,24 +367,31 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
 }
 
 impl Running {
-    /// Where it listens: in the clear first, then over TLS, each in the order given.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// Where it listens for HTTP: in the clear first, then over TLS, each in the order given.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        Doors::at(&self.doors, &[Kind::Http, Kind::Https])
     }
 
     /// Where it listens for CoAP, in the order given.
-    pub fn coap_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.coap.iter().map(|(_, address)| *address)
+    pub fn coap_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        Doors::at(&self.doors, &[Kind::Coap]).into_iter()
     }
 
     /// Where it listens for WebSocket, in the order given.
-    pub fn ws_addresses(&self) -> &[SocketAddr] {
-        &self.ws.plain
+    pub fn ws_addresses(&self) -> Vec<SocketAddr> {
+        Doors::at(&self.doors, &[Kind::Ws])
     }
 
     /// Where it listens for WebSocket over TLS, in the order given.
-    pub fn wss_addresses(&self) -> &[SocketAddr] {
-        &self.ws.tls
+    pub fn wss_addresses(&self) -> Vec<SocketAddr> {
+        Doors::at(&self.doors, &[Kind::Wss])
+    }
+
+    /// Where it can be reached, as URLs: its brokers last.
+    pub fn urls(&self) -> Vec<String> {
+        let mut urls = Doors::urls(&self.doors);
+        urls.extend(self.broker());
+        urls
     }
 
     /// The broker that it takes MQTT requests from, if there is one: its URL without a password.
@@ -396,21 +401,42 @@ impl Running {
 
     /// The CSE itself: to ask it without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        &self.rooms.http.engine
     }
 
     /// Takes from `config` whom it admits, its administrator and bounds, where its registrar is,
-    /// what one peer may ask and whether that is noted; everything else was decided at the start.
+    /// what one peer may ask and whether that is noted; everything else was decided at the start, or
+    /// is [exchanged](Self::exchange_doors).
     pub fn reconfigure(&self, config: Config) {
-        self.engine.quotas().set(config.quota);
-        self.http.gate.set_most_of_one(config.connections_per_peer_max);
-        let machine = gatewright_onem2m::Config { outcomes: config.audit, ..config.cse };
-        self.engine.reconfigure(machine, config.audit);
+        self.engine().quotas().set(config.quota);
+        self.rooms.http.gate.set_most_of_one(config.connections_per_peer_max);
+        let mut machine = gatewright_onem2m::Config { outcomes: config.audit, ..config.cse };
+        if self.points_of_access.is_empty() {
+            machine.points_of_access = self.urls();
+        }
+        self.engine().reconfigure(machine, config.audit);
+    }
+
+    /// Opens the doors that `config` asks for and are not there; those that go are given up when
+    /// that is settled.
+    pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
+        let serve = |bound| self.rooms.serve(bound);
+        Doors::exchange(&self.doors, &places(config), &serve).await
+    }
+
+    /// Gives up the doors that go.
+    pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
+        Doors::settle(&self.doors, exchanged);
+    }
+
+    /// Makes the doors what they were.
+    pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
+        Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
 
     /// Its certificates, if it has any.
     pub(crate) const fn keyring(&self) -> Option<&Arc<Keyring>> {
-        self.keyring.as_ref()
+        self.rooms.keyring.as_ref()
     }
 
     /// What the system allows too little of for all connections that may be taken.
@@ -425,8 +451,9 @@ impl Running {
 
     /// Every counter of machine, store and sockets with its name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all: Vec<_> = self.engine.counters().each().collect();
-        if let Some(store) = self.engine.store_counters() {
+        let (engine, Rooms { http, ws, coap, .. }) = (self.engine(), &self.rooms);
+        let mut all: Vec<_> = engine.counters().each().collect();
+        if let Some(store) = engine.store_counters() {
             all.extend([
                 ("store_commits", store.commits),
                 ("store_batches", store.batches),
@@ -437,40 +464,34 @@ impl Running {
                 ("store_audit_lost", store.audit_lost),
             ]);
         }
-        all.push(("calls_full", self.engine.calls_full()));
-        all.push(("http_connections_refused", self.http.gate.refused()));
-        all.push(("ws_connections_refused", self.ws.gate.refused()));
+        all.push(("calls_full", engine.calls_full()));
+        all.push(("http_connections_refused", http.gate.refused()));
+        all.push(("ws_connections_refused", ws.gate.refused()));
         for (name, counter) in [
-            ("http_connections", &self.http.counters.connections),
-            ("tls_handshakes_failed", &self.http.counters.handshakes_failed),
-            ("http_bodies_refused", &self.http.counters.bodies_refused),
+            ("http_connections", &http.counters.connections),
+            ("tls_handshakes_failed", &http.counters.handshakes_failed),
+            ("http_bodies_refused", &http.counters.bodies_refused),
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
         }
-        let refused = self.engine.quotas().counters();
+        let refused = engine.quotas().counters();
         all.push(("peer_requests_too_often", refused.too_often));
         all.push(("peer_requests_too_many", refused.too_much));
         all.push(("peer_bodies_too_many", refused.arriving));
-        all.extend(self.ws.counters.each());
+        all.extend(ws.counters.each());
         all.extend(self.mqtt.iter().flat_map(|broker| broker.counters().each()));
-        // Of several sockets the sums.
-        for (at, (socket, _)) in self.coap.iter().enumerate() {
-            for (name, count) in socket.counters().each() {
-                match all.iter_mut().find(|(known, _)| at > 0 && *known == name) {
-                    Some((_, sum)) => *sum += count,
-                    None => all.push((name, count)),
-                }
-            }
-        }
+        all.extend(coap.counters());
         all
     }
 
     /// Takes no more requests, stores what was taken, and returns when all of it is on disk.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        let engine = Arc::clone(&self.engine);
+        let doors = Doors::close(&self.doors);
+        let engine = Arc::clone(self.engine());
         // The writer is waited for on a thread that may block.
-        let _ = tokio::task::spawn_blocking(move || engine.end()).await;
+        let end = tokio::task::spawn_blocking(move || engine.end());
+        let ((), _) = tokio::join!(doors, end);
         for task in self.tasks {
             let _ = task.await;
         }

@@ -21,10 +21,12 @@ mod places;
 mod stages;
 pub(crate) mod transport;
 
+use crate::accept::{Gate, Peers};
+use crate::doors::{Bound, Door, Doors, Exchanged, Kind, Place, Refused, Socket};
 use crate::engine::{CALLS_MAX, Engine, now};
 use crate::keyring::{Keyring, Keys};
 use crate::lanes::Lanes;
-use crate::tls::Tls;
+use crate::tls::{Tls, TlsError};
 use ask::Desk;
 use connection::Connection;
 use core::time::Duration;
@@ -43,19 +45,15 @@ pub use stages::Stages;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use tokio::net::{TcpListener, TcpSocket, UdpSocket};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use transport::Transport;
 
 /// The port that managers listen on unless told otherwise.
 pub const PORT: u16 = 6_024;
-/// Pause after the system gave no connection (out of descriptors), so as not to spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that wait to be taken; the system's own bound (`net.core.somaxconn`) holds beside it.
-const COMING_MAX: u32 = 16_384;
 /// How long a device may take to show its certificate.
 const SHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests on their way to one connection; a manager keeps as many.
@@ -261,51 +259,69 @@ struct State {
 /// A listener that runs.
 #[derive(Debug)]
 pub struct Running {
-    shared: Arc<Shared>,
+    rooms: Rooms,
+    doors: Mutex<Doors>,
     /// Whose places are to be made again.
     lost: Arc<Lanes>,
-    address: SocketAddr,
-    datagrams: Option<SocketAddr>,
-    tls: Option<SocketAddr>,
-    keyring: Option<Arc<Keyring>>,
+    /// Comes to its end with the last connection.
+    guests: mpsc::Receiver<()>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     descriptors: Claim,
+}
+
+/// What is behind the doors.
+#[derive(Clone, Debug)]
+struct Rooms {
+    shared: Arc<Shared>,
+    gate: Gate,
+    /// Of devices together that send datagrams.
+    connections_max: usize,
+    keyring: Arc<OnceLock<Arc<Keyring>>>,
+    stopped: watch::Receiver<bool>,
+    /// Each connection has one.
+    guest: mpsc::Sender<()>,
+}
+
+/// Why devices cannot be listened for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] Refused),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// There is no memory for the table of associations.
+    #[error("no table for the associations: {0}")]
+    Table(#[source] io::Error),
 }
 
 /// Starts to listen for devices whose readings go to `engine`.
 ///
 /// # Errors
 ///
-/// If an address cannot be listened on, or the certificates cannot be used.
-pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
+/// [`StartError`]: it listens everywhere it is told, or does not start.
+pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, StartError> {
     // Datagrams of all devices come by one socket.
     let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
     let descriptors = Claim::new(connections);
-    let listener = listen(config.listen)?;
-    let address = listener.local_addr()?;
-    let datagrams = match config.datagrams {
-        Some(at) => Some(UdpSocket::bind(at).await?),
-        None => None,
-    };
-    let secure = match &config.tls {
-        Some((at, tls)) => {
-            let keyring = Keyring::new(Keys::read(tls).map_err(io::Error::other)?);
-            Some((listen(*at)?, keyring))
-        }
-        None => None,
-    };
-    let tls = secure.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
-    let datagrams_at = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
+    let bound = places(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
+    let keyring = OnceLock::new();
+    if let Some((_, tls)) = &config.tls {
+        let _ = keyring.set(Keyring::new(Keys::read(tls)?));
+    }
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
     let policy = ask::make_policy(&engine, &config, false).await;
+    let entities = Entities::new(config.connections_max);
     let state = State {
         library,
         above: config.above.map(Arc::new),
         policy,
         roster: Roster::new(),
-        entities: Entities::new(config.connections_max).map_err(io::Error::other)?,
+        entities: entities.map_err(|error| StartError::Table(io::Error::other(error)))?,
         lines: HashMap::new(),
         desk: Desk::default(),
         sessions: 0,
@@ -329,51 +345,118 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> io::Result<Running> {
         state: Mutex::new(state),
     });
     let (stop, stopped) = watch::channel(false);
-    let mut tasks = vec![tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone()))];
-    tasks.push(tokio::spawn(places::serve(
-        Arc::clone(&shared),
-        Arc::clone(&lost),
-        stopped.clone(),
-    )));
-    if let Some(socket) = datagrams {
-        let (shared, most) = (Arc::clone(&shared), config.connections_max);
-        tasks.push(tokio::spawn(datagrams::serve(socket, shared, most, stopped.clone())));
-    }
-    let room = Arc::new(Semaphore::new(config.connections_max));
-    let keyring = secure.as_ref().map(|(_, keyring)| Arc::clone(keyring));
-    let secure = secure.map(|(listener, keyring)| (listener, Some(keyring)));
-    for (listener, keyring) in [Some((listener, None)), secure].into_iter().flatten() {
-        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
-        tasks.push(tokio::spawn(accept((listener, keyring), shared, room, stopped.clone())));
-    }
-    let datagrams = datagrams_at;
-    Ok(Running { shared, lost, address, datagrams, tls, keyring, stop, tasks, descriptors })
+    let tasks = vec![
+        tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
+        tokio::spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
+    ];
+    let (guest, guests) = mpsc::channel(1);
+    let rooms = Rooms {
+        shared,
+        gate: Gate::new(config.connections_max, &Arc::new(Peers::new(usize::MAX))),
+        connections_max: config.connections_max,
+        keyring: Arc::new(keyring),
+        stopped,
+        guest,
+    };
+    let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
+    Ok(Running { rooms, doors, lost, guests, stop, tasks, descriptors })
 }
 
-/// Listens with room for thousands that come at once, as after a power failure: who finds none
-/// tries again after one, three, seven, fifteen seconds (RFC 6298), and all of them together.
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A gateway that starts again finds its address free.
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    socket.listen(COMING_MAX)
+/// Where devices are to be listened for.
+fn places(config: &Config) -> Vec<Place> {
+    let all = [
+        (Kind::Devices, Some(config.listen)),
+        (Kind::DevicesUdp, config.datagrams),
+        (Kind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
+    ];
+    all.into_iter().filter_map(|(kind, at)| at.map(|address| Place { kind, address })).collect()
+}
+
+impl Rooms {
+    /// Serves a place.
+    fn serve(&self, bound: Bound) -> Door {
+        let rooms = self.clone();
+        let Bound { place, at, socket } = bound;
+        let keyring = self.keyring.get().filter(|_| place.kind == Kind::DevicesTls).cloned();
+        match socket {
+            Socket::Stream(listener) => Door::open((place, at), |leaves, _| async move {
+                let gate = rooms.gate.clone();
+                let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
+                gate.run(listener, leaves, serve).await;
+            }),
+            Socket::Datagrams(socket) => Door::open((place, at), |leaves, latch| {
+                let Self { shared, connections_max, stopped, .. } = rooms;
+                datagrams::serve(socket, (shared, connections_max), (leaves, latch), stopped)
+            }),
+        }
+    }
+
+    /// Serves one connection, encrypted or not, to its end.
+    async fn welcome(self, stream: TcpStream, peer: SocketAddr, keyring: Option<Arc<Keyring>>) {
+        let Self { shared, stopped, guest, .. } = self;
+        let transport = match keyring {
+            None => Some(Transport::Stream(Box::new(stream))),
+            Some(keyring) => {
+                let accepted = keyring.acceptor().accept(stream);
+                let shaken = tokio::time::timeout(SHAKE_WITHIN, accepted).await;
+                let shaken = shaken.ok().and_then(Result::ok);
+                shaken.map(|stream| Transport::Stream(Box::new(stream)))
+            }
+        };
+        match transport {
+            Some(transport) => shared.welcome(transport, peer, stopped).await,
+            None => shared.count(|counters| counters.handshakes_failed += 1),
+        }
+        drop(guest);
+    }
 }
 
 impl Running {
     /// Where devices connect.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> SocketAddr {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.at(Kind::Devices).unwrap_or(nowhere)
     }
 
     /// Where devices send datagrams, if they may.
-    pub const fn datagrams(&self) -> Option<SocketAddr> {
-        self.datagrams
+    pub fn datagrams(&self) -> Option<SocketAddr> {
+        self.at(Kind::DevicesUdp)
     }
 
     /// Where devices connect with a certificate, if they may.
-    pub const fn tls(&self) -> Option<SocketAddr> {
-        self.tls
+    pub fn tls(&self) -> Option<SocketAddr> {
+        self.at(Kind::DevicesTls)
+    }
+
+    fn at(&self, kind: Kind) -> Option<SocketAddr> {
+        Doors::at(&self.doors, &[kind]).first().copied()
+    }
+
+    /// Everywhere it listens: `127.0.0.1:6024`, `udp 127.0.0.1:6024`.
+    pub(crate) fn places(&self) -> Vec<String> {
+        Doors::urls(&self.doors)
+    }
+
+    /// Where it listens only as long as devices are associated there.
+    pub(crate) fn held_places(&self) -> Vec<String> {
+        Doors::held(&self.doors)
+    }
+
+    /// Opens the doors that `config` asks for and are not there; those that go are given up when
+    /// that is settled.
+    pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
+        let serve = |bound| self.rooms.serve(bound);
+        Doors::exchange(&self.doors, &places(config), &serve).await
+    }
+
+    /// Gives up the doors that go; devices that are associated stay.
+    pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
+        Doors::settle(&self.doors, exchanged);
+    }
+
+    /// Makes the doors what they were.
+    pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
+        Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
 
     /// What the system allows too little of for all devices that may connect.
@@ -382,38 +465,46 @@ impl Running {
     }
 
     /// Its certificates, if devices may show theirs.
-    pub(crate) const fn keyring(&self) -> Option<&Arc<Keyring>> {
-        self.keyring.as_ref()
+    pub(crate) fn keyring(&self) -> Option<&Arc<Keyring>> {
+        self.rooms.keyring.get()
+    }
+
+    /// Its certificates, made of `keys` if there are none.
+    pub(crate) fn keyring_or(&self, keys: &Arc<Keys>) -> &Arc<Keyring> {
+        self.rooms.keyring.get_or_init(|| Keyring::new(Arc::clone(keys)))
     }
 
     /// The devices that are associated, by sender; may be read without a lock.
     pub fn entities(&self) -> Map<Sender, Entity> {
-        self.shared.lock().entities.reader()
+        self.rooms.shared.lock().entities.reader()
     }
 
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
         let places_full = self.lost.turned_away();
-        let state = self.shared.lock();
-        Counters { places_full, repeats_forgotten: state.repeats.forgotten(), ..state.counters }
+        let state = self.rooms.shared.lock();
+        let repeats_forgotten = state.repeats.forgotten();
+        let counted = state.counters;
+        let connections_refused = counted.connections_refused + self.rooms.gate.refused();
+        Counters { connections_refused, places_full, repeats_forgotten, ..counted }
     }
 
     /// How long reports took, stage by stage.
     pub fn stages(&self) -> Stages {
-        self.shared.lock().stages
+        self.rooms.shared.lock().stages
     }
 
     /// How many devices are associated.
     pub fn devices(&self) -> usize {
-        self.shared.lock().roster.len()
+        self.rooms.shared.lock().roster.len()
     }
 
     /// Takes from `config` who may associate, who may ask devices something, and how readings get
     /// above; everything else was decided at the start.
     pub async fn reconfigure(&self, config: Config) {
-        let had = self.shared.lock().policy.is_some();
-        let policy = ask::make_policy(&self.shared.engine, &config, had).await;
-        let mut state = self.shared.lock();
+        let had = self.rooms.shared.lock().policy.is_some();
+        let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
+        let mut state = self.rooms.shared.lock();
         state.library.admit(config.admitted);
         if policy.is_some() != had {
             // Their places get the policy with their next association.
@@ -426,55 +517,15 @@ impl Running {
     /// Aborts every association and returns when all connections are closed. Reports not answered
     /// are the devices' again.
     pub async fn stop(self) {
-        let _ = self.stop.send(true);
-        for task in self.tasks {
+        let Self { rooms, doors, mut guests, stop, tasks, .. } = self;
+        let _ = stop.send(true);
+        drop(rooms);
+        Doors::close(&doors).await;
+        for task in tasks {
             let _ = task.await;
         }
+        let _nobody = guests.recv().await;
     }
-}
-
-async fn accept(
-    (listener, keyring): (TcpListener, Option<Arc<Keyring>>),
-    shared: Arc<Shared>,
-    room: Arc<Semaphore>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-            _ = stop.changed() => break,
-        };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            shared.count(|counters| counters.connections_refused += 1);
-            continue;
-        };
-        let (shared, stop, keyring) = (Arc::clone(&shared), stop.clone(), keyring.clone());
-        connections.spawn(async move {
-            // An answer is small, and a device waits for it.
-            let _ = stream.set_nodelay(true);
-            let transport = match keyring {
-                None => Some(Transport::Stream(Box::new(stream))),
-                Some(keyring) => {
-                    let accepted = keyring.acceptor().accept(stream);
-                    let shaken = tokio::time::timeout(SHAKE_WITHIN, accepted).await;
-                    let shaken = shaken.ok().and_then(Result::ok);
-                    shaken.map(|stream| Transport::Stream(Box::new(stream)))
-                }
-            };
-            match transport {
-                Some(transport) => shared.welcome(transport, peer, stop).await,
-                None => shared.count(|counters| counters.handshakes_failed += 1),
-            }
-            drop(permit);
-        });
-    }
-    while connections.join_next().await.is_some() {}
 }
 
 impl Shared {

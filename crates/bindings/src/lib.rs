@@ -16,6 +16,7 @@ pub mod client;
 mod coap;
 pub mod cse;
 pub mod devices;
+pub mod doors;
 mod engine;
 pub mod http;
 mod keyring;

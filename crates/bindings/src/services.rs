@@ -1,5 +1,10 @@
 //! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
 
+mod difference;
+
+pub use difference::Difference;
+
+use crate::doors::{Exchanged as Doors, Place, Refused};
 use crate::keyring::{Keyring, Keys};
 use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
@@ -12,30 +17,73 @@ use gatewright_onem2m::{CseType, Registrar, Verdict};
 use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Runtime;
 
 /// Octets in a mebibyte.
 const MIB: u64 = 1024 * 1024;
 
-/// Why the services of a description do not start.
+/// Why the services of a description do not start, or do not take another one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The service entity does not start.
     #[error("[cse]: {0}")]
-    Cse(#[from] cse::StartError),
-    /// Devices cannot be listened for.
-    #[error("[devices]: cannot listen on {address}: {source}")]
-    Devices {
-        /// Where.
-        address: std::net::SocketAddr,
+    Cse(#[source] cse::StartError),
+    /// Devices cannot be taken.
+    #[error("[devices]: {0}")]
+    Devices(#[source] devices::StartError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] Refused),
+    /// Certificates cannot be used.
+    #[error("{key}: {source}")]
+    Tls {
+        /// Their table, as `[cse.tls]`.
+        key: &'static str,
         /// Why.
-        source: io::Error,
+        source: TlsError,
     },
     /// The system gives no threads.
     #[error("no threads for [cse]: {0}")]
     Threads(#[source] io::Error),
+}
+
+impl From<cse::StartError> for ServiceError {
+    fn from(error: cse::StartError) -> Self {
+        match error {
+            cse::StartError::Listen(refused) => refused.into(),
+            cse::StartError::Tls(source) => Self::Tls { key: "[cse.tls]", source },
+            error => Self::Cse(error),
+        }
+    }
+}
+
+impl From<devices::StartError> for ServiceError {
+    fn from(error: devices::StartError) -> Self {
+        match error {
+            devices::StartError::Listen(refused) => refused.into(),
+            devices::StartError::Tls(source) => Self::Tls { key: "[devices.tls]", source },
+            error => Self::Devices(error),
+        }
+    }
+}
+
+impl ServiceError {
+    /// The key that asks for what cannot be had, as `[cse] http`, and why.
+    pub fn key(&self) -> (&'static str, String) {
+        match self {
+            Self::Cse(cse::StartError::Store(error)) => ("[cse] store", error.to_string()),
+            Self::Cse(cse::StartError::Broker(error)) => ("[cse] mqtt", error.to_string()),
+            Self::Cse(error) => ("[cse]", error.to_string()),
+            Self::Devices(error) => ("[devices]", error.to_string()),
+            Self::Listen(Refused { place: Place { kind, address }, source }) => {
+                (kind.key(), format!("cannot listen on {address}: {source}"))
+            }
+            Self::Tls { key, source } => (key, source.to_string()),
+            Self::Threads(_) => ("[cse]", self.to_string()),
+        }
+    }
 }
 
 /// The service entity of a description and its listener for devices, at work.
@@ -52,7 +100,6 @@ pub struct Services {
 struct Running {
     cse: cse::Running,
     devices: Option<devices::Running>,
-    registrar: Option<String>,
 }
 
 /// What a service is and has counted, in pairs of a name and a value.
@@ -99,15 +146,13 @@ impl Services {
 
     /// The service entity at this moment.
     pub fn cse_told(&self) -> Told {
-        let Running { cse, registrar, .. } = &self.running;
+        let cse = &self.running.cse;
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
+        let registrar = registrar.map(|it| format!("{} {}", it.id, it.url));
+        drop(config);
         let engine = cse.engine();
-        let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
-        let ws = cse.ws_addresses().iter().map(|address| format!("ws://{address}"));
-        let wss = cse.wss_addresses().iter().map(|address| format!("wss://{address}"));
-        let http = cse.addresses().iter().map(ToString::to_string);
-        let ws = coap.chain(ws).chain(wss);
-        let listens: Vec<String> = http.chain(ws).chain(cse.broker()).collect();
-        let mut words = vec![("listens_at", listens.join(", "))];
+        let mut words = vec![("listens_at", cse.urls().join(", "))];
         if let Some(registrar) = registrar {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
             words.push(("registration", format!("{stands} {registrar}")));
@@ -140,96 +185,26 @@ impl Services {
     pub fn devices_told(&self) -> Option<Told> {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
-        let also = [("udp", devices.datagrams()), ("tls", devices.tls())];
-        let also = also.into_iter().filter_map(|(how, at)| Some(format!(", {how} {}", at?)));
-        let at = format!("{}{}", devices.address(), also.collect::<String>());
+        let at = devices.places().join(", ");
+        let held = devices.held_places().join(", ");
+        let held = Some(("closes_when_devices_have_gone", held)).filter(|(_, it)| !it.is_empty());
         let shortage = devices.shortage().map(|shortage| ("connections", short(shortage)));
         Some(Told {
-            words: core::iter::once(("listens_at", at)).chain(shortage).collect(),
+            words: core::iter::once(("listens_at", at)).chain(held).chain(shortage).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
             histograms: devices.stages().each().collect(),
         })
     }
 
-    /// What is another in `[cse]`: a sentence each, and whether it needs a restart.
-    pub fn cse_differences(old: &Config, new: &Config) -> Vec<(String, bool)> {
-        let (Some(old), Some(new)) = (&old.cse, &new.cse) else {
-            return vec![("comes or goes".to_owned(), true)];
-        };
-        let mut told = Vec::new();
-        let url = |cse: &gatewright_config::Cse| cse.registrar.as_ref().map(|it| it.url.clone());
-        for (what, same) in [
-            ("who may do everything (admin)", old.admin == new.admin),
-            ("which CSEs may register (admit)", old.admit == new.admit),
-            (
-                "which AEs those may register (admit_devices)",
-                old.admit_devices == new.admit_devices,
-            ),
-            ("whether requests are noted (audit)", old.audit == new.audit),
-            ("what one peer may ask (peer_…)", old.peer == new.peer),
-            ("where the registrar is (url)", url(old) == url(new)),
-            (
-                "where its certificates are (tls)",
-                old.tls.as_ref().map(cse_tls) == new.tls.as_ref().map(cse_tls),
-            ),
-        ] {
-            if !same {
-                told.push((what.to_owned(), false));
-            }
-        }
-        let mut taken = old.clone();
-        (taken.admin, taken.admit) = (new.admin.clone(), new.admit.clone());
-        taken.admit_devices.clone_from(&new.admit_devices);
-        (taken.audit, taken.peer) = (new.audit, new.peer);
-        if let (Some(taken), Some(new)) = (&mut taken.tls, &new.tls) {
-            taken.certificate.clone_from(&new.certificate);
-            taken.key.clone_from(&new.key);
-            taken.authorities.clone_from(&new.authorities);
-        }
-        if let (Some(taken), Some(url)) = (&mut taken.registrar, url(new)) {
-            taken.url = url;
-        }
-        if taken != *new {
-            told.push(("its name, store, addresses or registrar".to_owned(), true));
-        }
-        told
+    /// What is another in `[cse]`, key by key.
+    pub fn cse_differences(old: &Config, new: &Config) -> Vec<Difference> {
+        difference::cse(old, new)
     }
 
     /// The same of `[devices]`.
-    pub fn devices_differences(old: &Config, new: &Config) -> Vec<(String, bool)> {
-        let (Some(old), Some(new)) = (&old.devices, &new.devices) else {
-            return vec![("comes or goes".to_owned(), true)];
-        };
-        let way =
-            |it: &gatewright_config::Devices| (it.delivery, it.direct.clone(), it.durable.clone());
-        let bounds = |it: &gatewright_config::Devices| (it.keep, it.waiting_max, it.waiting_total);
-        let mut told = Vec::new();
-        for (what, same) in [
-            ("how readings are delivered", way(old) == way(new)),
-            ("how long and how many readings wait", bounds(old) == bounds(new)),
-            ("which devices may associate (admit)", old.admit == new.admit),
-            ("who may ask devices (operators)", old.operators == new.operators),
-            (
-                "where its certificates are (tls)",
-                old.tls.as_ref().map(devices_tls) == new.tls.as_ref().map(devices_tls),
-            ),
-        ] {
-            if !same {
-                told.push((what.to_owned(), false));
-            }
-        }
-        let listens = |it: &gatewright_config::Devices| {
-            let tls = it.tls.as_ref().map(|tls| tls.listen.clone());
-            (it.listen.clone(), it.udp.clone(), tls, it.devices_max)
-        };
-        if listens(old) != listens(new) {
-            told.push(("its addresses or devices_max".to_owned(), true));
-        }
-        if (old.views, &old.maps) != (new.views, &new.maps) {
-            told.push(("what objects become (map, views)".to_owned(), true));
-        }
-        told
+    pub fn devices_differences(old: &Config, new: &Config) -> Vec<Difference> {
+        difference::devices(old, new)
     }
 
     /// Whether the files of the service entity's certificates hold others than it uses.
@@ -247,29 +222,71 @@ impl Services {
 
     /// Takes what can change under way; see [`cse_differences`](Self::cse_differences) and
     /// [`devices_differences`](Self::devices_differences). Not to be called on the runtime. What is
-    /// returned takes it back.
+    /// returned takes it back; when it is dropped, what is not listened at any more is given up.
     ///
     /// # Errors
     ///
-    /// What is wrong with the certificates; then nothing has changed.
-    pub fn take(self: &Arc<Self>, config: &Config) -> Result<Box<dyn FnOnce() + Send>, TlsError> {
-        let mut keys = Vec::new();
-        let tls = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
-        if let (Some(keyring), Some(tls)) = (self.running.cse.keyring(), tls) {
-            keys.push((Arc::clone(keyring), Keys::read(&tls)?));
-        }
-        let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
-        let tls = config.devices.as_ref().and_then(|it| it.tls.as_ref()).map(devices_tls);
-        if let (Some(keyring), Some(tls)) = (keyring, tls) {
-            keys.push((Arc::clone(keyring), Keys::read(&tls)?));
-        }
+    /// What is wrong with the certificates, or which address cannot be had; then nothing has
+    /// changed.
+    pub fn take(
+        self: &Arc<Self>,
+        config: &Config,
+    ) -> Result<Box<dyn FnOnce() + Send>, ServiceError> {
+        let keys = self.read_keys(config)?;
+        let doors = self.runtime.block_on(self.exchange_doors(config))?;
         let before = self.exchange(config, keys);
         let services = Arc::downgrade(self);
-        Ok(Box::new(move || {
-            if let (Some(services), (config, keys)) = (services.upgrade(), before) {
-                services.exchange(&config, keys);
+        let taken = Taken { services, was: Some((doors, before)) };
+        Ok(Box::new(move || taken.undo()))
+    }
+
+    /// What is to be shown by whom.
+    fn read_keys(&self, config: &Config) -> Result<Exchanged, ServiceError> {
+        let Running { cse, devices, .. } = &self.running;
+        let mut all = Vec::new();
+        let tls = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
+        let refuse = |key| move |source| ServiceError::Tls { key, source };
+        if let (Some(keyring), Some(tls)) = (cse.keyring(), tls) {
+            let keys = Keys::read(&tls).map_err(refuse("[cse.tls]"))?;
+            all.push((Arc::clone(keyring), keys));
+        }
+        let tls = config.devices.as_ref().and_then(|it| it.tls.as_ref()).map(devices_tls);
+        if let (Some(devices), Some(tls)) = (devices, tls) {
+            let keys = Keys::read(&tls).map_err(refuse("[devices.tls]"))?;
+            all.push((Arc::clone(devices.keyring_or(&keys)), keys));
+        }
+        Ok(all)
+    }
+
+    /// Opens what is to be listened at, all of it or nothing.
+    async fn exchange_doors(&self, config: &Config) -> Result<[Doors; 2], Refused> {
+        let Running { cse, devices, .. } = &self.running;
+        let Some(described) = &config.cse else { return Ok(Default::default()) };
+        let of_cse = cse.exchange_doors(&cse_config(config, described)).await?;
+        let (Some(wanted), Some(devices)) = (&config.devices, devices) else {
+            return Ok([of_cse, Doors::default()]);
+        };
+        match devices.exchange_doors(&devices_config(wanted, described)).await {
+            Ok(of_devices) => Ok([of_cse, of_devices]),
+            Err(refused) => {
+                cse.undo_doors(of_cse).await;
+                Err(refused)
             }
-        }))
+        }
+    }
+
+    async fn undo_doors(&self, [of_cse, of_devices]: [Doors; 2]) {
+        if let Some(devices) = &self.running.devices {
+            devices.undo_doors(of_devices).await;
+        }
+        self.running.cse.undo_doors(of_cse).await;
+    }
+
+    fn settle_doors(&self, [of_cse, of_devices]: &[Doors; 2]) {
+        if let Some(devices) = &self.running.devices {
+            devices.settle_doors(of_devices);
+        }
+        self.running.cse.settle_doors(of_cse);
     }
 
     /// Takes another description and other keys; those before.
@@ -308,16 +325,40 @@ impl Services {
     }
 }
 
+/// A description that was taken: for good when this is dropped, unless it is taken back.
+struct Taken {
+    services: Weak<Services>,
+    was: Option<([Doors; 2], (Config, Exchanged))>,
+}
+
+impl Taken {
+    fn undo(mut self) {
+        let (Some(services), Some((doors, (config, keys)))) =
+            (self.services.upgrade(), self.was.take())
+        else {
+            return;
+        };
+        services.runtime.block_on(services.undo_doors(doors));
+        services.exchange(&config, keys);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let (Some(services), Some((doors, _))) = (self.services.upgrade(), self.was.take()) {
+            services.settle_doors(&doors);
+        }
+    }
+}
+
 async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Running, ServiceError> {
     let cse = cse::start(cse_config(config, described)).await?;
-    let registrar = described.registrar.as_ref().map(|it| format!("{} {}", it.id, it.url));
     let Some(devices) = &config.devices else {
-        return Ok(Running { cse, devices: None, registrar });
+        return Ok(Running { cse, devices: None });
     };
-    let address = devices.listen.value;
     let started = devices::start(devices_config(devices, described), Arc::clone(cse.engine()));
-    let devices = started.await.map_err(|source| ServiceError::Devices { address, source })?;
-    Ok(Running { cse, devices: Some(devices), registrar })
+    let devices = started.await?;
+    Ok(Running { cse, devices: Some(devices) })
 }
 
 fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Config {

@@ -245,4 +245,22 @@ codes! {
     NOT_A_FIELD 169 "not a field with its value"
     "What a message is matched by is `NAME=VALUE`: a field of the message as its module names it, and \
     the value that it has, number or text: `fields = [\"method=DELETE\"]`."
+
+    NEEDS_RESTART 170 "this change needs a restart"
+    "A running gateway takes most of a description anew by `gatewright reload`; the others are told by \
+    `gatewright reload --help` and `gatewright check`. What makes the service entity the one that it \
+    is (base, id, type, provider), where it keeps its memory (store, store_mib), which broker it \
+    serves (mqtt), whom it registers at (registrar), what objects of devices become (map, views) and \
+    how many may be associated (devices_max) is decided at the start. Nothing of such a description is \
+    taken: undo the change, or stop the gateway and start it again. What is in the store, and \
+    what devices have not been answered, is there afterwards."
+
+    CANNOT_LISTEN 171 "cannot listen there"
+    "The system does not give the gateway this address: another process listens there \
+    (`ss -ltnup`), the address is none of this machine, or a port below 1024 needs a right. Where \
+    the gateway itself listens there for something else, that moves by a reload of its own. A gateway that is being started does not run then; one that runs goes on as before."
+
+    NOT_TAKEN 172 "the running gateway cannot take this"
+    "What this key asks for did not work, and nothing of the description was taken: the gateway goes \
+    on as it was."
 }

@@ -19,6 +19,7 @@ pub mod codes;
 mod form;
 mod messages;
 mod model;
+mod reload;
 mod rules;
 mod schema;
 mod sections;
@@ -34,6 +35,7 @@ pub use model::{
     Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
     Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway, WORKERS_MAX,
 };
+pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};
 pub use values::{DEVICE_KINDS, Prefix};

@@ -23,7 +23,8 @@ fn table(table: &Table) -> Value {
         .map(|key| {
             let mut value = shape(key.shape);
             if let Value::Object(value) = &mut value {
-                value.insert("description".into(), json!(key.doc));
+                let restart = if key.fixed { " Another value needs a restart." } else { "" };
+                value.insert("description".into(), json!(format!("{}{restart}", key.doc)));
             }
             (key.name.to_owned(), value)
         })

@@ -13,12 +13,14 @@ pub(crate) struct Table {
 }
 
 /// A key of a table.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) shape: Shape,
     pub(crate) required: bool,
+    /// Whether only a gateway that is started anew takes another value.
+    pub(crate) fixed: bool,
 }
 
 /// What may stand behind a key.
@@ -94,11 +96,16 @@ pub(crate) enum Form {
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: false }
+    Key { name, doc, shape, required: false, fixed: false }
 }
 
 const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: true }
+    Key { name, doc, shape, required: true, fixed: false }
+}
+
+/// A key of which a running gateway takes no other value.
+const fn fixed(key: Key) -> Key {
+    Key { fixed: true, ..key }
 }
 
 /// Links of a gateway at the most: their index is an octet.
@@ -191,12 +198,12 @@ static GATEWAY: Table = Table {
     name: "[gateway]",
     doc: "The gateway itself.",
     keys: &[
-        key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures."),
-        key(
+        fixed(key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures.")),
+        fixed(key(
             "workers",
             Shape::Number(1, WORKERS_MAX as i64),
             "Threads that move packets; 1 if not given. A flow stays on one of them.",
-        ),
+        )),
     ],
 };
 
@@ -470,7 +477,7 @@ static DEVICES: Table = Table {
             Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
             "Kinds of devices whose readings are stored first, whatever else is said.",
         ),
-        key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once."),
+        fixed(key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once.")),
         key(
             "admit",
             Shape::List(Form::SystemId, ADMITTED_MAX),
@@ -496,16 +503,16 @@ static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Readings of all devices that wait for the registrar.",
         ),
-        key(
+        fixed(key(
             "views",
             Shape::Flag,
             "Show the latest values also as the flexContainers of TS-0023; false if not given.",
-        ),
-        key(
+        )),
+        fixed(key(
             "map",
             Shape::Many(&DEVICES_MAP, TABLES_MAX),
             "What objects of devices become, before what is known by itself.",
-        ),
+        )),
     ],
 };
 
@@ -549,23 +556,27 @@ static CSE: Table = Table {
     name: "[cse]",
     doc: "The gateway's own oneM2M service entity.",
     keys: &[
-        required("base", Shape::Text(Form::Name), "Name of its base resource."),
-        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
+        fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),
+        fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
         key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given."),
-        key(
+        fixed(key(
             "mqtt",
             Shape::Text(Form::Broker),
             "The broker that it takes MQTT requests from; none if not given.",
-        ),
-        key("store", Shape::Text(Form::Any), "Path of its database; in memory if not given."),
-        key(
+        )),
+        fixed(key(
+            "store",
+            Shape::Text(Form::Any),
+            "Path of its database; in memory if not given.",
+        )),
+        fixed(key(
             "store_mib",
             Shape::Number(1, STORE_MIB_MAX),
             "What the database may grow to; beyond, it refuses as on a full disk.",
-        ),
-        key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure."),
+        )),
+        fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
         key(
             "admin",
             Shape::Text(Form::Name),
@@ -612,11 +623,11 @@ static CSE: Table = Table {
             Shape::Number(1, PEER_REQUESTS_MAX),
             "Connections of one address at the same time; 1024 if not given.",
         ),
-        key(
+        fixed(key(
             "provider",
             Shape::Text(Form::Any),
             "Domain of its service provider, as it stands in certificates: m2m://DOMAIN/CSE/AE.",
-        ),
+        )),
         key(
             "tls",
             Shape::Table(&CSE_TLS),
@@ -647,7 +658,7 @@ static REGISTRAR: Table = Table {
             Shape::Text(Form::Url),
             "Where it answers: http, https, coap, ws, wss, or an mqtt broker.",
         ),
-        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front."),
-        required("base", Shape::Text(Form::Name), "Name of its base resource."),
+        fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
+        fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),
     ],
 };

@@ -1,10 +1,10 @@
 //! Reading a description with everything that it names.
 
 use crate::exit::{Exit, Failure};
-use gatewright_config::{AttachMessages, Config, codes, parse};
+use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_lang::ir::Program;
-use gatewright_planes::not_in_this_version;
+use gatewright_planes::{Change, not_in_this_version};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,30 @@ impl Description {
         let config = config.map(|config| config.with_programs_in(&folder));
         Ok(Self { sources, config, findings })
     }
+}
+
+/// What a gateway refuses of the description that is the first of `sources`, each at its key.
+pub(crate) fn refusals(sources: &Sources, refused: &[Change], restart: bool) -> Vec<Diagnostic> {
+    let one = |change: &Change| refusal(sources, &change.what, &change.how, restart);
+    refused.iter().map(one).collect()
+}
+
+/// What a gateway refuses of a key, because of `why`: only now, or `restart`.
+pub(crate) fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) -> Diagnostic {
+    let source = SourceId::default();
+    let span = place_of(source, sources.get(source).text(), key);
+    let (code, help) = if restart {
+        let help = "undo this change, or stop the gateway and start it again: what is stored, and what \
+                    devices have not been answered, is there afterwards";
+        (&codes::NEEDS_RESTART, help)
+    } else if why.starts_with("cannot listen on") {
+        let help = "take an address of this machine and a port that nobody listens at: `ss -ltnup` shows \
+                    who does";
+        (&codes::CANNOT_LISTEN, help)
+    } else {
+        (&codes::NOT_TAKEN, "nothing of the description is taken until this can be")
+    };
+    Diagnostic::error(code, span, format!("{key}: {why}")).help(help)
 }
 
 /// What is said of handlers at messages that no program has.

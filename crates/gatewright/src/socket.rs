@@ -6,7 +6,7 @@ use crate::{
 };
 use gatewright_planes::{
     CaptureRequest, CaptureStream,
-    api::{Request, ask},
+    api::{Refused, Request, ask},
 };
 use serde_json::Value;
 use std::{
@@ -44,6 +44,19 @@ impl Which {
     pub(crate) fn ask(&self, request: &Request) -> Result<Value, Failure> {
         let path = self.path()?;
         ask(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    /// Asks that gateway; what it refuses of a description, if it does, apart from what it says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
+    pub(crate) fn ask_to_take(&self, request: &Request) -> Result<Value, (Failure, Refused)> {
+        let path = self.path().map_err(|failure| (failure, Refused::default()))?;
+        ask(&path, request).map_err(|error| {
+            let refused = error.get_ref().and_then(|it| it.downcast_ref::<Refused>());
+            (refusal(&path, &error), refused.cloned().unwrap_or_default())
+        })
     }
 
     /// Asks that gateway, and tells each entry of the list `key` of its answer in a line.

@@ -40,7 +40,7 @@ impl Running {
         config.audit = true;
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let cse = runtime.block_on(cse::start(config)).unwrap();
-        let http = cse.addresses().iter().map(|address| format!("http://{address}"));
+        let http = cse.addresses().into_iter().map(|address| format!("http://{address}"));
         let coap = cse.coap_addresses().map(|address| format!("coap://{address}"));
         let urls = http.chain(coap).collect();
         Self { runtime, cse: Some(cse), store, urls }

@@ -216,7 +216,8 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
     assert_eq!(answer["ok"], true, "{answer}");
     let whats: Vec<_> =
         answer["changes"].as_array().unwrap().iter().map(|it| &it["what"]).collect();
-    assert_eq!(whats, ["[devices]", "[cse]", "[cse]", "[cse]"], "{answer}");
+    let keys = ["[devices] admit", "[cse] audit", "[cse] peer_rate", "[cse.registrar] url"];
+    assert_eq!(whats, keys, "{answer}");
     wait_until("every letter arrives", || running.number("cse", "letters_waiting") == 0);
     let there = get(above, "/cse-in?fu=1&ty=4");
     let there = there["m2m:uril"].as_array().unwrap().iter();
@@ -226,13 +227,15 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
         simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1 --patience 8");
     assert_eq!(answer["unanswered"], 1, "{answer}");
     assert_eq!(answer["associations"], 1, "{answer}");
-    // Another address needs a restart: it says so, and nothing else of the file is taken either.
-    let wrong = changed.replace(&format!(":{http}\""), &format!(":{}\"", free_port()));
+    // Another store needs a restart: it says so, and nothing else of the file is taken either.
+    let wrong = changed.replace("health.db", "other.db");
     fs::write(&file, wrong.replace("peer_rate = 200", "peer_rate = 7")).unwrap();
     let refused = reload();
     assert!(!refused.status.success());
-    let said = String::from_utf8(refused.stdout).unwrap();
-    assert!(said.contains("restart") && said.contains("[cse]"), "{said}");
+    let answer: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let finding = &answer["findings"][0];
+    assert_eq!((&answer["ok"], &finding["code"]), (&false.into(), &"GW0170".into()), "{answer}");
+    assert!(finding["message"].as_str().unwrap().starts_with("[cse] store: "), "{answer}");
     drop((running, above_runs));
 }
 
@@ -371,7 +374,7 @@ fn devices_over_tls_and_certificates_renewed_under_way() {
     copy(second);
     let answer: Value = serde_json::from_slice(&reload().stdout).unwrap();
     assert_eq!(answer["ok"], true, "{answer}");
-    assert_eq!(answer["changes"][0]["what"], "[devices]", "{answer}");
+    assert_eq!(answer["changes"][0]["what"], "[devices.tls]", "{answer}");
     assert!(over_tls(second, 30).0);
     assert_eq!(over_tls(first, 3), (false, 0), "the authority before does not count any more");
     // A file that holds none.

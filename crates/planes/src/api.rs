@@ -1,7 +1,8 @@
 //! The control socket: a running gateway answers questions and takes handlers.
 //!
 //! A Unix socket that only its owner can open. A client sends one JSON object a line and gets one
-//! JSON object a line back: `{"ok": …}` or `{"error": "…"}`.
+//! JSON object a line back: `{"ok": …}` or `{"error": "…"}`, of a refused reload with what is
+//! refused: `"refused": [{"what":…,"how":…}]`, and whether that needs a restart: `"restart": …`.
 //!
 //! | request | answer |
 //! |---|---|
@@ -25,8 +26,8 @@
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
 use crate::{
-    AttachedMessages, CaptureRequest, Configured, MessageCounts, Part, PartAnswer, RouteOrder,
-    RouteTarget, Status, Told, TraceRequest, UdpGatewayCounters,
+    AttachedMessages, CaptureRequest, Change, Configured, MessageCounts, Part, PartAnswer,
+    ReloadError, RouteOrder, RouteTarget, Status, Told, TraceRequest, UdpGatewayCounters,
     capture::{Live, network},
     door::Door,
     trace,
@@ -40,7 +41,7 @@ use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
-    fs,
+    fmt, fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::IpAddr,
     os::unix::{
@@ -340,33 +341,69 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
                         writeln!(out, "{}", json!({ "ok": {} }))?;
                         return live.stream(stream, gateway);
                     }
-                    Err(error) => Err(error),
+                    Err(error) => Err(error.into()),
                 }
             }
             Ok(Request::Trace(request)) => {
                 let traced = trace::trace(gateway, &request);
                 traced
                     .and_then(|told| serde_json::to_value(told).map_err(|error| error.to_string()))
+                    .map_err(Refused::from)
             }
             Ok(request) => answer(request, gateway),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.to_string().into()),
         };
         let answer = match answer {
             Ok(value) => json!({ "ok": value }),
-            Err(error) => json!({ "error": error }),
+            Err(refused) if refused.refused.is_empty() => json!({ "error": refused.error }),
+            Err(refused) => json!(refused),
         };
         let mut out = stream;
         writeln!(out, "{answer}")?;
     }
 }
 
-fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::Value, String> {
+/// Why a gateway does not do what it is asked.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Refused {
+    /// Why, in words.
+    pub error: String,
+    /// What of a description is refused, by its keys.
+    #[serde(default)]
+    pub refused: Vec<Change>,
+    /// Whether a gateway that is started anew takes it.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+impl From<String> for Refused {
+    fn from(error: String) -> Self {
+        Self { error, ..Self::default() }
+    }
+}
+
+impl From<ReloadError> for Refused {
+    fn from(error: ReloadError) -> Self {
+        let (refused, restart) = error.refused();
+        Self { error: error.to_string(), refused, restart }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::Value, Refused> {
     let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
     let value = match request {
         Request::Status => serde_json::to_value(status(&gateway)?),
         Request::Metrics => serde_json::to_value(metrics(&gateway)?),
         Request::Capture(_) | Request::Trace(_) => {
-            return Err("nobody waits for this under the lock".to_owned());
+            return Err("nobody waits for this under the lock".to_owned().into());
         }
         Request::Sojourn => {
             let buckets: Vec<_> = gateway.gateway().sojourn().buckets().collect();
@@ -384,7 +421,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
         }
         Request::Detach { id } => {
             if !gateway.detach(AttachmentId(id)).map_err(|error| error.to_string())? {
-                return Err(format!("there is no handler {id}"));
+                return Err(format!("there is no handler {id}").into());
             }
             Ok(json!({ "id": id }))
         }
@@ -393,7 +430,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             let own = || gateway.file().and_then(|file| Path::new(file).parent());
             let folder = folder.as_deref().or_else(own).unwrap_or(Path::new(""));
             let config = read(&text)?.with_programs_in(folder);
-            let changes = gateway.reload(&config).map_err(|error| error.to_string())?;
+            let changes = gateway.reload(&config)?;
             Ok(json!({ "changes": changes }))
         }
         Request::SetLink { name, up } => {
@@ -421,7 +458,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             Ok(json!({ "routes": gateway.remove_route(RouteTarget::parse(&to)?)? }))
         }
     };
-    value.map_err(|error| error.to_string())
+    value.map_err(|error| error.to_string().into())
 }
 
 /// The description that `text` is; whoever sent it has shown what is wrong with it at its place.
@@ -633,8 +670,8 @@ fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, St
 ///
 /// # Errors
 ///
-/// The system's error if nobody answers there; `InvalidData` with the gateway's own words if it
-/// refuses.
+/// The system's error if nobody answers there; `InvalidData` with the gateway's own words, a
+/// [`Refused`], if it refuses.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
 }
@@ -656,6 +693,8 @@ pub(crate) fn begin(
     if let Some(value) = answer.get_mut("ok") {
         return Ok((stream, value.take()));
     }
-    let error = answer.get("error").and_then(serde_json::Value::as_str);
-    Err(io::Error::new(io::ErrorKind::InvalidData, error.unwrap_or("no answer").to_owned()))
+    let refused: Refused = serde_json::from_value(answer).unwrap_or_default();
+    let silent = refused.error.is_empty();
+    let refused = if silent { "no answer".to_owned().into() } else { refused };
+    Err(io::Error::new(io::ErrorKind::InvalidData, refused))
 }

@@ -5,7 +5,7 @@ use crate::{
     handlers::{self, Made},
     messages::Messages,
     not_yet,
-    part::Part,
+    part::{Part, Unable},
     recorder::Recorder,
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     tcp_proxy::{Proxies, TcpProxySetup},
@@ -69,7 +69,7 @@ pub enum RunError {
     },
     /// A part that others run cannot be as described.
     #[error("{0}")]
-    Part(String),
+    Part(Unable),
     /// The control socket or the metrics page cannot be served as described.
     #[error("[control]: {0}")]
     Control(String),

@@ -1,11 +1,11 @@
 //! What differs between two descriptions, and what of that a running gateway can take.
 
 use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Something that differs between two descriptions.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Change {
     /// What: `route 10.0.0.0/8`, `link lan`.
     pub what: String,

@@ -61,7 +61,7 @@ pub use messages::{
 };
 pub use neighbours::NeighbourStatus;
 pub use not_yet::not_in_this_version;
-pub use part::{HandledRequests, Part, PartAnswer, PartHistogram, Told, Undo};
+pub use part::{HandledRequests, Part, PartAnswer, PartHistogram, Told, Unable, Undo};
 pub use reload::ReloadError;
 pub use routes::{RouteOrder, RouteStatus, RouteTarget};
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute, WORKERS_MAX};

@@ -24,7 +24,31 @@ struct Reload {
     take: Take,
 }
 
-type Perhaps = dyn Fn(&Config) -> Result<Undo, String> + Send;
+type Perhaps = dyn Fn(&Config) -> Result<Undo, Unable> + Send;
+
+/// Why a part does not take a description.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unable {
+    /// The key that says what it cannot have, as `[cse] http`, if it is one.
+    pub key: Option<String>,
+    /// Why, in words for the operator.
+    pub why: String,
+}
+
+impl From<String> for Unable {
+    fn from(why: String) -> Self {
+        Self { key: None, why }
+    }
+}
+
+impl fmt::Display for Unable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.why)
+    }
+}
 
 enum Take {
     /// What cannot fail, when everything else is done.
@@ -59,7 +83,7 @@ impl Part {
     pub fn exchanging(
         self,
         differences: impl Fn(&Config, &Config) -> Vec<Change> + Send + 'static,
-        take: impl Fn(&Config) -> Result<Undo, String> + Send + 'static,
+        take: impl Fn(&Config) -> Result<Undo, Unable> + Send + 'static,
     ) -> Self {
         let (differences, take) = (Box::new(differences), Take::Perhaps(Box::new(take)));
         Self { reload: Some(Reload { differences, take }), ..self }
@@ -78,7 +102,7 @@ impl Part {
     }
 
     /// Takes what can fail; nothing if the part takes nothing of the kind.
-    pub(crate) fn exchange(&self, config: &Config) -> Option<Result<Undo, String>> {
+    pub(crate) fn exchange(&self, config: &Config) -> Option<Result<Undo, Unable>> {
         match &self.reload.as_ref()?.take {
             Take::Perhaps(take) => Some(take(config)),
             Take::Surely(_) => None,

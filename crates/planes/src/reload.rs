@@ -11,7 +11,7 @@ use crate::{
     control::{Origin, Post, Prepared},
     difference::{Change, differences},
     handlers::{self, Made},
-    part::Undo,
+    part::{Unable, Undo},
     recorder::Recorder,
     reopen::Reopen,
     setup::{LinkSetup, StaticRoute},
@@ -37,6 +37,20 @@ pub enum ReloadError {
 impl From<GatewayError> for ReloadError {
     fn from(source: GatewayError) -> Self {
         Self::Run(source.into())
+    }
+}
+
+impl ReloadError {
+    /// What of the description is refused, by its keys, and whether a gateway that is started anew
+    /// takes it.
+    pub fn refused(&self) -> (Vec<Change>, bool) {
+        match self {
+            Self::Restart(changes) => (changes.clone(), true),
+            Self::Run(RunError::Part(Unable { key: Some(key), why })) => {
+                (vec![Change::new(key, why)], false)
+            }
+            Self::Run(_) => (Vec::new(), false),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) use send::Sender;
 
 use crate::answers::{Answers, At, refuse};
 use core::hash::{BuildHasher, Hasher};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use gatewright_onem2m::Serialisation;
 use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write_response};
@@ -28,6 +29,8 @@ use tokio::task::AbortHandle;
 const DATAGRAM_MAX: usize = 65_535;
 /// Pause after the system gave an error instead of a datagram, so as not to spin.
 const RECEIVE_PAUSE: Duration = Duration::from_millis(50);
+/// How long requests that were taken may take to be answered when no more are.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// How long the loop sleeps when nothing is due.
 const NOTHING_DUE: Duration = Duration::from_hours(1);
 
@@ -39,6 +42,8 @@ pub(crate) struct Socket {
     started: Instant,
     /// Tells the loop that there is something to send, or due earlier than it sleeps for.
     stirred: Notify,
+    /// Requests that are being answered, observations apart.
+    serving: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -61,7 +66,11 @@ struct Asked {
 impl Socket {
     /// Binds a socket whose bodies have at most so many octets.
     pub(crate) async fn bind(address: SocketAddr, body_octets_max: usize) -> io::Result<Self> {
-        let udp = UdpSocket::bind(address).await?;
+        Ok(Self::new(UdpSocket::bind(address).await?, body_octets_max))
+    }
+
+    /// A socket that is bound, whose bodies have at most so many octets.
+    pub(crate) fn new(udp: UdpSocket, body_octets_max: usize) -> Self {
         let mut limits = Limits::default();
         limits.body_octets = body_octets_max;
         // The standard library seeds its maps from the system; nothing else is drawn here.
@@ -70,26 +79,32 @@ impl Socket {
         let (waiting, telling) = (HashMap::new(), HashMap::new());
         let inner = Inner { endpoint, waiting, requested: 0, telling };
         let (inner, started) = (Mutex::new(inner), Instant::now());
-        Ok(Self { udp, inner, started, stirred: Notify::new() })
-    }
-
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.udp.local_addr()
+        let serving = AtomicUsize::new(0);
+        Self { udp, inner, started, stirred: Notify::new(), serving }
     }
 
     pub(crate) fn counters(&self) -> Counters {
         self.lock().endpoint.counters().clone()
     }
 
-    /// Serves until `stop` says so, or for ever if nobody can say so any more.
+    /// Serves until `stop` says so and what was asked is answered, or for ever if nobody can say so
+    /// any more. Observers are not told of the end: they observe anew when they hear nothing
+    /// (RFC 7641 §3.3.1).
     pub(crate) async fn run<A: Answers>(
         self: Arc<Self>,
         answers: Arc<A>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut buffer = vec![0; DATAGRAM_MAX];
+        let mut leaves_at: Option<Instant> = None;
         loop {
+            // Looked at before the last answers are sent.
+            let is_over = leaves_at
+                .is_some_and(|at| self.serving.load(Ordering::SeqCst) == 0 || Instant::now() > at);
             let asked = self.flush().await;
+            if is_over {
+                return;
+            }
             for Asked { id, from, message, observes } in asked {
                 let socket = Arc::clone(&self);
                 let answers = At { answers: Arc::clone(&answers), address: from.ip() };
@@ -97,10 +112,11 @@ impl Socket {
                     let telling = tokio::spawn(socket.tell(answers, id, message));
                     self.lock().telling.insert(id, telling.abort_handle());
                 } else {
-                    tokio::spawn(socket.serve(answers, id, message));
+                    let serving = Serving::new(&socket);
+                    tokio::spawn(socket.serve(answers, (id, message), serving));
                 }
             }
-            let sleep = self.due();
+            let sleep = if leaves_at.is_some() { self.due().min(LEAVE_WITHIN) } else { self.due() };
             tokio::select! {
                 received = self.udp.recv_from(&mut buffer) => match received {
                     Ok((length, from)) => {
@@ -111,22 +127,27 @@ impl Socket {
                 },
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
                 () = self.stirred.notified() => {}
-                _ = stop.changed() => {
+                _ = stop.changed(), if leaves_at.is_none() => {
                     self.lock().telling.drain().for_each(|(_, telling)| telling.abort());
-                    return;
+                    leaves_at = Instant::now().checked_add(LEAVE_WITHIN);
                 }
             }
         }
     }
 
-    async fn serve<A: Answers>(self: Arc<Self>, answers: A, id: AskId, message: Message) {
+    async fn serve<A: Answers>(
+        self: Arc<Self>,
+        answers: A,
+        (id, message): (AskId, Message),
+        serving: Serving,
+    ) {
         let serialisation = Serialisation::accepted(&message);
         let response = match read_request(&message) {
             Ok(request) => answers.answer(request).await,
             Err(refusal) => refuse(&refusal, request_id(&message)),
         };
         self.handle(Input::Respond { id, message: write_response(&response, serialisation) });
-        self.stirred.notify_one();
+        drop(serving);
     }
 
     /// Answers an observer, now and whenever the answer is another, until it is forgotten.
@@ -136,7 +157,8 @@ impl Socket {
         let observing = request.and_then(|it| answers.answers.observe(&it, answers.address));
         let Some(mut observing) = observing else {
             self.lock().telling.remove(&id);
-            return self.serve(answers, id, message).await;
+            let serving = Serving::new(&self);
+            return self.serve(answers, (id, message), serving).await;
         };
         let mut is_first = true;
         while let Some(response) = observing.next().await {
@@ -212,6 +234,23 @@ impl Socket {
     /// A panic under the lock would be a bug of the machine; the others are still served.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is being answered, until this is dropped.
+struct Serving(Arc<Socket>);
+
+impl Serving {
+    fn new(socket: &Arc<Socket>) -> Self {
+        socket.serving.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(socket))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Ordering::SeqCst);
+        self.0.stirred.notify_one();
     }
 }
 

@@ -3,6 +3,8 @@
 
 use super::Shared;
 use super::transport::{Datagrams, Transport};
+use crate::doors::Latch;
+use core::time::Duration;
 use gatewright_tables::records::Sender;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,6 +17,8 @@ use tokio::task::JoinSet;
 const DATAGRAM_MAX: usize = 65_507;
 /// Datagrams of one device that wait for its connection.
 const WAITING_MAX: usize = 32;
+/// How often it is looked who is still associated by a socket that is given up.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// With which an association request begins (ISO/IEEE 11073-20601, AARQ).
 const AARQ: [u8; 2] = [0xE2, 0x00];
 
@@ -29,11 +33,12 @@ fn forget(connections: &mut Connections, peer: &SocketAddr) {
     }
 }
 
-/// Takes datagrams until `stop` says otherwise.
+/// Takes datagrams until `stop` says otherwise, or the door `leaves` and the last device that was
+/// let in by it has gone.
 pub(super) async fn serve(
     socket: UdpSocket,
-    shared: Arc<Shared>,
-    connections_max: usize,
+    (shared, connections_max): (Arc<Shared>, usize),
+    (mut leaves, latch): (watch::Receiver<bool>, Arc<Latch>),
     mut stop: watch::Receiver<bool>,
 ) {
     let socket = Arc::new(socket);
@@ -42,12 +47,25 @@ pub(super) async fn serve(
     let mut running = JoinSet::new();
     let mut octets = vec![0; DATAGRAM_MAX];
     loop {
+        let is_leaving = *leaves.borrow_and_update();
+        if is_leaving && running.is_empty() && latch.close() {
+            return;
+        }
         let received = tokio::select! {
             received = socket.recv_from(&mut octets) => received,
+            Ok(()) = leaves.changed() => continue,
             Some(ended) = running.join_next() => {
                 if let Ok(peer) = ended {
                     forget(&mut connections, &peer);
                 }
+                continue;
+            }
+            () = tokio::time::sleep(LOOK_EVERY), if is_leaving => {
+                // Who is not associated has nothing to wait for here.
+                connections.retain(|peer, _| {
+                    let sender = Sender { address: peer.ip(), port: peer.port() };
+                    matches!(entities.get(&sender), Ok(Some(_)))
+                });
                 continue;
             }
             _ = stop.changed() => break,
@@ -58,9 +76,12 @@ pub(super) async fn serve(
         let asks = apdu.starts_with(&AARQ);
         // The AE table says who is associated (the paper's rule).
         let sender = Sender { address: peer.ip(), port: peer.port() };
-        let known = asks || matches!(entities.get(&sender), Ok(Some(_)));
-        if !known {
-            shared.count(|counters| counters.strangers += 1);
+        let is_associated = matches!(entities.get(&sender), Ok(Some(_)));
+        if !is_associated && (!asks || is_leaving) {
+            shared.count(|counters| {
+                counters.strangers += u64::from(!asks);
+                counters.connections_refused += u64::from(asks);
+            });
             continue;
         }
         let open = connections.get(&peer).filter(|connection| !connection.is_closed());

@@ -73,7 +73,8 @@ enum Unread {
 type Peer = (Option<Identity>, Option<IpAddr>);
 
 impl Server {
-    /// Serves until `stop` says so.
+    /// Takes connections until `stop` says so; then each ends as soon as what was asked over it is
+    /// answered.
     pub(crate) async fn run(
         self,
         listener: TcpListener,

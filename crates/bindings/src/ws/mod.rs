@@ -90,19 +90,19 @@ pub(crate) struct Server<A> {
 }
 
 impl<A: Answers> Server<A> {
-    /// Serves until `stop` says so.
+    /// Takes connections until the door `leaves`, and serves them until `stop` says so.
     pub(crate) async fn run(
         self: Arc<Self>,
         listener: TcpListener,
         entry: Entry,
+        leaves: watch::Receiver<bool>,
         stop: watch::Receiver<bool>,
     ) {
-        let stopped = stop.clone();
         let serve = |stream, peer: SocketAddr| {
             let (server, entry, stop) = (Arc::clone(&self), entry.clone(), stop.clone());
             async move { server.welcome(stream, entry, peer.ip(), stop).await }
         };
-        self.gate.clone().run(listener, stopped, serve).await;
+        self.gate.clone().run(listener, leaves, serve).await;
     }
 
     async fn welcome(

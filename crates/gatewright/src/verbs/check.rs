@@ -2,12 +2,12 @@
 
 use crate::{description::Description, exit::Exit, face::Face};
 use anyhow::Result;
-use gatewright_config::Config;
-use gatewright_diagnostic::{Finding, has_errors};
+use gatewright_config::{Config, fixed_keys_of};
+use gatewright_diagnostic::{Finding, SourceId, has_errors};
 use serde::Serialize;
 use std::fmt;
 
-pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse}, \
+pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, restart}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -15,7 +15,8 @@ pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, ro
 /// Tells all that is wrong with descriptions and the programs they name.
 ///
 /// Every finding has file, line, column, an excerpt, a code for `gatewright explain`, and help.
-/// Ends with 0 if every file can be run (warnings do not count), else with 78.
+/// Ends with 0 if every file can be run (warnings do not count), else with 78. Of a file with
+/// `[devices]` or `[cse]` it tells the keys of which a running gateway takes no other value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
     /// Gateway descriptions in TOML; `-` is standard input.
@@ -51,10 +52,12 @@ struct Gateway {
     devices: bool,
     /// Whether it has a service entity.
     cse: bool,
+    /// The keys that it has of which only a gateway that is started anew takes another value.
+    restart: Vec<String>,
 }
 
 impl Gateway {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, text: &str) -> Self {
         Self {
             name: config.name.clone(),
             links: config.links.len(),
@@ -65,6 +68,7 @@ impl Gateway {
             programs: config.programs.len(),
             devices: config.devices.is_some(),
             cse: config.cse.is_some(),
+            restart: fixed_keys_of(text),
         }
     }
 }
@@ -86,6 +90,9 @@ impl fmt::Display for Gateway {
         for (_, what) in [(self.devices, "devices"), (self.cse, "a CSE")].iter().filter(|it| it.0) {
             write!(f, ", {what}")?;
         }
+        if self.devices || self.cse {
+            write!(f, "\n  `gatewright reload` takes all but {}", self.restart.join(", "))?;
+        }
         Ok(())
     }
 }
@@ -99,7 +106,9 @@ impl Check {
             files.push(Judgement {
                 file,
                 ok: !has_errors(&read.findings),
-                gateway: read.config.as_ref().map(Gateway::of),
+                gateway: read.config.as_ref().map(|config| {
+                    Gateway::of(config, read.sources.get(SourceId::default()).text())
+                }),
                 findings: Face::data(&read.findings, &read.sources),
             });
         }

@@ -2,7 +2,7 @@
 
 use super::status::{list, word};
 use crate::{
-    description::{Description, folder_of},
+    description::{Description, folder_of, refusals},
     exit::{Exit, Failure},
     face::Face,
     socket::Which,
@@ -24,6 +24,15 @@ pub(super) const JSON: &str =
 /// on a link that goes. Gateway programs are read again: one that has changed takes over at its
 /// addresses, and sessions end in the program in which they began. A relay of TCP that changes or goes
 /// closes its connections. SIGHUP to the gateway does the same.
+///
+/// `[devices]` and `[cse]` listen at other addresses from then on: those that come are opened before
+/// those that go are given up. Devices that are associated stay, over UDP too; a connection of HTTP ends
+/// when what was asked over it is answered, and one of WebSocket with its peer. The CSE above is told.
+/// Certificates are read again.
+///
+/// Only a gateway that is started anew takes other values of [gateway] name, workers; [devices]
+/// devices_max, views, map; [cse] base, id, mqtt, store, store_mib, type, provider; [cse.registrar] id,
+/// base; and tables [devices], [cse], [cse.tls] and [cse.registrar] that come or go.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {
     #[command(flatten)]
@@ -51,7 +60,23 @@ impl Reload {
         }
         let text = read.sources.get(SourceId::default()).text().to_owned();
         let folder = Some(folder_of(&file)?);
-        let answer = self.which.ask(&Request::Reload { text, folder })?;
+        let answer = match self.which.ask_to_take(&Request::Reload { text, folder }) {
+            Ok(answer) => answer,
+            Err((failure, refused)) => {
+                let found = refusals(&read.sources, &refused.refused, refused.restart);
+                if found.is_empty() {
+                    return Err(failure.into());
+                }
+                face.findings(&found, &read.sources);
+                let mut findings = findings;
+                findings.extend(Face::data(&found, &read.sources));
+                let value =
+                    json!({ "file": file, "ok": false, "changes": [], "findings": findings });
+                face.answer(&value, String::new)?;
+                face.note(&format!("{file}: {}", failure.message));
+                return Ok(failure.exit);
+            }
+        };
         let changes = list(&answer, "changes");
         let value = json!({ "file": file, "ok": true, "changes": changes, "findings": findings });
         face.answer(&value, || match changes {

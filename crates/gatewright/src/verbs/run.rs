@@ -1,7 +1,7 @@
 //! `gatewright run`: the gateway of a description.
 
 use crate::{
-    description::Description,
+    description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
     programs::Programs,
@@ -9,10 +9,10 @@ use crate::{
     signals::{Asked, Signals},
 };
 use anyhow::{Context, Result};
-use gatewright_bindings::services::{self, Services};
+use gatewright_bindings::services::{self, Difference, ServiceError, Services};
 use gatewright_config::Config;
 use gatewright_planes::{
-    Change, Configured, Part, PartHistogram, ProgramHandlers, RunError, Told, Undo, api,
+    Change, Configured, Part, PartHistogram, ProgramHandlers, RunError, Told, Unable, Undo, api,
     give_back_start,
 };
 use std::{
@@ -59,7 +59,15 @@ impl Run {
         if let Ok(file) = std::fs::canonicalize(&self.file) {
             gateway.set_file(file.to_string_lossy().into_owned());
         }
-        let services = serve(face, &config, &mut gateway)?;
+        let services = match serve(face, &config, &mut gateway) {
+            Ok(services) => services,
+            Err(error) => {
+                let (key, why) = error.key();
+                let refused = [refusal(&read.sources, key, &why, false)];
+                face.findings(&refused, &read.sources);
+                return Err(Failure::new(Exit::Unavailable, error.to_string()).into());
+            }
+        };
         // The gateway attaches to them for as long as they are here.
         let (programs, _handlers) = run_programs(face, &config, &mut gateway)?;
         for link in gateway.gateway().status()?.links {
@@ -108,8 +116,8 @@ impl Run {
 
 /// What a service tells of itself, if it is there.
 type Tell = fn(&Services) -> Option<services::Told>;
-/// What of a service's table is another, and whether that needs a restart.
-type Differ = fn(&Config, &Config) -> Vec<(String, bool)>;
+/// What of a service's table is another.
+type Differ = fn(&Config, &Config) -> Vec<Difference>;
 
 /// Whether the files of a service's certificates hold others than it uses.
 type Renewed = fn(&Services, &Config) -> bool;
@@ -120,10 +128,8 @@ fn serve(
     face: Face,
     config: &Config,
     gateway: &mut Configured,
-) -> Result<Option<Arc<Services>>, Failure> {
-    let started = Services::start(config)
-        .map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
-    let Some(services) = started else { return Ok(None) };
+) -> Result<Option<Arc<Services>>, ServiceError> {
+    let Some(services) = Services::start(config)? else { return Ok(None) };
     let parts: [(&str, Tell, Differ, Renewed); 2] = [
         (
             "cse",
@@ -147,22 +153,24 @@ fn serve(
             weak.upgrade().and_then(|services| tell(&services)).map(part_told).unwrap_or_default()
         });
         let differences = move |old: &Config, new: &Config| {
-            let change = |(what, restart)| {
-                let made = if restart { Change::restart } else { Change::new };
-                made(format!("[{name}]"), format!("{what} changed"))
+            let change = |it: Difference| {
+                let made = if it.restart { Change::restart } else { Change::new };
+                made(it.key, it.how)
             };
-            let mut told = differ(old, new);
+            let mut told: Vec<_> = differ(old, new).into_iter().map(change).collect();
             // What the files hold is no text of the description.
             if told.is_empty() && asked.upgrade().is_some_and(|services| renewed(&services, new)) {
-                told.push(("what its files of certificates hold".to_owned(), false));
+                let how = "what its files of certificates hold changed";
+                told.push(Change::new(format!("[{name}.tls]"), how));
             }
-            told.into_iter().map(change).collect()
+            told
         };
         // One of the parts takes all, as they hang together.
         let take = move |config: &Config| match taker.upgrade() {
-            Some(services) if name == "cse" => {
-                services.take(config).map_err(|error| format!("[cse] or [devices]: {error}"))
-            }
+            Some(services) if name == "cse" => services.take(config).map_err(|error| {
+                let (key, why) = error.key();
+                Unable { key: Some(key.to_owned()), why }
+            }),
             _ => Ok(Box::new(|| {}) as Undo),
         };
         gateway.add_part(part.exchanging(differences, take));
@@ -202,7 +210,7 @@ fn run_programs(
     let part = Part::new("programs", move || told.told());
     gateway.add_part(part.exchanging(
         move |_, new| known.differences(&new.programs),
-        move |new| taker.exchange(&new.programs),
+        move |new| Ok(taker.exchange(&new.programs)?),
     ));
     let handlers: Arc<dyn ProgramHandlers> = Arc::new(programs.clone());
     gateway.set_programs(&handlers).map_err(|error| failure(&error))?;
@@ -283,7 +291,11 @@ fn reload(face: Face, file: &str, gateway: &Mutex<Configured>) {
     match lock(gateway).reload(&config) {
         Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
         Ok(changes) => changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}"))),
-        Err(error) => face.note(&format!("SIGHUP: {error}")),
+        Err(error) => {
+            let (refused, restart) = error.refused();
+            face.findings(&refusals(&read.sources, &refused, restart), &read.sources);
+            face.note(&format!("SIGHUP: {error}"));
+        }
     }
 }
 

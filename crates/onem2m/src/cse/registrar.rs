@@ -44,6 +44,8 @@ enum Stage {
 pub(super) struct Registration {
     stage: Stage,
     failures: u32,
+    /// What the registrar was told last, or is being told, of this CSE is not so any more.
+    is_old: bool,
 }
 
 /// How often a standing registration is looked at: a registrar that lost its memory is noticed.
@@ -53,7 +55,7 @@ const FULL_AFTER: Duration = Duration::from_mins(1);
 
 impl Registration {
     pub(super) const fn new(now: Timestamp) -> Self {
-        Self { stage: Stage::Due(now), failures: 0 }
+        Self { stage: Stage::Due(now), failures: 0, is_old: false }
     }
 
     const fn next_step(&self) -> Option<Timestamp> {
@@ -71,7 +73,8 @@ impl Cse {
     }
 
     /// Takes other settings from now on: whom it admits, its administrator, its bounds, where its
-    /// registrar is. What makes it the CSE that it is stays as it was.
+    /// registrar is, where it can be reached itself. What makes it the CSE that it is stays as it
+    /// was.
     ///
     /// Letters for a registrar that has moved go to its new place.
     pub fn reconfigure(&mut self, now: Duration, config: Config) {
@@ -90,10 +93,13 @@ impl Cse {
             registrar,
             limits,
             outcomes,
+            points_of_access,
             ..
         } = config;
+        let is_elsewhere = points_of_access != self.config.points_of_access;
         self.config = Config {
             admin,
+            points_of_access,
             admitted_entities,
             admitted_cses,
             sponsored_entities,
@@ -102,10 +108,15 @@ impl Cse {
             outcomes,
             ..self.config.clone()
         };
+        if is_elsewhere {
+            self.found_base();
+            self.registration.is_old = true;
+        }
         if let Some((from, to)) = moved {
             self.readdress(&from, &to);
             self.registration = Registration::new(self.now);
         }
+        self.tell_registrar();
         self.pursue_registration();
         self.run_outbox();
         self.settle();
@@ -173,9 +184,10 @@ impl Cse {
         match (self.registration.stage, status) {
             (Stage::Asked | Stage::Renewed, Some(Status::Created | Status::Updated))
             | (Stage::Checked, Some(Status::Ok)) => {
-                self.registration =
-                    Registration { stage: Stage::Stands(self.now.plus(CHECK_EVERY)), failures: 0 };
+                self.registration.stage = Stage::Stands(self.now.plus(CHECK_EVERY));
+                self.registration.failures = 0;
                 self.know_registrar();
+                self.tell_registrar();
                 if let (Some(Status::Created), Some(registrar)) = (status, &self.config.registrar) {
                     let cse = registrar.cse_id.clone();
                     self.announce_again(&cse);
@@ -204,6 +216,14 @@ impl Cse {
     pub(super) fn registration_lost(&mut self) {
         if matches!(self.registration.stage, Stage::Stands(_)) {
             self.registration.stage = Stage::Due(self.now);
+        }
+    }
+
+    /// Tells the registrar what is another of this CSE, once a registration stands.
+    fn tell_registrar(&mut self) {
+        if self.registration.is_old && matches!(self.registration.stage, Stage::Stands(_)) {
+            self.registration.is_old = false;
+            self.renew_entry();
         }
     }
 

@@ -53,7 +53,7 @@ impl Answers for Engine {
         // Counted as open until it is answered.
         let _ticket = ticket;
         let (id, release) = (request.id.clone(), request.release);
-        self.ask(request).await.unwrap_or_else(|| {
+        self.receive(request).await.unwrap_or_else(|| {
             let refusal = Refusal::new(Status::InternalServerError, "this CSE is stopping");
             Response::refusing(&refusal, id, release)
         })

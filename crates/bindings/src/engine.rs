@@ -20,7 +20,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 /// itself. It gives those up that are not answered in time, and they wait here all the same.
 pub(crate) const CALLS_MAX: usize = 4_096;
 
-/// A running CSE: requests go in by [`Engine::ask`], whoever asks.
+/// A running CSE: requests of this process go in by [`Engine::ask`]; whatever comes by a binding goes
+/// in apart from them, since nobody outside may ask as the CSE itself.
 #[derive(Debug)]
 pub struct Engine {
     inner: Mutex<Inner>,
@@ -267,11 +268,23 @@ impl Engine {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Does what the request asks; the answer comes when it is stored.
+    /// Does what this process itself asks, as whom it says; the answer comes when it is stored.
     ///
     /// The request is taken when this is called, not when the future is first polled; dropping
     /// the future does not undo it.
     pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
+        let asked = self.put(|inner, token| {
+            inner.audit(token, &request);
+            Input::Own { token, request }
+        });
+        asked.answer()
+    }
+
+    /// Does what a peer asks by a binding; as [`Self::ask`] otherwise.
+    pub(crate) fn receive(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Option<Response>> + Send + use<> {
         let asked = self.put(|inner, token| {
             inner.audit(token, &request);
             Input::Request { token, request }
@@ -322,7 +335,7 @@ impl Engine {
             inputs.push(match task {
                 Task::Ask(request) => {
                     inner.audit(token, &request);
-                    Input::Request { token, request }
+                    Input::Own { token, request }
                 }
                 Task::AskAndPost(request, letter) => {
                     inner.audit(token, &request);

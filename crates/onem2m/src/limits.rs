@@ -137,6 +137,8 @@ counters! {
     denied,
     /// Refusals because the peer's certificate does not speak for the originator.
     unvouched,
+    /// Refusals because a request from outside said that it came from this CSE itself.
+    posed_as_us,
     /// Requests recognised as repetitions and answered as before.
     repeated,
     /// Repetitions refused, as enough of them wait for the first one's answer.

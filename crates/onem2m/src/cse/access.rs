@@ -120,6 +120,8 @@ impl Cse {
         })
     }
 
+    /// Whether `from` may do everything: the administrator, and this CSE itself, as which nothing
+    /// comes from outside.
     pub(super) fn is_almighty(&self, from: &str) -> bool {
         self.config.admin.as_deref() == Some(from) || from == self.config.cse_id
     }

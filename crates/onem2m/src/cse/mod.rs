@@ -143,8 +143,17 @@ impl Config {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A request came in.
+    /// A request came in from outside: over whatever binding, and whoever it says that it is, it
+    /// is not this CSE.
     Request {
+        /// Comes out with the answer.
+        token: Token,
+        /// The request.
+        request: Request,
+    },
+    /// A request that the process around the machine makes itself, as an entity of its own or as
+    /// this CSE, which may do everything. Nothing that was heard from anybody comes in so.
+    Own {
         /// Comes out with the answer.
         token: Token,
         /// The request.
@@ -385,7 +394,8 @@ impl Cse {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Request { token, request } => self.take_request(token, &request),
+            Input::Request { token, request } => self.take_foreign(token, &request),
+            Input::Own { token, request } => self.take_request(token, &request),
             Input::Observe { token, request } => self.take_observation(token, request),
             Input::Unobserve(token) => self.observers.forget(token),
             Input::Post { token, letter } => self.take_letter(token, letter),
@@ -444,14 +454,20 @@ impl Cse {
         resources.chain(self.outbox.rows())
     }
 
+    /// Takes a request from outside.
+    pub(super) fn take_foreign(&mut self, token: Token, request: &Request) {
+        // Before it can be taken for another's request that came before.
+        match self.check_identity(request) {
+            Ok(()) => self.take_request(token, request),
+            Err(refusal) => {
+                self.counters.requests += 1;
+                self.answer(&Asker::outside(token, None, request), Err(refusal));
+            }
+        }
+    }
+
     fn take_request(&mut self, token: Token, request: &Request) {
         self.counters.requests += 1;
-        // Before it can be taken for another's request that came before.
-        if let Err(refusal) = self.check_sponsor(request) {
-            self.counters.unvouched += 1;
-            self.answer(&Asker::outside(token, None, request), Err(refusal));
-            return;
-        }
         let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
             repeats::Seen::New(key) => key,
             repeats::Seen::Answered(response) => {

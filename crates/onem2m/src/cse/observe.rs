@@ -67,7 +67,7 @@ impl Cse {
         let full = self.observers.by_token.len() >= self.config.limits.observers;
         self.counters.observers_full += u64::from(full && slot.is_some());
         let before = self.counters.succeeded;
-        self.take_request(token, &request);
+        self.take_foreign(token, &request);
         let answered = self.counters.succeeded > before;
         let (Some(slot), true, false) = (slot, answered, full) else { return };
         let last = self.observed_now(&request);

@@ -1,4 +1,5 @@
-//! For whom a CSE speaks by its certificate, besides itself and the entities below it
+//! As whom a request from outside may come: never as this CSE, and over TLS as those for whom the
+//! peer's certificate speaks. A CSE's speaks for itself, for the entities below it, and as follows
 //! (TS-0003 §7.2.1).
 //!
 //! The standard has a registrar check an AE's requests against the AE's certificate and leaves out
@@ -20,12 +21,41 @@ use crate::primitive::{Operation, Request};
 use crate::status::Status;
 
 impl Cse {
+    /// Refuses what comes as somebody whom its sender cannot be.
+    ///
+    /// # Errors
+    ///
+    /// 4106 if the peer's certificate does not speak for the originator, 4103 if that is this CSE.
+    pub(super) fn check_identity(&mut self, request: &Request) -> Result<(), Refusal> {
+        self.check_sponsor(request).inspect_err(|_| self.counters.unvouched += 1)?;
+        if self.is_own_name(&request.from) {
+            self.counters.posed_as_us += 1;
+            let why = "nobody but this CSE itself asks as this CSE";
+            return Err(Refusal::new(Status::OriginatorHasNoPrivilege, why));
+        }
+        Ok(())
+    }
+
+    /// Whether an originator is this CSE, in whatever form it is written.
+    ///
+    /// Its CSE-ID stands in resources and URLs for everybody to read, and may do everything here:
+    /// as a name that comes from outside it would be a password that everybody knows.
+    fn is_own_name(&self, from: &str) -> bool {
+        let name = match from.strip_prefix(self.config.provider.as_str()) {
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => from,
+        };
+        let rest = name.strip_prefix(self.config.cse_id.as_str());
+        // With a name behind it is an entity's.
+        rest.is_some_and(|rest| rest.is_empty() || rest == "/" || rest.starts_with("//"))
+    }
+
     /// Refuses what a peer asks as somebody for whom its certificate does not speak.
     ///
     /// "If the values are not identical, then the Registrar CSE shall send a response with Response
     /// Status Code ORIGINATOR_NOT_AUTHENTICATED" (TS-0003 §7.2.1): 4106 in TS-0008 and TS-0009,
     /// which TS-0004 calls ORIGINATOR_HAS_NOT_REGISTERED.
-    pub(super) fn check_sponsor(&self, request: &Request) -> Result<(), Refusal> {
+    fn check_sponsor(&self, request: &Request) -> Result<(), Refusal> {
         let Some(sponsor) = request.sponsor.as_deref() else { return Ok(()) };
         let from = self.own_form(&request.from);
         // An AE speaks for nobody but itself.

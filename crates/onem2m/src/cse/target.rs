@@ -24,8 +24,9 @@ impl Cse {
         };
         match from.strip_prefix(self.config.cse_id.as_str()).and_then(|rest| rest.strip_prefix('/'))
         {
-            Some(rest) => rest,
-            None => from,
+            // What follows is a stem, and never the name of a CSE.
+            Some(rest) if !rest.starts_with('/') => rest,
+            _ => from,
         }
     }
 

@@ -16,6 +16,7 @@ mod criteria;
 mod fan;
 mod flex;
 mod group;
+mod identity;
 mod later;
 mod letters;
 mod missing;

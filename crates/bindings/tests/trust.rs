@@ -1,0 +1,111 @@
+//! A hostile neighbour beside a working gateway: without a certificate and without a right it says
+//! whatever it likes, over every binding in the clear.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use core::time::Duration;
+use gatewright_bindings::agents::{self, Run};
+use gatewright_bindings::client::Client;
+use gatewright_bindings::{cse, devices};
+use gatewright_health::code::SystemId;
+use gatewright_health::simulate::Plan;
+use gatewright_health::specialisation::OXIMETER;
+use gatewright_onem2m::{CseType, Kind, Status};
+use std::time::Instant;
+use tokio::task::JoinHandle;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const DEVICE: SystemId = SystemId([2, b'B', b'A', b'C', b'K', 0, 0, 1]);
+const PULSE: &str = "cse-gw/phd-024241434b000001";
+
+/// A gateway in the clear without an administrator, and a device that reports to it.
+struct Ward {
+    gateway: cse::Running,
+    devices: devices::Running,
+    device: JoinHandle<agents::Outcome>,
+}
+
+async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Ward {
+    async fn new() -> Self {
+        let machine = gatewright_onem2m::Config::new(CseType::Middle, "/gw", "cse-gw");
+        let mut config = cse::Config::new(machine);
+        config.audit = true;
+        let anywhere = vec![([127, 0, 0, 1], 0).into()];
+        config.listen.clone_from(&anywhere);
+        config.listen_coap.clone_from(&anywhere);
+        config.listen_ws = anywhere;
+        let gateway = cse::start(config).await.unwrap();
+        let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-gw");
+        config.operators = vec!["CNurse".to_owned()];
+        let devices = devices::start(config, gateway.engine().clone()).await.unwrap();
+        let plan = Plan { period: Duration::from_millis(200), ..Plan::new(&OXIMETER, DEVICE, 1) };
+        let (to, measuring) = (devices.address(), Duration::from_mins(5));
+        let run = Run { plan, to, measuring, patience: PATIENCE };
+        let ward = Self { gateway, devices, device: tokio::spawn(agents::run(run)) };
+        wait_until("the device reports", || ward.devices.counters().readings > 0).await;
+        ward
+    }
+
+    fn urls(&self) -> [String; 3] {
+        [
+            format!("http://{}", self.gateway.addresses()[0]),
+            format!("coap://{}", self.gateway.coap_addresses().next().unwrap()),
+            format!("ws://{}", self.gateway.ws_addresses()[0]),
+        ]
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.gateway.counters().iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// Whether readings still arrive.
+    async fn works_on(&self) {
+        let before = self.devices.counters().readings;
+        wait_until("the device reports on", || self.devices.counters().readings > before).await;
+    }
+
+    async fn stop(self) {
+        self.device.abort();
+        self.devices.stop().await;
+        self.gateway.stop().await;
+    }
+}
+
+/// The CSE-ID stands in every URL: it is no password.
+#[tokio::test]
+async fn the_cses_own_name_opens_nothing() {
+    let ward = Ward::new().await;
+    for url in ward.urls() {
+        for from in ["/gw", "//gatewright.invalid/gw", "/gw/"] {
+            let client = Client::new(url.as_str(), from, format!("{from}-"));
+            for to in ["cse-gw", PULSE, "cse-gw?fu=1&ty=4"] {
+                let answer = client.get(to).await.unwrap();
+                let denied = Status::OriginatorHasNoPrivilege;
+                assert_eq!(answer.status, denied, "{to} at {url} as {from}: {answer:?}");
+            }
+            let policy = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["all"],"acop":63}]},
+                "pvs":{"acr":[{"acor":["all"],"acop":63}]}}}"#;
+            let made = client.create("cse-gw", Kind::AccessControlPolicy, policy).await.unwrap();
+            assert_eq!(made.status, Status::OriginatorHasNoPrivilege, "{made:?}");
+            let gone = client.delete(PULSE).await.unwrap();
+            assert_eq!(gone.status, Status::OriginatorHasNoPrivilege, "{gone:?}");
+        }
+    }
+    assert_eq!(ward.counter("posed_as_us"), 3 * 3 * 5);
+    ward.works_on().await;
+    ward.stop().await;
+}

@@ -1,6 +1,6 @@
 //! Requests on their way out: who waits for whom.
 //!
-//! What is for devices waits for nobody. What this CSE asks on its own account (its registration,
+//! What is for devices does not come by here. What this CSE asks on its own account (its registration,
 //! what its devices say) has places of its own. All else shares places, of which one target has a few:
 //! whoever takes requests and never answers holds up those who wait for it, and nobody else. A
 //! place is held no longer than the machine waits for the answer. What may take longer because its
@@ -26,8 +26,6 @@ const PATIENT_FROM: Duration = Duration::from_secs(11);
 const PATIENT_TO_ONE: usize = 256;
 /// Requests under way at the same time that hold a place.
 pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
-/// What the address of a device begins with.
-pub(crate) const DEVICE: &str = "device:";
 
 /// Sends what the machine wants sent, until `stop` says otherwise.
 pub(crate) async fn send_calls(
@@ -43,10 +41,6 @@ pub(crate) async fn send_calls(
         };
         let Some(call) = call else { return };
         let Some(strong) = engine.upgrade() else { return };
-        if call.urls.first().is_some_and(|url| url.starts_with(DEVICE)) {
-            strong.device_call(call);
-            continue;
-        }
         let Some(sender) = strong.sender() else { return };
         drop(strong);
         let (engine, places) = (engine.clone(), Arc::clone(&places));

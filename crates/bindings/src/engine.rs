@@ -6,8 +6,8 @@ use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, Input, Letter, Output, Request, Response, Status, Token,
-    Unreachable, Verdict,
+    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Letter, Output, Request, Response,
+    Status, Token, Unreachable, Verdict,
 };
 use gatewright_store::{Entry, Report, WAITS, Writer};
 use std::collections::{BTreeMap, HashMap};
@@ -27,8 +27,6 @@ pub struct Engine {
     inner: Mutex<Inner>,
     /// Tells the timer that something is due earlier than it sleeps for.
     pub(crate) earlier: Notify,
-    /// Where requests for devices go, if there is a listener for them.
-    devices: Mutex<Option<mpsc::Sender<Call>>>,
     /// Where it is told whose receiver does not know its places.
     lost: Mutex<Option<Arc<Lanes>>>,
     /// How it asks others, until it has ended.
@@ -48,6 +46,8 @@ struct Inner {
     /// When the timer will wake by itself.
     wakes: Option<Duration>,
     outgoing: mpsc::Sender<Call>,
+    /// Where requests for devices go, if there is a listener for them.
+    devices: Option<mpsc::Sender<DeviceCall>>,
     /// Requests that were not sent because too many wait.
     calls_full: u64,
     audits: bool,
@@ -133,6 +133,7 @@ impl Engine {
             asked: 0,
             wakes: None,
             outgoing,
+            devices: None,
             calls_full: 0,
             audits,
             lost: Vec::new(),
@@ -141,7 +142,6 @@ impl Engine {
         Arc::new(Self {
             inner: Mutex::new(inner),
             earlier: Notify::new(),
-            devices: Mutex::new(None),
             lost: Mutex::new(None),
             sender: Mutex::new(None),
             quotas,
@@ -191,9 +191,9 @@ impl Engine {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has requests for devices (URLs that begin with `device:`) sent there from now on.
-    pub(crate) fn send_device_calls(&self, to: mpsc::Sender<Call>) {
-        *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    /// Has requests for devices sent there from now on.
+    pub(crate) fn send_device_calls(&self, to: mpsc::Sender<DeviceCall>) {
+        self.lock().devices = Some(to);
     }
 
     /// Has lanes told there whose receiver does not know the places of their letters.
@@ -211,25 +211,6 @@ impl Engine {
         for lane in lanes {
             to.tell(lane);
         }
-    }
-
-    /// Hands on a request for a device, if there is a listener for devices.
-    pub(crate) fn device_call(&self, call: Call) {
-        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let id = call.id;
-        let nobody = "nobody listens for devices here";
-        let why = match devices {
-            None => nobody,
-            Some(devices) => match devices.try_send(call) {
-                Ok(()) => return,
-                Err(TrySendError::Closed(_)) => nobody,
-                Err(TrySendError::Full(_)) => {
-                    self.lock().calls_full += 1;
-                    "too many requests for devices wait"
-                }
-            },
-        };
-        self.answer(id, Err(Unreachable(why.to_owned())));
     }
 
     /// The CSE-ID.
@@ -519,20 +500,42 @@ impl Inner {
                 Output::Settled { token, status } => self.audit_end(token, status),
                 Output::Call(call) => {
                     let id = call.id;
-                    let why = match self.outgoing.try_send(*call) {
-                        Ok(()) => continue,
-                        Err(TrySendError::Full(_)) => {
-                            self.calls_full += 1;
-                            "too many requests wait to be sent"
-                        }
-                        Err(TrySendError::Closed(_)) => "this CSE is stopping",
-                    };
-                    let answer = Err(Unreachable(why.to_owned()));
-                    self.cse.handle(now(), Input::Answer { call: id, answer });
+                    let sent = self.outgoing.try_send(*call);
+                    self.unless_sent(id, &sent, ("requests", "this CSE is stopping"));
                 }
+                Output::AskDevice(call) => self.ask_device(*call),
             }
         }
         answer
+    }
+
+    /// Hands on a request for a device, if there is a listener for devices.
+    fn ask_device(&mut self, call: DeviceCall) {
+        let id = call.id;
+        let words = ("requests for devices", "nobody listens for devices here");
+        let sent = match &self.devices {
+            Some(devices) => devices.try_send(call),
+            None => Err(TrySendError::Closed(call)),
+        };
+        self.unless_sent(id, &sent, words);
+    }
+
+    /// Answers a request that nobody takes, or that finds too many before it.
+    fn unless_sent<T>(
+        &mut self,
+        call: CallId,
+        sent: &Result<(), TrySendError<T>>,
+        (what, nobody): (&str, &str),
+    ) {
+        let why = match sent {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => {
+                self.calls_full += 1;
+                format!("too many {what} wait to be sent")
+            }
+            Err(TrySendError::Closed(_)) => nobody.to_owned(),
+        };
+        self.cse.handle(now(), Input::Answer { call, answer: Err(Unreachable(why)) });
     }
 
     /// Remembers who asks for what, never a value, until it is known how it ends.

@@ -15,13 +15,15 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::Plan;
 use gatewright_health::specialisation::OXIMETER;
-use gatewright_onem2m::{CseType, Kind, Status};
+use gatewright_onem2m::{CseType, Kind, Operation, Status};
+use serde_json::json;
 use std::time::Instant;
 use tokio::task::JoinHandle;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const DEVICE: SystemId = SystemId([2, b'B', b'A', b'C', b'K', 0, 0, 1]);
+const ADDRESS: &str = "device://024241434b000001";
 const PULSE: &str = "cse-gw/phd-024241434b000001";
 
 /// A gateway in the clear without an administrator, and a device that reports to it.
@@ -106,6 +108,61 @@ async fn the_cses_own_name_opens_nothing() {
         }
     }
     assert_eq!(ward.counter("posed_as_us"), 3 * 3 * 5);
+    ward.works_on().await;
+    ward.stop().await;
+}
+
+/// Everything that could lead to a device past its AE, tried by an AE that anybody may register.
+#[tokio::test]
+async fn a_neighbour_gets_nothing_of_a_device() {
+    let ward = Ward::new().await;
+    for (number, url) in ward.urls().into_iter().enumerate() {
+        let name = format!("Cevil{number}");
+        let evil = Client::new(url.as_str(), name.as_str(), format!("{name}-"));
+        let entity = |poa: &str| {
+            json!({ "m2m:ae": { "rn": name, "api": "Nx", "rr": true, "srv": ["4"], "poa": [poa] } })
+                .to_string()
+        };
+        let made = evil.create("cse-gw", Kind::ApplicationEntity, &entity(ADDRESS)).await.unwrap();
+        assert_eq!(made.status, Status::BadRequest, "{made:?}");
+        let there = "http://192.0.2.1";
+        let made = evil.create("cse-gw", Kind::ApplicationEntity, &entity(there)).await.unwrap();
+        assert_eq!(made.status, Status::Created, "{made:?}");
+        let own = format!("cse-gw/{name}");
+        let poa = json!({ "m2m:ae": { "poa": [ADDRESS] } }).to_string();
+        assert_eq!(evil.update(&own, &poa).await.unwrap().status, Status::BadRequest);
+        let container = r#"{"m2m:cnt":{"rn":"c"}}"#;
+        evil.create(&own, Kind::Container, container).await.unwrap();
+        let own = format!("{own}/c");
+        for (target, status) in [
+            (ADDRESS, Status::BadRequest),
+            (PULSE, Status::SubscriptionCreatorHasNoPrivilege),
+            ("Cphd-024241434b000001", Status::SubscriptionCreatorHasNoPrivilege),
+        ] {
+            let made = evil.subscribe(&own, "s", target, &[3]).await.unwrap();
+            assert_eq!(made.status, status, "{target}: {made:?}");
+        }
+        let command = json!({ "m2m:cin": { "rn": "one", "con": { "command": "read" } } });
+        evil.create(&own, Kind::ContentInstance, &command.to_string()).await.unwrap();
+        let mut later = evil.request(Operation::Retrieve, &own).unwrap();
+        later.set("rt", "2").unwrap();
+        later.set("rtu", ADDRESS).unwrap();
+        // Our client writes no rtu over HTTP.
+        let status = evil.ask(&later).await.unwrap().status;
+        let written = !url.starts_with("http");
+        assert_eq!(status == Status::BadRequest, written, "{url}: {status:?}");
+        let asked = evil.request(Operation::Notify, PULSE).unwrap();
+        let asked = asked.with_content(r#"{"command":"read"}"#);
+        let answer = evil.ask(&asked).await.unwrap();
+        assert_eq!(answer.status, Status::OriginatorHasNoPrivilege, "{answer:?}");
+    }
+    assert_eq!(ward.devices.counters().asked, 0);
+    let nurse = Client::new(ward.urls()[0].as_str(), "CNurse", "nurse-");
+    let results = nurse.get(&format!("{PULSE}/results?fu=1&ty=4")).await.unwrap();
+    assert_eq!(results.content.as_deref(), Some(r#"{"m2m:uril":[]}"#));
+    let asked = nurse.request(Operation::Notify, PULSE).unwrap();
+    let answer = nurse.ask(&asked.with_content(r#"{"command":"read"}"#)).await.unwrap();
+    assert_eq!(answer.status, Status::Ok, "{answer:?}");
     ward.works_on().await;
     ward.stop().await;
 }

@@ -46,8 +46,8 @@ pub mod time;
 mod tree;
 
 pub use cse::{
-    Batch, Call, CallId, Config, Cse, CseType, DEVICE_LANE, Gather, Input, Letter, Output,
-    Registrar, Token, Unreachable, Verdict,
+    Batch, Call, CallId, Config, Cse, CseType, DEVICE_LANE, DeviceCall, Gather, Input, Letter,
+    Output, Registrar, Token, Unreachable, Verdict, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;

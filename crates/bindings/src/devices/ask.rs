@@ -1,12 +1,11 @@
 //! The way back: what is asked of a device through the service entity.
 //!
-//! A device's AE has the address `device://SYSTEM-ID`, so a NOTIFY to it comes here: its content is
-//! a command, and the device's result is its answer. An instance in the device's container of
-//! commands comes here by a subscription of the gateway's own, and its result is an instance in
-//! the container of results.
+//! The gateway gives a device's AE the address `device://SYSTEM-ID`, which nobody else can give to
+//! anything; so a NOTIFY to it comes here: its content is a command, and the device's result is its
+//! answer. An instance in the device's container of commands comes here by a subscription of the
+//! gateway's own to that AE, and its result is an instance in the container of results.
 
 use super::{Config, Line, Shared};
-use crate::calls::DEVICE;
 use crate::engine::{Engine, now};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
@@ -15,7 +14,8 @@ use gatewright_health::operation::{Answer, Operation, OperationFailure};
 use gatewright_interwork::command::{Courier, operation, result, result_request_of};
 use gatewright_interwork::device::COMMANDS;
 use gatewright_onem2m::{
-    Call, Kind, Operation as Verb, Request, Response, Status, Timestamp, Unreachable,
+    DeviceCall, Kind, Operation as Verb, Request, Response, Status, Timestamp, Unreachable,
+    device_address,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub(super) struct Desk {
 /// A request for a device.
 #[derive(Debug)]
 struct Asked {
-    call: Call,
+    call: DeviceCall,
     device: SystemId,
     /// The command's instance, if the result is to be one.
     instance: Option<String>,
@@ -67,7 +67,7 @@ impl Desk {
 /// Takes requests for devices until `stop` says otherwise, and those that have waited too long.
 pub(super) async fn serve(
     shared: Arc<Shared>,
-    mut calls: mpsc::Receiver<Call>,
+    mut calls: mpsc::Receiver<DeviceCall>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -127,9 +127,9 @@ impl Shared {
         let micros = now().as_micros();
         let entity = format!("{}/{}{device}", self.base, self.mapping.entity_prefix);
         let id = |what: &str| format!("{device}-{micros}-{what}");
-        let url = format!("{DEVICE}//{device}");
         let mut ways = Vec::new();
-        let reach = json!({ "m2m:ae": { "rr": true, "poa": [url] } }).to_string();
+        let reach =
+            json!({ "m2m:ae": { "rr": true, "poa": [device_address(device)] } }).to_string();
         ways.push(Request::new(Verb::Update, &*entity, &*own, id("way")).with_content(reach));
         // Policies are updated alone (TS-0001 §10.2.3.3.3).
         let policy = self.lock().policy.clone();
@@ -141,7 +141,7 @@ impl Shared {
             ways.push(request.with_content(content));
         }
         let subscription = json!({
-            "m2m:sub": { "rn": SUBSCRIPTION, "nu": [url], "nct": 1, "enc": { "net": [3] } }
+            "m2m:sub": { "rn": SUBSCRIPTION, "nu": [entity], "nct": 1, "enc": { "net": [3] } }
         });
         ways.push(
             Request::new(Verb::Create, format!("{entity}/{COMMANDS}"), &*own, id("commands"))
@@ -160,9 +160,8 @@ impl Shared {
     }
 
     /// Takes a request for a device.
-    fn take_call(&self, call: Call) {
-        let device = call.urls.iter().find_map(|url| system_id(url));
-        let Some(device) = device else {
+    fn take_call(&self, call: DeviceCall) {
+        let Some(device) = system_id(&call.device) else {
             let unreachable = Unreachable("no such device".to_owned());
             return self.engine.answer(call.id, Err(unreachable));
         };
@@ -242,7 +241,7 @@ impl Shared {
         });
     }
 
-    fn respond(&self, call: &Call, status: Status, content: Option<String>) {
+    fn respond(&self, call: &DeviceCall, status: Status, content: Option<String>) {
         let request = &call.request;
         let mut response = Response::new(status, request.id.as_str(), request.release);
         response.content = content.map(Into::into);
@@ -281,9 +280,8 @@ fn made(content: &str) -> Option<(String, String)> {
     Some((tag.clone(), attributes.get("rn")?.as_str()?.to_owned()))
 }
 
-/// Reads `device://0022090000000001`.
-fn system_id(url: &str) -> Option<SystemId> {
-    let digits = url.strip_prefix(DEVICE)?.trim_start_matches('/');
+/// Reads `0022090000000001`.
+fn system_id(digits: &str) -> Option<SystemId> {
     let is_hex = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_hex.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;
     Some(SystemId(number.to_be_bytes()))
@@ -296,11 +294,10 @@ mod tests {
     #[test]
     fn a_device_is_addressed_by_its_system_id() {
         let id = SystemId([0, 0x22, 9, 0, 0, 0, 0, 1]);
-        assert_eq!(system_id(&format!("{DEVICE}//{id}")), Some(id));
-        for other in ["device://", "device://002209000000000", "http://0022090000000001", ""] {
+        assert_eq!(system_id(&id.to_string()), Some(id));
+        for other in ["002209000000000", "/0022090000000001", "+022090000000001", ""] {
             assert_eq!(system_id(other), None, "{other}");
         }
-        assert_eq!(system_id("device://+022090000000001"), None);
     }
 
     #[test]

@@ -25,6 +25,39 @@ pub struct Call {
     pub own: bool,
 }
 
+/// A request for a device that the process around the machine speaks with.
+///
+/// It goes there because that process gave the device's AE its address, `device://SYSTEM-ID`; nobody
+/// else can give one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceCall {
+    /// Goes back in with the answer.
+    pub id: CallId,
+    /// The device, as its address names it: `0022090000000001`.
+    pub device: String,
+    /// What to ask it.
+    pub request: Request,
+}
+
+/// What the addresses of devices begin with.
+const DEVICE: &str = "device://";
+
+/// The address of a device, for the AE that stands for it: its point of access.
+pub fn device_address(device: impl core::fmt::Display) -> String {
+    format!("{DEVICE}{device}")
+}
+
+/// The device that an address leads to.
+pub(super) fn device_of(address: &str) -> Option<&str> {
+    address.strip_prefix(DEVICE)
+}
+
+/// Whether a text would be taken for the address of a device, by whoever reads URLs.
+pub(super) fn is_device_like(address: &str) -> bool {
+    let scheme = address.trim_start().split(':').next().unwrap_or_default();
+    address.contains(':') && scheme.eq_ignore_ascii_case("device")
+}
+
 /// The entity did not take the request: nothing listens, the connection broke, no answer in time.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not reachable: {0}")]

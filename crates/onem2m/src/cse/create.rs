@@ -66,6 +66,7 @@ impl Cse {
             attributes.retain(|_, value| !value.is_null());
         }
         schema::check_create(kind, &attributes, &self.config.limits)?;
+        self.check_ways(&attributes)?;
         let owner = from.to_owned();
         let mut draft = Draft { kind, tag, parent, attributes, id: None, owner, sponsor: None };
         self.prepare(&mut draft, from, request)?;

@@ -1,12 +1,14 @@
 //! Requests for another CSE are sent on to it, or to the next on the way (TS-0001 §10.2.1).
 
-use super::calls::Purpose;
+use super::calls::{Purpose, device_of, is_device_like};
 use super::polling::Route;
 use super::{Asker, Cse, Refusal, denied, not_found};
+use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::tree::Slot;
+use serde_json::{Map, Value};
 
 impl Cse {
     /// Sends a request for the resource `path` of the CSE `cse` on its way.
@@ -36,12 +38,47 @@ impl Cse {
         self.send(route, onward, Purpose::Forward(asker.clone()), from)
     }
 
-    /// How a registered CSE is reached.
-    pub(super) fn route_to(&self, hop: Slot) -> Result<Route, Refusal> {
-        match (reachable_at(self.resource(hop)?), self.channel_of(hop)) {
+    /// How a registered AE or CSE is reached.
+    pub(super) fn route_to(&self, entity: Slot) -> Result<Route, Refusal> {
+        let resource = self.resource(entity)?;
+        match resource.kind {
+            Kind::ApplicationEntity => {
+                // Only the process itself has given an address like that: see `check_ways`.
+                if let Some(device) = resource.texts("poa").find_map(device_of) {
+                    return Ok(Route::Device(device.to_owned()));
+                }
+            }
+            Kind::RemoteCse => {}
+            // What its maker calls poa is no point of access.
+            _ => return Err(not_found("it takes no requests: it is no AE and no CSE")),
+        }
+        match (reachable_at(resource), self.channel_of(entity)) {
             (Err(_), Some(channel)) => Ok(Route::Channel(channel)),
             (urls, _) => Ok(Route::Urls(urls?)),
         }
+    }
+
+    /// Refuses addresses of devices, wherever they are given: who could name one would ask the
+    /// device past its AE, and past the policies there.
+    pub(super) fn check_addresses<'text>(
+        mut addresses: impl Iterator<Item = &'text str>,
+    ) -> Result<(), Refusal> {
+        if addresses.any(is_device_like) {
+            return Err(Refusal::bad(
+                "device: is no address that can be given: a device has its AE",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same for the attributes of a resource, from anybody but the process itself.
+    pub(super) fn check_ways(&self, given: &Map<String, Value>) -> Result<(), Refusal> {
+        if self.is_own {
+            return Ok(());
+        }
+        let lists = ["poa", "nu"].into_iter().filter_map(|name| given.get(name)?.as_array());
+        let single = given.get("su").and_then(Value::as_str);
+        Self::check_addresses(lists.flatten().filter_map(Value::as_str).chain(single))
     }
 
     /// The remoteCSE to send to for `cse`: itself, one that has it below, or the registrar. What
@@ -64,7 +101,7 @@ impl Cse {
 }
 
 /// The URLs of an entity's points of access.
-pub(super) fn reachable_at(entity: &Resource) -> Result<Vec<String>, Refusal> {
+fn reachable_at(entity: &Resource) -> Result<Vec<String>, Refusal> {
     let urls: Vec<String> = entity.texts("poa").map(str::to_owned).collect();
     if urls.is_empty() || !entity.flag("rr") {
         return Err(Refusal::new(

@@ -144,7 +144,7 @@ impl Cse {
             onward.group_request.get_or_insert_with(|| request.id.as_str().into());
             onward.to = target;
             let whom = Whom::Member(number, at);
-            let asker = Asker { whom, id: onward.id.as_str().into(), release: request.release };
+            let asker = Asker { whom, id: onward.id.as_str().into(), ..asker.clone() };
             self.serve(&asker, &onward);
         }
         self.fan_depth -= 1;

@@ -39,7 +39,7 @@ use crate::time::Timestamp;
 use crate::tree::{Record, Slot, Tree};
 use access::source_of;
 use calls::Calls;
-pub use calls::{Call, Unreachable};
+pub use calls::{Call, DeviceCall, Unreachable, device_address};
 use consent::Consents;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -218,6 +218,8 @@ pub enum Output {
     },
     /// Send this request, then say [`Input::Answer`].
     Call(Box<Call>),
+    /// Ask this device, then say [`Input::Answer`].
+    AskDevice(Box<DeviceCall>),
     /// The receiver of this lane does not know the place that its first letter is for, or who
     /// asks: it may have lost its memory. The letter is kept and tried again; whoever made the place
     /// may do so again.
@@ -271,6 +273,8 @@ pub struct Cse {
     fanned: usize,
     /// Where the originator of the request under way is, if that is known.
     source: Option<IpAddr>,
+    /// Whether the request under way is the process's own.
+    is_own: bool,
     registration: Registration,
     counters: Counters,
     now: Timestamp,
@@ -284,13 +288,15 @@ struct Asker {
     whom: Whom,
     id: Arc<str>,
     release: Release,
+    /// Whether the process itself asks, and nobody outside.
+    is_own: bool,
 }
 
 impl Asker {
     /// Whoever sent `request` from outside.
     fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
         let id = request.id.as_str().into();
-        Self { whom: Whom::Outside(token, key), id, release: request.release }
+        Self { whom: Whom::Outside(token, key), id, release: request.release, is_own: false }
     }
 }
 
@@ -355,6 +361,7 @@ impl Cse {
             fan_depth: 0,
             fanned: 0,
             source: None,
+            is_own: false,
             registration: Registration::new(now),
             counters: Counters::default(),
             config,
@@ -395,7 +402,7 @@ impl Cse {
     fn take(&mut self, input: Input) {
         match input {
             Input::Request { token, request } => self.take_foreign(token, &request),
-            Input::Own { token, request } => self.take_request(token, &request),
+            Input::Own { token, request } => self.take_request(token, &request, true),
             Input::Observe { token, request } => self.take_observation(token, request),
             Input::Unobserve(token) => self.observers.forget(token),
             Input::Post { token, letter } => self.take_letter(token, letter),
@@ -458,7 +465,7 @@ impl Cse {
     pub(super) fn take_foreign(&mut self, token: Token, request: &Request) {
         // Before it can be taken for another's request that came before.
         match self.check_identity(request) {
-            Ok(()) => self.take_request(token, request),
+            Ok(()) => self.take_request(token, request, false),
             Err(refusal) => {
                 self.counters.requests += 1;
                 self.answer(&Asker::outside(token, None, request), Err(refusal));
@@ -466,7 +473,7 @@ impl Cse {
         }
     }
 
-    fn take_request(&mut self, token: Token, request: &Request) {
+    fn take_request(&mut self, token: Token, request: &Request, is_own: bool) {
         self.counters.requests += 1;
         let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
             repeats::Seen::New(key) => key,
@@ -489,7 +496,7 @@ impl Cse {
                 return;
             }
         };
-        let asker = Asker::outside(token, key, request);
+        let asker = Asker { is_own, ..Asker::outside(token, key, request) };
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
             _ => self.accept(&asker, request),
@@ -515,7 +522,9 @@ impl Cse {
         self.check(request)?;
         let from = self.own_form(&request.from);
         let before = core::mem::replace(&mut self.source, source_of(request, from));
+        let was_own = core::mem::replace(&mut self.is_own, asker.is_own);
         let outcome = self.carry_out(asker, request, from);
+        self.is_own = was_own;
         self.source = before;
         outcome
     }
@@ -594,6 +603,7 @@ impl Cse {
         if let Some(filter) = &request.filter {
             filter.check()?;
         }
+        Self::check_addresses(request.notify.iter().map(String::as_str))?;
         let octets = request.content.as_ref().map_or(0, |content| content.len());
         if octets > self.config.limits.content_octets {
             self.counters.content_too_large += 1;

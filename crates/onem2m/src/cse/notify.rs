@@ -4,6 +4,7 @@ use super::access::Right;
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, Letter};
+use super::polling::Route;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
@@ -303,8 +304,15 @@ impl Cse {
         for target in targets {
             let mut question = self.own_request(Operation::Notify, target.clone());
             question.content = Some(content.as_str().into());
-            let sent = self
-                .reach(&target, &mut question)
+            let route = self.reach(&target, &mut question);
+            // What it is notified of is a command to a device: who may give one asks its AE.
+            if matches!(route, Ok(Route::Device(_))) && from != self.config.cse_id {
+                return Err(Refusal::new(
+                    Status::SubscriptionCreatorHasNoPrivilege,
+                    "a device is notified by its own gateway only",
+                ));
+            }
+            let sent = route
                 .and_then(|route| self.send(route, question, Purpose::Verification(number), from));
             sent.map_err(|refusal| {
                 Refusal::new(

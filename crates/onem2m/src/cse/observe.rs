@@ -92,7 +92,8 @@ impl Cse {
     }
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
-        let nobody = Asker { whom: Whom::Nobody, id: "".into(), release: request.release };
+        let nobody =
+            Asker { whom: Whom::Nobody, id: "".into(), release: request.release, is_own: false };
         self.look(&nobody, request).ok().flatten()?.content
     }
 

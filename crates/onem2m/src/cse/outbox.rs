@@ -3,7 +3,6 @@
 
 use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
-use super::forward::reachable_at;
 use super::polling::Route;
 use super::{Asker, Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
@@ -307,7 +306,7 @@ impl Cse {
             return;
         }
         self.outbox.beside.insert(token, letter);
-        self.take_request(token, request);
+        self.take_request(token, request, true);
     }
 
     /// Posts the letter that goes with a request that was answered so, if it is done: the answer
@@ -466,15 +465,14 @@ impl Cse {
                 let Some(super::Target::Resource(slot)) = self.resolve(path) else {
                     return Err(not_found("no such entity"));
                 };
-                let entity = self.resource(slot)?;
-                let urls = match (reachable_at(entity), self.channel_of(slot)) {
-                    (Err(_), Some(channel)) => return Ok(Route::Channel(channel)),
-                    (urls, _) => urls?,
-                };
-                if let (Kind::ApplicationEntity, Some(url)) = (entity.kind, urls.first()) {
+                let route = self.route_to(slot)?;
+                if let (Kind::ApplicationEntity, Route::Urls(urls)) =
+                    (self.resource(slot)?.kind, &route)
+                    && let Some(url) = urls.first()
+                {
                     request.to.clone_from(url);
                 }
-                Ok(Route::Urls(urls))
+                Ok(route)
             }
             Address::There { cse, .. } => {
                 let hop = self.next_hop(cse, &self.config.cse_id);

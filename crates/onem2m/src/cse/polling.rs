@@ -1,9 +1,9 @@
 //! Polling channels (TS-0001 §9.6.21, §10.2.5): an entity that cannot be reached fetches the
 //! requests that are for it, and brings the answers.
 
-use super::calls::{Purpose, Unreachable};
+use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::nonblocking::request_text;
-use super::{Asker, CallId, Cse, Done, Refusal, denied};
+use super::{Asker, CallId, Cse, Done, Output, Refusal, denied};
 use crate::kind::Kind;
 use crate::primitive::{Request, Response};
 use crate::status::Status;
@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) enum Route {
     /// To one of these URLs.
     Urls(Vec<String>),
+    /// To the device of this name, which the process around the machine speaks with.
+    Device(String),
     /// Into the polling channel of this number.
     Channel(u64),
 }
@@ -197,6 +199,11 @@ impl Cse {
     ) -> Result<(), Refusal> {
         match route {
             Route::Urls(urls) => self.call(urls, request, purpose, payer),
+            Route::Device(device) => {
+                let (id, _) = self.open_call(&request, purpose, payer)?;
+                self.ledger.say(Output::AskDevice(Box::new(DeviceCall { id, device, request })));
+                Ok(())
+            }
             Route::Channel(channel) => {
                 let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))

@@ -43,6 +43,7 @@ impl Cse {
             self.demand(from, Right::Update, slot, None)?;
         }
         schema::check_update(kind, &given, &self.config.limits)?;
+        self.check_ways(&given)?;
         self.check_announcing(kind, &given)?;
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;

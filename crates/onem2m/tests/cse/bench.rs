@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Config, Cse, CseType, Input, Kind, Operation, Output, Record, Request, Response, Status,
-    Token, Unreachable,
+    Call, Config, Cse, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
+    Response, Status, Token, Unreachable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ pub(crate) struct Bench {
     pub(crate) asked: u64,
     /// Requests that the CSE wants sent.
     pub(crate) calls: Vec<Call>,
+    /// Requests that the CSE wants devices asked.
+    pub(crate) device_calls: Vec<DeviceCall>,
 }
 
 pub(crate) fn config() -> Config {
@@ -43,6 +45,7 @@ impl Bench {
             now: START,
             asked: 0,
             calls: Vec::new(),
+            device_calls: Vec::new(),
         };
         assert!(bench.run().is_empty());
         bench
@@ -75,6 +78,7 @@ impl Bench {
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
                 Output::Call(call) => self.calls.push(*call),
+                Output::AskDevice(call) => self.device_calls.push(*call),
                 Output::Lost { .. } | Output::Settled { .. } => {}
             }
         }

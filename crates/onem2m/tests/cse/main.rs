@@ -13,6 +13,7 @@ mod bench;
 mod commit;
 mod consent;
 mod criteria;
+mod device;
 mod fan;
 mod flex;
 mod group;

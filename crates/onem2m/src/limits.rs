@@ -171,6 +171,8 @@ counters! {
     delivered,
     /// Deliveries tried again because the target was away.
     delivery_retries,
+    /// Notifications not made because whoever subscribed may not see what they are about.
+    notifications_withheld,
     /// Notifications dropped because too many waited.
     notifications_dropped,
     /// Letters dropped because they were too old.

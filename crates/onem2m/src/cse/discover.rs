@@ -33,9 +33,13 @@ impl Cse {
     /// Whether a resource meets the conditions: several values of one criterion are
     /// alternatives, different criteria combine as the filter says. What costs more than a glance
     /// is paid for in `steps`.
+    ///
+    /// What only a retrieval shows counts where `from` may retrieve it: else the criteria would
+    /// tell a reading, digit by digit, to whoever may only discover it.
     pub(super) fn matches(
         &self,
         filter: &Filter,
+        from: &str,
         slot: Slot,
         steps: &mut Steps,
     ) -> Result<bool, Refusal> {
@@ -44,8 +48,22 @@ impl Cse {
         };
         let mut verdicts = Verdicts::default();
         judge_header(filter, resource, &mut verdicts);
+        if !filter.labels.is_empty() {
+            verdicts.add(carries_one(resource, &filter.labels));
+        }
+        self.judge_relatives(filter, from, slot, &mut verdicts);
+        let inside = filter.attributes.len()
+            + usize::from(!filter.content_types.is_empty())
+            + usize::from(filter.place.is_given())
+            + usize::from(!filter.content_queries.is_empty());
+        if inside > 0 && !self.allows(from, Right::Retrieve, slot, None) {
+            verdicts.all += inside;
+            if !verdicts.are_lost(filter.operation) {
+                judge_labels(filter, resource, &mut verdicts, steps)?;
+            }
+            return Ok(verdicts.combine(filter.operation));
+        }
         judge_attributes(filter, resource, &mut verdicts);
-        self.judge_relatives(filter, resource, slot, &mut verdicts);
         if !verdicts.are_lost(filter.operation) {
             judge_labels(filter, resource, &mut verdicts, steps)?;
         }
@@ -82,34 +100,41 @@ impl Cse {
         Ok(false)
     }
 
-    fn judge_relatives(
-        &self,
-        filter: &Filter,
-        resource: &Resource,
-        slot: Slot,
-        verdicts: &mut Verdicts,
-    ) {
-        let parent = || resource.parent.and_then(|parent| self.tree.get(parent));
-        let a_child = |fits: &dyn Fn(&Resource) -> bool| {
-            self.tree.children(slot).any(|child| self.tree.get(child).is_some_and(fits))
+    /// Judges what is asked of the parent and of the children, each as far as `from` may see it.
+    fn judge_relatives(&self, filter: &Filter, from: &str, slot: Slot, verdicts: &mut Verdicts) {
+        let sees = |right, slot, fits: &dyn Fn(&Resource) -> bool| {
+            self.tree.get(slot).is_some_and(fits) && self.allows(from, right, slot, None)
+        };
+        let a_child = |right, fits: &dyn Fn(&Resource) -> bool| {
+            self.tree.children(slot).any(|child| sees(right, child, fits))
+        };
+        let parent = self.tree.get(slot).and_then(|resource| resource.parent);
+        let the_parent = |right, fits: &dyn Fn(&Resource) -> bool| {
+            parent.is_some_and(|parent| sees(right, parent, fits))
         };
         if !filter.child_kinds.is_empty() {
-            verdicts.add(a_child(&|child| is_one_of(child.kind, &filter.child_kinds)));
+            let fits = |child: &Resource| is_one_of(child.kind, &filter.child_kinds);
+            verdicts.add(a_child(Right::Discover, &fits));
         }
         if !filter.parent_kinds.is_empty() {
-            verdicts.add(parent().is_some_and(|it| is_one_of(it.kind, &filter.parent_kinds)));
+            let fits = |parent: &Resource| is_one_of(parent.kind, &filter.parent_kinds);
+            verdicts.add(the_parent(Right::Discover, &fits));
         }
         if !filter.child_labels.is_empty() {
-            verdicts.add(a_child(&|child| carries_one(child, &filter.child_labels)));
+            let fits = |child: &Resource| carries_one(child, &filter.child_labels);
+            verdicts.add(a_child(Right::Discover, &fits));
         }
         if !filter.parent_labels.is_empty() {
-            verdicts.add(parent().is_some_and(|it| carries_one(it, &filter.parent_labels)));
+            let fits = |parent: &Resource| carries_one(parent, &filter.parent_labels);
+            verdicts.add(the_parent(Right::Discover, &fits));
         }
         for wanted in &filter.child_attributes {
-            verdicts.add(a_child(&|child| has_value(&child.to_object(), wanted)));
+            let fits = |child: &Resource| has_value(&child.to_object(), wanted);
+            verdicts.add(a_child(Right::Retrieve, &fits));
         }
         for wanted in &filter.parent_attributes {
-            verdicts.add(parent().is_some_and(|it| has_value(&it.to_object(), wanted)));
+            let fits = |parent: &Resource| has_value(&parent.to_object(), wanted);
+            verdicts.add(the_parent(Right::Retrieve, &fits));
         }
     }
 }
@@ -177,9 +202,6 @@ fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
 }
 
 fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
-    if !filter.labels.is_empty() {
-        verdicts.add(carries_one(resource, &filter.labels));
-    }
     if filter.content_types.is_empty() && filter.attributes.is_empty() {
         return;
     }

@@ -3,10 +3,11 @@
 
 use super::Cse;
 use super::access::Right;
+use super::notify::Seen;
 use crate::filter::Usage;
 use crate::primitive::{Operation, Request};
 use crate::tree::Slot;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 impl Cse {
     /// Tells whoever monitors `slot` that `from` asks this of it.
@@ -18,11 +19,15 @@ impl Cse {
         if family.subscriptions.is_empty() || self.observers.are_told() {
             return;
         }
-        for subscription in family.subscriptions.clone() {
+        let subscriptions = family.subscriptions.clone();
+        // Where a request comes from says nothing of where subscribers are.
+        let source = self.source.take();
+        for subscription in subscriptions {
             if self.monitors(subscription, request, from, slot) {
                 self.tell_attempt(subscription, request.operation, from, slot);
             }
         }
+        self.source = source;
     }
 
     fn monitors(&self, subscription: Slot, request: &Request, from: &str, slot: Slot) -> bool {
@@ -41,19 +46,22 @@ impl Cse {
                 && originator.is_none_or(|originator| self.own_form(originator) == from)
         };
         monitors.as_array().is_some_and(|list| list.iter().any(is_meant))
-            && self.meets_conditions(criteria, slot)
+            && self.meets_conditions(criteria, &subscription.owner, slot)
     }
 
     fn tell_attempt(&mut self, subscription: Slot, operation: Operation, from: &str, slot: Slot) {
-        let told = self.tree.get(subscription).and_then(|it| it.uint("nct"));
-        let representation = match told {
+        let (Some(it), Some(resource)) = (self.tree.get(subscription), self.tree.get(slot)) else {
+            return;
+        };
+        let Some(seen) = self.seen_by(&it.owner, slot) else {
+            self.counters.notifications_withheld += 1;
+            return;
+        };
+        let representation = match (it.uint("nct"), seen) {
             // m2m:notification has none of necessity, and nothing here says which it would be.
-            None => String::new(),
-            Some(3) => format!(",\"rep\":{}", json!({ "m2m:uri": self.tree.path(slot) })),
-            Some(_) => match self.tree.get(slot) {
-                Some(resource) => format!(",\"rep\":{}", resource.to_text()),
-                None => return,
-            },
+            (None, _) => String::new(),
+            (Some(3), _) | (_, Seen::Address) => format!(",\"rep\":{}", self.address_alone(slot)),
+            (Some(_), Seen::Whole) => format!(",\"rep\":{}", resource.to_text()),
         };
         let operation = operation.number();
         let originator = Value::from(from);

@@ -65,6 +65,15 @@ enum Then {
     Update { seq: u64, given: Map<String, Value> },
 }
 
+/// What a subscriber may see of what it is told of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Seen {
+    /// All of it: it may be retrieved.
+    Whole,
+    /// Where it is: it may be discovered.
+    Address,
+}
+
 /// Verifications under way.
 pub(super) type Verifications = BTreeMap<u64, Verification>;
 
@@ -79,11 +88,15 @@ impl Cse {
         if family.subscriptions.is_empty() {
             return;
         }
-        for subscription in family.subscriptions.clone() {
+        let subscriptions = family.subscriptions.clone();
+        // Where a request comes from says nothing of where subscribers are.
+        let source = self.source.take();
+        for subscription in subscriptions {
             if subscription != about && self.wants(subscription, event, about, changed) {
                 self.notify(subscription, event, about, changed);
             }
         }
+        self.source = source;
     }
 
     fn wants(&self, subscription: Slot, event: Event, about: Slot, changed: &[String]) -> bool {
@@ -113,13 +126,21 @@ impl Cse {
                     .filter_map(Value::as_str)
                     .any(|name| changed.iter().any(|changed| changed == name))
             });
-        wanted && child_fits && attribute_fits && self.meets_conditions(criteria, about)
+        wanted
+            && child_fits
+            && attribute_fits
+            && self.meets_conditions(criteria, &subscription.owner, about)
     }
 
-    /// Whether a resource meets the conditions of a subscription's criteria.
-    pub(super) fn meets_conditions(&self, criteria: &Map<String, Value>, slot: Slot) -> bool {
+    /// Whether a resource meets the conditions of the criteria of `owner`'s subscription.
+    pub(super) fn meets_conditions(
+        &self,
+        criteria: &Map<String, Value>,
+        owner: &str,
+        slot: Slot,
+    ) -> bool {
         conditions(criteria)
-            .and_then(|filter| self.matches(&filter, slot, &mut self.steps()))
+            .and_then(|filter| self.matches(&filter, owner, slot, &mut self.steps()))
             .unwrap_or(false)
     }
 
@@ -128,16 +149,35 @@ impl Cse {
         else {
             return;
         };
-        let representation: Arc<str> = match subscription.uint("nct") {
-            Some(2) if event == Event::Updated => {
+        let Some(seen) = self.seen_by(&subscription.owner, about) else {
+            self.counters.notifications_withheld += 1;
+            return;
+        };
+        let representation: Arc<str> = match (seen, subscription.uint("nct")) {
+            (Seen::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
+            (Seen::Whole, Some(2)) if event == Event::Updated => {
                 let mut object = subject.to_object();
                 object.retain(|name, _| changed.contains(name));
                 wrap(&subject.tag, &Value::Object(object)).into()
             }
-            Some(3) => json!({ "m2m:uri": self.tree.path(about) }).to_string().into(),
-            _ => subject.to_text(),
+            (Seen::Whole, _) => subject.to_text(),
         };
         self.send_notification(slot, event.number(), &representation);
+    }
+
+    /// What whoever subscribed may see of a resource now: its right to the subscribed one was
+    /// asked for when it subscribed, a child may have policies of its own, and both may change.
+    pub(super) fn seen_by(&self, owner: &str, about: Slot) -> Option<Seen> {
+        if self.allows(owner, Right::Retrieve, about, None) {
+            Some(Seen::Whole)
+        } else {
+            self.allows(owner, Right::Discover, about, None).then_some(Seen::Address)
+        }
+    }
+
+    /// A notification's representation that is no more than an address.
+    pub(super) fn address_alone(&self, about: Slot) -> String {
+        json!({ "m2m:uri": self.tree.path(about) }).to_string()
     }
 
     /// Tells the targets of a subscription that `net` happened, and what there is to see.

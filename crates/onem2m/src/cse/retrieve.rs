@@ -42,32 +42,37 @@ impl Cse {
         let stored_by = self.resource(slot)?.stored_by;
         self.ledger.see(stored_by);
         match request.result_content.unwrap_or(1) {
-            1 | 7 if request.attributes.is_empty() => self.one(request, slot),
-            1 => self.some_attributes(request, slot),
+            1 | 7 if request.attributes.is_empty() => self.one(request, from, slot),
+            1 => self.some_attributes(request, from, slot),
             4 | 5 | 6 | 8 => self.with_children(request, from, slot),
             11 => self.discover(request, from, slot),
             other => Err(no_such_result(other)),
         }
     }
 
-    fn one(&mut self, request: &Request, slot: Slot) -> Result<Done, Refusal> {
-        self.check_conditions(request, slot)?;
+    fn one(&mut self, request: &Request, from: &str, slot: Slot) -> Result<Done, Refusal> {
+        self.check_conditions(request, from, slot)?;
         Ok(Done::with(Status::Ok, self.resource(slot)?.to_text()))
     }
 
     /// A conditional retrieval of a resource that does not meet the conditions finds nothing.
-    fn check_conditions(&self, request: &Request, slot: Slot) -> Result<(), Refusal> {
+    fn check_conditions(&self, request: &Request, from: &str, slot: Slot) -> Result<(), Refusal> {
         let Some(filter) = &request.filter else {
             return Ok(());
         };
-        if filter.has_conditions() && !self.matches(filter, slot, &mut self.steps())? {
+        if filter.has_conditions() && !self.matches(filter, from, slot, &mut self.steps())? {
             return Err(not_found("the resource does not meet the conditions"));
         }
         Ok(())
     }
 
-    fn some_attributes(&mut self, request: &Request, slot: Slot) -> Result<Done, Refusal> {
-        self.check_conditions(request, slot)?;
+    fn some_attributes(
+        &mut self,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) -> Result<Done, Refusal> {
+        self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
         let mut object = resource.to_object();
         let unknown = request.attributes.iter().find(|&name| !object.contains_key(name));
@@ -225,7 +230,7 @@ impl Cse {
                 if self.tree.get(child).is_some_and(|found| found.family.is_some()) {
                     next.push(child);
                 }
-                if !self.matches(filter, child, &mut steps)?
+                if !self.matches(filter, from, child, &mut steps)?
                     || !self.allows(from, right, child, None)
                 {
                     continue;

@@ -1,7 +1,7 @@
 //! Access control on every path (TS-0003 §7.1).
 
 use crate::bench::{Bench, found};
-use gatewright_onem2m::{Kind, Operation, Request, ResponseType};
+use gatewright_onem2m::{Kind, Operation, Request, ResponseType, Status};
 use std::time::Duration;
 
 const CREATE: u64 = 1;
@@ -287,4 +287,101 @@ fn without_an_administrator_nobody_is_almighty() {
     assert_eq!(bench.get("CAdmin", "cse-in/a").status.number(), 4103);
     let request = bench.request(Operation::Delete, "CAdmin", "cse-in/a");
     assert_eq!(bench.ask(request).status.number(), 4103);
+}
+
+/// Who may only discover learns nothing of what a retrieval would show.
+#[test]
+fn criteria_tell_nothing_that_may_not_be_retrieved() {
+    for (granted, sees) in [(DISCOVER, false), (DISCOVER | RETRIEVE, true)] {
+        let mut bench = Bench::with_container();
+        let update = r#"{"m2m:cnt":{"mni":9}}"#;
+        assert_eq!(bench.update("Ca", "cse-in/a/c", update).status.number(), 2004);
+        let readings = [r#""con":"72","cnf":"text/plain:0""#, r#""con":{"pulse":72}"#];
+        for reading in readings {
+            let content = format!(r#"{{"m2m:cin":{{{reading}}}}}"#);
+            bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        }
+        govern(&mut bench, &format!(r#"{{"acor":["Cb"],"acop":{granted}}}"#));
+        let mut finds = |criteria: &str| {
+            !found(&bench.get("Cb", &format!("cse-in/a/c?fu=1&{criteria}"))).is_empty()
+        };
+        for criterion in ["atr=con,7*", "cty=text/plain", "cfs=1&cfq=$.pulse", "patr=mni,9"] {
+            assert_eq!(finds(criterion), sees, "{criterion} with {granted}");
+            // Of two conditions, the one that holds anyway is enough for `or`.
+            assert!(finds(&format!("{criterion}&ty=4&fo=2")), "{criterion} or ty");
+        }
+    }
+}
+
+/// Nor by what its parent and children are, where it may not even discover these.
+#[test]
+fn criteria_tell_nothing_of_relatives_that_may_not_be_seen() {
+    let mut bench = Bench::with_container();
+    govern(&mut bench, r#"{"acor":["Ca","Cb"],"acop":63}"#);
+    let shared = crate::bench::json(&bench.get("CAdmin", "cse-in/a/p"));
+    let shared = shared["m2m:acp"]["ri"].as_str().unwrap().to_owned();
+    let rules = r#"{"m2m:acp":{"rn":"q","pv":{"acr":[{"acor":["Ca"],"acop":63}]},
+        "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+    let own = crate::bench::json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, rules));
+    let own = own["m2m:acp"]["ri"].as_str().unwrap();
+    // c, open > d, open > e, closed > f, open.
+    for (below, name, policy) in [("c", "d", &*shared), ("c/d", "e", own), ("c/d/e", "f", &shared)]
+    {
+        let content = format!(
+            r#"{{"m2m:cnt":{{"rn":"{name}","lbl":["{name}"],"mni":9,"acpi":["{policy}"]}}}}"#
+        );
+        let made = bench.create("Ca", &format!("cse-in/a/{below}"), Kind::Container, &content);
+        assert_eq!(made.status.number(), 2001, "{made:?}");
+    }
+    for (criteria, names) in [
+        ("lbl=d&catr=mni,9", ["cse-in/a/c/d"]),
+        ("lbl=d&clbl=e", ["cse-in/a/c/d"]),
+        ("lbl=d&chty=3", ["cse-in/a/c/d"]),
+        ("lbl=f&patr=mni,9", ["cse-in/a/c/d/e/f"]),
+        ("lbl=f&palb=e", ["cse-in/a/c/d/e/f"]),
+        ("lbl=f&pty=3", ["cse-in/a/c/d/e/f"]),
+    ] {
+        let question = format!("cse-in/a/c?fu=1&{criteria}");
+        assert_eq!(found(&bench.get("Ca", &question)), names, "{criteria}");
+        assert!(found(&bench.get("Cb", &question)).is_empty(), "{criteria}");
+    }
+}
+
+/// What subscribers are told of shows no more than they may retrieve at that moment.
+#[test]
+fn a_notification_shows_what_its_subscriber_may_see() {
+    for (granted, told) in [(63, "m2m:cnt"), (DISCOVER, "m2m:uri"), (CREATE, "")] {
+        let mut bench = Bench::with_container();
+        govern(&mut bench, r#"{"acor":["Ca","Cb"],"acop":63}"#);
+        let rules = format!(
+            r#"{{"m2m:acp":{{"rn":"q","pv":{{"acr":[{{"acor":["Cb"],"acop":{granted}}}]}},
+                "pvs":{{"acr":[{{"acor":["Ca"],"acop":63}}]}}}}}}"#
+        );
+        let policy =
+            crate::bench::json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &rules));
+        let policy = policy["m2m:acp"]["ri"].as_str().unwrap().to_owned();
+        let subscription = r#"{"m2m:sub":{"rn":"s","nu":["http://there:1/n"],"enc":{"net":[3]}}}"#;
+        let request = bench
+            .request(Operation::Create, "Cb", "cse-in/a/c")
+            .creating(Kind::Subscription, subscription);
+        bench.ask_later(request);
+        let asked = bench.calls();
+        assert_eq!(bench.reply(&asked[0], Status::Ok)[0].1.status, Status::Created);
+        let child = format!(r#"{{"m2m:cnt":{{"acpi":["{policy}"],"lbl":["secret"]}}}}"#);
+        let made = bench.create("Ca", "cse-in/a/c", Kind::Container, &child);
+        assert_eq!(made.status.number(), 2001, "{made:?}");
+        let calls = bench.calls();
+        let shown: Vec<String> = calls
+            .iter()
+            .map(|call| {
+                let content = call.request.content.as_deref().unwrap();
+                assert_eq!(content.contains("secret"), granted == 63, "{content}");
+                let content: serde_json::Value = serde_json::from_str(content).unwrap();
+                let shown = content["m2m:sgn"]["nev"]["rep"].as_object().unwrap();
+                shown.keys().cloned().collect()
+            })
+            .collect();
+        assert_eq!(shown.concat(), told);
+        assert_eq!(bench.cse.counters().notifications_withheld, u64::from(told.is_empty()));
+    }
 }

@@ -49,7 +49,9 @@ pub struct Gather {
 #[derive(Debug, Default)]
 struct Lane {
     letters: BTreeMap<u64, Kept>,
-    /// Those under way.
+    /// The same by when they are too old.
+    by_age: BTreeSet<(Timestamp, u64)>,
+    /// Those under way: the first ones, in ascending order.
     sent: Vec<u64>,
     failures: u32,
     /// When to look at the lane again.
@@ -124,6 +126,7 @@ impl Outbox {
         let name = Arc::clone(&letter.lane);
         self.lane_of.insert(seq, Arc::clone(&name));
         let lane = self.lanes.entry(name).or_insert_with(|| Lane { payer, ..Lane::default() });
+        lane.by_age.insert((letter.until, seq));
         lane.letters.insert(seq, Kept { letter, since });
         *self.by_payer.entry(Arc::clone(&lane.payer)).or_default() += 1;
     }
@@ -146,6 +149,9 @@ impl Outbox {
         let lane = self.lanes.get_mut(&name)?;
         lane.sent.retain(|&sent| sent != seq);
         let kept = lane.letters.remove(&seq);
+        if let Some(kept) = &kept {
+            lane.by_age.remove(&(kept.letter.until, seq));
+        }
         if let Some(count) = self.by_payer.get_mut(&lane.payer) {
             *count -= 1;
             if *count == 0 {
@@ -170,6 +176,12 @@ impl Outbox {
             self.due.remove(&(due, Arc::clone(name)));
         }
         self.due.insert((time, Arc::clone(name)));
+    }
+}
+
+impl Lane {
+    fn is_sent(&self, seq: u64) -> bool {
+        self.sent.binary_search(&seq).is_ok()
     }
 }
 
@@ -328,7 +340,7 @@ impl Cse {
             .outbox
             .lanes
             .get(lane)
-            .and_then(|lane| lane.letters.keys().copied().find(|seq| !lane.sent.contains(seq)));
+            .and_then(|lane| lane.letters.keys().copied().find(|&seq| !lane.is_sent(seq)));
         if let Some(seq) = oldest {
             self.counters.notifications_dropped += 1;
             self.discard(seq);
@@ -337,10 +349,8 @@ impl Cse {
 
     /// Drops every letter of a lane but the last and what is under way.
     pub(super) fn keep_latest(&mut self, lane: &str) {
-        let waiting =
-            self.outbox.lanes.get(lane).map_or(0, |lane| {
-                lane.letters.keys().filter(|seq| !lane.sent.contains(seq)).count()
-            });
+        let lane_of = self.outbox.lanes.get(lane);
+        let waiting = lane_of.map_or(0, |lane| lane.letters.len().saturating_sub(lane.sent.len()));
         for _ in 1..waiting {
             self.drop_oldest(lane);
         }
@@ -432,11 +442,8 @@ impl Cse {
 
     fn drop_stale(&mut self, name: &str) {
         let stale: Vec<u64> = self.outbox.lanes.get(name).map_or_else(Vec::new, |lane| {
-            let stale = lane
-                .letters
-                .iter()
-                .filter(|(seq, kept)| kept.letter.until <= self.now && !lane.sent.contains(seq));
-            stale.map(|(&seq, _)| seq).collect()
+            let old = lane.by_age.iter().take_while(|(until, _)| *until <= self.now);
+            old.map(|&(_, seq)| seq).filter(|&seq| !lane.is_sent(seq)).collect()
         });
         for seq in stale {
             self.counters.letters_aged += 1;

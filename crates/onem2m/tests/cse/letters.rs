@@ -1,6 +1,7 @@
 //! Letters of our own, beside what else wants to be sent.
 
 use crate::bench::Bench;
+use core::time::Duration;
 use gatewright_onem2m::{Input, Kind, Letter, Operation, Request, Status, Timestamp, Token};
 
 const TARGET: &str = "http://up:8080";
@@ -184,7 +185,35 @@ fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
     bench.run();
     assert_eq!(bench.calls().len(), 100, "every device's reading is on its way");
     // Nobody can be told any more: nobody waits any longer.
-    bench.pass(core::time::Duration::from_mins(10));
+    bench.pass(Duration::from_mins(10));
     tell(&mut bench, "Ca", "cse-in/a", "1");
     assert!(bench.calls().iter().any(|call| call.urls == ["http://a:1"]));
+}
+
+/// Letters of one lane grow too old in any order; one that is under way may still arrive.
+#[test]
+fn letters_grow_too_old_each_at_its_time() {
+    let mut bench = Bench::with_container();
+    let ages = [5, 40, 10, 30, 10, 20];
+    for (number, seconds) in (0..).zip(ages) {
+        let mut letter = letter("device/Ca", &format!("n{number}"));
+        letter.until = Timestamp::new(bench.now + Duration::from_secs(seconds));
+        bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), letter });
+        bench.run();
+    }
+    let first = bench.calls().remove(0);
+    assert_eq!(first.request.id, "n0");
+    bench.pass(Duration::from_secs(9));
+    assert_eq!(bench.cse.letters(), 6, "the first is too old, and under way");
+    bench.reply(&first, Status::Created);
+    for (id, left) in [("n1", 5), ("n3", 2)] {
+        let call = bench.calls().remove(0);
+        assert_eq!((&*call.request.id, bench.cse.letters()), (id, left));
+        bench.pass(Duration::from_secs(1));
+        // What is behind it, or it itself, has become too old.
+        bench.reply(&call, Status::Created);
+    }
+    assert_eq!(bench.calls().remove(0).request.id, "n5");
+    let counters = bench.cse.counters();
+    assert_eq!((counters.delivered, counters.letters_aged), (3, 2));
 }

@@ -132,6 +132,16 @@ impl Broker {
         self.lock().counters.clone()
     }
 
+    /// Whether somebody waits for an answer by way of it.
+    fn is_asked(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// Whether there is a connection.
+    fn is_connected(&self) -> bool {
+        *self.ready.borrow()
+    }
+
     pub(crate) const fn url(&self) -> &Url {
         &self.url
     }

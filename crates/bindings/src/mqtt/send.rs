@@ -2,14 +2,19 @@
 
 use super::{Broker, Url};
 use crate::answers::Nobody;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
 
 /// Brokers that are spoken with at the same time.
 const BROKERS_MAX: usize = 64;
+/// How long a connection is kept, or tried again, that nobody uses.
+const UNUSED_KEPT: Duration = Duration::from_mins(5);
 /// Octets of an answer that are read.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
@@ -33,20 +38,38 @@ struct Brokers {
     speaker: Speaker,
     tls: Option<Arc<ClientConfig>>,
     known: Mutex<HashMap<String, Known>>,
+    /// Whether somebody looks for unused ones.
+    watched: AtomicBool,
 }
 
 /// A broker with its loop, which ends with it unless it is somebody else's.
 #[derive(Debug)]
 struct Known {
     broker: Arc<Broker>,
-    _stop: Option<watch::Sender<bool>>,
+    since: Instant,
+    used: Instant,
+    stop: Option<watch::Sender<bool>>,
+}
+
+impl Known {
+    fn new(broker: &Arc<Broker>, stop: Option<watch::Sender<bool>>) -> Self {
+        let now = Instant::now();
+        Self { broker: Arc::clone(broker), since: now, used: now, stop }
+    }
+
+    /// Whether nobody has used it for long; our own broker is kept.
+    fn is_unused(&self, now: Instant) -> bool {
+        let unused = now.saturating_duration_since(self.used) >= UNUSED_KEPT;
+        self.stop.is_some() && unused && !self.broker.is_asked()
+    }
 }
 
 impl Sender {
     /// A sender that speaks as `speaker`.
     pub(crate) fn new(speaker: Speaker, tls: Option<ClientConfig>) -> Self {
         let tls = tls.map(Arc::new);
-        Self(Some(Arc::new(Brokers { speaker, tls, known: Mutex::default() })))
+        let (known, watched) = (Mutex::default(), AtomicBool::default());
+        Self(Some(Arc::new(Brokers { speaker, tls, known, watched })))
     }
 
     pub(crate) fn can_use(&self, url: &str) -> bool {
@@ -59,8 +82,7 @@ impl Sender {
     /// Uses this connection for its broker.
     pub(crate) fn share(&self, broker: &Arc<Broker>) {
         if let Some(brokers) = &self.0 {
-            let known = Known { broker: Arc::clone(broker), _stop: None };
-            brokers.lock().insert(broker.url().authority(), known);
+            brokers.lock().insert(broker.url().authority(), Known::new(broker, None));
         }
     }
 
@@ -111,28 +133,93 @@ impl Brokers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn broker(&self, url: Url) -> Result<Arc<Broker>, Unreachable> {
+    fn broker(self: &Arc<Self>, url: Url) -> Result<Arc<Broker>, Unreachable> {
         let mut known = self.lock();
-        if let Some(known) = known.get(&url.authority()) {
+        let authority = url.authority();
+        if let Some(known) = known.get_mut(&authority) {
+            known.used = Instant::now();
             return Ok(Arc::clone(&known.broker));
         }
-        if known.len() >= BROKERS_MAX {
+        if known.len() >= BROKERS_MAX && !make_room(&mut known) {
             return Err(Unreachable("too many brokers are spoken with".to_owned()));
         }
-        let authority = url.authority();
         // At a broker that is not our own we only ask.
         let speaker = Speaker { serves: false, ..self.speaker.clone() };
         let broker = Arc::new(Broker::new(url, &speaker, self.tls.clone(), ANSWER_OCTETS_MAX));
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
-        known.insert(authority, Known { broker: Arc::clone(&broker), _stop: Some(stop) });
+        known.insert(authority, Known::new(&broker, Some(stop)));
+        if !self.watched.swap(true, Ordering::Relaxed) {
+            tokio::spawn(forget_unused(Arc::downgrade(self)));
+        }
         Ok(broker)
     }
+
+    /// Ends the connections that nobody has used for long.
+    fn forget(&self, now: Instant) {
+        self.lock().retain(|_, known| !known.is_unused(now));
+    }
+}
+
+/// Ends the connections that nobody uses any more, as long as there are any but our own broker's.
+async fn forget_unused(brokers: Weak<Brokers>) {
+    loop {
+        tokio::time::sleep(UNUSED_KEPT).await;
+        let Some(brokers) = brokers.upgrade() else { return };
+        brokers.forget(Instant::now());
+        let known = brokers.lock();
+        if known.values().all(|known| known.stop.is_none()) {
+            // Under the lock: whoever adds one afterwards has it watched again.
+            brokers.watched.store(false, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// Gives up the broker that has been away for longest: whoever names brokers that are none keeps
+/// nobody from his own. Whether there is room.
+fn make_room(known: &mut HashMap<String, Known>) -> bool {
+    let away = known.iter().filter(|(_, it)| it.stop.is_some() && !it.broker.is_connected());
+    let oldest = away.min_by_key(|(_, it)| it.since).map(|(name, _)| name.clone());
+    oldest.is_some_and(|name| known.remove(&name).is_some())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::receiver_of;
+    use super::*;
+    use tokio::net::TcpListener;
+
+    fn url(port: u16) -> Url {
+        Url::parse(&format!("mqtt://127.0.0.1:{port}/there")).unwrap()
+    }
+
+    /// Dead addresses as brokers, as many as there may be and more: whoever names them keeps nobody
+    /// from a living one, and what nobody uses ends.
+    #[tokio::test]
+    async fn brokers_that_are_none_keep_nobody_from_his_own() {
+        let speaker = Speaker { id: "/id-mn".to_owned(), client: "x".to_owned(), serves: false };
+        let own = Arc::new(Broker::new(url(9), &speaker, None, 1_000));
+        let sender = Sender::new(speaker, None);
+        sender.share(&own);
+        let brokers = sender.0.unwrap();
+        // Nothing listens at these.
+        for port in 10..1_000 {
+            brokers.broker(url(port)).unwrap();
+            assert!(brokers.lock().len() <= BROKERS_MAX);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let living = url(listener.local_addr().unwrap().port());
+        brokers.broker(living.clone()).unwrap();
+        listener.accept().await.unwrap();
+        let later = Instant::now() + UNUSED_KEPT / 2;
+        brokers.forget(later);
+        assert_eq!(brokers.lock().len(), BROKERS_MAX, "they were used lately");
+        brokers.forget(later + UNUSED_KEPT);
+        let left: Vec<String> = brokers.lock().keys().cloned().collect();
+        assert_eq!(left, [url(9).authority()], "our own is kept");
+        brokers.broker(living).unwrap();
+        listener.accept().await.unwrap();
+    }
 
     #[test]
     fn an_address_names_its_entity_first() {

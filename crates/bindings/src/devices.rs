@@ -90,8 +90,12 @@ pub struct Config {
 pub struct Above {
     /// Where it answers, by any binding that the CSE speaks; without a path.
     pub url: String,
-    /// Address of its CSEBase: `/id-in/cse-in`.
+    /// Address of its CSEBase: `/id-in/cse-in`. Or where readings go if they go beyond it.
     pub base: String,
+    /// Whether they go beyond it: `base` is a place at another CSE, to which this one sends on what
+    /// it is asked. An AE registers at no CSE but its own registrar (TS-0001 §10.2.2.2): what is an
+    /// AE here is a container there, and asks as the AE that it is here, `/id-mn/Cphd-…`.
+    pub beyond: bool,
     /// How readings get there.
     pub delivery: Delivery,
     /// Kinds of devices (by name, [`Device::kind`](gatewright_interwork::Device::kind)) whose
@@ -486,7 +490,7 @@ impl Running {
         let repeats_forgotten = state.repeats.forgotten();
         let counted = state.counters;
         let connections_refused = counted.connections_refused + self.rooms.gate.refused();
-        Counters { connections_refused, places_full, repeats_forgotten, ..counted }
+        Counters { connections_refused, repeats_forgotten, places_full, ..counted }
     }
 
     /// How long reports took, stage by stage.

@@ -370,6 +370,8 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     if let Some(devices) = &described.admit_devices {
         machine.sponsored_entities.clone_from(devices);
     }
+    machine.adopted_entities.clone_from(&described.adopt_devices);
+    machine.cses_beyond.clone_from(&described.admit_beyond);
     machine.registrar = described.registrar.as_ref().map(|above| Registrar {
         cse_id: above.id.clone(),
         name: above.base.clone(),
@@ -417,7 +419,8 @@ fn devices_config(
     config.mapping = mapping(wanted);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),
-        base: format!("{}/{}", above.id, above.base),
+        base: above.readings.clone().unwrap_or_else(|| format!("{}/{}", above.id, above.base)),
+        beyond: above.readings.is_some(),
         delivery: match wanted.delivery {
             Delivery::Durable => devices::Delivery::Durable(wanted.keep),
             Delivery::Direct => devices::Delivery::Direct,

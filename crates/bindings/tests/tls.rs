@@ -164,6 +164,104 @@ async fn a_cse_speaks_for_the_aes_that_it_registered() {
     running.stop().await;
 }
 
+/// The names of all instances that `client`'s CSE has below `place`.
+async fn names_below(client: &Client, place: &str) -> Vec<String> {
+    let found = client.get(&format!("{place}?fu=1&ty=4")).await.unwrap();
+    assert_eq!(found.status, Status::Ok, "{found:?}");
+    let found: serde_json::Value = serde_json::from_str(&found.content.unwrap()).unwrap();
+    let uris = found["m2m:uril"].as_array().unwrap().iter().map(|uri| uri.as_str().unwrap());
+    let readings = uris.filter(|uri| !uri.contains("/about/"));
+    readings.map(|uri| uri.rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+/// Who has this certificate asks as `from`: refused, and counted.
+async fn refused_as(from: &str, tls: &Tls, at: &gatewright_bindings::cse::Running) {
+    let url = format!("https://{}", at.addresses().last().unwrap());
+    let client = Client::new(url, from, "foreign").with_tls(tls).unwrap();
+    let before = at.counters().iter().find(|(name, _)| *name == "unvouched").unwrap().1;
+    let refused = client.get("/id-in/cse-in/ward").await.unwrap();
+    assert_eq!(refused.status, Status::OriginatorHasNotRegistered, "{refused:?}");
+    assert!(at.counters().contains(&("unvouched", before + 1)));
+}
+
+/// Two CSEs below the one that has the readings: the device's gateway asks by way of its registrar,
+/// and each CSE takes from the one below what that one's certificate speaks for. What was answered
+/// is stored there once. A CSE that only says that it is between is refused.
+#[tokio::test]
+async fn readings_go_up_by_a_chain_of_registrars() {
+    let authority = Authority::new("hops");
+    let certify = |id: &str| authority.certify(id, &[format!("m2m://sp.example/{id}").as_str()]);
+    let middle = |id: &str, name: &str, above: &str, url: String| {
+        let mut config = config(CseType::Middle, id, name, certify(&id[1..]));
+        config.cse.admitted_cses = vec!["/id-leaf".to_owned()];
+        let (cse_id, name) = (above.to_owned(), above.replace("/id", "cse"));
+        config.cse.registrar = Some(Registrar { cse_id, name, url });
+        config
+    };
+    let mut upper = config(CseType::Infrastructure, "/id-in", "cse-in", certify("id-in"));
+    upper.cse.admin = Some("CAdmin".to_owned());
+    upper.cse.admitted_cses = vec!["/id-mn".to_owned(), "/id-foreign".to_owned()];
+    upper.cse.cses_beyond = vec!["/id-mn/id-leaf".to_owned()];
+    upper.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let upper = start(upper).await.unwrap();
+    let secure = |running: &gatewright_bindings::cse::Running| {
+        format!("https://{}", running.addresses().last().unwrap())
+    };
+    let between = start(middle("/id-mn", "cse-mn", "/id-in", secure(&upper))).await.unwrap();
+    let leaf = start(middle("/id-leaf", "cse-leaf", "/id-mn", secure(&between))).await.unwrap();
+    let admin = Client::new(format!("http://{}", upper.addresses()[0]), "CAdmin", "admin");
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["/id-leaf/Cphd-*"],"acop":1}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    for (kind, content) in [
+        (Kind::AccessControlPolicy, policy),
+        (Kind::Container, r#"{"m2m:cnt":{"rn":"ward","acpi":["cse-in/p"]}}"#),
+    ] {
+        let made = admin.create("cse-in", kind, content).await.unwrap();
+        assert_eq!(made.status, Status::Created, "{made:?}");
+    }
+    for lower in [&between, &leaf] {
+        let registered = || lower.engine().is_registered();
+        wait_until(registered, || format!("{:?}", lower.counters())).await;
+    }
+    for (delivery, number) in [
+        (devices::Delivery::Durable(Duration::from_hours(1)), b'1'),
+        (devices::Delivery::Direct, b'2'),
+    ] {
+        let mut wanted = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-leaf");
+        wanted.above = Some(devices::Above {
+            url: secure(&between),
+            base: "/id-in/cse-in/ward".to_owned(),
+            beyond: true,
+            delivery,
+            kinds: std::collections::BTreeMap::new(),
+        });
+        let listener = devices::start(wanted, leaf.engine().clone()).await.unwrap();
+        let plan = Plan::new(&SCALE, SystemId([2, b'H', b'O', b'P', 0, 0, 0, number]), 1);
+        let plan = Plan { period: Duration::from_millis(50), ..plan };
+        let measuring = Duration::from_secs(1);
+        let (to, patience) = (listener.address(), Duration::from_secs(30));
+        let outcome = agents::run(agents::Run { plan, to, measuring, patience }).await;
+        assert!(outcome.is_answered(), "{outcome:?} {:?}", listener.counters());
+        let none = || leaf.engine().letters() == 0;
+        wait_until(none, || format!("{:?} {:?}", leaf.counters(), upper.counters())).await;
+        let place = format!("cse-in/ward/phd-{}", plan.system_id);
+        let names = names_below(&admin, &place).await;
+        let once: std::collections::BTreeSet<_> = names.iter().collect();
+        let sent = outcome.counters.acknowledged_values;
+        assert_eq!((names.len() as u64, once.len() as u64), (sent, sent), "{delivery:?}");
+        listener.stop().await;
+    }
+    // In its name, by somebody else's certificate: a CSE that is admitted, an AE of the one between.
+    let foreign = certify("id-foreign");
+    let nurse = authority.certify("nurse", &["m2m://sp.example/id-mn/Cnurse"]);
+    for (at, tls) in [(&upper, &foreign), (&upper, &nurse), (&between, &foreign)] {
+        refused_as("/id-leaf/Cphd-0248", tls, at).await;
+    }
+    leaf.stop().await;
+    between.stop().await;
+    upper.stop().await;
+}
+
 /// The end of a connection that `peer` takes over TLS, as a WebSocket.
 async fn take_wss(listener: &TcpListener, peer: &Tls) -> WebSocketStream<TlsStream<TcpStream>> {
     let certificates = CertificateDer::pem_file_iter(&peer.certificate).unwrap();

@@ -14,6 +14,8 @@ use std::ops::Range;
 const NAME_LEN_MAX: usize = 32;
 /// The most octets of a pattern of AE-IDs.
 const AE_IDS_LEN_MAX: usize = 255;
+/// The most octets of an address of a resource.
+const PLACE_LEN_MAX: usize = 255;
 /// The most octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
 const INTERFACE_LEN_MAX: usize = 15;
 
@@ -107,6 +109,11 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Program => text.strip_suffix(".gate").is_some_and(|stem| !stem.is_empty()),
         Form::CseId => text.strip_prefix('/').is_some_and(is_name),
         Form::AeIds => is_ae_ids(text),
+        Form::AeIdsOfCse => two(text).is_some_and(|(cse, ids)| is_name(cse) && is_ae_ids(ids)),
+        Form::CseBeyond => {
+            two(text).is_some_and(|(cse, other)| is_name(cse) && is_name(other) && cse != other)
+        }
+        Form::Place => is_place(text),
         Form::Url => {
             is_url(text, &["http://", "https://", "coap://", "ws://", "wss://", "mqtt://"])
         }
@@ -142,6 +149,18 @@ fn is_ae_ids(text: &str) -> bool {
     text.len() <= AE_IDS_LEN_MAX && text.starts_with(['C', 'S']) && text.chars().all(rest)
 }
 
+/// The two parts of `/ONE/OTHER`.
+fn two(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix('/')?.split_once('/')
+}
+
+/// The SP-relative address of a resource below a CSEBase, or of one (TS-0001 §9.3.1).
+fn is_place(text: &str) -> bool {
+    let segment = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+    let below = |rest: &str| rest.split('/').all(|it| !it.is_empty() && it.chars().all(segment));
+    text.len() <= PLACE_LEN_MAX && two(text).is_some_and(|(cse, rest)| is_name(cse) && below(rest))
+}
+
 /// What Linux takes (`dev_valid_name`).
 fn is_interface(text: &str) -> bool {
     (1..=INTERFACE_LEN_MAX).contains(&text.len())
@@ -151,7 +170,9 @@ fn is_interface(text: &str) -> bool {
 
 const fn code(form: Form) -> &'static Code {
     match form {
-        Form::Any | Form::Name | Form::Interface | Form::AeIds => &codes::BAD_NAME,
+        Form::Any | Form::Name | Form::Interface | Form::AeIds | Form::AeIdsOfCse => {
+            &codes::BAD_NAME
+        }
         Form::Address => &codes::NOT_AN_ADDRESS,
         Form::AddressOfNetwork | Form::Network | Form::Destination => &codes::NOT_A_PREFIX,
         Form::Mac => &codes::NOT_A_MAC,
@@ -159,7 +180,7 @@ const fn code(form: Form) -> &'static Code {
         Form::Socket | Form::Listen => &codes::NOT_A_LISTENER,
         Form::Protocol | Form::DeviceKind => &codes::NOT_A_CHOICE,
         Form::Program => &codes::NOT_A_PROGRAM,
-        Form::CseId => &codes::BAD_CSE_ID,
+        Form::CseId | Form::CseBeyond | Form::Place => &codes::BAD_CSE_ID,
         Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
@@ -185,6 +206,9 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Program => "a gateway program: its name ends in .gate",
         Form::CseId => "a CSE identifier: `/` and a name",
         Form::AeIds => "an AE-ID: `C` or `S` and a name, `*` for any characters",
+        Form::AeIdsOfCse => "a CSE identifier and an AE-ID, `*` in it for any characters",
+        Form::CseBeyond => "two CSE identifiers, one behind the other",
+        Form::Place => "an address: a CSE identifier, the name of its base, and what is below",
         Form::Url => {
             "a URL: http, https, coap, ws, wss or mqtt, `://` and a host, with a port if need be"
         }
@@ -212,6 +236,9 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Program => "bridge.gate",
         Form::CseId => "/gateway-cse",
         Form::AeIds => "Cphd-*",
+        Form::AeIdsOfCse => "/gateway-cse/Cphd-*",
+        Form::CseBeyond => "/gateway-cse/ward-cse",
+        Form::Place => "/central-cse/central/ward",
         Form::Url => "http://192.0.2.1:8080",
         Form::Broker => "mqtt://192.0.2.1:1883",
         Form::SystemId => "0022090000000001",
@@ -243,6 +270,9 @@ mod tests {
             Form::Program,
             Form::CseId,
             Form::AeIds,
+            Form::AeIdsOfCse,
+            Form::CseBeyond,
+            Form::Place,
             Form::Url,
             Form::Broker,
             Form::SystemId,

@@ -491,6 +491,10 @@ pub struct Cse {
     pub admit: Vec<String>,
     /// Patterns of the AE-IDs that those may register by their certificates.
     pub admit_devices: Option<Vec<String>>,
+    /// AEs that no certificate brought, each with the CSE that takes it over: `/gw/Cphd-*`.
+    pub adopt_devices: Vec<String>,
+    /// CSEs beyond those that register, each behind the one by which it comes: `/gw/ward`.
+    pub admit_beyond: Vec<String>,
     /// Whether each request and how it ended is noted in the audit log.
     pub audit: bool,
     /// What one peer may ask.
@@ -542,4 +546,6 @@ pub struct Registrar {
     pub id: String,
     /// Name of its base resource.
     pub base: String,
+    /// The place at a CSE beyond it that readings go to, if not to it.
+    pub readings: Option<String>,
 }

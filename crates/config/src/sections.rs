@@ -428,6 +428,8 @@ fn cse(table: View<'_>) -> Option<Cse> {
         admin: table.owned("admin"),
         admit: owned(&table, "admit"),
         admit_devices: table.key("admit_devices").map(|_| owned(&table, "admit_devices")),
+        adopt_devices: owned(&table, "adopt_devices"),
+        admit_beyond: owned(&table, "admit_beyond"),
         audit: table.flag("audit").unwrap_or(false),
         peer: PeerBounds {
             rate: table.number("peer_rate"),
@@ -463,5 +465,10 @@ fn devices_tls(table: View<'_>) -> Option<DevicesTls> {
 }
 
 fn registrar(table: View<'_>) -> Option<Registrar> {
-    Some(Registrar { url: table.owned("url")?, id: table.owned("id")?, base: table.owned("base")? })
+    Some(Registrar {
+        url: table.owned("url")?,
+        id: table.owned("id")?,
+        base: table.owned("base")?,
+        readings: table.owned("readings"),
+    })
 }

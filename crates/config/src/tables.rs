@@ -81,6 +81,12 @@ pub(crate) enum Form {
     CseId,
     /// `Cphd-*`.
     AeIds,
+    /// `/NAME/Cphd-*`.
+    AeIdsOfCse,
+    /// `/NAME/OTHER`.
+    CseBeyond,
+    /// `/NAME/BASE`, and what is below it.
+    Place,
     /// `http://127.0.0.1:8080`.
     Url,
     /// `mqtt://127.0.0.1:1883`.
@@ -594,6 +600,18 @@ static CSE: Table = Table {
              Cphd-* if not given.",
         ),
         key(
+            "adopt_devices",
+            Shape::List(Form::AeIdsOfCse, ADMITTED_MAX),
+            "AEs that were registered without a certificate, each with the CSE that takes it over: \
+             /gw/Cphd-*; none if not given.",
+        ),
+        key(
+            "admit_beyond",
+            Shape::List(Form::CseBeyond, ADMITTED_MAX),
+            "CSEs beyond those that register here, each behind the one whose certificate speaks for \
+             it: /gw/ward; none if not given.",
+        ),
+        key(
             "audit",
             Shape::Flag,
             "Whether each request and how it ended is noted in the audit log.",
@@ -660,5 +678,10 @@ static REGISTRAR: Table = Table {
         ),
         fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
         fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),
+        key(
+            "readings",
+            Shape::Text(Form::Place),
+            "The place at a CSE beyond it that readings go to by way of it; its own base if not given.",
+        ),
     ],
 };

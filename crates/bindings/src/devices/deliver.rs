@@ -6,7 +6,8 @@ use crate::engine::{Task, now};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
-use gatewright_onem2m::{DEVICE_LANE, Fate, Letter, Request, Response, Status, Timestamp};
+use gatewright_onem2m::{DEVICE_LANE, Fate, Kind, Letter, Request, Response, Status, Timestamp};
+use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
 use std::time::Instant;
@@ -156,17 +157,24 @@ impl Shared {
         Item { request, letter: Some(letter) }
     }
 
-    /// The same request for the CSE above.
-    fn moved(&self, above: &Above, request: &Request) -> Request {
+    /// The same request for the CSE above, or the one beyond.
+    pub(super) fn moved(&self, above: &Above, request: &Request) -> Request {
         let below = request.to.strip_prefix(self.base.as_str()).unwrap_or_default();
-        Request { to: format!("{}{below}", above.base), ..request.clone() }
+        let mut moved = Request { to: format!("{}{below}", above.base), ..request.clone() };
+        if above.beyond {
+            moved.from = format!("{}/{}", self.engine.cse_id(), request.from);
+            if moved.kind == Some(Kind::ApplicationEntity) {
+                moved.content = request.content.as_deref().and_then(as_container).map(Into::into);
+                moved.kind = Some(Kind::Container);
+            }
+        }
+        moved
     }
 
     /// Sends requests to the CSE above, one after the other; whether all have arrived.
     async fn send(&self, above: &Above, requests: &[Request]) -> bool {
         for request in requests {
-            let request = self.moved(above, request);
-            let status = self.send_one(above, &request).await;
+            let status = self.send_one(above, &self.moved(above, request)).await;
             if matches!(status, Some(Status::NotFound | Status::OriginatorHasNotRegistered))
                 && let Some(entity) = entity_of(&request.from)
             {
@@ -231,6 +239,14 @@ impl Shared {
         }
         created
     }
+}
+
+/// What of an AE makes a container: its name and its labels.
+fn as_container(entity: &str) -> Option<String> {
+    let entity: Value = serde_json::from_str(entity).ok()?;
+    let entity = entity.get(Kind::ApplicationEntity.tag())?;
+    let container = json!({ "rn": entity.get("rn"), "lbl": entity.get("lbl") });
+    Some(json!({ Kind::Container.tag(): container }).to_string())
 }
 
 const fn here(request: Request) -> Item {

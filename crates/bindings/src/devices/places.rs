@@ -47,10 +47,11 @@ impl Shared {
         let content: Value = serde_json::from_str(content).unwrap_or_default();
         let Some(found) = content.get(Kind::ApplicationEntity.tag()) else { return };
         for (number, (parent, kind, content)) in places(found).into_iter().enumerate() {
-            let to = if parent { above.base.clone() } else { format!("{}/{entity}", above.base) };
+            let to = if parent { self.base.clone() } else { format!("{}/{entity}", self.base) };
             let id = format!("{entity}-{micros}-{number}");
             let make = Request::new(Operation::Create, to, format!("C{entity}"), id);
-            let made = self.send_one(above, &make.creating(kind, content)).await;
+            let make = self.moved(above, &make.creating(kind, content));
+            let made = self.send_one(above, &make).await;
             if !made.is_some_and(|status| status.fate().is_stored()) {
                 // Its next letter is tried again, and asks for this again.
                 return;

@@ -87,6 +87,8 @@ fn entity(told: &mut Told, old: &Cse, new: &Cse) {
     told.show("[cse] admin", old.admin.as_ref(), new.admin.as_ref());
     told.compare("[cse] admit", &old.admit, &new.admit);
     told.compare("[cse] admit_devices", &old.admit_devices, &new.admit_devices);
+    told.compare("[cse] adopt_devices", &old.adopt_devices, &new.adopt_devices);
+    told.compare("[cse] admit_beyond", &old.admit_beyond, &new.admit_beyond);
     told.show("[cse] audit", Some(&old.audit), Some(&new.audit));
     let bounds = |it: &Cse| {
         let bounds = it.peer;
@@ -113,6 +115,8 @@ fn entity(told: &mut Told, old: &Cse, new: &Cse) {
             told.show("[cse.registrar] url", Some(&old.url), Some(&new.url));
             told.show("[cse.registrar] id", Some(&old.id), Some(&new.id));
             told.show("[cse.registrar] base", Some(&old.base), Some(&new.base));
+            let key = "[cse.registrar] readings";
+            told.show(key, old.readings.as_ref(), new.readings.as_ref());
         }
         (None, None) => {}
         (_, new) => told.tell_table("[cse.registrar]", new.is_some()),

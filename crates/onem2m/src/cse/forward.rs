@@ -3,6 +3,7 @@
 use super::calls::{Purpose, device_of, is_device_like};
 use super::polling::Route;
 use super::{Asker, Cse, Refusal, denied, not_found};
+use crate::address::cse_of;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::Resource;
@@ -20,6 +21,7 @@ impl Cse {
         (cse, path): (&str, &str),
     ) -> Result<(), Refusal> {
         let known = self.is_registered(from)
+            || (from.starts_with('/') && self.is_beyond(cse_of(from)))
             || from == self.config.cse_id
             || self.config.admin.as_deref() == Some(from);
         if !known {

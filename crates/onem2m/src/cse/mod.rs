@@ -111,6 +111,12 @@ pub struct Config {
     pub admitted_cses: Vec<String>,
     /// Patterns of AE-IDs that such a CSE may register here by its own certificate, for others.
     pub sponsored_entities: Vec<String>,
+    /// Whose AEs that came without a certificate such a CSE takes over, as `/id-mn/Cphd-*`: its
+    /// CSE-ID, and a pattern of AE-IDs of this CSE.
+    pub adopted_entities: Vec<String>,
+    /// The CSEs that are beyond those registered here, as `/id-mn/id-leaf`: the one that is here and
+    /// sends on what the other asks, and the other.
+    pub cses_beyond: Vec<String>,
     /// The CSE that this one registers at.
     pub registrar: Option<Registrar>,
     /// Bounds.
@@ -133,6 +139,8 @@ impl Config {
             admitted_entities: vec!["C*".to_owned(), "S*".to_owned()],
             admitted_cses: Vec::new(),
             sponsored_entities: vec!["Cphd-*".to_owned()],
+            adopted_entities: Vec::new(),
+            cses_beyond: Vec::new(),
             registrar: None,
             limits: Limits::default(),
             outcomes: false,

@@ -5,13 +5,16 @@
 //! The standard has a registrar check an AE's requests against the AE's certificate and leaves out
 //! CSEs, as what a CSE sends on is always another's. Here a CSE is checked, too: it speaks for the
 //! AEs that it registered here itself, as long as it is admitted or registered, and a registrar for
-//! what comes from beyond it. What a binding does not let pass at once comes here with the peer as
+//! what comes from beyond it. What comes from below a CSE that is registered here comes by that CSE:
+//! which CSEs those are an administrator has to say (`cses_beyond`), as the other's certificate is
+//! seen by its own registrar only, and whoever is between could name any. What a binding does not let pass at once comes here with the peer as
 //! [`Request::sponsor`].
 //!
 //! An AE's sponsor is written down with it and never changes. It goes when the AE goes: then its
 //! AE-ID is free for whoever registers it next, and the resources that it left elsewhere are that
 //! AE-ID's as before. So which AE-IDs CSEs may register is bounded by patterns, and an AE that was
-//! registered by its own certificate, or by none, is nobody's ward.
+//! registered by its own certificate, or by none, is nobody's ward, unless an administrator has said
+//! whose (`adopted_entities`).
 
 use super::{Cse, Refusal};
 use crate::address::cse_of;
@@ -63,7 +66,7 @@ impl Cse {
         let speaks = if self.is_almighty(from) || !is_cse {
             false
         } else if from.starts_with('/') {
-            self.comes_from_above(sponsor, from)
+            self.comes_from_above(sponsor, from) || self.comes_from_beyond(sponsor, from)
         } else {
             self.is_ward(sponsor, from, request)
         };
@@ -76,12 +79,15 @@ impl Cse {
 
     /// Whether `entity` is an AE that the CSE brought here, or is to become one by this request.
     fn is_ward(&self, sponsor: &str, entity: &str, request: &Request) -> bool {
-        if !self.admits_cse(sponsor) && self.remote_cse(sponsor).is_none() {
+        if !self.stands(sponsor) {
             return false;
         }
         let known = self.tree.by_id(entity).and_then(|slot| self.tree.get(slot));
         if let Some(ae) = known.filter(|it| it.kind == Kind::ApplicationEntity) {
-            return ae.sponsor.as_deref() == Some(sponsor);
+            return match ae.sponsor.as_deref() {
+                Some(known) => known == sponsor,
+                None => self.adopts(sponsor, entity),
+            };
         }
         let registers =
             request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
@@ -94,7 +100,34 @@ impl Cse {
     fn comes_from_above(&self, sponsor: &str, entity: &str) -> bool {
         let above = self.config.registrar.as_ref().is_some_and(|above| above.cse_id == sponsor);
         let way = self.next_hop(cse_of(entity), &self.config.cse_id);
-        above && way.is_some() && way == self.remote_cse(sponsor)
+        above && !self.is_beyond(cse_of(entity)) && way.is_some() && way == self.remote_cse(sponsor)
+    }
+
+    /// Whether the entity's CSE is beyond the sponsor, and has not come here itself.
+    fn comes_from_beyond(&self, sponsor: &str, entity: &str) -> bool {
+        let cse = cse_of(entity);
+        let is_here = cse == self.config.cse_id || self.remote_cse(cse).is_some();
+        let mut ways = self.config.cses_beyond.iter();
+        self.stands(sponsor) && !is_here && ways.any(|way| way.strip_prefix(sponsor) == Some(cse))
+    }
+
+    /// Whether an administrator has said by which CSE this one is reached.
+    pub(super) fn is_beyond(&self, cse: &str) -> bool {
+        let beyond = |way: &String| way.rfind('/').and_then(|at| way.get(at..)) == Some(cse);
+        self.config.cses_beyond.iter().any(beyond)
+    }
+
+    /// Whether an administrator has given this AE, which nobody's certificate brought, to the CSE.
+    fn adopts(&self, sponsor: &str, entity: &str) -> bool {
+        self.config.adopted_entities.iter().any(|adopted| {
+            let pattern = adopted.strip_prefix(sponsor).and_then(|rest| rest.strip_prefix('/'));
+            pattern.is_some_and(|pattern| matches_wildcard(pattern, entity))
+        })
+    }
+
+    /// Whether a CSE is admitted, or registered here.
+    fn stands(&self, cse: &str) -> bool {
+        self.admits_cse(cse) || self.remote_cse(cse).is_some()
     }
 
     /// Whether a CSE may register here.

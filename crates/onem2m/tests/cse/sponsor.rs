@@ -170,3 +170,79 @@ fn a_registrar_speaks_for_what_is_beyond_it() {
         assert_eq!(look(&mut bench, sponsor, from, "nothing"), status, "{sponsor} for {from}");
     }
 }
+
+/// What is below a CSE that is registered here comes by that CSE and by no other, and only where an
+/// administrator has said so: a CSE that names its descendants (`dcse`) could name any.
+#[test]
+fn what_is_beyond_a_cse_comes_by_it_alone() {
+    let mut config = admitting();
+    config.cses_beyond = vec!["/id-mn/id-leaf".to_owned(), "/id-mn/id-direct".to_owned()];
+    config.admitted_cses.push("/id-direct".to_owned());
+    let mut bench = Bench::with(config);
+    for cse in ["id-mn", "id-mn2", "id-direct"] {
+        let content = REMOTE.replace("id-mn", cse);
+        let content =
+            if cse == "id-direct" { content.replace("id-leaf", "id-none") } else { content };
+        let made = bench.create(&format!("/{cse}"), "cse-in", Kind::RemoteCse, &content);
+        assert_eq!(made.status.number(), 2001, "{cse}");
+    }
+    // 4004: it is let in, and there is no such resource.
+    for (sponsor, from, status, why) in [
+        ("/id-mn", "/id-leaf/Cphd-1", 4004, "its AE"),
+        ("/id-mn", "/id-leaf", 4004, "itself"),
+        ("/id-mn", "//gatewright.invalid/id-leaf/Cphd-1", 4004, "in a longer form"),
+        ("/id-mn2", "/id-leaf/Cphd-1", 4106, "by another CSE, which claims it in its dcse"),
+        ("/id-x", "/id-leaf/Cphd-1", 4106, "by a CSE that is not admitted"),
+        ("/id-mn/Cx", "/id-leaf/Cphd-1", 4106, "by an AE of the CSE between"),
+        ("/id-mn", "/id-leaf2/Cphd-1", 4106, "a CSE that nobody spoke of"),
+        ("/id-mn", "/id-direct/Cx", 4106, "a CSE that is registered here itself"),
+        ("/id-mn", "/id-in/Cphd-1", 4106, "an AE of this CSE that it did not bring"),
+        ("/id-m", "/n/id-leaf", 4106, "names that only look like the way"),
+    ] {
+        assert_eq!(look(&mut bench, sponsor, from, "nothing"), status, "{why}");
+    }
+    assert_eq!(bench.cse.counters().unvouched, 7);
+}
+
+/// A registrar does not speak for what is below here, though the way there is not known yet.
+#[test]
+fn a_registrar_does_not_speak_for_what_is_beyond_those_below() {
+    let mut config = admitting();
+    config.cses_beyond = vec!["/id-mn/id-far".to_owned()];
+    config.registrar = Some(Registrar {
+        cse_id: "/id-top".to_owned(),
+        name: "cse-top".to_owned(),
+        url: "http://192.0.2.1".to_owned(),
+    });
+    let mut bench = Bench::with(config);
+    let call = bench.calls().remove(0);
+    bench.reply(&call, gatewright_onem2m::Status::Created);
+    assert_eq!(look(&mut bench, "/id-top", "/id-far/Cx", "nothing"), 4106);
+    assert_eq!(look(&mut bench, "/id-top", "/id-other/Cx", "nothing"), 4004);
+    assert_eq!(look(&mut bench, "/id-mn", "/id-far/Cx", "nothing"), 4004);
+}
+
+/// An AE that came without a certificate is whose an administrator says, and nobody else's; one that
+/// a CSE brought stays that CSE's.
+#[test]
+fn an_ae_that_came_without_a_certificate_is_given_to_a_cse() {
+    let mut config = admitting();
+    config.adopted_entities = vec!["/id-mn/Cphd-*".to_owned()];
+    let mut bench = Bench::with(config);
+    bench.register("Cphd-1", "one");
+    bench.register("Cnurse", "nurse");
+    register(&mut bench, "/id-mn2", "Cphd-2", "two");
+    for (sponsor, from, name, status, why) in [
+        ("/id-mn", "Cphd-1", "one", 2000, "it was given to it"),
+        ("/id-mn2", "Cphd-1", "one", 4106, "it was given to another"),
+        ("/id-mn", "Cnurse", "nurse", 4106, "it was not given away"),
+        ("/id-mn", "Cphd-2", "two", 4106, "another brought it"),
+        ("/id-x", "Cphd-1", "one", 4106, "not admitted"),
+        ("/id-mn/Cphd-1", "Cphd-1", "one", 4106, "an AE of the CSE"),
+    ] {
+        assert_eq!(look(&mut bench, sponsor, from, name), status, "{why}");
+    }
+    // What was given may be taken back.
+    bench.cse.reconfigure(bench.now, admitting());
+    assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
+}

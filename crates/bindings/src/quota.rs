@@ -239,24 +239,25 @@ impl State {
 
     /// A request is answered.
     fn give_back(&mut self, who: &Who, octets: u64) {
-        if let Some(peer) = self.peers.get_mut(who) {
-            peer.waiting = peer.waiting.saturating_sub(1);
-        }
-        self.give_octets_back(who, octets);
+        self.let_go(who, octets, |peer| peer.waiting = peer.waiting.saturating_sub(1));
     }
 
     /// A body has arrived, or will not.
     fn arrived(&mut self, who: &Who, octets: u64) {
-        if let Some(peer) = self.peers.get_mut(who) {
-            peer.arriving = peer.arriving.saturating_sub(u32::from(octets > 0));
-        }
-        self.give_octets_back(who, octets);
+        let ended = u32::from(octets > 0);
+        self.let_go(who, octets, |peer| peer.arriving = peer.arriving.saturating_sub(ended));
     }
 
     fn give_octets_back(&mut self, who: &Who, octets: u64) {
+        self.let_go(who, octets, |_| {});
+    }
+
+    /// A peer has fewer octets open, and what `how` takes from it.
+    fn let_go(&mut self, who: &Who, octets: u64, how: impl FnOnce(&mut Peer)) {
         let is_free = self.quota.rate.is_none();
         self.octets = self.octets.saturating_sub(octets);
         let Some(peer) = self.peers.get_mut(who) else { return };
+        how(peer);
         peer.octets = peer.octets.saturating_sub(octets);
         if is_free && !peer.is_busy() {
             self.peers.remove(who);

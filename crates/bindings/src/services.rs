@@ -125,6 +125,7 @@ impl Services {
     pub fn start(config: &Config) -> Result<Option<Arc<Self>>, ServiceError> {
         let Some(described) = &config.cse else { return Ok(None) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads())
             .thread_name("services")
             .enable_all()
             .build()
@@ -359,6 +360,12 @@ async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Runn
     let started = devices::start(devices_config(devices, described), Arc::clone(cse.engine()));
     let devices = started.await?;
     Ok(Running { cse, devices: Some(devices) })
+}
+
+/// Threads of the runtime: half of the processors. The others are for the threads beside it, which
+/// store and move packets; and to wake a second thread for a request takes as long as a part of it.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
 }
 
 fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Config {

@@ -11,8 +11,8 @@ use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{Config, Running, start};
 use gatewright_bindings::listen::Notifications;
-use gatewright_onem2m::{CseType, Kind, Status};
-use std::time::Instant;
+use gatewright_onem2m::{CseType, Kind, Status, Timestamp};
+use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -89,6 +89,24 @@ async fn creation_and_retrieval_over_one_connection() {
     assert!(answer.contains("x-m2m-ri: 7\r\n"));
     assert!(answer.contains("content-location: cse-in/c\r\n"));
     assert!(answer.contains("content-type: application/json\r\n"));
+    running.stop().await;
+}
+
+/// Its time comes while its connection waits, and the resource says when it was made.
+#[tokio::test]
+async fn a_request_waits_for_its_time() {
+    let running = running().await;
+    let body = r#"{"m2m:cnt":{"rn":"c"}}"#;
+    let create = format!(
+        "POST /cse-in HTTP/1.1\r\n{HEAD}X-M2M-OET: 300\r\n\
+         Content-Type: application/json;ty=3\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let asked = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let answer = exchange(&running, &create, 1).await;
+    let made = answer.split_once("\"ct\":\"").map(|(_, rest)| rest.split('"').next().unwrap());
+    let made = made.and_then(Timestamp::parse).unwrap_or_else(|| panic!("{answer}"));
+    assert!(made >= Timestamp::new(asked + Duration::from_millis(300)), "{answer}");
     running.stop().await;
 }
 

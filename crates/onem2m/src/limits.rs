@@ -62,7 +62,7 @@ pub struct Limits {
     pub observers: usize,
     /// Changes of one resource that wait behind an update which waits for consent.
     pub blocked: usize,
-    /// Requests that wait inside the CSE: for consent, or behind one that does.
+    /// Requests that wait inside the CSE: for their time, for consent, or behind one that does.
     pub deferred: usize,
     /// Octets that those hold.
     pub deferred_octets: usize,
@@ -188,8 +188,12 @@ counters! {
     announcements,
     /// Updates that waited for the consent of whoever keeps their resource.
     blocked,
+    /// Requests that waited for their time.
+    postponed,
     /// Requests refused because as many wait inside as may.
     deferred_full,
+    /// Requests refused because as many of one originator wait inside as may.
+    deferred_of_one_full,
     /// Requests sent on to another CSE.
     forwarded,
     /// Requests refused because too many sent to others were unanswered.

@@ -197,6 +197,8 @@ pub struct Request {
     pub request_expires: Option<Deadline>,
     /// `rset`: until when the result is worth having.
     pub result_expires: Option<Deadline>,
+    /// `oet`: when it is to be done.
+    pub executes: Option<Deadline>,
     /// `drt`: whether discovery answers unstructured identifiers (2) and not structured (1).
     pub unstructured: bool,
     /// `atrl`: the attributes wanted of a retrieval.
@@ -237,6 +239,7 @@ impl Request {
             result_kept: None,
             request_expires: None,
             result_expires: None,
+            executes: None,
             unstructured: false,
             attributes: Vec::new(),
             group_request: None,
@@ -293,12 +296,7 @@ impl Request {
             "rp" => self.result_kept = Some(deadline(name, value)?),
             "rqet" => self.request_expires = Some(deadline(name, value)?),
             "rset" => self.result_expires = Some(deadline(name, value)?),
-            "oet" => {
-                return Err(Refusal::new(
-                    Status::NotImplemented,
-                    "operation execution time is not offered",
-                ));
-            }
+            "oet" => self.executes = Some(deadline(name, value)?),
             "drt" => self.unstructured = unstructured(value)?,
             "atrl" => {
                 self.attributes = value.split(['+', ' ', ',']).map(str::to_owned).collect();
@@ -487,6 +485,7 @@ impl Request {
             ("rp", self.result_kept),
             ("rqet", self.request_expires),
             ("rset", self.result_expires),
+            ("oet", self.executes),
         ] {
             if let Some(deadline) = deadline {
                 object.insert(name.into(), json!(deadline.text()));
@@ -724,6 +723,7 @@ mod tests {
             ("rp", "60000"),
             ("rqet", "20991231T235959,000000"),
             ("rset", "5000"),
+            ("oet", "20991231T235958,000000"),
             ("drt", "2"),
             ("atrl", "lbl+ct"),
             ("gid", "g"),
@@ -752,7 +752,7 @@ mod tests {
             (r#"{"op":2,"to":"x","rqi":"1","rvi":"9"}"#, Status::ReleaseVersionNotSupported),
             (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","rcn":13}"#, Status::BadRequest),
             (r#"{"op":1,"to":"x","rqi":"1","rvi":"4","ty":999}"#, Status::NotImplemented),
-            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","oet":"P1D"}"#, Status::NotImplemented),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","oet":"later"}"#, Status::BadRequest),
             ("[]", Status::BadRequest),
             ("{", Status::BadRequest),
         ];

@@ -105,8 +105,8 @@ fn config() -> Config {
     limits.polled = 4;
     limits.observers = 4;
     limits.blocked = 2;
-    limits.deferred = 4;
-    limits.deferred_octets = 1_000;
+    limits.deferred = 8;
+    limits.deferred_octets = 4_000;
     Config {
         admin: Some("CAdmin".to_owned()),
         admitted_cses: vec!["/*".to_owned()],

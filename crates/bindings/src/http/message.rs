@@ -3,7 +3,7 @@
 use super::codes::http_status;
 use core::fmt::Write;
 use core::time::Duration;
-use gatewright_onem2m::primitive::{Deadline, cbor_from_json};
+use gatewright_onem2m::primitive::cbor_from_json;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Serialisation, Status};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -20,6 +20,7 @@ const RELEASE: HeaderName = HeaderName::from_static("x-m2m-rvi");
 const STATUS: HeaderName = HeaderName::from_static("x-m2m-rsc");
 const REQUEST_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-ret");
 const RESULT_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-rst");
+const EXECUTES: HeaderName = HeaderName::from_static("x-m2m-oet");
 const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
 const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
@@ -228,15 +229,15 @@ pub(crate) fn write_request(
     } else if request.content.is_some() {
         builder = builder.header(CONTENT_TYPE, media);
     }
-    let deadline = |deadline: Deadline| match deadline {
-        Deadline::At(time) => time.to_string(),
-        Deadline::After(span) => span.as_millis().to_string(),
-    };
-    if let Some(expires) = request.request_expires {
-        builder = builder.header(REQUEST_EXPIRES, deadline(expires));
-    }
-    if let Some(expires) = request.result_expires {
-        builder = builder.header(RESULT_EXPIRES, deadline(expires));
+    let deadlines = [
+        (REQUEST_EXPIRES, request.request_expires),
+        (RESULT_EXPIRES, request.result_expires),
+        (EXECUTES, request.executes),
+    ];
+    for (name, deadline) in deadlines {
+        if let Some(deadline) = deadline {
+            builder = builder.header(name, deadline.text());
+        }
     }
     if let Some(vendor) = &request.vendor {
         builder = builder.header(VENDOR, &**vendor);
@@ -462,6 +463,8 @@ mod tests {
         for (name, value) in [
             ("rcn", "2"),
             ("rqet", "20991231T235959,000000"),
+            ("oet", "20991231T235958,000000"),
+            ("rset", "60000"),
             ("vsi", "v"),
             ("lbl", "x+y"),
             ("atr", "con,a&b=c"),

@@ -253,6 +253,9 @@ fn write_parameters(message: &mut Message, request: &Request) {
     if let Some(expires) = request.result_expires {
         message.put(option::RSET, expires.text());
     }
+    if let Some(executes) = request.executes {
+        message.put(option::OET, executes.text());
+    }
     if let Some(category) = request.event_category {
         message.put_uint(option::EC, category.into());
     }
@@ -384,6 +387,8 @@ mod tests {
             for (name, value) in [
                 ("rcn", "2"),
                 ("rqet", "20991231T235959,000000"),
+                ("oet", "20991231T235958,000000"),
+                ("rset", "60000"),
                 ("vsi", "v"),
                 ("lbl", "x+y"),
                 ("atr", "con,a&b=c%20"),

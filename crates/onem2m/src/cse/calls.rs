@@ -1,6 +1,6 @@
 //! Requests that this CSE sends, and what their answers are for.
 
-use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal};
+use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal, Whom};
 use crate::limits::share;
 use crate::primitive::{Request, Response};
 use crate::status::Status;
@@ -152,7 +152,7 @@ impl Calls {
 }
 
 /// Of an entity elsewhere its CSE, which can name as many as it likes: `/id-mn` of `/id-mn/Cx`.
-fn node_of(from: &str) -> &str {
+pub(super) fn node_of(from: &str) -> &str {
     let rest = from.strip_prefix('/').and_then(|rest| rest.split_once('/'));
     rest.and_then(|(_, entity)| from.strip_suffix(entity))
         .map_or(from, |node| node.trim_end_matches('/'))
@@ -189,8 +189,12 @@ impl Cse {
         self.check_calls(payer.as_deref())?;
         let limits = &self.config.limits;
         let longest = self.now.plus(limits.answer_within_max);
-        let wanted = request.request_expires.map(|time| time.resolve(self.now).min(longest));
-        let deadline = wanted.unwrap_or_else(|| self.now.plus(limits.answer_within));
+        // What is to be done later is answered later, if there is anybody to be told.
+        let told =
+            !matches!(&purpose, Purpose::Forward(asker) if matches!(asker.whom, Whom::Nobody));
+        let begins = if told { self.begins(request) } else { self.now };
+        let wanted = request.request_expires.map(|time| time.resolve(self.now));
+        let deadline = wanted.unwrap_or_else(|| begins.plus(limits.answer_within)).min(longest);
         Ok((self.calls.add(deadline, purpose, payer), deadline))
     }
 

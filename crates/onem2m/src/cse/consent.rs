@@ -4,6 +4,7 @@
 
 use super::calls::{Purpose, Unreachable};
 use super::{Asker, Cse, Done, Refusal, not_found};
+use crate::fate::Fate;
 use crate::primitive::{Deadline, Operation, Request, Response};
 use crate::status::Status;
 use crate::tree::Slot;
@@ -36,18 +37,19 @@ impl Cse {
             return Ok(false);
         }
         let seq = self.resource(slot)?.seq;
-        let Some(blocked) = self.consents.0.get_mut(&seq) else {
+        let Some(behind) = self.consents.0.get(&seq).map(|blocked| blocked.behind.len()) else {
             return Ok(false);
         };
-        let request = request.received_at(self.now);
-        if blocked.behind.len() >= self.config.limits.blocked {
+        if behind >= self.config.limits.blocked {
             self.counters.deferred_full += 1;
             let why = "too many changes of this resource wait for one of its updates";
             return Err(Refusal::new(Status::InternalServerError, why));
         }
-        let room = self.deferred.add(&request, &self.config.limits);
-        room.inspect_err(|_| self.counters.deferred_full += 1)?;
-        blocked.behind.push_back((asker.clone(), request));
+        let request = request.received_at(self.now);
+        self.defer(&request)?;
+        if let Some(blocked) = self.consents.0.get_mut(&seq) {
+            blocked.behind.push_back((asker.clone(), request));
+        }
         Ok(true)
     }
 
@@ -75,11 +77,10 @@ impl Cse {
         };
         let (target, subscription) = (target.to_owned(), subscription.id.to_string());
         let request = request.received_at(self.now);
-        let room = self.deferred.add(&request, &self.config.limits);
-        room.inspect_err(|_| self.counters.deferred_full += 1)?;
+        self.defer(&request)?;
         let seq = self.resource(slot)?.seq;
         if let Err(refusal) = self.ask_keeper(seq, &request, &target, &subscription) {
-            self.deferred.remove(&request);
+            self.undefer(&request);
             return Err(keeper_away(&refusal.debug));
         }
         self.counters.blocked += 1;
@@ -115,12 +116,17 @@ impl Cse {
         let Some(blocked) = self.consents.0.remove(&seq) else {
             return;
         };
-        self.deferred.remove(&blocked.request);
-        let outcome = verdict(answer).and_then(|()| self.do_blocked(seq, &blocked));
-        self.answer(&blocked.asker, outcome);
+        self.undefer(&blocked.request);
+        if !self.is_called_off(&blocked.asker) {
+            let outcome = verdict(answer).and_then(|()| self.do_blocked(seq, &blocked));
+            self.answer(&blocked.asker, outcome);
+        }
         let mut behind = blocked.behind;
         while let Some((asker, request)) = behind.pop_front() {
-            self.deferred.remove(&request);
+            self.undefer(&request);
+            if self.is_called_off(&asker) {
+                continue;
+            }
             self.serve(&asker, &request);
             if let Some(next) = self.consents.0.get_mut(&seq) {
                 // It waits itself now, and the others behind it.
@@ -138,19 +144,17 @@ impl Cse {
 
 /// What a keeper's answer means for the update (TS-0004 §7.3.2.9).
 fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
-    match answer.map(|answer| answer.status) {
-        Ok(status) if status.is_success() => Ok(()),
-        Ok(
-            status @ (Status::TargetNotReachable
-            | Status::RemoteEntityNotReachable
-            | Status::RequestTimeout),
-        ) => Err(keeper_away(&format!("it answered {}", status.number()))),
+    let answer = answer.map_err(|unreachable| keeper_away(&unreachable.0))?;
+    let number = answer.status.number();
+    match answer.fate() {
+        Fate::Done => Ok(()),
+        // It has not judged the update.
+        Fate::Again(_) => Err(keeper_away(&format!("it answered {number}"))),
         // Other refusals have no code there: they are refusals all the same.
-        Ok(status) => Err(Refusal::new(
+        _ => Err(Refusal::new(
             Status::OperationDeniedByRemoteEntity,
-            format!("whoever keeps the resource did not agree ({})", status.number()),
+            format!("whoever keeps the resource did not agree ({number})"),
         )),
-        Err(unreachable) => Err(keeper_away(&unreachable.0)),
     }
 }
 

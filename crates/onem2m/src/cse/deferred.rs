@@ -1,39 +1,101 @@
 //! Requests that wait inside this CSE: how many there may be, and what becomes of their deadlines.
 
-use super::Refusal;
-use crate::limits::Limits;
+use super::calls::node_of;
+use super::{Cse, Refusal};
+use crate::limits::share;
 use crate::primitive::{Deadline, Request};
 use crate::status::Status;
 use crate::time::Timestamp;
+use std::collections::HashMap;
 
 /// What requests that wait inside this CSE hold: those that are accepted already are nobody else's
 /// to count.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
+    all: Held,
+    /// Of each who has something wait here.
+    by_payer: HashMap<Box<str>, Held>,
+}
+
+/// So many requests, of so many octets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
     requests: usize,
     octets: usize,
 }
 
+impl Held {
+    fn and(self, request: &Request) -> Self {
+        let octets = self.octets.saturating_add(octets_of(request));
+        Self { requests: self.requests.saturating_add(1), octets }
+    }
+
+    fn without(self, request: &Request) -> Self {
+        let octets = self.octets.saturating_sub(octets_of(request));
+        Self { requests: self.requests.saturating_sub(1), octets }
+    }
+
+    const fn exceeds(self, requests: usize, octets: usize) -> bool {
+        self.requests > requests || self.octets > octets
+    }
+}
+
 impl Deferred {
-    /// Takes note of one more.
+    fn of(&self, payer: &str) -> Held {
+        self.by_payer.get(payer).copied().unwrap_or_default()
+    }
+
+    /// Takes note of one that has waited before.
+    fn keep(&mut self, request: &Request, payer: &str) {
+        let held = self.of(payer).and(request);
+        self.all = self.all.and(request);
+        self.by_payer.insert(payer.into(), held);
+    }
+
+    fn remove(&mut self, request: &Request, payer: &str) {
+        self.all = self.all.without(request);
+        let held = self.of(payer).without(request);
+        if held.requests == 0 {
+            self.by_payer.remove(payer);
+        } else {
+            self.by_payer.insert(payer.into(), held);
+        }
+    }
+}
+
+impl Cse {
+    /// Takes note of a request that is to wait here.
     ///
     /// # Errors
     ///
-    /// 5000 if as many wait as may.
-    pub(super) fn add(&mut self, request: &Request, limits: &Limits) -> Result<(), Refusal> {
-        let octets = self.octets.saturating_add(octets_of(request));
-        if self.requests >= limits.deferred || octets > limits.deferred_octets {
-            let why = "as many requests wait here as may";
-            return Err(Refusal::new(Status::InternalServerError, why));
+    /// 5000 if as many wait as may, of all or of who asks.
+    pub(super) fn defer(&mut self, request: &Request) -> Result<(), Refusal> {
+        let payer = node_of(self.own_form(&request.from));
+        let limits = &self.config.limits;
+        let (requests, octets) = (limits.deferred, limits.deferred_octets);
+        let refuse = |words| Err(Refusal::new(Status::InternalServerError, words));
+        if self.deferred.of(payer).and(request).exceeds(share(requests), share(octets)) {
+            self.counters.deferred_of_one_full += 1;
+            return refuse("as many requests of one originator wait here as may");
         }
-        (self.requests, self.octets) = (self.requests + 1, octets);
+        if self.deferred.all.and(request).exceeds(requests, octets) {
+            self.counters.deferred_full += 1;
+            return refuse("as many requests wait here as may");
+        }
+        self.deferred.keep(request, payer);
         Ok(())
     }
 
-    /// One waits no more.
-    pub(super) fn remove(&mut self, request: &Request) {
-        self.requests = self.requests.saturating_sub(1);
-        self.octets = self.octets.saturating_sub(octets_of(request));
+    /// Takes note of a request that has waited before.
+    pub(super) fn defer_again(&mut self, request: &Request) {
+        let payer = node_of(self.own_form(&request.from));
+        self.deferred.keep(request, payer);
+    }
+
+    /// A request waits no more.
+    pub(super) fn undefer(&mut self, request: &Request) {
+        let payer = node_of(self.own_form(&request.from));
+        self.deferred.remove(request, payer);
     }
 }
 

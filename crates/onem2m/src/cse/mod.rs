@@ -12,6 +12,7 @@ mod flex;
 mod forward;
 mod group;
 mod instance;
+mod later;
 mod ledger;
 mod monitor;
 mod nonblocking;
@@ -45,6 +46,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use deferred::Deferred;
 use group::Fans;
+use later::Later;
 use ledger::Ledger;
 use notify::Verifications;
 use observe::Observers;
@@ -271,6 +273,7 @@ pub struct Cse {
     verifications: Verifications,
     consents: Consents,
     deferred: Deferred,
+    later: Later,
     fans: Fans,
     channels: Channels,
     observers: Observers,
@@ -362,6 +365,7 @@ impl Cse {
             verifications: Verifications::new(),
             consents: Consents::default(),
             deferred: Deferred::default(),
+            later: Later::default(),
             fans: Fans::new(),
             channels: Channels::default(),
             observers: Observers::default(),
@@ -395,6 +399,7 @@ impl Cse {
     /// Takes one step for what happened at `now`, counted from 1970.
     pub fn handle(&mut self, now: Duration, input: Input) {
         self.now = Timestamp::new(now).max(self.now);
+        self.do_postponed();
         self.fanned = 0;
         self.take(input);
         self.expire();
@@ -444,6 +449,7 @@ impl Cse {
             self.outbox.next_due(),
             self.channels.next_deadline(),
             self.watches.next_due(),
+            self.later.next_due(),
         ];
         times.into_iter().flatten().min().map(Timestamp::since_epoch)
     }
@@ -466,7 +472,7 @@ impl Cse {
     /// Every row as it would be restored, resources before letters, for comparison and export.
     pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let resources = self.tree.iter().map(|(_, it)| (it.seq, it.to_record()));
-        resources.chain(self.outbox.rows())
+        resources.chain(self.outbox.rows()).chain(self.later.rows())
     }
 
     /// Takes a request from outside.
@@ -546,12 +552,20 @@ impl Cse {
         let path = match Address::parse(&request.to, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => path,
             Address::There { cse, path } => {
+                // It is sent on before any of its times (TS-0004 §7.3.2.6).
+                if request.executes.is_some_and(|time| time.resolve(self.now) < self.now) {
+                    let why = "the time is over at which it was to be done";
+                    return Err(Refusal::new(Status::RequestTimeout, why));
+                }
                 self.forward(asker, request, from, (cse, path))?;
                 return Ok(None);
             }
             Address::Elsewhere => return Err(not_found("no such service provider")),
         };
         let target = self.resolve(path).ok_or_else(|| not_found("no such resource"))?;
+        if self.postpone(asker, request, from)? {
+            return Ok(None);
+        }
         if let Target::FanOut(group, rest) = target {
             return self.fan_out(asker, request, from, (group, rest));
         }

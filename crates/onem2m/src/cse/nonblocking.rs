@@ -22,7 +22,7 @@ const COMPLETED: u8 = 1;
 /// m2m:requestStatus.
 const FAILED: u8 = 2;
 /// m2m:requestStatus.
-const PENDING: u8 = 3;
+pub(super) const PENDING: u8 = 3;
 
 impl Cse {
     /// Accepts a request that is not to block, and does it.
@@ -35,7 +35,7 @@ impl Cse {
         blocking.response_type = ResponseType::Blocking;
         // It holds a place among the requests to others: not after there is anybody to be told.
         let longest = match request.response_type {
-            ResponseType::None => self.now.plus(self.config.limits.unattended_within),
+            ResponseType::None => self.begins(request).plus(self.config.limits.unattended_within),
             _ => self.kept_until(request),
         };
         if let Some(wanted) = &mut blocking.request_expires {
@@ -70,10 +70,12 @@ impl Cse {
         }
     }
 
-    /// How long the answer to a request can be fetched.
+    /// How long the answer to a request can be fetched: from when there is one.
     fn kept_until(&self, request: &Request) -> Timestamp {
-        let kept = request.result_kept.map(|time| time.resolve(self.now));
-        kept.unwrap_or_else(|| self.now.plus(KEPT_FOR))
+        let begins = self.begins(request);
+        let kept = request.result_kept.map(|time| time.resolve(begins));
+        let kept = kept.filter(|&until| until > begins || request.executes.is_none());
+        kept.unwrap_or_else(|| begins.plus(KEPT_FOR))
     }
 
     /// Makes the request resource.
@@ -85,12 +87,16 @@ impl Cse {
         }
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
         let until = self.kept_until(request);
+        let mut meta = json!({ "rvi": request.release.text() });
+        if let (Some(time), Value::Object(meta)) = (request.executes, &mut meta) {
+            meta.insert("oet".into(), json!(time.text()));
+        }
         let attributes = json!({
             "op": request.operation.number(),
             "tg": request.to,
             "org": request.from,
             "rid": request.id,
-            "mi": { "rvi": request.release.text() },
+            "mi": meta,
             "rs": PENDING,
             "et": until.to_string(),
         });

@@ -232,7 +232,7 @@ impl Cse {
     /// Takes over a stored row, a letter's or a resource's; whether it is one.
     pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> bool {
         let Some(letter) = Letter::from_record(body) else {
-            return self.tree.restore(seq, body);
+            return self.restore_postponed(seq, body) || self.tree.restore(seq, body);
         };
         let payer = self.payer_of(&letter.lane);
         self.outbox.restore(seq, letter, self.now, payer);

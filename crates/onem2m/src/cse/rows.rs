@@ -2,6 +2,7 @@
 //! is taken back when it could not be.
 
 use super::ledger::Undo;
+use super::nonblocking::PENDING;
 use super::notify::Event;
 use super::{Cse, Refusal};
 use crate::kind::Kind;
@@ -81,6 +82,10 @@ impl Cse {
             };
             let (seq, body) = (resource.seq, resource.to_record());
             self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+            let pending = resource.uint("rs") == Some(PENDING.into());
+            if resource.kind == Kind::Request && pending {
+                self.call_off(seq);
+            }
         }
         if let Some(parent) = parent {
             self.keep_state(parent);
@@ -108,10 +113,13 @@ impl Cse {
         for step in undone.steps {
             match step {
                 Undo::Row(Record::Put { seq, body }) => {
-                    self.restore(seq, &body);
+                    if !self.postpone_again(seq, &body) {
+                        self.restore(seq, &body);
+                    }
                 }
                 Undo::Row(Record::Delete { seq }) => {
                     self.outbox.forget(seq);
+                    self.forget_postponed(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
                         self.tree.remove(slot);
                     }

@@ -82,7 +82,7 @@ fn an_update_without_consent_changes_nothing() {
         (Some(Status::OperationNotAllowed), 4127),
         (Some(Status::BadRequest), 4127),
         (Some(Status::OriginatorHasNoPrivilege), 4127),
-        (Some(Status::InternalServerError), 4127),
+        (Some(Status::InternalServerError), 5107),
         (Some(Status::TargetNotReachable), 5107),
         (Some(Status::RequestTimeout), 5107),
         (None, 5107),
@@ -218,8 +218,8 @@ fn of_two_that_are_agreed_to_one_is_made() {
 fn what_waits_is_bounded() {
     let mut config = crate::bench::config();
     config.limits.blocked = 3;
-    config.limits.deferred = 10;
-    config.limits.deferred_octets = 2_000;
+    config.limits.deferred = 40;
+    config.limits.deferred_octets = 8_000;
     let mut bench = kept_with(config);
     for number in 0..4 {
         let request = change(&mut bench, &labelling(&number.to_string()));

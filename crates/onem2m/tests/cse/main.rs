@@ -24,6 +24,7 @@ mod missing;
 mod model;
 mod monitor;
 mod notify;
+mod postponed;
 mod results;
 mod sponsor;
 mod statuses;

@@ -3,6 +3,7 @@
 //! resource waits behind it.
 
 use super::calls::{Purpose, Unreachable};
+use super::notify::Seen;
 use super::{Asker, Cse, Done, Refusal, not_found};
 use crate::fate::Fate;
 use crate::primitive::{Deadline, Operation, Request, Response};
@@ -10,6 +11,7 @@ use crate::status::Status;
 use crate::tree::Slot;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// An update whose target's keeper has not answered yet.
 #[derive(Debug)]
@@ -75,11 +77,27 @@ impl Cse {
         let (true, Some(target)) = (is_meant, subscription.texts("nu").next()) else {
             return Ok(false);
         };
-        let (target, subscription) = (target.to_owned(), subscription.id.to_string());
+        let (target, owner) = (target.to_owned(), Arc::clone(&subscription.owner));
+        let subscription = subscription.id.to_string();
+        // Where the request comes from says nothing of where the subscriber is.
+        let source = self.source.take();
+        let seen = self.seen_by(&owner, slot);
+        self.source = source;
+        let representation = match seen {
+            // What the update says, digit for digit.
+            Some(Seen::Whole) => request.content.as_deref().unwrap_or("{}").to_owned(),
+            Some(Seen::Address) => self.address_alone(slot),
+            // Who may see nothing of it keeps it no more.
+            None => {
+                self.counters.notifications_withheld += 1;
+                return Ok(false);
+            }
+        };
+        let event = self.event_content(&subscription, &blocking_event(&representation));
         let request = request.received_at(self.now);
         self.defer(&request)?;
         let seq = self.resource(slot)?.seq;
-        if let Err(refusal) = self.ask_keeper(seq, &request, &target, &subscription) {
+        if let Err(refusal) = self.ask_keeper(seq, &request, &target, event) {
             self.undefer(&request);
             return Err(keeper_away(&refusal.debug));
         }
@@ -95,13 +113,10 @@ impl Cse {
         seq: u64,
         request: &Request,
         target: &str,
-        subscription: &str,
+        content: String,
     ) -> Result<(), Refusal> {
         let mut question = self.own_request(Operation::Notify, target.to_owned());
-        // The representation is what the update says, digit for digit.
-        let representation = request.content.as_deref().unwrap_or("{}");
-        let event = format!("{{\"net\":7,\"rep\":{representation}}}");
-        question.content = Some(self.event_content(subscription, &event).into());
+        question.content = Some(content.into());
         // Others wait, too: however long the originator would, this CSE does not.
         let longest = self.now.plus(self.config.limits.answer_within);
         let until = request.request_expires.map_or(longest, |time| time.resolve(self.now));
@@ -156,6 +171,11 @@ fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
             format!("whoever keeps the resource did not agree ({number})"),
         )),
     }
+}
+
+/// m2m:notificationEvent of an update that waits.
+fn blocking_event(representation: &str) -> String {
+    format!("{{\"net\":7,\"rep\":{representation}}}")
 }
 
 fn keeper_away(why: &str) -> Refusal {

@@ -196,6 +196,34 @@ fn subscriptions_that_block_say_little() {
     assert_eq!(made.status.number(), 2001);
 }
 
+/// A keeper whose right to the resource was taken back sees less of it, or keeps it no more.
+#[test]
+fn a_keeper_sees_what_it_may() {
+    for (rights, told) in [(2, true), (32, true), (8, false)] {
+        let mut bench = kept();
+        let policy = format!(
+            r#"{{"m2m:acp":{{"rn":"p","pv":{{"acr":[{{"acor":["Ca"],"acop":{rights}}}]}},
+                "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
+        );
+        bench.create("CAdmin", "cse-in", Kind::AccessControlPolicy, &policy);
+        bench.update("CAdmin", "cse-in/a/c", r#"{"m2m:cnt":{"acpi":["cse-in/p"]}}"#);
+        let request = change(&mut bench, &labelling("x"));
+        let (_, answers) = ask(&mut bench, request);
+        let calls = bench.calls();
+        assert_eq!((calls.len(), answers.len()), (usize::from(told), usize::from(!told)));
+        let Some(call) = calls.first() else {
+            assert_eq!(answers[0].1.status.number(), 2004);
+            continue;
+        };
+        let told: Value = serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap();
+        let expected = match rights {
+            2 => json!({"m2m:cnt": {"lbl": ["x"]}}),
+            _ => json!({"m2m:uri": "cse-in/a/c"}),
+        };
+        assert_eq!(told["m2m:sgn"]["nev"]["rep"], expected);
+    }
+}
+
 /// Two that are asked for at once cannot both begin to block.
 #[test]
 fn of_two_that_are_agreed_to_one_is_made() {

@@ -11,6 +11,7 @@
 
 mod coap_endpoint;
 mod control;
+mod criteria;
 mod cse;
 mod gateway;
 mod layouts;
@@ -19,6 +20,7 @@ mod stored;
 
 pub use coap_endpoint::coap_endpoint;
 pub use control::control;
+pub use criteria::criteria;
 pub use cse::{cse, rows};
 pub use gateway::gateway;
 pub use layouts::layouts;
@@ -52,6 +54,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cse", cse),
     ("rows", rows),
     ("stored", stored),
+    ("criteria", criteria),
 ];
 
 /// Options of every header that has some.

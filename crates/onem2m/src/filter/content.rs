@@ -56,7 +56,7 @@ impl ContentQuery {
     /// whose own queries begin at the nodes that it tries, multiplies by that; each further
     /// selector of a list may select the same once more; each query in a filter that begins at
     /// the root goes over all of it for each node that is tried.
-    pub(crate) fn cost(&self, content: &Value) -> u64 {
+    pub fn cost(&self, content: &Value) -> u64 {
         let (size, height) = measure(content);
         let shape = &self.shape;
         size.saturating_mul(height.saturating_pow(shape.descents + shape.filters))

@@ -20,6 +20,8 @@ struct Thing {
     owner: &'static str,
     most: Option<usize>,
     label: Option<&'static str>,
+    /// Where it is, on a line.
+    place: Option<u8>,
     born: usize,
 }
 
@@ -29,12 +31,71 @@ enum Step {
     Container { who: &'static str, at: usize, name: &'static str },
     Instance { who: &'static str, at: usize, name: &'static str },
     Relabel { who: &'static str, at: usize, label: &'static str },
+    Move { who: &'static str, at: usize, place: u8 },
     Bound { who: &'static str, at: usize, most: usize },
     Delete { who: &'static str, at: usize },
     Get { who: &'static str, at: usize },
     End { who: &'static str, at: usize, latest: bool },
-    Discover { who: &'static str, at: usize, label: Option<&'static str> },
+    Discover { who: &'static str, at: usize, wanted: Wanted },
     Restart,
+}
+
+/// What a discovery asks for, and how that is written.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Anything,
+    Label(&'static str),
+    /// A label of the form `is:WORD`, by an expression.
+    Is(&'static str),
+    IsNot(&'static str),
+    NoLabel,
+    /// A place from the first to the second.
+    Between(u8, u8),
+    /// Both of the two before this one, one of them, or exactly one.
+    Combined(u8, &'static str, u8, u8),
+}
+
+impl Wanted {
+    fn criteria(self) -> Vec<(&'static str, String)> {
+        let between = |from: u8, to: u8| {
+            let ends = format!("[[{from}.0,0],[{to}.5,0]]");
+            vec![("gmty", "2".to_owned()), ("geom", ends), ("gsf", "3".to_owned())]
+        };
+        let expression = |text: String| vec![("lbq", text)];
+        match self {
+            Self::Anything => Vec::new(),
+            Self::Label(label) => vec![("lbl", format!("is:{label}"))],
+            Self::Is(label) => expression(format!("is IN ({label}, other)")),
+            Self::IsNot(label) => expression(format!("is NE {label}")),
+            Self::NoLabel => expression("NT is".to_owned()),
+            Self::Between(from, to) => between(from, to),
+            Self::Combined(operation, label, from, to) => {
+                let mut both = between(from, to);
+                both.push(("lbq", format!("is EQ {label}")));
+                both.push(("fo", operation.to_string()));
+                both
+            }
+        }
+    }
+
+    fn fits(self, thing: &Thing) -> bool {
+        let between = |from, to| thing.place.is_some_and(|place| place >= from && place <= to);
+        match self {
+            Self::Anything => true,
+            Self::Label(label) | Self::Is(label) => thing.label == Some(label),
+            Self::IsNot(label) => thing.label.is_some_and(|found| found != label),
+            Self::NoLabel => thing.label.is_none(),
+            Self::Between(from, to) => between(from, to),
+            Self::Combined(operation, label, from, to) => {
+                let (first, second) = (between(from, to), thing.label == Some(label));
+                match operation {
+                    1 => first && second,
+                    2 => first || second,
+                    _ => first != second,
+                }
+            }
+        }
+    }
 }
 
 const BASE: &str = "cse-in";
@@ -55,7 +116,7 @@ impl Model {
 
     fn put(&mut self, path: String, what: What, owner: &'static str) {
         self.births += 1;
-        let thing = Thing { what, owner, most: None, label: None, born: self.births };
+        let thing = Thing { what, owner, most: None, label: None, place: None, born: self.births };
         self.things.insert(path, thing);
     }
 
@@ -160,16 +221,14 @@ impl Model {
         2002
     }
 
-    fn discover(&self, who: &str, path: &str, label: Option<&str>) -> Option<BTreeSet<String>> {
+    fn discover(&self, who: &str, path: &str, wanted: Wanted) -> Option<BTreeSet<String>> {
         let below = format!("{path}/");
         self.things.contains_key(path).then_some(())?;
         self.may(who, path, true).then(|| {
             self.things
                 .iter()
                 .filter(|(other, thing)| {
-                    other.starts_with(&below)
-                        && (label.is_none() || thing.label == label)
-                        && self.may(who, other, true)
+                    other.starts_with(&below) && wanted.fits(thing) && self.may(who, other, true)
                 })
                 .map(|(other, _)| other.clone())
                 .collect()
@@ -195,7 +254,7 @@ fn play(steps: Vec<Step>) {
             Step::Register { .. } | Step::Container { .. } | Step::Instance { .. } => {
                 play_creation(&mut model, &mut bench, &step, &context);
             }
-            Step::Relabel { .. } | Step::Bound { .. } | Step::Delete { .. } => {
+            Step::Relabel { .. } | Step::Move { .. } | Step::Bound { .. } | Step::Delete { .. } => {
                 play_change(&mut model, &mut bench, &step, &context);
             }
             Step::Get { .. } | Step::End { .. } | Step::Discover { .. } => {
@@ -247,9 +306,16 @@ fn play_change(model: &mut Model, bench: &mut Bench, step: &Step, context: &str)
     let (changed, expected) = match *step {
         Step::Relabel { who, at, label } => {
             let path = model.path(at);
-            let content = format!(r#"{{"{}":{{"lbl":["{label}"]}}}}"#, tag(model, &path));
+            let content = format!(r#"{{"{}":{{"lbl":["is:{label}"]}}}}"#, tag(model, &path));
             let updated = bench.update(who, &path, &content);
             (updated, model.change(who, &path, |thing| thing.label = Some(label)))
+        }
+        Step::Move { who, at, place } => {
+            let path = model.path(at);
+            let location = format!(r#"{{"typ":1,"crd":"[{place},0]"}}"#);
+            let content = format!(r#"{{"{}":{{"loc":{location}}}}}"#, tag(model, &path));
+            let updated = bench.update(who, &path, &content);
+            (updated, model.change(who, &path, |thing| thing.place = Some(place)))
         }
         Step::Bound { who, at, most } => {
             let path = model.path(at);
@@ -304,11 +370,12 @@ fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
                 }
             }
         }
-        Step::Discover { who, at, label } => {
+        Step::Discover { who, at, wanted } => {
             let path = model.path(at);
-            let query = label.map_or(String::new(), |label| format!("&lbl={label}"));
-            let got = bench.get(who, &format!("{path}?fu=1{query}"));
-            match model.discover(who, &path, label) {
+            let written = |(name, value)| format!("{name}={value}");
+            let criteria: Vec<String> = wanted.criteria().into_iter().map(written).collect();
+            let got = bench.get(who, &format!("{path}?fu=1&{}", criteria.join("&")));
+            match model.discover(who, &path, wanted) {
                 Some(expected) => {
                     let found: BTreeSet<String> = crate::bench::found(&got).into_iter().collect();
                     assert_eq!(found, expected, "{context} at {path}");
@@ -318,6 +385,22 @@ fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
         }
         _ => {}
     }
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let label = || prop::sample::select(vec!["red", "blue"]);
+    let span = || (0_u8..5, 0_u8..3).prop_map(|(from, width)| (from, from + width));
+    prop_oneof![
+        Just(Wanted::Anything),
+        Just(Wanted::NoLabel),
+        label().prop_map(Wanted::Label),
+        label().prop_map(Wanted::Is),
+        label().prop_map(Wanted::IsNot),
+        span().prop_map(|(from, to)| Wanted::Between(from, to)),
+        (1_u8..4, label(), span()).prop_map(|(operation, label, (from, to))| Wanted::Combined(
+            operation, label, from, to
+        )),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -337,8 +420,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (who(), at()).prop_map(|(who, at)| Step::Get { who, at }),
         3 => (who(), at(), any::<bool>())
             .prop_map(|(who, at, latest)| Step::End { who, at, latest }),
-        2 => (who(), at(), prop::option::of(label()))
-            .prop_map(|(who, at, label)| Step::Discover { who, at, label }),
+        2 => (who(), at(), 0_u8..5).prop_map(|(who, at, place)| Step::Move { who, at, place }),
+        4 => (who(), at(), wanted()).prop_map(|(who, at, wanted)| Step::Discover { who, at, wanted }),
         1 => Just(Step::Restart),
     ]
 }
@@ -351,6 +434,8 @@ fn disturbed() -> impl Strategy<Value = Vec<u8>> {
         r#"{"op":1,"to":"cse-in/a","fr":"Ca","rqi":"1","rvi":"4","ty":9,"pc":{"m2m:grp":{"mnm":3,"mid":["cse-in/a/c"]}}}"#,
         r#"{"op":1,"to":"cse-in","fr":"Cq","rqi":"1","rvi":"4","ty":1,"pc":{"m2m:acp":{"pv":{"acr":[{"acor":["all"],"acop":63}]},"pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}}"#,
         r#"{"op":2,"to":"cse-in","fr":"Ca","rqi":"1","rvi":"4","rcn":4,"fc":{"fu":1,"ty":[3,4],"crb":"20231114T221320","atr":[{"nm":"rn","val":"*"}]}}"#,
+        r#"{"op":2,"to":"cse-in","fr":"Ca","rqi":"1","rvi":"4","fc":{"fu":1,"fo":2,"lbq":["a EQ b","NT c"],"cfs":1,"cfq":"$[?@.a>1]","gmty":3,"geom":"[[0,0],[1,0],[1,1],[0,0]]","gsf":2}}"#,
+        r#"{"op":3,"to":"cse-in/a/c","fr":"Ca","rqi":"1","rvi":"4","pc":{"m2m:cnt":{"loc":{"typ":1,"crd":"[1,2]"}}}}"#,
         r#"{"op":3,"to":"cse-in/a/c","fr":"Ca","rqi":"1","rvi":"4","pc":{"m2m:cnt":{"mni":3,"et":"20991114T221320"}}}"#,
         r#"{"op":4,"to":"cse-in/a/c/la","fr":"Ca","rqi":"1","rvi":"4"}"#,
     ]);

@@ -13,6 +13,7 @@ use core::time::Duration;
 use gatewright_onem2m::mqtt::{Input, Output, Purpose, Session, Settings, Topic, filters, level};
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -58,7 +59,8 @@ pub(crate) struct Broker {
 #[derive(Debug, Default)]
 struct Inner {
     session: Option<Session>,
-    waiting: HashMap<String, oneshot::Sender<Response>>,
+    /// Who waits for answers, by whom was asked, as it stands in topics, and the request.
+    waiting: HashMap<(String, String), oneshot::Sender<Response>>,
     counters: Counters,
 }
 
@@ -290,7 +292,11 @@ impl Broker {
         let text = topic.serialisation.read(payload).ok();
         let response = text.and_then(|text| Response::from_json(text.as_bytes()).ok());
         let mut inner = self.lock();
-        let waiting = response.and_then(|it| Some((inner.waiting.remove(&*it.id)?, it)));
+        // Only who was asked answers.
+        let waiting = response.and_then(|it| {
+            let key = (topic.receiver.clone(), it.id.to_string());
+            Some((inner.waiting.remove(&key)?, it))
+        });
         match waiting {
             Some((waiting, response)) => drop(waiting.send(response)),
             None => inner.counters.strays += 1,
@@ -330,8 +336,12 @@ impl Broker {
             .write(&request.to_json())
             .map_err(|refusal| Unreachable(refusal.to_string()))?;
         let (sender, answer) = oneshot::channel();
-        self.lock().waiting.insert(request.id.clone(), sender);
-        let _waiting = Waiting { broker: self, id: &request.id };
+        let key = (level(receiver), request.id.clone());
+        match self.lock().waiting.entry(key.clone()) {
+            Entry::Occupied(_) => return Err(away("a request of this identifier is under way")),
+            Entry::Vacant(place) => place.insert(sender),
+        };
+        let _waiting = Waiting { broker: self, key };
         let topic = Topic {
             purpose: Purpose::Request,
             originator: self.own.clone(),
@@ -375,11 +385,11 @@ fn read_request(
 /// Somebody who waits for an answer.
 struct Waiting<'a> {
     broker: &'a Broker,
-    id: &'a str,
+    key: (String, String),
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.broker.lock().waiting.remove(self.id);
+        self.broker.lock().waiting.remove(&self.key);
     }
 }

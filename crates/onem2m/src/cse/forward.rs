@@ -32,6 +32,9 @@ impl Cse {
             .ok_or_else(|| not_found(format!("no CSE {cse} is registered here")))?;
         let route = self.route_to(hop)?;
         let mut onward = request.clone();
+        // Two originators may have called theirs the same: answers are told apart by it, and get the
+        // originator's own put back (`Asker::id`).
+        onward.id = self.next_request_id();
         onward.to = if path.is_empty() { cse.to_owned() } else { format!("{cse}/{path}") };
         if !from.starts_with('/') {
             onward.from = format!("{}/{from}", self.config.cse_id);

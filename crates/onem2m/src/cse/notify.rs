@@ -441,6 +441,7 @@ impl Cse {
                 }
                 let id = self.resource(slot)?.id.to_string();
                 let mut onward = request.clone();
+                onward.id = self.next_request_id();
                 let route = self.reach(&id, &mut onward)?;
                 self.send(route, onward, Purpose::Forward(asker.clone()), from)?;
                 Ok(None)

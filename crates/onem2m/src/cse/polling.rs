@@ -81,6 +81,16 @@ impl Cse {
             self.counters.polling_full += 1;
             return Err(Refusal::new(Status::TargetNotReachable, "the polling channel is full"));
         }
+        let mut others = queue.requests.iter().map(|(call, waits)| (&waits.id, call));
+        let fetched = queue.fetched.get_key_value(&request.id);
+        if others
+            .by_ref()
+            .chain(fetched)
+            .any(|(id, &it)| *id == request.id && self.calls.is_open(it))
+        {
+            let why = "a request with this identifier waits in the polling channel";
+            return Err(Refusal::new(Status::TargetNotReachable, why));
+        }
         queue.requests.push_back((call, request));
         if let Some((_, poller)) = queue.pollers.pop_front()
             && let Some(done) = self.fetch(channel)

@@ -161,9 +161,14 @@ impl Cse {
 
     /// A request of this CSE itself.
     pub(super) fn own_request(&mut self, operation: Operation, to: String) -> Request {
-        self.requests_made += 1;
-        let id = format!("{:x}-{:x}", self.started.micros(), self.requests_made);
+        let id = self.next_request_id();
         Request::new(operation, to, self.config.cse_id.clone(), id)
+    }
+
+    /// An identifier that no other request which this CSE sends has, its own or another's.
+    pub(super) fn next_request_id(&mut self) -> String {
+        self.requests_made += 1;
+        format!("{:x}-{:x}", self.started.micros(), self.requests_made)
     }
 
     /// What this CSE says of itself in its entry at the registrar.

@@ -112,6 +112,44 @@ fn an_entity_fetches_its_notifications() {
     assert_eq!(bench.cse.letters(), 0, "delivered");
 }
 
+/// Each of two originators calls its request 1, and gets the answer to its own (TS-0004 §6.4.1: a
+/// request identifier is its originator's).
+#[test]
+fn equal_request_identifiers_of_two_are_told_apart() {
+    let mut bench = with_channel();
+    let policy = r#"{"m2m:acp":{"rn":"all","pv":{"acr":[{"acor":["all"],"acop":16}]},
+        "pvs":{"acr":[{"acor":["Cp"],"acop":63}]}}}"#;
+    bench.create("Cp", "cse-in/p", Kind::AccessControlPolicy, policy);
+    bench.update("Cp", "cse-in/p", r#"{"m2m:ae":{"acpi":["cse-in/p/all"]}}"#);
+    let ask = |bench: &mut Bench, from: &str| {
+        let content = format!(r#"{{"from":"{from}"}}"#);
+        let request = Request::new(Operation::Notify, "cse-in/p", from, "1").with_content(content);
+        bench.ask_later(request)
+    };
+    let first = ask(&mut bench, "CAdmin");
+    let second = ask(&mut bench, "Ca");
+    let mut fetched = Vec::new();
+    for _ in 0..2 {
+        let request = json(&bench.get("Cp", "cse-in/p/ch/pcu"));
+        let text = |name: &str| request["m2m:rqp"][name].as_str().unwrap().to_owned();
+        fetched.push((text("rqi"), text("fr"), request["m2m:rqp"]["pc"]["from"].clone()));
+    }
+    assert_ne!(fetched[0].0, fetched[1].0);
+    // The later one is answered first, and each answer says whose it is.
+    for (token, (rqi, from, said)) in [second, first].into_iter().zip(fetched.into_iter().rev()) {
+        assert_eq!(from, said.as_str().unwrap());
+        let content = json!({ "m2m:rsp": { "rsc": 2000, "rqi": rqi, "pc": { "to": from } } });
+        let request = bench.request(Operation::Notify, "Cp", "cse-in/p/ch/pcu");
+        let request = request.with_content(content.to_string());
+        bench.asked += 1;
+        bench.cse.handle(bench.now, Input::Request { token: Token(bench.asked), request });
+        let answers = bench.run();
+        let (_, answer) = answers.iter().find(|(to, _)| *to == token).unwrap();
+        assert_eq!((&*answer.id, answer.status), ("1", Status::Ok), "its own identifier again");
+        assert_eq!(json(answer)["to"], from);
+    }
+}
+
 #[test]
 fn polling_ends_when_its_time_is_up_and_is_nobody_elses() {
     let mut bench = with_channel();

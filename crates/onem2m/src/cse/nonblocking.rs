@@ -1,9 +1,10 @@
 //! Requests that are accepted first and answered later (TS-0001 §8.2.2): the answer is kept in
 //! a request resource, notified, or not wanted.
 
+use super::access::Right;
 use super::create::Draft;
 use super::outbox::Letter;
-use super::{Asker, Cse, Done, Refusal, Whom};
+use super::{Asker, Cse, Done, Refusal, Target, Whom};
 use crate::kind::Kind;
 use crate::primitive::{Deadline, Operation, Request, Response, ResponseType};
 use crate::resource::push_json_text;
@@ -59,7 +60,8 @@ impl Cse {
         } else {
             Status::AcceptedAsynchronously
         };
-        match self.note(request, &from) {
+        let allowed = self.check_targets(&from, &targets);
+        match allowed.and_then(|()| self.note(request, &from)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {
                 let content = json!({ "m2m:uri": path }).to_string();
@@ -68,6 +70,37 @@ impl Cse {
                 self.serve(&Asker { whom, ..asker.clone() }, &blocking);
             }
         }
+    }
+
+    /// Refuses to send answers to whom the originator may not notify: with the name of this CSE it
+    /// would reach anybody whom it could not reach itself.
+    ///
+    /// # Errors
+    ///
+    /// 4103 unless each target is the originator itself, one of its points of access, or an AE here
+    /// that it may notify.
+    fn check_targets(&self, from: &str, targets: &[String]) -> Result<(), Refusal> {
+        if self.is_almighty(from) {
+            return Ok(());
+        }
+        let own = match from.strip_prefix('/') {
+            Some(_) => self.remote_cse(from),
+            None => self.tree.by_id(from),
+        };
+        let urls = own.and_then(|slot| self.tree.get(slot));
+        let is_own_url =
+            |target: &str| urls.is_some_and(|it| it.texts("poa").any(|url| url == target));
+        for target in targets {
+            if self.own_form(target) == from || is_own_url(target) {
+                continue;
+            }
+            match self.resolve_local(target) {
+                Some(Target::Resource(slot)) if Some(slot) == own => {}
+                Some(Target::Resource(slot)) => self.demand(from, Right::Notify, slot, None)?,
+                _ => return Err(super::denied()),
+            }
+        }
+        Ok(())
     }
 
     /// How long the answer to a request can be fetched: from when there is one.

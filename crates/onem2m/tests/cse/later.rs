@@ -43,6 +43,7 @@ fn a_result_is_kept_in_a_request_resource() {
 #[test]
 fn a_result_is_notified_or_not_wanted() {
     let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"rr":true,"poa":["http://me:1"]}}"#);
     let mut request = create_later(&mut bench, ResponseType::NonBlockingAsynchronous);
     request.notify = vec!["http://me:1".to_owned()];
     assert_eq!(bench.ask(request).status.number(), 1002);
@@ -54,6 +55,52 @@ fn a_result_is_notified_or_not_wanted() {
     let silent = create_later(&mut bench, ResponseType::None);
     assert_eq!(bench.ask(silent).status.number(), 1000);
     assert!(bench.calls().is_empty());
+}
+
+/// With the name of the CSE it would reach whomever its originator may not (TS-0001 §8.1.2).
+#[test]
+fn a_result_goes_to_its_originator_or_whom_that_may_notify() {
+    let mut bench = Bench::with_container();
+    let reach = |url: &str| format!(r#"{{"m2m:ae":{{"rr":true,"poa":["{url}"]}}}}"#);
+    bench.update("Ca", "cse-in/a", &reach("http://me:1"));
+    bench.register("Cv", "v");
+    bench.update("Cv", "cse-in/v", &reach("http://victim:1"));
+    let ask = |bench: &mut Bench, target: &str| {
+        let mut request = bench.request(Operation::Retrieve, "Ca", "cse-in/a/c");
+        request.response_type = ResponseType::NonBlockingAsynchronous;
+        request.notify = vec!["Ca".to_owned(), target.to_owned()];
+        bench.ask(request).status.number()
+    };
+    for target in [
+        "http://192.0.2.1/admin",
+        "http://victim:1",
+        "http://me:1/elsewhere",
+        "Cv",
+        "cse-in/v",
+        "/id-in/Cv",
+        "/id-mn/Cx",
+        "//elsewhere.example/id-x/Cx",
+        "cse-in",
+        "nothing",
+        "",
+    ] {
+        assert_eq!(ask(&mut bench, target), 4103, "{target}");
+    }
+    assert!(bench.calls().is_empty());
+    for target in ["http://me:1", "Ca", "/id-in/Ca", "cse-in/a"] {
+        assert_eq!(ask(&mut bench, target), 1002, "{target}");
+        for call in bench.calls() {
+            assert_eq!(call.urls, ["http://me:1"]);
+            bench.reply(&call, Status::Ok);
+        }
+    }
+    // Whoever lets it be told, is.
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Ca"],"acop":16}]},
+        "pvs":{"acr":[{"acor":["Cv"],"acop":63}]}}}"#;
+    let made = bench.create("Cv", "cse-in/v", Kind::AccessControlPolicy, policy);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    bench.update("Cv", "cse-in/v", r#"{"m2m:ae":{"acpi":["cse-in/v/p"]}}"#);
+    assert_eq!(ask(&mut bench, "Cv"), 1002);
 }
 
 /// An AE `Cp` without point of access, with a polling channel.

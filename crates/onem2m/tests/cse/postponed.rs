@@ -122,6 +122,7 @@ fn later_at(bench: &mut Bench, to: &str) -> Request {
 #[test]
 fn what_was_accepted_outlives_the_process() {
     let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"rr":true,"poa":["http://me:1"]}}"#);
     let mut kept = later(&mut bench, "kept", 30);
     kept.response_type = ResponseType::NonBlockingSynchronous;
     kept.content = Some(r#"{"m2m:cnt":{"rn":"kept","lbl":["1.50"]}}"#.into());

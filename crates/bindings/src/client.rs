@@ -27,7 +27,7 @@ pub enum AskError {
 fn speaker(originator: &str, prefix: &str) -> Speaker {
     let nonce = RandomState::new().build_hasher().finish();
     let client = format!("A::{originator}-{prefix}{nonce:x}");
-    Speaker { id: originator.to_owned(), client, serves: false }
+    Speaker { id: originator.to_owned(), provider: String::new(), client, serves: false }
 }
 
 /// Asks one CSE on behalf of one originator.

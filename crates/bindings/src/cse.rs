@@ -336,7 +336,7 @@ fn descriptors(config: &Config) -> u64 {
 /// How a CSE is known at brokers (TS-0010 §6.3).
 fn speaker(cse: &gatewright_onem2m::Config) -> Speaker {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
-    Speaker { id: cse.cse_id.clone(), client, serves: true }
+    Speaker { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
 }
 
 /// By what a CSE asks others.

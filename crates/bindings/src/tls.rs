@@ -155,6 +155,29 @@ impl Identity {
         Ok(Self { names })
     }
 
+    /// Who publishes as `originator` at a broker, asking as `from`: by the topic the broker lets it
+    /// in or not (TS-0010 §6.4). Identifiers of AEs begin with `C` or `S`, so what does is taken for
+    /// one, unless it asks as a CSE of that name.
+    pub(crate) fn of_topic(originator: &str, from: &str, (cse, provider): (&str, &str)) -> Self {
+        let plain = format!("/{}", originator.replace(':', "/"));
+        let from = match from.strip_prefix(provider) {
+            Some(rest) if rest.starts_with('/') => rest,
+            _ => from,
+        };
+        let as_cse =
+            from.strip_prefix(&plain).is_some_and(|it| it.is_empty() || it.starts_with('/'));
+        // Nobody else is this CSE.
+        if originator.is_empty() || plain == cse {
+            return Self::default();
+        }
+        let name = if originator.starts_with(['C', 'S']) && !as_cse && is_cse(&plain) {
+            format!("{cse}{plain}")
+        } else {
+            plain
+        };
+        Self { names: vec![name] }
+    }
+
     /// This identity with another name, which is known by other means.
     pub(crate) fn and(mut self, name: Option<String>) -> Self {
         self.names.extend(name);
@@ -199,6 +222,39 @@ fn is_cse(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// TS-0010 §6.4.2: the originator's identifier, `:` for `/`.
+    #[test]
+    fn at_a_broker_a_peer_asks_as_its_topic_says() {
+        let (passes, mine) = (None, Some("/id-in/Cmine"));
+        let cases = [
+            ("Cmine", "Cmine", passes),
+            ("Cmine", "/id-in/Cmine", passes),
+            ("Cmine", "//sp/id-in/Cmine", passes),
+            ("id-in:Cmine", "Cmine", passes),
+            ("Cmine", "CAdmin", mine),
+            ("Cmine", "Cmine2", mine),
+            ("Cmine", "/id-in", mine),
+            ("Cmine", "/id-mn", mine),
+            ("id-mn", "/id-mn", passes),
+            ("id-mn", "/id-mn/Cx", passes),
+            ("id-mn", "Cx", Some("/id-mn")),
+            ("id-mn", "/id-mn2/Cx", Some("/id-mn")),
+            ("id-mn:Cx", "/id-mn/Cx", passes),
+            ("id-mn:Cx", "/id-mn", Some("/id-mn/Cx")),
+            ("Cse", "/Cse", passes),
+            ("Cse", "/Cse/Cx", passes),
+            ("id-in", "CAdmin", Some("")),
+            ("id-in", "/id-in", Some("")),
+            ("", "CAdmin", Some("")),
+        ];
+        let own = ("/id-in", "//sp");
+        for (originator, from, expected) in cases {
+            let mut request = Request::new(Operation::Retrieve, "x", from, "1");
+            Identity::of_topic(originator, from, own).vouch(&mut request, own);
+            assert_eq!(request.sponsor.as_deref(), expected, "{from} by {originator}");
+        }
+    }
 
     #[test]
     fn a_peer_asks_only_as_itself() {

@@ -10,7 +10,8 @@
 
 mod shared;
 
-use gatewright_onem2m::{Kind, Serialisation, Status};
+use gatewright_bindings::client::Client;
+use gatewright_onem2m::{Kind, Operation, Serialisation, Status};
 use libtest_mimic::{Arguments, Trial};
 use shared::{Broker, PATIENCE, block_on, broker_program, chain, long, wait_for};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             block_on(chain(Broker::start(program).binding()));
         }),
         trial("a_broker_that_was_away_is_found_again", |program| block_on(outage(program))),
+        trial("who_asks_is_who_its_topic_says", |program| block_on(topics(program))),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -65,6 +67,32 @@ async fn ours_at_ours(program: &str) {
         assert_eq!(client.delete(&to).await.unwrap().status, Status::Deleted);
         assert_eq!(client.get(&to).await.unwrap().status, Status::NotFound);
     }
+    running.stop().await;
+}
+
+/// A broker's rules say who may publish to which topic: what is asked there as another is refused.
+async fn topics(program: &str) {
+    let broker = Broker::start(program);
+    let running = broker.binding().infrastructure().await;
+    let admin = broker.binding().admin_of(&running, "t");
+    wait_for(&admin, "cse-in").await;
+    let url = broker.binding().at(&broker.binding().url(&running), "id-in");
+    for (number, topic) in ["Cmine", "id-mn", "id-in", "id-in:Cmine"].into_iter().enumerate() {
+        let mine = Client::new(url.as_str(), topic, format!("m{number}-"));
+        for from in ["CAdmin", "/id-in/CAdmin", "/id-in", "Cother", "/id-other/Cx"] {
+            let mut request = mine.request(Operation::Retrieve, "cse-in").unwrap();
+            from.clone_into(&mut request.from);
+            let answer = mine.ask(&request).await.unwrap();
+            let refused = Status::OriginatorHasNotRegistered;
+            assert_eq!(answer.status, refused, "{from} at the topic of {topic}: {answer:?}");
+        }
+    }
+    let mine = Client::new(url.as_str(), "Cmine", "own-");
+    let entity = r#"{"m2m:ae":{"rn":"mine","api":"Nx","rr":false,"srv":["4"]}}"#;
+    let made = mine.create("cse-in", Kind::ApplicationEntity, entity).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    assert_eq!(mine.get("cse-in/mine").await.unwrap().status, Status::Ok);
+    assert_eq!(admin.get("cse-in/mine").await.unwrap().status, Status::Ok);
     running.stop().await;
 }
 

@@ -9,9 +9,10 @@ pub(crate) use url::Url;
 pub use url::UrlError;
 
 use crate::answers::{Answers, refuse};
+use crate::tls::Identity;
 use core::time::Duration;
 use gatewright_onem2m::mqtt::{Input, Output, Purpose, Session, Settings, Topic, filters, level};
-use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
+use gatewright_onem2m::{Kind, Operation, Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -47,6 +48,8 @@ pub(crate) struct Broker {
     settings: Settings,
     /// Who we are in topics.
     own: String,
+    /// The same as an identifier, and the service provider.
+    speaker: (String, String),
     tls: Option<Arc<ClientConfig>>,
     inner: Mutex<Inner>,
     started: Instant,
@@ -121,6 +124,7 @@ impl Broker {
             url,
             settings,
             own,
+            speaker: (speaker.id.clone(), speaker.provider.clone()),
             tls,
             inner: Mutex::default(),
             started: Instant::now(),
@@ -278,7 +282,10 @@ impl Broker {
         let (broker, answers) = (Arc::clone(self), Arc::clone(answers));
         tokio::spawn(async move {
             let response = match read_request(serialisation, &payload) {
-                Ok(request) => answers.answer(request).await,
+                Ok(request) => {
+                    let request = broker.vouched(&reply_to, request);
+                    answers.answer(request).await
+                }
                 Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
             };
             if let Ok(payload) = serialisation.write(&response.to_json()) {
@@ -286,6 +293,20 @@ impl Broker {
             }
             drop(permit);
         });
+    }
+
+    /// A request as whom it may be asked: as the originator of its topic, which a broker's rules are
+    /// about. The topic of a registration bears the name of a credential, and takes AEs in.
+    fn vouched(&self, reply_to: &Topic, mut request: Request) -> Request {
+        let registers =
+            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        if reply_to.purpose == Purpose::RegistrationResponse && registers {
+            return request;
+        }
+        let own = (self.speaker.0.as_str(), self.speaker.1.as_str());
+        let identity = Identity::of_topic(&reply_to.originator, &request.from, own);
+        identity.vouch(&mut request, own);
+        request
     }
 
     fn take_response(&self, topic: &Topic, payload: &[u8]) {

@@ -23,6 +23,8 @@ const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 pub(crate) struct Speaker {
     /// In topics: a CSE-ID or an AE-ID.
     pub(crate) id: String,
+    /// The service provider of a CSE, in front of absolute identifiers.
+    pub(crate) provider: String,
     /// To the broker: no two connections have the same.
     pub(crate) client: String,
     /// Whether requests are taken too, and kept by the broker while we are away.
@@ -197,7 +199,12 @@ mod tests {
     /// from a living one, and what nobody uses ends.
     #[tokio::test]
     async fn brokers_that_are_none_keep_nobody_from_his_own() {
-        let speaker = Speaker { id: "/id-mn".to_owned(), client: "x".to_owned(), serves: false };
+        let speaker = Speaker {
+            id: "/id-mn".to_owned(),
+            provider: String::new(),
+            client: "x".to_owned(),
+            serves: false,
+        };
         let own = Arc::new(Broker::new(url(9), &speaker, None, 1_000));
         let sender = Sender::new(speaker, None);
         sender.share(&own);

@@ -1,9 +1,10 @@
 //! The audit log: who asked for what, each entry chained to the one before by its hash, so that
 //! none can be changed, left out or put in between without the rest showing it.
 
-use crate::database::StoreError;
+use crate::database::{StoreError, open_stopped};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::path::Path;
 
 /// One entry. It names resources and never contains their values.
@@ -118,8 +119,22 @@ pub(crate) fn append(
     Ok(chain)
 }
 
+/// A connection that only reads. Beside a CSE that runs it shares that one's index of the log; where
+/// none does, nothing is written and no CSE starts until it is read.
+fn open(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
+    match open_stopped(path) {
+        Err(StoreError::InUse(_)) => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Ok((Connection::open_with_flags(path, flags)?, None))
+        }
+        opened => opened,
+    }
+}
+
 /// Follows the chain of the database at `path` from its first entry; may be done while a CSE
-/// writes to it.
+/// writes to it. Where none does, the database may lie where nothing can be written; only if the CSE
+/// was killed, and its log is still to be moved into the file, SQLite keeps an index of that log
+/// beside it.
 ///
 /// # Errors
 ///
@@ -134,10 +149,7 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verified, StoreError> {
-    let connection = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let (connection, _lock) = open(path)?;
     let mut statement =
         connection.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")?;
     let mut rows = statement.query([])?;

@@ -167,19 +167,8 @@ impl Database {
     ///
     /// [`StoreError`].
     pub fn read(path: &Path) -> Result<Restored, StoreError> {
-        let path = path
-            .canonicalize()
-            .map_err(|source| StoreError::File { path: path.to_owned(), source })?;
-        let _lock = share_lock(&path)?;
-        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let has_log = beside(&path, "-wal").metadata().is_ok_and(|log| log.len() > 0);
-        let connection = if has_log {
-            Connection::open_with_flags(&path, flags)?
-        } else {
-            flags |= OpenFlags::SQLITE_OPEN_URI;
-            Connection::open_with_flags(immutable(&path), flags)?
-        };
-        if check_owner(&connection, &path)? == Owner::Nobody {
+        let (connection, _lock) = open_stopped(path)?;
+        if check_owner(&connection, path)? == Owner::Nobody {
             return Ok(Restored { rows: Vec::new(), next_seq: 1 });
         }
         read_back(&connection)
@@ -471,6 +460,23 @@ fn immutable(path: &Path) -> String {
         octet => format!("%{octet:02x}"),
     });
     format!("file:{}?immutable=1", escaped.collect::<String>())
+}
+
+/// Opens the database of a CSE that is stopped so that nothing is written, with what keeps a CSE
+/// from starting meanwhile.
+pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
+    let path =
+        path.canonicalize().map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+    let lock = share_lock(&path)?;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let has_log = beside(&path, "-wal").metadata().is_ok_and(|log| log.len() > 0);
+    let connection = if has_log {
+        Connection::open_with_flags(&path, flags)?
+    } else {
+        flags |= OpenFlags::SQLITE_OPEN_URI;
+        Connection::open_with_flags(immutable(&path), flags)?
+    };
+    Ok((connection, lock))
 }
 
 /// The lock of a database that is only read, which keeps writers out; none was made where none has

@@ -178,6 +178,24 @@ fn hurried_batches_are_stored_with_those_that_came_with_them_before() {
     assert_eq!(bodies(&place.file()).len() as u64, ROUNDS * AT_ONCE + 3);
 }
 
+/// Of a database that nobody writes, an audit log is verified without a file beside it, so it may lie on
+/// a medium that is only read; beside a CSE that writes it is verified as it grows.
+#[test]
+fn an_audit_log_is_verified_without_writing() {
+    let place = Place::new("verified");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    let entry = || Entry { at_micros: 1, text: "CAdmin retrieves x: 2000".to_owned() };
+    writer.audit(entry());
+    writer.push(put(1, 1, "x")).unwrap();
+    wait_for(&reports, 1);
+    assert_eq!(verify(&place.file()).unwrap().entries, 1, "while it is written");
+    drop(writer);
+    let before = files(&place.0);
+    assert_eq!(verify(&place.file()).unwrap().entries, 1);
+    assert_eq!(files(&place.0), before, "nothing was made, and nothing written");
+}
+
 /// SQLite is built with what `.cargo/config.toml` gives it: without, each commit is by `fsync`, and
 /// waits for the journal of the file system too.
 #[test]
@@ -187,6 +205,10 @@ fn sqlite_has_been_told_of_fdatasync() {
     let used = "SELECT sqlite_compileoption_used('DEFAULT_MEMSTATUS=0')";
     let used: bool = memory.query_row(used, [], |row| row.get(0)).unwrap();
     assert!(used, "the flags of one line come together, and this is the one that SQLite tells of");
+    // Of the other it does not tell, and who watches calls of the system needs a right: so it is looked
+    // whether it stands in the line, with which SQLite is built anew when it changes.
+    let line = option_env!("LIBSQLITE3_FLAGS").unwrap_or_default();
+    assert!(line.split_whitespace().any(|flag| flag == "-DHAVE_FDATASYNC=1"), "{line}");
 }
 
 #[test]

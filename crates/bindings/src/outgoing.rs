@@ -58,6 +58,11 @@ impl Sender {
         self.mqtt.share(broker);
     }
 
+    /// Why brokers that are spoken with are not connected.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.mqtt.troubles()
+    }
+
     fn can_use(&self, url: &str) -> bool {
         self.http.can_use(url)
             || coap::Sender::can_use(url)

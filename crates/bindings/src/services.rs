@@ -158,6 +158,8 @@ impl Services {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
             words.push(("registration", format!("{stands} {registrar}")));
         }
+        let troubles = engine.sender().map(|sender| sender.troubles()).unwrap_or_default();
+        words.extend(troubles.into_iter().map(|trouble| ("broker", trouble)));
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));

@@ -263,4 +263,9 @@ codes! {
     NOT_TAKEN 172 "the running gateway cannot take this"
     "What this key asks for did not work, and nothing of the description was taken: the gateway goes \
     on as it was."
+
+    NO_CERTIFICATE 173 "TLS without a certificate"
+    "Where certificates are shown on both sides, the gateway needs one, its key, and the authorities \
+    whose certificates it takes: [cse.tls] with `certificate`, `key` and `authorities`. A broker's \
+    certificate must be for the host of its URL."
 }

@@ -115,9 +115,10 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         }
         Form::Place => is_place(text),
         Form::Url => {
-            is_url(text, &["http://", "https://", "coap://", "ws://", "wss://", "mqtt://"])
+            let of_cse = ["http://", "https://", "coap://", "ws://", "wss://"];
+            is_url(text, &of_cse) || is_right(Form::Broker, text)
         }
-        Form::Broker => is_url(text, &["mqtt://"]),
+        Form::Broker => is_url(text, &["mqtt://", "mqtts://"]),
         Form::SystemId => values::system_id(text).is_some(),
         Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
         Form::RoleAddress => values::role_address(text).is_some(),
@@ -210,9 +211,9 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::CseBeyond => "two CSE identifiers, one behind the other",
         Form::Place => "an address: a CSE identifier, the name of its base, and what is below",
         Form::Url => {
-            "a URL: http, https, coap, ws, wss or mqtt, `://` and a host, with a port if need be"
+            "a URL: http, https, coap, ws, wss, mqtt or mqtts, `://` and a host, with a port if need be"
         }
-        Form::Broker => "a broker's URL: mqtt:// and a host, with a port if need be",
+        Form::Broker => "a broker's URL: mqtt:// or mqtts:// and a host, with a port if need be",
         Form::SystemId => "a system-id: 16 hexadecimal digits",
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
         Form::Field => "a field with its value: its name, `=`, the value",

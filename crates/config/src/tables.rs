@@ -570,7 +570,7 @@ static CSE: Table = Table {
         fixed(key(
             "mqtt",
             Shape::Text(Form::Broker),
-            "The broker that it takes MQTT requests from; none if not given.",
+            "The broker that it takes MQTT requests from, mqtts:// by TLS; none if not given.",
         )),
         fixed(key(
             "store",
@@ -674,7 +674,7 @@ static REGISTRAR: Table = Table {
         required(
             "url",
             Shape::Text(Form::Url),
-            "Where it answers: http, https, coap, ws, wss, or an mqtt broker.",
+            "Where it answers: http, https, coap, ws, wss, or an mqtt or mqtts broker.",
         ),
         fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
         fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),

@@ -22,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
 
 /// After so long without a word the broker is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
@@ -65,6 +65,8 @@ struct Inner {
     /// Who waits for answers, by whom was asked, as it stands in topics, and the request.
     waiting: HashMap<(String, String), oneshot::Sender<Response>>,
     counters: Counters,
+    /// Why there is no connection.
+    trouble: Option<String>,
 }
 
 /// What a broker's connection did.
@@ -148,6 +150,16 @@ impl Broker {
         *self.ready.borrow()
     }
 
+    /// Why there is no connection, in words for the operator, if that is known.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.lock().trouble.clone()?;
+        Some(format!("{} is not connected: {trouble}", self.url.shown()))
+    }
+
+    fn note(&self, error: &io::Error) {
+        self.lock().trouble = Some(reason(error, &self.url.host));
+    }
+
     pub(crate) const fn url(&self) -> &Url {
         &self.url
     }
@@ -164,7 +176,9 @@ impl Broker {
                 connected = tokio::time::timeout(CONNECT_WITHIN, self.connect()) => connected,
                 _ = stop.changed() => return,
             };
-            if let Ok(Ok(stream)) = connected {
+            let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let connected = connected.map_err(|error| self.note(&error));
+            if let Ok(stream) = connected {
                 if self.converse(stream, &answers, &mut stop).await {
                     return;
                 }
@@ -223,7 +237,11 @@ impl Broker {
                     Ok(length @ 1..) => {
                         self.handle(Input::Octets(buffer.get(..length).unwrap_or_default()));
                     }
-                    Ok(0) | Err(_) => return leaving,
+                    Ok(0) => return leaving,
+                    Err(error) => {
+                        self.note(&error);
+                        return leaving;
+                    }
                 },
                 () = tokio::time::sleep(due) => self.handle(Input::Tick),
                 () = self.stirred.notified() => {}
@@ -252,10 +270,12 @@ impl Broker {
                     }
                 }
                 Some(Output::Ready) => {
+                    self.lock().trouble = None;
                     self.ready.send_replace(true);
                 }
                 Some(Output::Arrived { topic, payload }) => self.arrived(&topic, payload, answers),
-                Some(Output::End(_)) => {
+                Some(Output::End(end)) => {
+                    self.lock().trouble = Some(end.to_string());
                     let _ = writer.flush().await;
                     return false;
                 }
@@ -351,7 +371,8 @@ impl Broker {
         let mut ready = self.ready.subscribe();
         let connected = async { ready.wait_for(|ready| *ready).await.is_ok() };
         if !tokio::time::timeout(CONNECT_WITHIN, connected).await.unwrap_or(false) {
-            return Err(away("no connection"));
+            let trouble = self.trouble().unwrap_or_else(|| "no connection".to_owned());
+            return Err(away(&trouble));
         }
         let payload = serialisation
             .write(&request.to_json())
@@ -390,6 +411,24 @@ impl Broker {
     /// A panic under the lock would be a bug of the machine; the others are still served.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an error says to whoever has to mend it.
+fn reason(error: &io::Error, host: &str) -> String {
+    use CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
+    let tls = error.get_ref().and_then(|it| it.downcast_ref::<TlsError>());
+    match tls {
+        Some(TlsError::InvalidCertificate(UnknownIssuer)) => {
+            "its certificate is of an authority that is not in [cse.tls] authorities".to_owned()
+        }
+        Some(TlsError::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            format!("its certificate is for another name than {host}")
+        }
+        Some(TlsError::AlertReceived(alert)) => {
+            format!("it does not take the certificate of [cse.tls]: {alert:?}")
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -88,6 +88,13 @@ impl Sender {
         }
     }
 
+    /// Why brokers that are spoken with are not connected.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let Some(brokers) = &self.0 else { return Vec::new() };
+        let known: Vec<_> = brokers.lock().values().map(|it| Arc::clone(&it.broker)).collect();
+        known.iter().filter_map(|broker| broker.trouble()).collect()
+    }
+
     /// Sends a request to `url` and waits for the answer.
     pub(crate) async fn send(
         &self,

@@ -134,6 +134,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         let message = "`registrar` has no use for an infrastructure CSE: it is the root";
         findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
     }
+    check_brokers(config, root, findings);
     let Some(devices) = &config.devices else { return };
     let is_direct = devices.delivery == Delivery::Direct || !devices.direct.is_empty();
     match &config.cse {
@@ -148,6 +149,27 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
             findings.add(finding.help("say where: [cse.registrar]"));
         }
         _ => {}
+    }
+}
+
+/// A broker that is spoken with over TLS is shown a certificate.
+fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
+    let (Some(cse), Some(table)) = (&config.cse, root.table("cse")) else { return };
+    if table.key("tls").is_some() {
+        return;
+    }
+    let registrar = table.table("registrar");
+    let places = [
+        (cse.mqtt.as_ref(), table.key("mqtt")),
+        (cse.registrar.as_ref().map(|above| &above.url), registrar.and_then(|it| it.key("url"))),
+    ];
+    for (url, span) in places {
+        let Some(span) = span.filter(|_| url.is_some_and(|it| it.starts_with("mqtts://"))) else {
+            continue;
+        };
+        let message = "a broker over TLS, and no certificate to show it";
+        let finding = Diagnostic::error(&codes::NO_CERTIFICATE, span, message);
+        findings.add(finding.help("[cse.tls] says which: certificate, key, authorities"));
     }
 }
 

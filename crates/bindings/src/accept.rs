@@ -5,6 +5,7 @@ use core::future::Future;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Pause after the system gave no connection (out of descriptors), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is read of a connection that is turned away.
+const READ_MAX: usize = 4_096;
+
+/// What a peer of HTTP in the clear is told for which there is no room (RFC 9110 §15.6.4).
+pub(crate) const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+    Content-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// What lets connections in.
 #[derive(Clone, Debug)]
@@ -46,10 +54,11 @@ impl Gate {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Takes connections until `stop` says so, each served by a task of its own.
+    /// Takes connections until `stop` says so, each served by a task of its own; for whom there is
+    /// no room is told `refusal`.
     pub(crate) async fn run<F>(
         self,
-        listener: TcpListener,
+        (listener, refusal): (TcpListener, &'static [u8]),
         mut stop: watch::Receiver<bool>,
         serve: impl Fn(TcpStream, SocketAddr) -> F,
     ) where
@@ -66,6 +75,7 @@ impl Gate {
             };
             let Some(seat) = self.seat(peer.ip()) else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
+                turn_away(stream, refusal);
                 continue;
             };
             // Answers are small and go out whole: waiting to fill a segment only delays them.
@@ -81,6 +91,15 @@ impl Gate {
     fn seat(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, Guest)> {
         let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         Some((permit, Peers::admit(&self.peers, address)?))
+    }
+}
+
+/// Says why, without waiting for anything. What was asked already is read: who closes a connection with
+/// octets unread resets it, and the peer might not read why (RFC 9112 §9.6).
+fn turn_away(stream: TcpStream, refusal: &[u8]) {
+    if let (false, Ok(mut stream)) = (refusal.is_empty(), stream.into_std()) {
+        let _ = stream.read(&mut [0; READ_MAX]);
+        let _ = stream.write_all(refusal);
     }
 }
 

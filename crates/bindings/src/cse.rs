@@ -471,6 +471,8 @@ impl Running {
             ("http_connections", &http.counters.connections),
             ("tls_handshakes_failed", &http.counters.handshakes_failed),
             ("http_bodies_refused", &http.counters.bodies_refused),
+            ("http_connections_silent", &http.counters.endings.silent),
+            ("http_connections_stuck", &http.counters.endings.stuck),
         ] {
             all.push((name, counter.load(Ordering::Relaxed)));
         }

@@ -78,6 +78,8 @@ pub struct Config {
     pub admitted: Option<BTreeSet<SystemId>>,
     /// Connections at the same time; more are closed at once.
     pub connections_max: usize,
+    /// The same of one address. A hub has one for all its devices.
+    pub connections_per_peer_max: usize,
     /// The CSE that the readings are sent on to; they stay here, if `None`.
     pub above: Option<Above>,
     /// Who may read what devices report and ask them something, beside the administrator: AE-IDs
@@ -132,6 +134,7 @@ impl Config {
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
             admitted: None,
             connections_max: 16_384,
+            connections_per_peer_max: usize::MAX,
             above: None,
             operators: Vec::new(),
         }
@@ -160,6 +163,8 @@ counters! {
     connections,
     /// Connections closed because there were too many.
     connections_refused,
+    /// Connections closed because no association was begun over them in time.
+    connections_idle,
     /// Connections closed because the device did not take what was sent.
     connections_stuck,
     /// Connections closed because their address had too many octets of unfinished APDUs.
@@ -356,7 +361,10 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     let (guest, guests) = mpsc::channel(1);
     let rooms = Rooms {
         shared,
-        gate: Gate::new(config.connections_max, &Arc::new(Peers::new(usize::MAX))),
+        gate: Gate::new(
+            config.connections_max,
+            &Arc::new(Peers::new(config.connections_per_peer_max)),
+        ),
         connections_max: config.connections_max,
         keyring: Arc::new(keyring),
         stopped,
@@ -386,7 +394,8 @@ impl Rooms {
             Socket::Stream(listener) => Door::open((place, at), |leaves, _| async move {
                 let gate = rooms.gate.clone();
                 let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
-                gate.run(listener, leaves, serve).await;
+                // The standard has no word for it: who is turned away comes again.
+                gate.run((listener, b""), leaves, serve).await;
             }),
             Socket::Datagrams(socket) => Door::open((place, at), |leaves, latch| {
                 let Self { shared, connections_max, stopped, .. } = rooms;
@@ -506,6 +515,7 @@ impl Running {
     /// Takes from `config` who may associate, who may ask devices something, and how readings get
     /// above; everything else was decided at the start.
     pub async fn reconfigure(&self, config: Config) {
+        self.rooms.gate.set_most_of_one(config.connections_per_peer_max);
         let had = self.rooms.shared.lock().policy.is_some();
         let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
         let mut state = self.rooms.shared.lock();

@@ -1,15 +1,16 @@
 //! Where notifications arrive: a small server for an application that subscribes.
 
-use crate::http::connection::{self, Patience};
+use crate::accept::{Gate, Peers, UNAVAILABLE};
+use crate::http::connection::{self, Endings, Patience};
 use crate::http::message::{accepted, read_request, request_id, write_response};
 use core::convert::Infallible;
-use core::time::Duration;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -19,12 +20,19 @@ const WAITING_MAX: usize = 1_024;
 /// Octets of one message.
 const OCTETS_MAX: usize = 4 * 1024 * 1024;
 
+/// Connections that are taken unless told otherwise: each may have a head of 64 KiB and a message of 4 MiB
+/// on the way, all of them together 260 MiB at the worst.
+pub const CONNECTIONS_MAX: usize = 64;
+/// An address has this part of them: one peer does not keep all others out.
+const SHARE: usize = 4;
+
 /// A server that takes notifications. It agrees to every subscription, and listens as long as
 /// it exists.
 #[derive(Debug)]
 pub struct Notifications {
     address: SocketAddr,
     arrived: mpsc::Receiver<Value>,
+    gate: Gate,
     task: JoinHandle<()>,
 }
 
@@ -35,11 +43,28 @@ impl Notifications {
     ///
     /// If the address cannot be listened on.
     pub async fn listen(address: SocketAddr) -> io::Result<Self> {
+        Self::listen_for(address, CONNECTIONS_MAX).await
+    }
+
+    /// The same for so many connections at the same time, and of one address a quarter of them.
+    /// Further ones are told so (HTTP 503), and [counted](Self::refused).
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be listened on.
+    pub async fn listen_for(address: SocketAddr, connections_max: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (sender, arrived) = mpsc::channel(WAITING_MAX);
-        let task = tokio::spawn(accept(listener, sender));
-        Ok(Self { address, arrived, task })
+        let peers = Arc::new(Peers::new(connections_max.div_ceil(SHARE)));
+        let gate = Gate::new(connections_max, &peers);
+        let task = tokio::spawn(accept(listener, gate.clone(), sender));
+        Ok(Self { address, arrived, gate, task })
+    }
+
+    /// Connections for which there was no room.
+    pub fn refused(&self) -> u64 {
+        self.gate.refused()
     }
 
     /// What to give as notification target (nu).
@@ -60,18 +85,17 @@ impl Drop for Notifications {
     }
 }
 
-async fn accept(listener: TcpListener, sender: mpsc::Sender<Value>) {
+async fn accept(listener: TcpListener, gate: Gate, sender: mpsc::Sender<Value>) {
     // Its connections end with it.
     let (_stay, stop) = watch::channel(false);
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
+    let endings = Arc::<Endings>::default();
+    let serve = |stream, _| {
         let sender = sender.clone();
         let answer = move |message| answer(message, sender.clone());
-        tokio::spawn(connection::serve(stream, Patience::default(), answer, stop.clone()));
-    }
+        let patience = (Patience::default(), Arc::clone(&endings));
+        connection::serve(stream, patience, answer, stop.clone())
+    };
+    gate.run((listener, UNAVAILABLE), stop.clone(), serve).await;
 }
 
 async fn answer(

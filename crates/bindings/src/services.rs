@@ -422,6 +422,9 @@ fn devices_config(
     let admitted = wanted.admit.iter().copied().map(SystemId);
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);
+    if let Some(most) = wanted.peer_connections {
+        config.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
+    }
     config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
     config.tls = wanted.tls.as_ref().map(|tls| (tls.listen.value, devices_tls(tls)));
     config.operators.clone_from(&wanted.operators);

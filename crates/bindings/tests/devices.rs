@@ -377,3 +377,34 @@ async fn one_address_has_so_many_octets_of_unfinished_apdus() {
     drop(connections);
     ward.stop().await;
 }
+
+/// Who begins an APDU and never ends it, or says nothing, is let go before it has associated; of one
+/// address there are no more than may be.
+#[tokio::test]
+async fn a_connection_without_an_association_ends() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let ward = ward(|config| {
+        config.manager.idle = Duration::from_millis(100);
+        config.connections_per_peer_max = 2;
+    })
+    .await;
+    // ISO/IEEE 11073-20601: the head of an association request of 50 octets, and no more of it.
+    for said in [&[0xE2, 0x00, 0x00, 0x32, 0x80][..], &[]] {
+        let before = ward.devices.counters().connections_idle;
+        let mut stream = tokio::net::TcpStream::connect(ward.devices.address()).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let mut told = Vec::new();
+        let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut told)).await;
+        closed.expect("closed in time").unwrap();
+        ward.counts(|counters| counters.connections_idle == before + 1).await;
+    }
+    assert_eq!(ward.devices.counters().connections_refused, 0);
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        streams.push(tokio::net::TcpStream::connect(ward.devices.address()).await.unwrap());
+    }
+    ward.counts(|counters| counters.connections_refused > 0).await;
+    drop(streams);
+    ward.devices.stop().await;
+    ward.cse.stop().await;
+}

@@ -257,7 +257,9 @@ async fn one_peer_cannot_take_every_connection() {
     let get = format!("GET /cse-in HTTP/1.1\r\n{HEAD}\r\n");
     let first = TcpStream::connect(running.addresses()[0]).await.unwrap();
     let second = TcpStream::connect(running.addresses()[0]).await.unwrap();
-    assert_eq!(exchange(&running, &get, 1).await, "", "closed without a word");
+    // Reset, if its request comes after the refusal has left.
+    let told = exchange(&running, &get, 1).await;
+    assert!(told.is_empty() || told.starts_with("HTTP/1.1 503 "), "{told}");
     drop((first, second));
     let served = async || exchange(&running, &get, 1).await.starts_with("HTTP/1.1 200 OK");
     wait_until("the next one is served", served).await;
@@ -288,4 +290,35 @@ async fn a_subscriber_hears_of_each_reading_in_order() {
     let is_empty = async || running.engine().letters() == 0;
     wait_until("the last answer comes back", is_empty).await;
     running.stop().await;
+}
+
+/// Who listens for notifications has room for so many, and tells the others; when one goes there is room
+/// again.
+#[tokio::test]
+async fn notifications_come_over_a_bounded_number_of_connections() {
+    let heard = Notifications::listen_for("127.0.0.1:0".parse().unwrap(), 8).await.unwrap();
+    let url = heard.url();
+    let at = url.strip_prefix("http://").unwrap();
+    // Two of one address: a quarter of all. They are taken in the order in which they come.
+    let first = TcpStream::connect(at).await.unwrap();
+    let _second = TcpStream::connect(at).await.unwrap();
+    let ask = || async {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let mut told = String::new();
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        let _ = stream.read_to_string(&mut told).await;
+        told
+    };
+    // One that is reset before it has read why has been turned away, too.
+    let mut told = ask().await;
+    while !told.starts_with("HTTP/1.1 503 ") {
+        assert!(told.is_empty(), "{told}");
+        told = ask().await;
+    }
+    assert!(told.contains("Retry-After: 1") && heard.refused() > 0, "{told}");
+    drop(first);
+    while told.is_empty() || told.starts_with("HTTP/1.1 503 ") {
+        told = ask().await;
+    }
+    assert!(told.starts_with("HTTP/1.1 "), "{told}");
 }

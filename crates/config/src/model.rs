@@ -395,6 +395,8 @@ pub struct Devices {
     pub durable: Vec<String>,
     /// Associations at once.
     pub devices_max: u32,
+    /// Connections of one address at once; as many as of all, if `None`.
+    pub peer_connections: Option<u32>,
     /// System-ids of the devices that may associate; all if none is given.
     pub admit: Vec<[u8; 8]>,
     /// AE-IDs that may read what devices report and ask them something.

@@ -377,6 +377,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
         direct: owned(&table, "direct"),
         durable: owned(&table, "durable"),
         devices_max: table.number("devices_max").unwrap_or(DEVICES),
+        peer_connections: table.number("peer_connections"),
         admit: (table.texts("admit").into_iter())
             .filter_map(|text| values::system_id(text.value))
             .collect(),

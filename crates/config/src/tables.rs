@@ -485,6 +485,11 @@ static DEVICES: Table = Table {
         ),
         fixed(key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once.")),
         key(
+            "peer_connections",
+            Shape::Number(1, DEVICES_MAX),
+            "Connections of one address at once; as many as of all if not given, as a hub has one.",
+        ),
+        key(
             "admit",
             Shape::List(Form::SystemId, ADMITTED_MAX),
             "System-ids of the devices that may associate; all if not given.",

@@ -10,6 +10,7 @@ use super::transport::{Arrived, PIECE, Transport};
 use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
+use gatewright_health::association::State;
 use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::frame::Framer;
@@ -208,7 +209,11 @@ impl Connection {
                     state.roster.leave(system_id, self.id);
                     state.entities.leave(&self.sender);
                 }
-                Output::Close => self.is_closing = true,
+                Output::Close => {
+                    let is_idle = !self.is_closing && self.manager.state() == State::Unassociated;
+                    self.shared.count(|counters| counters.connections_idle += u64::from(is_idle));
+                    self.is_closing = true;
+                }
                 Output::Answer(ABOUT, outcome) => self.describe(outcome.ok()).await,
                 Output::Answer(request, outcome) => {
                     if let (Ok(answer), Some(session)) = (&outcome, &mut self.session) {

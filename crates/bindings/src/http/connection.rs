@@ -1,7 +1,9 @@
-//! A connection of HTTP as a server has it, and how long its peer may keep it and say nothing.
+//! A connection of HTTP as a server has it, and how long its peer may keep it and say nothing, or take
+//! nothing.
 
 use core::convert::Infallible;
 use core::pin::Pin;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use http_body_util::Full;
@@ -11,6 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Sleep;
@@ -35,20 +38,32 @@ pub(crate) struct Patience {
     pub(crate) quiet: Duration,
     /// Until it has answered that.
     pub(crate) echo: Duration,
+    /// Until it has taken some of what is to be sent to it. Who takes a little at a time stays: what waits
+    /// for it is bounded, and no more of it is read meanwhile.
+    pub(crate) take: Duration,
+}
+
+/// How many connections we ended, by cause.
+#[derive(Debug, Default)]
+pub(crate) struct Endings {
+    /// Their peers said nothing.
+    pub(crate) silent: AtomicU64,
+    /// Their peers asked, and did not take the answer.
+    pub(crate) stuck: AtomicU64,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        let [head, quiet, echo] = [10, 60, 20].map(Duration::from_secs);
-        Self { head, quiet, echo }
+        let [head, quiet, echo, take] = [10, 60, 20, 20].map(Duration::from_secs);
+        Self { head, quiet, echo, take }
     }
 }
 
-/// Serves a connection until its peer ends it or says nothing for too long, or until `stop` says so
-/// and what was asked is answered.
+/// Serves a connection until its peer ends it, says or takes nothing for too long, or until `stop` says
+/// so and what was asked is answered.
 pub(crate) async fn serve<S, F, R>(
     stream: S,
-    patience: Patience,
+    (patience, endings): (Patience, Arc<Endings>),
     answer: F,
     mut stop: watch::Receiver<bool>,
 ) where
@@ -71,19 +86,25 @@ pub(crate) async fn serve<S, F, R>(
         .initial_connection_window_size(WINDOW)
         .initial_stream_window_size(WINDOW)
         .max_concurrent_streams(STREAMS_MAX);
-    let stream = TokioIo::new(Awaited::new(stream, patience.head));
+    let stream = TokioIo::new(Awaited::new(stream, patience, Arc::clone(&endings)));
     let connection = builder.serve_connection(stream, service_fn(answer));
     tokio::pin!(connection);
     tokio::select! {
         // A peer that breaks the protocol has been answered as far as that is possible.
-        _ = connection.as_mut() => return,
+        ended = connection.as_mut() => {
+            let error = ended.as_ref().err().and_then(|it| it.downcast_ref::<hyper::Error>());
+            if error.is_some_and(hyper::Error::is_timeout) {
+                endings.silent.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
         _ = stop.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
-/// A stream whose peer has to say in time which version of HTTP it speaks: until that is known
-/// hyper waits without a timer of its own.
+/// A stream whose peer has to say in time which version of HTTP it speaks, and to take in time what is
+/// sent: for both hyper waits without a timer of its own.
 #[derive(Debug)]
 struct Awaited<S> {
     stream: S,
@@ -91,12 +112,36 @@ struct Awaited<S> {
     rest: &'static [u8],
     /// None once the version is known.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// How long it may take nothing.
+    take: Duration,
+    /// When that is over; none while it takes.
+    stuck_at: Option<Pin<Box<Sleep>>>,
+    endings: Arc<Endings>,
 }
 
 impl<S> Awaited<S> {
-    fn new(stream: S, within: Duration) -> Self {
-        let deadline = Some(Box::pin(tokio::time::sleep(within)));
-        Self { stream, rest: PREFACE, deadline }
+    fn new(stream: S, patience: Patience, endings: Arc<Endings>) -> Self {
+        let Patience { head, take, .. } = patience;
+        let deadline = Some(Box::pin(tokio::time::sleep(head)));
+        Self { stream, rest: PREFACE, deadline, take, stuck_at: None, endings }
+    }
+
+    /// Ends with an error what has waited too long for the peer to take something.
+    fn hurry<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        sent: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.stuck_at = None;
+            return sent;
+        }
+        let take = self.take;
+        let stuck_at = self.stuck_at.get_or_insert_with(|| Box::pin(tokio::time::sleep(take)));
+        ready!(stuck_at.as_mut().poll(context));
+        self.stuck_at = None;
+        self.endings.stuck.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn hear(&mut self, octets: &[u8]) {
@@ -119,6 +164,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Awaited<S> {
         if let Some(deadline) = &mut self.deadline {
             if read.is_pending() {
                 ready!(deadline.as_mut().poll(context));
+                self.endings.silent.fetch_add(1, Ordering::Relaxed);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             self.hear(buffer.filled().get(before..).unwrap_or_default());
@@ -133,7 +179,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
         context: &mut Context<'_>,
         octets: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, octets)
+        let sent = Pin::new(&mut self.stream).poll_write(context, octets);
+        self.hurry(context, sent)
     }
 
     fn poll_write_vectored(
@@ -141,7 +188,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.hurry(context, sent)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -149,11 +197,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let sent = Pin::new(&mut self.stream).poll_flush(context);
+        self.hurry(context, sent)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let sent = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.hurry(context, sent)
     }
 }
 
@@ -178,7 +228,8 @@ mod tests {
         peer.write_all(said).await.unwrap();
         let (_stay, stop) = watch::channel(false);
         let answer = |_| async { Ok(Response::new(Full::default())) };
-        tokio::spawn(async move { serve(ours, patience, answer, stop).await });
+        let endings = Arc::default();
+        tokio::spawn(async move { serve(ours, (patience, endings), answer, stop).await });
         let mut told = Vec::new();
         let read = tokio::time::timeout(DEADLINE, peer.read_to_end(&mut told)).await;
         read.expect("closed in time").unwrap();
@@ -187,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_says_nothing_or_no_whole_head_is_let_go() {
-        let patience = Patience { head: SHORT, quiet: LONG, echo: LONG };
+        let patience = Patience { head: SHORT, quiet: LONG, echo: LONG, take: LONG };
         for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n", "G", "GET / HTTP/1.1\r\nHost: x\r\n"]
         {
             told(said.as_bytes(), patience).await;
@@ -196,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_of_http_2_that_does_not_answer_is_let_go() {
-        let patience = Patience { head: LONG, quiet: SHORT, echo: SHORT };
+        let patience = Patience { head: LONG, quiet: SHORT, echo: SHORT, take: LONG };
         let told = told(&[PREFACE.as_slice(), &SETTINGS].concat(), patience).await;
         // RFC 9113 §4.1: the length of three octets, the type, five more, the content.
         let (mut rest, mut kinds) = (told.as_slice(), Vec::new());
@@ -206,6 +257,27 @@ mod tests {
             rest = more.get(length..).unwrap_or_default();
         }
         assert!(kinds.contains(&PING), "{kinds:?}");
+    }
+
+    /// Also after it was told to stop, when it waits for nobody but such a peer.
+    #[tokio::test]
+    async fn a_peer_that_asks_and_takes_nothing_is_let_go() {
+        for stops in [false, true] {
+            let (mut peer, ours) = duplex(256);
+            let patience = Patience { head: LONG, quiet: LONG, echo: LONG, take: SHORT };
+            let (stop, stopped) = watch::channel(false);
+            let answer = |_| async { Ok(Response::new(Full::from(vec![b'x'; 1 << 20]))) };
+            let endings = Arc::<Endings>::default();
+            let serving = serve(ours, (patience, Arc::clone(&endings)), answer, stopped);
+            let serving = tokio::spawn(serving);
+            peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            // The answer has begun.
+            peer.read_exact(&mut [0; 1]).await.unwrap();
+            let _ = stop.send(stops);
+            tokio::time::timeout(DEADLINE, serving).await.expect("let go in time").unwrap();
+            assert_eq!(endings.stuck.load(Ordering::Relaxed), 1);
+            assert_eq!(endings.silent.load(Ordering::Relaxed), 0);
+        }
     }
 
     async fn read(stream: &mut Awaited<DuplexStream>) -> io::Result<usize> {
@@ -220,7 +292,8 @@ mod tests {
         {
             let (mut peer, ours) = duplex(64);
             peer.write_all(said).await.unwrap();
-            let mut stream = Awaited::new(ours, Duration::ZERO);
+            let patience = Patience { head: Duration::ZERO, ..Patience::default() };
+            let mut stream = Awaited::new(ours, patience, Arc::default());
             assert_eq!(read(&mut stream).await.unwrap(), said.len());
             if is_known {
                 let mut octets = [0; 1];

@@ -1,8 +1,8 @@
 //! The server: connections in, requests to the engine, answers out.
 
-use super::connection::{self, Patience};
+use super::connection::{self, Endings, Patience};
 use super::message::{accepted, read_request, request_id, write_response};
-use crate::accept::Gate;
+use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::quota::Refused;
@@ -33,6 +33,7 @@ pub(crate) struct ServerCounters {
     pub(crate) connections: AtomicU64,
     pub(crate) bodies_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
+    pub(crate) endings: Arc<Endings>,
 }
 
 /// What every connection shares.
@@ -87,7 +88,9 @@ impl Server {
             self.counters.connections.fetch_add(1, Ordering::Relaxed);
             self.clone().welcome(stream, entry.clone(), stop.clone())
         };
-        gate.run(listener, stopped, serve).await;
+        // Before the handshake nothing can be said over TLS.
+        let refusal = if matches!(entry, Entry::Plain) { UNAVAILABLE } else { b"" };
+        gate.run((listener, refusal), stopped, serve).await;
     }
 
     async fn welcome(self, stream: TcpStream, entry: Entry, stop: watch::Receiver<bool>) {
@@ -108,12 +111,13 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let endings = Arc::clone(&self.counters.endings);
         let shared = Arc::new((self, peer));
         let answer = move |request| {
             let shared = Arc::clone(&shared);
             async move { shared.0.answer(request, &shared.1).await }
         };
-        connection::serve(stream, Patience::default(), answer, stop).await;
+        connection::serve(stream, (Patience::default(), endings), answer, stop).await;
     }
 
     async fn answer(

@@ -150,6 +150,8 @@ fn listener(told: &mut Told, old: &Devices, new: &Devices) {
     told.compare("[devices] direct", &old.direct, &new.direct);
     told.compare("[devices] durable", &old.durable, &new.durable);
     told.show("[devices] devices_max", Some(&old.devices_max), Some(&new.devices_max));
+    let of_one = |it: &Devices| it.peer_connections;
+    told.show("[devices] peer_connections", of_one(old).as_ref(), of_one(new).as_ref());
     told.compare("[devices] admit", &old.admit, &new.admit);
     told.compare("[devices] operators", &old.operators, &new.operators);
     told.compare("[devices] keep_hours", &old.keep, &new.keep);

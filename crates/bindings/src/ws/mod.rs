@@ -7,7 +7,7 @@ mod send;
 use metered::{Meter, Metered};
 pub(crate) use send::Sender;
 
-use crate::accept::Gate;
+use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::{Answers, At, Vouched, refuse};
 use crate::quota::Quotas;
 use crate::tls::{Entry, meet};
@@ -103,7 +103,9 @@ impl<A: Answers> Server<A> {
             let (server, entry, stop) = (Arc::clone(&self), entry.clone(), stop.clone());
             async move { server.welcome(stream, entry, peer.ip(), stop).await }
         };
-        self.gate.clone().run(listener, leaves, serve).await;
+        // It begins as HTTP.
+        let refusal = if matches!(entry, Entry::Plain) { UNAVAILABLE } else { b"" };
+        self.gate.clone().run((listener, refusal), leaves, serve).await;
     }
 
     async fn welcome(

@@ -4,7 +4,7 @@ use super::{Answer, Whom, runtime};
 use crate::{exit::Exit, face::Face};
 use anyhow::{Context, Result};
 use gatewright_bindings::client::Client;
-use gatewright_bindings::listen::Notifications;
+use gatewright_bindings::listen::{CONNECTIONS_MAX, Notifications};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,6 +39,10 @@ pub(super) struct Subscribe {
     /// End after so long.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
+    /// Connections that are taken at the same time, a quarter of them of one address; each may have 4 MiB
+    /// on the way.
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
+    connections: usize,
     #[command(flatten)]
     whom: Whom,
 }
@@ -73,13 +77,18 @@ impl Subscribe {
             let answer = subscribe(target.clone()).await?;
             return Answer::of(&answer).show(face).map(|_| ());
         }
-        let mut arriving = Notifications::listen(self.listen)
+        let mut arriving = Notifications::listen_for(self.listen, self.connections)
             .await
             .with_context(|| format!("cannot listen on {}", self.listen))?;
         let target = arriving.url();
         subscribe(target.clone()).await?;
         face.note(&format!("{} notifies {target}", self.address));
         let heard = self.listen(face, &mut arriving, stop).await;
+        if let refused @ 1.. = arriving.refused() {
+            face.note(&format!(
+                "{refused} connections found no room: --connections says how many do"
+            ));
+        }
         self.unsubscribe(&client, &name, face).await;
         heard
     }

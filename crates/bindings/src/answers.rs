@@ -46,7 +46,7 @@ impl Answers for Engine {
         let ticket = match self.quotas().admit(&request, from) {
             Ok(ticket) => ticket,
             Err(refusal) => {
-                self.refused(&request, refusal.status);
+                self.refused(&request);
                 return refusal;
             }
         };

@@ -55,8 +55,6 @@ pub struct Config {
     pub store: Option<PathBuf>,
     /// How the database is kept.
     pub options: Options,
-    /// Whether each request is noted in the audit log.
-    pub audit: bool,
     /// Connections at the same time.
     pub connections_max: usize,
     /// Connections of one address at the same time.
@@ -79,7 +77,6 @@ impl Config {
             tls: None,
             store: None,
             options: Options::default(),
-            audit: false,
             connections_max: 4_096,
             connections_per_peer_max: 1_024,
             quota: Quota::default(),
@@ -154,7 +151,6 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let points_of_access = config.cse.points_of_access.clone();
     let mut cse_config = config.cse;
-    cse_config.outcomes = config.audit;
     if cse_config.points_of_access.is_empty() {
         let urls = bound.iter().map(Bound::url);
         let broker = mqtt.iter().map(|broker| broker.url().shown());
@@ -162,7 +158,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
-    let engine = Engine::new(cse, outgoing, config.audit, Quotas::new(config.quota));
+    let engine = Engine::new(cse, outgoing, Quotas::new(config.quota));
     let reports = begin(&engine, database)?;
     let (stop, stopped) = watch::channel(false);
     let peers = Arc::new(Peers::new(config.connections_per_peer_max));
@@ -410,11 +406,11 @@ impl Running {
     pub fn reconfigure(&self, config: Config) {
         self.engine().quotas().set(config.quota);
         self.rooms.http.gate.set_most_of_one(config.connections_per_peer_max);
-        let mut machine = gatewright_onem2m::Config { outcomes: config.audit, ..config.cse };
+        let mut machine = config.cse;
         if self.points_of_access.is_empty() {
             machine.points_of_access = self.urls();
         }
-        self.engine().reconfigure(machine, config.audit);
+        self.engine().reconfigure(machine);
     }
 
     /// Opens the doors that `config` asks for and are not there; those that go are given up when

@@ -5,12 +5,13 @@ use crate::outgoing::Sender;
 use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
+use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Letter, Output, Request, Response,
-    Status, Token, Unreachable, Verdict,
+    Token, Unreachable, Verdict,
 };
-use gatewright_store::{Entry, Report, WAITS, Writer};
-use std::collections::{BTreeMap, HashMap};
+use gatewright_store::{Report, Writer};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 use tokio::sync::mpsc::error::TrySendError;
@@ -50,11 +51,8 @@ struct Inner {
     devices: Option<mpsc::Sender<DeviceCall>>,
     /// Requests that were not sent because too many wait.
     calls_full: u64,
-    audits: bool,
     /// Lanes whose receiver does not know their places, to be told.
     lost: Vec<Arc<str>>,
-    /// The requests of which the audit log does not yet say how they ended.
-    audited: HashMap<Token, String>,
 }
 
 /// How a batch is handed to the writer.
@@ -119,12 +117,7 @@ pub(crate) fn now() -> Duration {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        cse: Cse,
-        outgoing: mpsc::Sender<Call>,
-        audits: bool,
-        quotas: Arc<Quotas>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(cse: Cse, outgoing: mpsc::Sender<Call>, quotas: Arc<Quotas>) -> Arc<Self> {
         let inner = Inner {
             cse,
             writer: None,
@@ -135,9 +128,7 @@ impl Engine {
             outgoing,
             devices: None,
             calls_full: 0,
-            audits,
             lost: Vec::new(),
-            audited: HashMap::new(),
         };
         Arc::new(Self {
             inner: Mutex::new(inner),
@@ -154,19 +145,18 @@ impl Engine {
     }
 
     /// Other settings from now on.
-    pub(crate) fn reconfigure(&self, config: gatewright_onem2m::Config, audits: bool) {
+    pub(crate) fn reconfigure(&self, config: gatewright_onem2m::Config) {
         let mut inner = self.lock();
-        inner.audits = audits;
         inner.cse.reconfigure(now(), config);
         inner.drain(None);
         self.rearm(&mut inner);
     }
 
     /// A request was refused before it came to the machine.
-    pub(crate) fn refused(&self, request: &Request, status: Status) {
-        let inner = self.lock();
-        if inner.audits {
-            inner.write(&format!("{}: {}", described(request), status.number()));
+    pub(crate) fn refused(&self, request: &Request) {
+        let audits = self.lock().cse.config().audit != Audit::Off;
+        if audits {
+            self.step(Input::Refused { from: request.from.clone(), address: request.source });
         }
     }
 
@@ -254,11 +244,7 @@ impl Engine {
     /// The request is taken when this is called, not when the future is first polled; dropping
     /// the future does not undo it.
     pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
-        let asked = self.put(|inner, token| {
-            inner.audit(token, &request);
-            Input::Own { token, request }
-        });
-        asked.answer()
+        self.put(|_, token| Input::Own { token, request }).answer()
     }
 
     /// Does what a peer asks by a binding; as [`Self::ask`] otherwise.
@@ -266,11 +252,7 @@ impl Engine {
         &self,
         request: Request,
     ) -> impl Future<Output = Option<Response>> + Send + use<> {
-        let asked = self.put(|inner, token| {
-            inner.audit(token, &request);
-            Input::Request { token, request }
-        });
-        asked.answer()
+        self.put(|_, token| Input::Request { token, request }).answer()
     }
 
     /// Does what the request asks, and tells each later answer too, as long as the result lives.
@@ -279,7 +261,6 @@ impl Engine {
         let mut inner = self.lock();
         inner.asked += 1;
         let token = Token(inner.asked);
-        inner.audit(token, &request);
         inner.observing.insert(token, sender);
         inner.cse.handle(now(), Input::Observe { token, request });
         inner.drain(None);
@@ -314,22 +295,12 @@ impl Engine {
             inner.waiting.insert(token, sender);
             answers.push(receiver);
             inputs.push(match task {
-                Task::Ask(request) => {
-                    inner.audit(token, &request);
-                    Input::Own { token, request }
-                }
-                Task::AskAndPost(request, letter) => {
-                    inner.audit(token, &request);
-                    Input::AskAndPost { token, request, letter }
-                }
+                Task::Ask(request) => Input::Own { token, request },
+                Task::AskAndPost(request, letter) => Input::AskAndPost { token, request, letter },
             });
         }
-        let first = Token(inner.asked.saturating_sub(count(inputs.len())) + 1);
         inner.cse.handle(now(), Input::Together(inputs));
         inner.drain_for(None, Writer::push_patiently);
-        for token in first.0..=inner.asked {
-            inner.audit_waiting(Token(token));
-        }
         self.rearm(&mut inner);
         Some(answers)
     }
@@ -347,7 +318,6 @@ impl Engine {
             inner.waiting.insert(token, sender);
             Asked::Waiting(receiver)
         };
-        inner.audit_waiting(token);
         self.rearm(&mut inner);
         asked
     }
@@ -497,7 +467,6 @@ impl Inner {
                     }
                 }
                 Output::Lost { lane } => self.lost.push(lane),
-                Output::Settled { token, status } => self.audit_end(token, status),
                 Output::Call(call) => {
                     let id = call.id;
                     let sent = self.outgoing.try_send(*call);
@@ -537,49 +506,13 @@ impl Inner {
         };
         self.cse.handle(now(), Input::Answer { call, answer: Err(Unreachable(why)) });
     }
-
-    /// Remembers who asks for what, never a value, until it is known how it ends.
-    fn audit(&mut self, token: Token, request: &Request) {
-        if self.audits {
-            self.audited.insert(token, described(request));
-        }
-    }
-
-    /// Notes how a request ended: in the commit of what it made, or before.
-    fn audit_end(&mut self, token: Token, status: Status) {
-        if let Some(text) = self.audited.remove(&token) {
-            self.write(&format!("{text}: {}", status.number()));
-        }
-    }
-
-    /// Notes a request that was taken and not ended: others have to be asked first.
-    fn audit_waiting(&self, token: Token) {
-        if let Some(text) = self.audited.get(&token) {
-            self.write(&format!("{text}: {WAITS}"));
-        }
-    }
-
-    fn write(&self, text: &str) {
-        let Some(writer) = &self.writer else { return };
-        let at_micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
-        writer.audit(Entry { at_micros, text: text.to_owned() });
-    }
-}
-
-/// Who asks for what, as the audit log says it.
-fn described(request: &Request) -> String {
-    format!("{:?} {} by {}", request.operation, request.to, request.from)
-}
-
-fn count(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::quota::Quota;
-    use gatewright_onem2m::{Config, CseType, Kind, Operation, Release};
+    use gatewright_onem2m::{Config, CseType, Kind, Operation, Release, Status};
     use gatewright_store::{Database, Options};
 
     /// How long anything may take to come about.
@@ -591,7 +524,7 @@ mod tests {
         config.admin = Some("CAdmin".to_owned());
         let (cse, _) = Cse::open(config, now(), Vec::new(), 1);
         let (outgoing, calls) = mpsc::channel(calls_max);
-        let engine = Engine::new(cse, outgoing, false, Quotas::new(Quota::default()));
+        let engine = Engine::new(cse, outgoing, Quotas::new(Quota::default()));
         let (database, _) = Database::in_memory(&Options::default()).unwrap();
         let theirs = Arc::downgrade(&engine);
         let report = move |report: Report| {

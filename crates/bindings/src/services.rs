@@ -13,6 +13,7 @@ use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, View, When};
+use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Verdict};
 use gatewright_store::Histogram;
 use std::io;
@@ -375,6 +376,11 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     let mut machine =
         gatewright_onem2m::Config::new(kind, described.id.as_str(), described.base.value.as_str());
     machine.admin.clone_from(&described.admin);
+    machine.audit = match (described.audit, described.audit_strict) {
+        (false, _) => Audit::Off,
+        (true, true) => Audit::Strict,
+        (true, false) => Audit::Lenient,
+    };
     machine.admitted_cses.clone_from(&described.admit);
     if let Some(devices) = &described.admit_devices {
         machine.sponsored_entities.clone_from(devices);
@@ -406,7 +412,6 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
-    running.audit = described.audit;
     running.quota = quota(described.peer);
     if let Some(most) = described.peer.connections {
         running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);

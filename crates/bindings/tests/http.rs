@@ -180,7 +180,7 @@ async fn what_is_acknowledged_survives_a_restart() {
     }
     let mut config = config();
     config.store = Some(path.clone());
-    config.audit = true;
+    config.cse.audit = gatewright_onem2m::audit::Audit::Strict;
     let first = start(config.clone()).await.unwrap();
     let url = format!("http://{}", first.addresses()[0]);
     let client = Client::new(url, "CAdmin", "a");

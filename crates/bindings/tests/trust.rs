@@ -45,7 +45,7 @@ impl Ward {
     async fn new() -> Self {
         let machine = gatewright_onem2m::Config::new(CseType::Middle, "/gw", "cse-gw");
         let mut config = cse::Config::new(machine);
-        config.audit = true;
+        config.cse.audit = gatewright_onem2m::audit::Audit::Strict;
         let anywhere = vec![([127, 0, 0, 1], 0).into()];
         config.listen.clone_from(&anywhere);
         config.listen_coap.clone_from(&anywhere);

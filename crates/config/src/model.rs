@@ -499,6 +499,8 @@ pub struct Cse {
     pub admit_beyond: Vec<String>,
     /// Whether each request and how it ended is noted in the audit log.
     pub audit: bool,
+    /// Whether a request that cannot be noted is refused.
+    pub audit_strict: bool,
     /// What one peer may ask.
     pub peer: PeerBounds,
     /// Domain of its service provider.

@@ -622,6 +622,12 @@ static CSE: Table = Table {
             "Whether each request and how it ended is noted in the audit log.",
         ),
         key(
+            "audit_strict",
+            Shape::Flag,
+            "Whether a request that cannot be noted, as on a full disk, is refused; true if not \
+             given. If false, what is only read is answered all the same, and counted as lost.",
+        ),
+        key(
             "peer_rate",
             Shape::Number(1, PEER_RATE_MAX),
             "Requests of one peer (an address; behind a broker, an originator) in a second.",

@@ -37,7 +37,7 @@ impl Running {
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.listen_coap = vec!["127.0.0.1:0".parse().unwrap()];
         config.store = Some(store.clone());
-        config.audit = true;
+        config.cse.audit = gatewright_onem2m::audit::Audit::Strict;
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let cse = runtime.block_on(cse::start(config)).unwrap();
         let http = cse.addresses().into_iter().map(|address| format!("http://{address}"));
@@ -115,7 +115,15 @@ fn what_is_created_is_got_and_drawn() {
     assert_eq!((denied, failed), (&2.into(), &2.into()), "a stranger and a wrong address, twice");
     assert_eq!(allowed.as_u64().map(|it| it + 4), intact.json()["entries"].as_u64());
     let shown = cse(&["audit", "--verify", store, "--last", "1"]);
-    assert!(shown.out.contains("Retrieve cse-mn/app by CNobody: 4103\n"), "{}", shown.out);
+    let line = r#"Retrieve "cse-mn/app" by "CNobody", at "127.0.0.1": 4103"#;
+    assert!(shown.out.contains(&format!("{line}\n")), "{}", shown.out);
+    // Without a proof it shows the last ones, newest last.
+    let listed = cse(&["audit", store]);
+    assert!(listed.code == 0 && listed.out.trim_end().ends_with(line), "{}", listed.out);
+    let two = cse(&["audit", store, "--last", "2", "--json"]).json();
+    let entry = &two["last"][1]["entry"];
+    assert_eq!((&entry["op"], &entry["end"]), (&"Retrieve".into(), &4103.into()));
+    assert_eq!((two["last"].as_array().map(Vec::len), two.get("intact")), (Some(2), None));
     let head = intact.json()["head"].as_str().unwrap().to_owned();
     assert_eq!(cse(&["audit", "--verify", "--head", &head, store]).code, 0);
     let other = cse(&["audit", "--verify", "--head", &"0".repeat(64), store]);
@@ -167,7 +175,9 @@ fn a_wrong_command_line_ends_with_2() {
         &["create", "-", "nothing", "--as", "C"],
         &["create", "-", "cin", "con", "--as", "C"],
         &["create", "-", "fcnt", "a=b", "--as", "C"],
-        &["audit", "x.db"],
+        &["audit"],
+        &["audit", "x.db", "--head", "00"],
+        &["audit", "x.db", "--last", "100001"],
     ] {
         assert_eq!(cse(arguments).code, 2, "{arguments:?}");
     }

@@ -18,6 +18,7 @@
 //! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
+//! | [`audit`] | what an audit log is told |
 //! | `schema` | attributes of each resource type |
 //! | `schedule`, `prefix` | times that recur; addresses that begin alike |
 //! | `tree`, `resource` | the tree and what it is made of |
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod audit;
 pub mod coap;
 pub mod cse;
 pub mod fate;

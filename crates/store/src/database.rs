@@ -1,6 +1,6 @@
 //! The file: how it is opened, read back and written in groups.
 
-use crate::audit::{self, Chain, Entry};
+use crate::audit::{self, Chain};
 use crate::mover::{Done, Log, Mover};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
@@ -32,6 +32,8 @@ const MARKED_AHEAD: u64 = 4_096;
 const PAGE_OCTETS: i64 = 4_096;
 /// Pages that a commit writes whatever is in it: the ends of tables and what leads there.
 const COMMIT_PAGES: i64 = 4;
+/// About how many octets an audit entry is.
+const ENTRY_OCTETS: usize = 256;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
@@ -241,20 +243,16 @@ impl Database {
         Writer::start(self, batches_max, report)
     }
 
-    /// Commits the batches and audit entries as one transaction. On a full disk it makes room by
+    /// Commits the batches as one transaction, each with its audit entries. On a full disk it makes room by
     /// moving the log into the file, and tries once more.
     ///
     /// When its rows had been written and only the disk was to be waited for.
-    pub(crate) fn commit(
-        &mut self,
-        batches: &[Batch],
-        entries: &[Entry],
-    ) -> Result<Instant, rusqlite::Error> {
+    pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         if self.is_stuck {
             self.move_log()?;
             self.is_stuck = false;
         }
-        let first = self.commit_once(batches, entries);
+        let first = self.commit_once(batches);
         let full = first.as_ref().err().and_then(rusqlite::Error::sqlite_error_code)
             == Some(rusqlite::ErrorCode::DiskFull);
         if !full {
@@ -267,7 +265,7 @@ impl Database {
         self.is_stuck = true;
         self.move_log()?;
         self.is_stuck = false;
-        self.commit_once(batches, entries)
+        self.commit_once(batches)
     }
 
     /// Has the log moved into the file when it has grown long. To be called when nobody waits.
@@ -295,11 +293,7 @@ impl Database {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 
-    fn commit_once(
-        &mut self,
-        batches: &[Batch],
-        entries: &[Entry],
-    ) -> Result<Instant, rusqlite::Error> {
+    fn commit_once(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         let transaction = self.connection.transaction()?;
         write_rows(&transaction, batches)?;
         let next_seq = batches.last().map_or(self.next_seq, |batch| batch.next_seq);
@@ -308,11 +302,11 @@ impl Database {
             marked = next_seq.saturating_add(MARKED_AHEAD);
             mark(&transaction, marked)?;
         }
-        let chain = audit::append(&transaction, &self.chain, entries)?;
+        let chain = audit::append(&transaction, &self.chain, batches)?;
         let written = Instant::now();
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
-        self.unmoved += pages(batches, entries);
+        self.unmoved += pages(batches);
         Ok(written)
     }
 }
@@ -339,13 +333,14 @@ fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
 }
 
 /// About how many pages of log a commit of these has made.
-fn pages(batches: &[Batch], entries: &[Entry]) -> i64 {
+fn pages(batches: &[Batch]) -> i64 {
     let records = batches.iter().flat_map(|batch| &batch.records);
     let rows = records.map(|record| match record {
         Record::Put { body, .. } => body.len(),
         Record::Delete { .. } => 0,
     });
-    let octets: usize = rows.chain(entries.iter().map(|entry| entry.text.len())).sum();
+    let entries: usize = batches.iter().map(|batch| batch.entries.len()).sum();
+    let octets = rows.sum::<usize>().saturating_add(entries.saturating_mul(ENTRY_OCTETS));
     COMMIT_PAGES + i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 

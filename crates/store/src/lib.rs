@@ -17,7 +17,7 @@ mod histogram;
 mod mover;
 mod writer;
 
-pub use audit::{Entry, Outcomes, Told, Verified, WAITS, verify, verify_telling};
+pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, Options, Restored, StoreError};
 pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use writer::{Counters, Histograms, PACE, Report, Writer};

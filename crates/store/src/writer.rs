@@ -1,6 +1,5 @@
 //! The thread that commits: whatever is queued goes into one transaction.
 
-use crate::audit::Entry;
 use crate::database::Database;
 use crate::histogram::Histogram;
 use gatewright_onem2m::Batch;
@@ -22,8 +21,6 @@ pub const PACE: Duration = Duration::from_millis(4);
 const GATHER: Duration = Duration::from_micros(500);
 /// Batches that are not to wait any longer, however patient they are.
 const GROUP_ENOUGH: usize = 256;
-/// Audit entries that may wait; beyond, the oldest are not dropped but the newest counted lost.
-const ENTRIES_MAX: usize = 65_536;
 
 /// What became of the batches handed over.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -55,7 +52,7 @@ pub struct Counters {
     pub stale: u64,
     /// Audit entries written.
     pub audited: u64,
-    /// Audit entries lost because too many waited or the database refused.
+    /// Audit entries that were not written, as the database refused what they came with.
     pub audit_lost: u64,
 }
 
@@ -82,7 +79,6 @@ struct Queue {
     batches: Vec<Batch>,
     /// Since when each of them waits.
     since: Vec<Instant>,
-    entries: Vec<Entry>,
     closed: bool,
     /// How many of them somebody hurries for, and how many of the last transaction's.
     hurried: usize,
@@ -109,7 +105,7 @@ enum Awaited {
 
 impl Queue {
     const fn is_empty(&self) -> bool {
-        self.batches.is_empty() && self.entries.is_empty()
+        self.batches.is_empty()
     }
 
     /// Whether what there is does not wait for more.
@@ -134,7 +130,6 @@ impl Queue {
 struct Group {
     batches: Vec<Batch>,
     since: Vec<Instant>,
-    entries: Vec<Entry>,
 }
 
 #[derive(Debug, Default)]
@@ -194,12 +189,11 @@ impl Shared {
         let count = count.min(queue.since.len());
         let rest = queue.since.split_off(count);
         let since = core::mem::replace(&mut queue.since, rest);
-        let entries = core::mem::take(&mut queue.entries);
         // What is left is more than fits: it follows at once.
         let left = queue.hurried.min(queue.batches.len());
         queue.expected = if left == 0 { queue.hurried } else { 0 };
         queue.hurried = left;
-        Some(Group { batches, since, entries })
+        Some(Group { batches, since })
     }
 }
 
@@ -257,17 +251,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Queues an entry of the audit log, which waits for others as patient batches do.
-    pub fn audit(&self, entry: Entry) {
-        let mut queue = self.shared.lock();
-        if queue.entries.len() >= ENTRIES_MAX {
-            queue.counters.audit_lost += 1;
-            return;
-        }
-        queue.entries.push(entry);
-        self.shared.wake(queue);
-    }
-
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
@@ -296,17 +279,17 @@ impl Drop for Writer {
 fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
     let mut refused_epoch = None;
     let mut last = None;
-    while let Some(Group { mut batches, since, entries }) = shared.take(last) {
+    while let Some(Group { mut batches, since }) = shared.take(last) {
         let began = Instant::now();
         last = Some(began);
         let handed = batches.len();
         batches.retain(|batch| refused_epoch.is_none_or(|refused| batch.epoch > refused));
         let stale = to_count(handed - batches.len());
-        let outcome = database.commit(&batches, &entries);
+        let outcome = database.commit(&batches);
         let ended = Instant::now();
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let mut queue = shared.lock();
-        count(&mut queue.counters, &batches, &entries, stale, failure.is_some());
+        count(&mut queue.counters, &batches, stale, failure.is_some());
         let histograms = &mut queue.histograms;
         histograms.batches.add(to_count(handed));
         for since in since {
@@ -338,17 +321,18 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
     }
 }
 
-fn count(counters: &mut Counters, batches: &[Batch], entries: &[Entry], stale: u64, failed: bool) {
+fn count(counters: &mut Counters, batches: &[Batch], stale: u64, failed: bool) {
+    let entries = batches.iter().map(|batch| to_count(batch.entries.len())).sum::<u64>();
     counters.stale += stale;
     if failed {
         counters.failures += 1;
-        counters.audit_lost += to_count(entries.len());
+        counters.audit_lost += entries;
         return;
     }
     counters.commits += 1;
     counters.batches += to_count(batches.len());
     counters.records += batches.iter().map(|batch| to_count(batch.records.len())).sum::<u64>();
-    counters.audited += to_count(entries.len());
+    counters.audited += entries;
 }
 
 fn to_count(length: usize) -> u64 {

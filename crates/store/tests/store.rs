@@ -7,8 +7,9 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::{Batch, Record};
-use gatewright_store::{Database, Entry, Options, Report, StoreError, Writer, verify};
+use gatewright_onem2m::audit::{Asked, End, Entry, Said};
+use gatewright_onem2m::{Batch, Operation, Record, Request, Status};
+use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -43,7 +44,7 @@ fn start(database: Database) -> (Writer, Receiver<Report>) {
 
 fn put(number: u64, seq: u64, body: &str) -> Batch {
     let records = vec![Record::Put { seq, body: body.into() }];
-    Batch { number, epoch: 0, next_seq: seq + 1, records }
+    Batch { number, epoch: 0, next_seq: seq + 1, records, entries: Vec::new() }
 }
 
 fn wait(reports: &Receiver<Report>) -> Report {
@@ -76,7 +77,9 @@ fn what_is_committed_comes_back_in_order() {
         writer.push(put(seq, seq, &format!("body {seq}"))).unwrap();
     }
     let delete = vec![Record::Delete { seq: 2 }, Record::Put { seq: 1, body: "new".into() }];
-    writer.push(Batch { number: 4, epoch: 0, next_seq: 9, records: delete }).unwrap();
+    writer
+        .push(Batch { number: 4, epoch: 0, next_seq: 9, records: delete, entries: Vec::new() })
+        .unwrap();
     wait_for(&reports, 4);
     let (counters, histograms) = (writer.counters(), writer.histograms());
     let count = |of: gatewright_store::Histogram| of.counts().iter().sum::<u64>();
@@ -143,7 +146,9 @@ fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
             expected.retain(|row, _| !(seq..seq + run).contains(row));
         }
         let records = core::mem::take(&mut records);
-        writer.push(Batch { number, epoch: 0, next_seq: ROWS + 5, records }).unwrap();
+        writer
+            .push(Batch { number, epoch: 0, next_seq: ROWS + 5, records, entries: Vec::new() })
+            .unwrap();
     }
     wait_for(&reports, 400);
     drop(writer);
@@ -185,9 +190,7 @@ fn an_audit_log_is_verified_without_writing() {
     let place = Place::new("verified");
     let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
     let (writer, reports) = start(database);
-    let entry = || Entry { at_micros: 1, text: "CAdmin retrieves x: 2000".to_owned() };
-    writer.audit(entry());
-    writer.push(put(1, 1, "x")).unwrap();
+    writer.push(noted(1, 1, "x")).unwrap();
     wait_for(&reports, 1);
     assert_eq!(verify(&place.file()).unwrap().entries, 1, "while it is written");
     drop(writer);
@@ -304,7 +307,7 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     // Made after: room is made first.
     let records = vec![Record::Delete { seq: 1 }];
     let number = refused + 2;
-    writer.push(Batch { number, epoch: 1, next_seq: 901, records }).unwrap();
+    writer.push(Batch { number, epoch: 1, next_seq: 901, records, entries: Vec::new() }).unwrap();
     assert_eq!(wait(&reports), Report::Committed(number));
     assert_eq!((writer.counters().failures, writer.counters().stale), (1, 1));
     drop(writer);
@@ -378,14 +381,25 @@ fn a_truncated_file_is_refused_and_left_alone() {
     assert!(std::fs::read(place.file()).unwrap().len() >= half.len());
 }
 
+/// A batch with an entry of its own, and a row if `seq` is not zero.
+fn noted(number: u64, seq: u64, to: &str) -> Batch {
+    let asked = Asked::new(&Request::new(Operation::Retrieve, to, "Ca", "1")).into();
+    let end = End::Answered(Status::Ok);
+    let said = Said::Ended { asked, end, later: false, made: None };
+    let mut batch = put(number, seq, "x");
+    if seq == 0 {
+        batch.records.clear();
+    }
+    Batch { entries: vec![Entry { at_micros: number, said }], ..batch }
+}
+
 #[test]
 fn the_audit_chain_shows_any_change() {
     let place = Place::new("audit");
     let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
     let (writer, reports) = start(database);
     for number in 1..=5 {
-        writer.audit(Entry { at_micros: number, text: format!("Ca retrieves x{number}") });
-        writer.push(put(number, number, "x")).unwrap();
+        writer.push(noted(number, number, &format!("x{number}"))).unwrap();
         wait_for(&reports, number);
     }
     drop(writer);
@@ -394,11 +408,14 @@ fn the_audit_chain_shows_any_change() {
     // Goes on where it ended after a restart.
     let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
     let (writer, _) = start(database);
-    writer.audit(Entry { at_micros: 6, text: "Cb deletes x".to_owned() });
+    writer.push(noted(1, 0, "x")).unwrap();
     drop(writer);
     assert_eq!(verify(&place.file()).unwrap().entries, 6);
+    let last = last_entries(&place.file(), 2).unwrap();
+    let told: Vec<_> = last.iter().map(|it| (it.number, it.text_of("to"))).collect();
+    assert_eq!(told, [(5, Some("x5")), (6, Some("x"))]);
     for (change, at) in [
-        ("UPDATE audit SET entry = 'Cz retrieves x3' WHERE number = 3", 3),
+        ("UPDATE audit SET entry = replace(entry, 'Ca', 'Cz') WHERE number = 3", 3),
         ("UPDATE audit SET at = 9 WHERE number = 2", 2),
         ("DELETE FROM audit WHERE number = 1", 2),
     ] {
@@ -407,4 +424,61 @@ fn the_audit_chain_shows_any_change() {
         drop(tampered);
         assert_eq!(verify(&place.file()).unwrap().broken_at, Some(at), "{change}");
     }
+}
+
+/// What a transaction could not store, no entry says.
+#[test]
+fn an_entry_is_stored_with_its_rows_or_not_at_all() {
+    let place = Place::new("audit-whole");
+    let mut options = Options::default();
+    options.octets_max = Some(256 * 1024);
+    let (database, _) = Database::open(&place.file(), &options).unwrap();
+    let (writer, reports) = start(database);
+    let large = |number| {
+        let records = vec![Record::Put { seq: number, body: "x".repeat(16 * 1024).into() }];
+        Batch { records, ..noted(number, 0, "x") }
+    };
+    let mut number = 0;
+    let failed = loop {
+        number += 1;
+        writer.push(large(number)).unwrap();
+        match wait(&reports) {
+            Report::Committed(_) => assert!(number < 1_000, "it is bounded"),
+            Report::Failed { number, .. } => break number,
+        }
+    };
+    let counters = writer.counters();
+    assert_eq!((counters.audited, counters.audit_lost), (failed - 1, 1));
+    drop(writer);
+    let verified = verify(&place.file()).unwrap();
+    assert_eq!((verified.entries, verified.broken_at), (failed - 1, None));
+    assert_eq!(bodies(&place.file()).len() as u64, failed - 1);
+}
+
+/// The entries of earlier databases are lines, chained alike: they go on to hold.
+#[test]
+fn a_log_of_lines_goes_on_with_objects() {
+    use sha2::{Digest, Sha256};
+    let place = Place::new("audit-lines");
+    drop(Database::open(&place.file(), &Options::default()).unwrap());
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    let mut head = [0_u8; 32];
+    for (number, line) in [(1_i64, "Retrieve x by Ca: 2000"), (2, "Create x by Cb: 4103")] {
+        let mut hash = Sha256::new();
+        hash.update(head);
+        hash.update(number.to_be_bytes());
+        hash.update(7_i64.to_be_bytes());
+        hash.update(line);
+        head = hash.finalize().into();
+        let values = rusqlite::params![number, 7, line, head];
+        connection.execute("INSERT INTO audit VALUES (?1, ?2, ?3, ?4)", values).unwrap();
+    }
+    drop(connection);
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, _reports) = start(database);
+    writer.push(noted(1, 1, "x")).unwrap();
+    drop(writer);
+    let verified = verify(&place.file()).unwrap();
+    assert_eq!((verified.entries, verified.broken_at), (3, None));
+    assert_eq!((verified.outcomes.allowed, verified.outcomes.denied), (2, 1));
 }

@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 
 pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {root: {name, \
      address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
-     a line; audit: {entries, head, \
-     broken_at, intact, allowed, denied, failed, waiting, last: [{number, at, text}]}";
+     a line; audit: {last: [{number, at, entry}]}, and with --verify {entries, head, broken_at, \
+     intact, allowed, denied, failed, waiting, counted}, too";
 
 /// Asks a oneM2M CSE.
 #[derive(Debug, clap::Args)]

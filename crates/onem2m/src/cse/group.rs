@@ -1,7 +1,7 @@
 //! Groups (TS-0001 §9.6.13, §10.2.7): their members, and requests to all of them at once.
 
 use super::access::Right;
-use super::{Asker, Cse, Done, Refusal, Whom, denied, not_allowed};
+use super::{Asker, Cse, Done, Part, Refusal, Whom, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::push_json_text;
@@ -144,7 +144,9 @@ impl Cse {
             onward.group_request.get_or_insert_with(|| request.id.as_str().into());
             onward.to = target;
             let whom = Whom::Member(number, at);
-            let asker = Asker { whom, id: onward.id.as_str().into(), ..asker.clone() };
+            let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
+            let id = onward.id.as_str().into();
+            let asker = Asker { whom, id, asked, ..asker.clone() };
             self.serve(&asker, &onward);
         }
         self.fan_depth -= 1;

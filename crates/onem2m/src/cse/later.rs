@@ -5,6 +5,7 @@
 //! done once, whenever the process ends.
 
 use super::{Asker, Cse, Refusal, Whom};
+use crate::audit::Asked;
 use crate::primitive::Request;
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -103,7 +104,8 @@ impl Postponed {
             _ => Whom::Nobody,
         };
         let (id, release) = (request.id.as_str().into(), request.release);
-        let asker = Asker { whom, id, release, is_own: false };
+        let asked = Some(Arc::new(Asked::new(&request)));
+        let asker = Asker { whom, id, release, is_own: false, asked, since: 0 };
         let due = Timestamp::from_micros(body.get("due")?.as_u64()?);
         Some(Self { asker, request, due, stored: true })
     }

@@ -1,11 +1,10 @@
 //! What was written and said, in batches: what is said waits until what was written is stored.
 
-use super::{Batch, Output, Token};
+use super::{Asked, Batch, CallId, Entry, Output, Token};
 use crate::primitive::{Release, Response};
-use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Record;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Batches not yet stored, how to undo them, and outputs that wait for them.
@@ -20,12 +19,19 @@ pub(super) struct Ledger {
     /// How records are undone, with their batches' numbers: those of the batch being written, and of
     /// batches that were handed out and are not yet known to be stored.
     open: VecDeque<(u64, Undo)>,
+    /// What the audit log is to say of the step under way.
+    entries: Vec<Entry>,
+    /// Whose requests it speaks of, with their batches' numbers, as long as those may be undone.
+    noted: VecDeque<(u64, Token, Arc<Asked>)>,
     /// Outputs of the step under way.
     fresh: Vec<Output>,
     /// The latest batch whose effect the step under way has seen.
     seen: u64,
-    /// By the batch that they wait for, in ascending order.
-    waiting: VecDeque<(u64, Output)>,
+    /// The latest batch that has rows.
+    rows: u64,
+    /// By the batch that they wait for, in ascending order; that, and the latest with rows whose
+    /// effect they have seen.
+    waiting: VecDeque<(u64, u64, Output)>,
     ready: VecDeque<Output>,
 }
 
@@ -51,7 +57,19 @@ pub(super) struct Undone {
     pub(super) batches: u64,
     /// To be applied in this order.
     pub(super) steps: Vec<Undo>,
-    pub(super) unanswered: Vec<(Token, Arc<str>, Release)>,
+    pub(super) unanswered: Vec<Unanswered>,
+    /// Requests to others that were not sent.
+    pub(super) unsent: Vec<CallId>,
+}
+
+/// An answer that is not to be given.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) token: Token,
+    pub(super) id: Arc<str>,
+    pub(super) release: Release,
+    /// What the audit log was to say.
+    pub(super) asked: Option<Arc<Asked>>,
 }
 
 impl Ledger {
@@ -63,8 +81,11 @@ impl Ledger {
             committed: 0,
             records: Vec::new(),
             open: VecDeque::new(),
+            entries: Vec::new(),
+            noted: VecDeque::new(),
             fresh: Vec::new(),
             seen: 0,
+            rows: 0,
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
         }
@@ -104,16 +125,33 @@ impl Ledger {
 
     /// What is said in this step depends on everything written so far.
     pub(super) fn see_all(&mut self) {
-        self.see(self.number.saturating_sub(1));
+        self.see(self.rows);
     }
 
     pub(super) fn respond(&mut self, token: Token, response: Response) {
         self.fresh.push(Output::Respond { token, response });
     }
 
-    /// Tells at once how a request ends.
-    pub(super) fn settled(&mut self, token: Token, status: Status) {
-        self.ready.push_back(Output::Settled { token, status });
+    /// Gives an answer that depends on nothing.
+    pub(super) fn respond_now(&mut self, token: Token, response: Response) {
+        self.ready.push_back(Output::Respond { token, response });
+    }
+
+    /// Whether this step has an answer for `token`.
+    pub(super) fn has_answered(&self, token: Token) -> bool {
+        let is_it =
+            |output: &Output| matches!(output, Output::Respond { token: it, .. } if *it == token);
+        self.fresh.iter().rev().any(is_it)
+    }
+
+    /// Has the audit log say this of the step under way.
+    pub(super) fn note(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
+    /// The last entry is about this request, should its answer have to be taken back.
+    pub(super) fn noted(&mut self, token: Token, asked: Arc<Asked>) {
+        self.noted.push_back((self.number, token, asked));
     }
 
     /// Says something that depends on what this step has seen and written.
@@ -121,22 +159,26 @@ impl Ledger {
         self.fresh.push(output);
     }
 
-    /// Closes the step. Whether it made a batch.
+    /// Closes the step. Whether it made a batch of rows.
     pub(super) fn settle(&mut self) -> bool {
         let wrote = !self.records.is_empty();
         if wrote {
-            let records = core::mem::take(&mut self.records);
-            self.seen = self.number;
+            (self.seen, self.rows) = (self.number, self.number);
+        }
+        let mut until = self.seen;
+        if wrote || !self.entries.is_empty() {
+            until = self.number;
             self.ready.push_back(Output::Store(Batch {
                 number: self.number,
                 epoch: self.epoch,
                 next_seq: self.next_seq,
-                records,
+                records: core::mem::take(&mut self.records),
+                entries: core::mem::take(&mut self.entries),
             }));
             self.number += 1;
         }
-        if self.seen > self.committed {
-            self.wait();
+        if until > self.committed {
+            self.wait(until);
         } else {
             self.ready.extend(self.fresh.drain(..));
         }
@@ -144,12 +186,12 @@ impl Ledger {
         wrote
     }
 
-    /// Has what this step said wait for the latest batch that it has seen.
-    fn wait(&mut self) {
+    /// Has what this step said wait for the batch `until`.
+    fn wait(&mut self, until: u64) {
         // Mostly the last: only who has written nothing waits for an earlier batch.
-        let at = self.waiting.partition_point(|(number, _)| *number <= self.seen);
+        let at = self.waiting.partition_point(|(number, ..)| *number <= until);
         let later = self.waiting.split_off(at);
-        self.waiting.extend(self.fresh.drain(..).map(|output| (self.seen, output)));
+        self.waiting.extend(self.fresh.drain(..).map(|output| (until, self.seen, output)));
         self.waiting.extend(later);
     }
 
@@ -158,13 +200,15 @@ impl Ledger {
         self.committed = self.committed.max(number.min(self.number - 1));
         let committed = self.committed;
         while self.open.pop_front_if(|(number, _)| *number <= committed).is_some() {}
-        while let Some((_, output)) = self.waiting.pop_front_if(|(it, _)| *it <= committed) {
+        while self.noted.pop_front_if(|(number, ..)| *number <= committed).is_some() {}
+        while let Some((.., output)) = self.waiting.pop_front_if(|(it, ..)| *it <= committed) {
             self.ready.push_back(output);
         }
     }
 
-    /// Gives up the batches from `number` on.
-    pub(super) fn fail(&mut self, number: u64) -> Undone {
+    /// Gives up the batches from `number` on. If `lenient`, what depends on none of their rows is
+    /// said all the same.
+    pub(super) fn fail(&mut self, number: u64, lenient: bool) -> Undone {
         // The store takes batches in order: what came before the failed one is stored.
         self.committed(number.saturating_sub(1));
         let mut undone = Undone::default();
@@ -174,12 +218,24 @@ impl Ledger {
             undone.steps.push(undo);
             last = number;
         }
-        for (_, output) in core::mem::take(&mut self.waiting) {
-            if let Output::Respond { token, response } = output {
-                undone.unanswered.push((token, response.id, response.release));
+        self.ready.retain(|output| !matches!(output, Output::Store(_)));
+        let noted = core::mem::take(&mut self.noted).into_iter();
+        let mut noted: HashMap<Token, Arc<Asked>> =
+            noted.map(|(_, token, asked)| (token, asked)).collect();
+        for (_, seen, output) in core::mem::take(&mut self.waiting) {
+            match output {
+                output if lenient && seen < number => self.ready.push_back(output),
+                Output::Respond { token, response } => undone.unanswered.push(Unanswered {
+                    token,
+                    id: response.id,
+                    release: response.release,
+                    asked: noted.remove(&token),
+                }),
+                Output::Call(call) => undone.unsent.push(call.id),
+                Output::AskDevice(call) => undone.unsent.push(call.id),
+                Output::Store(_) | Output::Lost { .. } => {}
             }
         }
-        self.ready.retain(|output| !matches!(output, Output::Store(_)));
         self.epoch += 1;
         // Everything up to here is stored or taken back: nothing waits for it any more.
         self.committed = self.number - 1;

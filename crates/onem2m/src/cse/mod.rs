@@ -2,6 +2,7 @@
 
 mod access;
 mod announce;
+mod auditing;
 mod calls;
 mod consent;
 mod create;
@@ -31,6 +32,7 @@ mod update;
 mod watch;
 
 use crate::address::Address;
+use crate::audit::{Asked, Audit, Entry, Part};
 use crate::kind::Kind;
 use crate::limits::{Counters, Limits};
 use crate::primitive::{Operation, Release, Request, Response, ResponseType};
@@ -39,6 +41,7 @@ use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use crate::tree::{Record, Slot, Tree};
 use access::source_of;
+use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
 use consent::Consents;
@@ -123,8 +126,8 @@ pub struct Config {
     pub registrar: Option<Registrar>,
     /// Bounds.
     pub limits: Limits,
-    /// Whether [`Output::Settled`] is wanted, for an audit log.
-    pub outcomes: bool,
+    /// Whether each request is noted, and what becomes of one that cannot be.
+    pub audit: Audit,
 }
 
 impl Config {
@@ -145,7 +148,7 @@ impl Config {
             cses_beyond: Vec::new(),
             registrar: None,
             limits: Limits::default(),
-            outcomes: false,
+            audit: Audit::Off,
         }
     }
 }
@@ -210,6 +213,13 @@ pub enum Input {
     Committed(u64),
     /// The batch of this number, and every later one, could not be stored.
     Failed(u64),
+    /// A request was refused before it came here: it is counted for the audit log.
+    Refused {
+        /// Who is said to have asked.
+        from: String,
+        /// From which address, if that is known.
+        address: Option<IpAddr>,
+    },
     /// Nothing but time passed.
     Tick,
 }
@@ -237,17 +247,9 @@ pub enum Output {
         /// The lane.
         lane: Arc<str>,
     },
-    /// The answer to this request is known, and will be given when it may be: said before the
-    /// batch that the request made, if [`Config::outcomes`] wants it.
-    Settled {
-        /// Of the request.
-        token: Token,
-        /// How it ended.
-        status: Status,
-    },
 }
 
-/// Records that are stored together or not at all.
+/// Records and what the audit log says of them, stored together or not at all.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Batch {
     /// Counts the batches of one run, from 1.
@@ -259,6 +261,8 @@ pub struct Batch {
     pub next_seq: u64,
     /// What to store, in this order.
     pub records: Vec<Record>,
+    /// What the audit log is to say, in this order.
+    pub entries: Vec<Entry>,
 }
 
 /// One CSE.
@@ -277,6 +281,7 @@ pub struct Cse {
     fans: Fans,
     channels: Channels,
     observers: Observers,
+    refusals: Refusals,
     watches: Watches,
     /// Groups within groups that the request under way has gone down.
     fan_depth: usize,
@@ -301,13 +306,23 @@ struct Asker {
     release: Release,
     /// Whether the process itself asks, and nobody outside.
     is_own: bool,
+    /// What the audit log is to say of the request, with how it ends.
+    asked: Option<Arc<Asked>>,
+    /// The batch that was being written when it came.
+    since: u64,
 }
 
 impl Asker {
     /// Whoever sent `request` from outside.
     fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
+        let whom = Whom::Outside(token, key);
         let id = request.id.as_str().into();
-        Self { whom: Whom::Outside(token, key), id, release: request.release, is_own: false }
+        Self { whom, id, release: request.release, is_own: false, asked: None, since: 0 }
+    }
+
+    /// The same, whose request is to be noted in the batch `since` or later.
+    fn noted(self, asked: Option<Arc<Asked>>, since: u64) -> Self {
+        Self { asked, since, ..self }
     }
 }
 
@@ -369,6 +384,7 @@ impl Cse {
             fans: Fans::new(),
             channels: Channels::default(),
             observers: Observers::default(),
+            refusals: Refusals::default(),
             watches: Watches::default(),
             fan_depth: 0,
             fanned: 0,
@@ -407,6 +423,7 @@ impl Cse {
         self.give_up();
         self.release_pollers();
         self.tell_observers();
+        self.note_refusals();
         self.pursue_registration();
         self.run_outbox();
         self.settle();
@@ -430,6 +447,7 @@ impl Cse {
                     self.take(input);
                 }
             }
+            Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Tick => {}
         }
     }
@@ -448,6 +466,7 @@ impl Cse {
             self.registration_due(),
             self.outbox.next_due(),
             self.channels.next_deadline(),
+            self.refusals.due(),
             self.watches.next_due(),
             self.later.next_due(),
         ];
@@ -482,19 +501,32 @@ impl Cse {
             Ok(()) => self.take_request(token, request, false),
             Err(refusal) => {
                 self.counters.requests += 1;
-                self.answer(&Asker::outside(token, None, request), Err(refusal));
+                let asker = self.asker(token, request);
+                self.answer(&asker, Err(refusal));
             }
         }
     }
 
     fn take_request(&mut self, token: Token, request: &Request, is_own: bool) {
+        let asker = Asker { is_own, ..self.asker(token, request) };
+        let asked = asker.asked.clone();
+        self.recognise(token, request, asker);
+        if !self.ledger.has_answered(token) {
+            self.note_waiting(asked);
+        }
+    }
+
+    /// Answers a repetition as before, and does what is new.
+    fn recognise(&mut self, token: Token, request: &Request, whoever: Asker) {
         self.counters.requests += 1;
         let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
             repeats::Seen::New(key) => key,
             repeats::Seen::Answered(response) => {
                 self.counters.repeated += 1;
                 self.ledger.see_all();
-                self.respond(token, response);
+                // The first one's letter was posted, or is not to be.
+                self.outbox.take_beside(token);
+                self.deliver(&whoever, response);
                 return;
             }
             repeats::Seen::InProgress => {
@@ -505,12 +537,12 @@ impl Cse {
                 self.counters.repeated_too_often += 1;
                 let words = "the same request waits here already, as often as it may";
                 let refusal = Refusal::new(Status::InternalServerError, words);
-                let id: Arc<str> = request.id.as_str().into();
-                self.respond(token, Response::refusing(&refusal, id, request.release));
+                let (id, release) = (Arc::clone(&whoever.id), whoever.release);
+                self.deliver(&whoever, Response::refusing(&refusal, id, release));
                 return;
             }
         };
-        let asker = Asker { is_own, ..Asker::outside(token, key, request) };
+        let asker = Asker { whom: Whom::Outside(token, key), ..whoever };
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
             _ => self.accept(&asker, request),
@@ -645,31 +677,27 @@ impl Cse {
     fn deliver(&mut self, asker: &Asker, response: Response) {
         let (token, key) = match &asker.whom {
             Whom::Outside(token, key) => (*token, *key),
-            Whom::Member(fan, at) => {
-                self.member_answered(*fan, *at, response);
-                return;
-            }
-            Whom::Kept(seq, targets) => {
-                self.keep_answer(*seq, targets, &response);
-                return;
-            }
-            Whom::Nobody => return,
+            _ => return self.deliver_inside(asker, response),
         };
         let response = self.post_beside(token, response);
+        self.note_answer(asker, &response);
         let also = key.map_or_else(Vec::new, |key| self.repeats.answered(key, &response));
         for repeated in also {
-            self.respond(repeated, response.clone());
-        }
-        self.respond(token, response);
-    }
-
-    fn respond(&mut self, token: Token, response: Response) {
-        // The letter of a repetition: the first one's was posted, or is not to be.
-        self.outbox.take_beside(token);
-        if self.config.outcomes {
-            self.ledger.settled(token, response.status);
+            // The letter of a repetition: the first one's was posted, or is not to be.
+            self.outbox.take_beside(repeated);
+            self.ledger.respond(repeated, response.clone());
         }
         self.ledger.respond(token, response);
+    }
+
+    /// Gives the answer to a part of a request, or to one that had an answer before.
+    fn deliver_inside(&mut self, asker: &Asker, response: Response) {
+        self.note_answer(asker, &response);
+        match &asker.whom {
+            Whom::Member(fan, at) => self.member_answered(*fan, *at, response),
+            Whom::Kept(seq, targets) => self.keep_answer(*seq, targets, &response),
+            Whom::Outside(..) | Whom::Nobody => {}
+        }
     }
 
     fn response_of(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) -> Response {

@@ -3,7 +3,7 @@
 //!
 //! It is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Asker, Cse, Done, Refusal, Slot, Target, Token, Whom};
+use super::{Asker, Cse, Done, Part, Refusal, Slot, Target, Token, Whom};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -92,8 +92,7 @@ impl Cse {
     }
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
-        let nobody =
-            Asker { whom: Whom::Nobody, id: "".into(), release: request.release, is_own: false };
+        let nobody = Asker { whom: Whom::Nobody, ..Asker::outside(Token(0), None, request) };
         self.look(&nobody, request).ok().flatten()?.content
     }
 
@@ -118,7 +117,8 @@ impl Cse {
     fn tell_observer(&mut self, token: Token) {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
-        let asker = Asker::outside(token, None, &request);
+        let asked = self.asked_part(&request, &request.to, Part::Again, "");
+        let asker = Asker::outside(token, None, &request).noted(asked, self.ledger.number());
         let outcome = match self.look(&asker, &request) {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.

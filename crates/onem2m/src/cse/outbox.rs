@@ -4,8 +4,9 @@
 use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
 use super::polling::Route;
-use super::{Asker, Cse, Output, Refusal, Token, not_found};
+use super::{Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
+use crate::audit::End;
 use crate::fate::{Fate, pause};
 use crate::kind::Kind;
 use crate::limits::share;
@@ -303,6 +304,7 @@ impl Cse {
         }
         let seq = self.ledger.next_seq();
         self.ledger.write(Record::Put { seq, body: letter.to_record() }, Record::Delete { seq });
+        self.note_letter(&letter, End::Waits);
         let lane = Arc::clone(&letter.lane);
         let payer = self.payer_of(&lane);
         self.outbox.keep(seq, letter, self.now, payer);
@@ -313,7 +315,7 @@ impl Cse {
     /// Does what a request asks, with a letter that is posted if it is done.
     pub(super) fn take_both(&mut self, token: Token, request: &Request, letter: Letter) {
         if !self.has_room(&letter.lane, 1) {
-            let asker = Asker::outside(token, None, request);
+            let asker = self.asker(token, request);
             self.answer(&asker, Err(no_room()));
             return;
         }
@@ -343,7 +345,7 @@ impl Cse {
             .and_then(|lane| lane.letters.keys().copied().find(|&seq| !lane.is_sent(seq)));
         if let Some(seq) = oldest {
             self.counters.notifications_dropped += 1;
-            self.discard(seq);
+            self.discard(seq, End::GivenUp);
         }
     }
 
@@ -356,9 +358,10 @@ impl Cse {
         }
     }
 
-    /// Forgets a letter, to be stored.
-    fn discard(&mut self, seq: u64) {
+    /// Forgets a letter, to be stored, which ended so.
+    fn discard(&mut self, seq: u64, end: End) {
         if let Some(letter) = self.outbox.forget(seq) {
+            self.note_letter(&letter, end);
             self.ledger
                 .write(Record::Delete { seq }, Record::Put { seq, body: letter.to_record() });
         }
@@ -447,7 +450,7 @@ impl Cse {
         });
         for seq in stale {
             self.counters.letters_aged += 1;
-            self.discard(seq);
+            self.discard(seq, End::GivenUp);
         }
     }
 
@@ -504,20 +507,20 @@ impl Cse {
             self.delivery_failed(name, None);
             return;
         };
-        let failures = lane.failures;
+        let (failures, status) = (lane.failures, answer.status);
         let first = lane.sent.first().and_then(|seq| lane.letters.get(seq));
         let request = first.map(|kept| &kept.letter.request);
         let creates = request.is_some_and(|request| request.operation == Operation::Create);
         let verdict = request.map(|request| Verdict::new(answer.status, request));
         let announcement = request.and_then(|request| announcement(name, request));
         match (answer.fate(), announcement) {
-            (Fate::Done, _) => self.done_with(name, true),
+            (Fate::Done, _) => self.done_with(name, status, true),
             // It was there already: an earlier delivery whose answer was lost.
-            (Fate::There, _) if creates => self.done_with(name, true),
+            (Fate::There, _) if creates => self.done_with(name, status, true),
             (Fate::Again(told), _) => self.delivery_failed(name, told),
             (Fate::Nowhere, Some(told)) => {
                 if self.announcement_lost(&told, failures) {
-                    self.done_with(name, told.operation == Operation::Delete);
+                    self.done_with(name, status, told.operation == Operation::Delete);
                 } else {
                     self.delivery_failed(name, None);
                 }
@@ -536,7 +539,7 @@ impl Cse {
                     self.announcement_refused(&told);
                 }
                 self.note_refusal(name, verdict);
-                self.done_with(name, false);
+                self.done_with(name, status, false);
             }
         }
     }
@@ -568,7 +571,7 @@ impl Cse {
     }
 
     /// What was under way on a lane has arrived, or never will; the next has its turn.
-    fn done_with(&mut self, name: &Arc<str>, arrived: bool) {
+    fn done_with(&mut self, name: &Arc<str>, status: Status, arrived: bool) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
             return;
         };
@@ -577,7 +580,7 @@ impl Cse {
             // Refused for good: to send it again would only be refused again.
             self.counters.delivered += u64::from(arrived);
             self.counters.letters_refused += u64::from(!arrived);
-            self.discard(seq);
+            self.discard(seq, End::Answered(status));
         }
         self.run_lane(name);
     }

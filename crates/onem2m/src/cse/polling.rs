@@ -207,6 +207,7 @@ impl Cse {
         purpose: Purpose,
         payer: &str,
     ) -> Result<(), Refusal> {
+        self.note_passed_on(&route, &request, &purpose);
         match route {
             Route::Urls(urls) => self.call(urls, request, purpose, payer),
             Route::Device(device) => {

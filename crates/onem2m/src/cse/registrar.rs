@@ -94,7 +94,7 @@ impl Cse {
             cses_beyond,
             registrar,
             limits,
-            outcomes,
+            audit,
             points_of_access,
             ..
         } = config;
@@ -109,7 +109,7 @@ impl Cse {
             cses_beyond,
             registrar,
             limits,
-            outcomes,
+            audit,
             ..self.config.clone()
         };
         if is_elsewhere {

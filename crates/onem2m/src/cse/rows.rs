@@ -1,10 +1,11 @@
 //! What a step writes: resources put in, changed and taken out, each a row to be stored; and how that
 //! is taken back when it could not be.
 
-use super::ledger::Undo;
+use super::calls::Unreachable;
+use super::ledger::{Unanswered, Undo};
 use super::nonblocking::PENDING;
 use super::notify::Event;
-use super::{Cse, Refusal};
+use super::{Audit, Cse, Refusal};
 use crate::kind::Kind;
 use crate::primitive::Response;
 use crate::resource::Resource;
@@ -107,7 +108,8 @@ impl Cse {
 
     /// Undoes every batch from `number` on, because it could not be stored.
     pub(super) fn roll_back(&mut self, number: u64) {
-        let undone = self.ledger.fail(number);
+        let lenient = self.config.audit == Audit::Lenient;
+        let undone = self.ledger.fail(number, lenient);
         self.counters.rolled_back += undone.batches;
         self.repeats.forget_answers();
         for step in undone.steps {
@@ -128,13 +130,19 @@ impl Cse {
             }
         }
         self.watch_all();
-        for (token, id, release) in undone.unanswered {
+        for call in undone.unsent {
+            let why = "what it is a part of could not be stored".to_owned();
+            self.take_answer(call, Err(Unreachable(why)));
+        }
+        for Unanswered { token, id, release, asked } in undone.unanswered {
             self.observers.forget(token);
             let refusal = Refusal::new(
                 Status::InternalServerError,
                 "the request could not be stored; nothing was changed",
             );
-            self.respond(token, Response::refusing(&refusal, id, release));
+            self.note_unstored(asked);
+            // It waits for nothing: what is noted of it may find no room again.
+            self.ledger.respond_now(token, Response::refusing(&refusal, id, release));
         }
     }
 }

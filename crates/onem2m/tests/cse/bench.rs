@@ -1,6 +1,7 @@
 //! A CSE with a store made of a map, and short ways to ask it.
 
 use core::time::Duration;
+use gatewright_onem2m::audit::Entry;
 use gatewright_onem2m::{
     Call, Config, Cse, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
     Response, Status, Token, Unreachable,
@@ -22,6 +23,8 @@ pub(crate) struct Bench {
     pub(crate) calls: Vec<Call>,
     /// Requests that the CSE wants devices asked.
     pub(crate) device_calls: Vec<DeviceCall>,
+    /// What the audit log was told.
+    pub(crate) entries: Vec<Entry>,
 }
 
 pub(crate) fn config() -> Config {
@@ -46,6 +49,7 @@ impl Bench {
             asked: 0,
             calls: Vec::new(),
             device_calls: Vec::new(),
+            entries: Vec::new(),
         };
         assert!(bench.run().is_empty());
         bench
@@ -74,12 +78,13 @@ impl Bench {
                 Output::Store(batch) => {
                     self.store(&batch.records);
                     self.next_seq = batch.next_seq;
+                    self.entries.extend(batch.entries);
                     self.cse.handle(self.now, Input::Committed(batch.number));
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
                 Output::Call(call) => self.calls.push(*call),
                 Output::AskDevice(call) => self.device_calls.push(*call),
-                Output::Lost { .. } | Output::Settled { .. } => {}
+                Output::Lost { .. } => {}
             }
         }
         answers
@@ -98,14 +103,24 @@ impl Bench {
         }
     }
 
-    pub(crate) fn ask(&mut self, request: Request) -> Response {
+    /// What the audit log was told, as it says it.
+    pub(crate) fn told(&self) -> Vec<Value> {
+        self.entries.iter().map(|it| serde_json::from_str(&it.to_text()).unwrap()).collect()
+    }
+
+    /// Asks, and gives every answer that comes at once.
+    pub(crate) fn ask_all(&mut self, request: Request) -> Vec<(Token, Response)> {
         self.asked += 1;
         let token = Token(self.asked);
         self.cse.handle(self.now, Input::Request { token, request });
-        let mut answers = self.run();
+        self.run()
+    }
+
+    pub(crate) fn ask(&mut self, request: Request) -> Response {
+        let mut answers = self.ask_all(request);
         assert_eq!(answers.len(), 1, "one answer to one request");
         let (answered, response) = answers.remove(0);
-        assert_eq!(answered, token);
+        assert_eq!(answered, Token(self.asked));
         response
     }
 

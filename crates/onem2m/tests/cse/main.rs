@@ -9,6 +9,7 @@
 
 mod access;
 mod announce;
+mod audit;
 mod bench;
 mod commit;
 mod consent;

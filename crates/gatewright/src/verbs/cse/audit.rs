@@ -1,4 +1,4 @@
-//! `gatewright cse audit`: whether a CSE's audit log holds together.
+//! `gatewright cse audit`: what a CSE's audit log says, and whether it holds together.
 
 use crate::{
     exit::{Exit, Failure},
@@ -6,26 +6,35 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_onem2m::Timestamp;
-use gatewright_store::{Entry, Outcomes, StoreError, Told, verify_telling};
+use gatewright_store::{Outcomes, StoreError, Told, Verified, last_entries, verify_telling};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Follows the chain of hashes in the audit log of a CSE's database, from its first entry.
+/// Entries that are shown at the most.
+const LAST_MAX: u32 = 100_000;
+/// Entries that are shown of a log that is not verified.
+const LAST: u32 = 50;
+
+/// Shows the last entries of the audit log in a CSE's database, newest last; with --verify, whether
+/// the log holds together.
 ///
-/// Ends with 1 if an entry was changed, left out or put in between. The head that it prints, kept
-/// elsewhere, shows later whether the end was cut off.
+/// An entry says who asked for what, and how it ended: a response status code, `waits` for others,
+/// or `given up`. With --verify the chain of hashes is followed from the first entry; it ends with 1
+/// if one was changed, left out or put in between. The head that it prints, kept elsewhere, shows
+/// later whether the end was cut off.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
-    /// Verify the chain; there is nothing else to be done with it yet.
-    #[arg(long, required = true)]
+    /// Verify the chain.
+    #[arg(long)]
     verify: bool,
-    /// Show the last entries, too: who asked for what, and how it ended.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    last: usize,
+    /// How many entries to show; 50 if not given, none with --verify.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(LAST_MAX)))]
+    last: Option<u32>,
     /// The head that the log had earlier, in hexadecimal: it must still be in the chain.
-    #[arg(long, value_name = "HASH", value_parser = head)]
+    #[arg(long, value_name = "HASH", value_parser = head, requires = "verify")]
     head: Option<String>,
     /// The database (`[cse] store`).
     store: PathBuf,
@@ -33,6 +42,13 @@ pub(super) struct Audit {
 
 #[derive(Debug, Serialize)]
 struct Answer {
+    #[serde(flatten)]
+    proof: Option<Proof>,
+    last: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Proof {
     entries: u64,
     head: String,
     broken_at: Option<u64>,
@@ -41,14 +57,16 @@ struct Answer {
     denied: u64,
     failed: u64,
     waiting: u64,
-    last: Vec<Line>,
+    counted: u64,
+    #[serde(skip)]
+    known_head_is_gone: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Line {
     number: u64,
     at: String,
-    text: String,
+    entry: Value,
 }
 
 fn head(text: &str) -> Result<String, String> {
@@ -63,61 +81,129 @@ impl Audit {
         std::fs::File::open(&self.store).map_err(|error| Failure::file(&shown, &error))?;
         let unreadable =
             |error: StoreError| Failure::new(Exit::Configuration, format!("{shown}: {error}"));
+        let answer = if self.verify { self.prove() } else { self.list() }.map_err(unreadable)?;
+        face.answer(&answer, || answer.text())?;
+        let is_sound = answer.proof.as_ref().is_none_or(|proof| proof.intact);
+        Ok(if is_sound { Exit::Success } else { Exit::Negative })
+    }
+
+    fn list(&self) -> Result<Answer, StoreError> {
+        let last = last_entries(&self.store, self.last.unwrap_or(LAST))?;
+        Ok(Answer { proof: None, last: last.into_iter().map(Line::from).collect() })
+    }
+
+    fn prove(&self) -> Result<Answer, StoreError> {
+        let most = usize::try_from(self.last.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut last = VecDeque::new();
         let keep = |told: Told| {
-            if last.len() >= self.last {
+            if last.len() >= most {
                 last.pop_front();
             }
             last.push_back(told);
-            last.truncate(self.last);
+            last.truncate(most);
         };
-        let verified = verify_telling(&self.store, keep).map_err(unreadable)?;
+        let verified = verify_telling(&self.store, keep)?;
+        let proof = Proof::new(&verified, self.head.as_deref());
+        Ok(Answer { proof: Some(proof), last: last.into_iter().map(Line::from).collect() })
+    }
+}
+
+impl Proof {
+    fn new(verified: &Verified, known_head: Option<&str>) -> Self {
         let mut head = String::new();
         for octet in verified.head {
             // Writing to a string cannot fail.
             let _ = write!(head, "{octet:02x}");
         }
-        let cut = self.head.as_ref().is_some_and(|known| *known != head);
-        let intact = verified.broken_at.is_none() && !cut;
-        let Outcomes { allowed, denied, failed, waiting, .. } = verified.outcomes;
-        let line = |Told { number, entry: Entry { at_micros, text } }| {
-            let at = Timestamp::from_micros(at_micros).to_string();
-            Line { number, at, text }
-        };
-        let answer = Answer {
+        let gone = known_head.is_some_and(|known| known != head);
+        let Outcomes { allowed, denied, failed, waiting, counted, .. } = verified.outcomes;
+        Self {
             entries: verified.entries,
             head,
             broken_at: verified.broken_at,
-            intact,
+            intact: verified.broken_at.is_none() && !gone,
             allowed,
             denied,
             failed,
             waiting,
-            last: last.into_iter().map(line).collect(),
+            counted,
+            known_head_is_gone: gone,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { entries, head, allowed, denied, failed, waiting, counted, .. } = self;
+        let mut text = match (self.broken_at, self.known_head_is_gone) {
+            (Some(number), _) => format!("BROKEN at entry {number}: {entries} entries hold"),
+            (None, true) => format!("CHANGED: {entries} entries, head {head}"),
+            (None, false) => format!("intact: {entries} entries, head {head}"),
         };
-        face.answer(&answer, || answer.text(cut))?;
-        Ok(if intact { Exit::Success } else { Exit::Negative })
+        let _ = write!(text, "\n{allowed} allowed, {denied} denied, {failed} failed");
+        for (number, what) in
+            [(waiting, "waited for others"), (counted, "refused and only counted")]
+        {
+            if *number > 0 {
+                let _ = write!(text, ", {number} {what}");
+            }
+        }
+        text
+    }
+}
+
+impl From<Told> for Line {
+    fn from(told: Told) -> Self {
+        let Told { number, at_micros, text, fields } = told;
+        let at = Timestamp::from_micros(at_micros).to_string();
+        Self { number, at, entry: fields.unwrap_or(Value::String(text)) }
     }
 }
 
 impl Answer {
-    fn text(&self, cut: bool) -> String {
-        let Self { entries, head, allowed, denied, failed, waiting, .. } = self;
-        let mut text = String::new();
-        for Line { number, at, text: said } in &self.last {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{number} {at} {said}");
+    fn text(&self) -> String {
+        let mut lines: Vec<String> = self.last.iter().map(Line::text).collect();
+        lines.extend(self.proof.as_ref().map(Proof::text));
+        if lines.is_empty() {
+            lines.push("there are no entries".to_owned());
         }
-        let _ = match (self.broken_at, cut) {
-            (Some(number), _) => {
-                writeln!(text, "BROKEN at entry {number}: {entries} entries hold")
-            }
-            (None, true) => writeln!(text, "CHANGED: {entries} entries, head {head}"),
-            (None, false) => writeln!(text, "intact: {entries} entries, head {head}"),
+        lines.join("\n")
+    }
+}
+
+impl Line {
+    /// Names are quoted and what cannot be seen is escaped, so that none passes for more.
+    fn text(&self) -> String {
+        let Self { number, at, entry } = self;
+        let word = |name: &str| entry.get(name).and_then(Value::as_str);
+        let mut text = format!("{number} {at} ");
+        let (Some(operation), Some(from)) = (word("op"), word("fr")) else {
+            let _ = write!(
+                text,
+                "{:?}",
+                entry.as_str().map_or_else(|| entry.to_string(), str::to_owned)
+            );
+            return text;
         };
-        let _ = write!(text, "{allowed} allowed, {denied} denied, {failed} failed");
-        if *waiting > 0 {
-            let _ = write!(text, ", {waiting} waited for others");
+        text.extend(operation.escape_debug());
+        if let Some(to) = word("to") {
+            let _ = write!(text, " {to:?}");
+        }
+        let _ = write!(text, " by {from:?}");
+        for (name, before) in [("ip", "at"), ("by", "vouched for by"), ("as", "as"), ("of", "of")] {
+            if let Some(word) = word(name) {
+                let _ = write!(text, ", {before} {word:?}");
+            }
+        }
+        if entry.get("later").is_some() {
+            text.push_str(", later");
+        }
+        for (name, before) in [("end", ":"), ("count", ": times"), ("made", ", made")] {
+            match entry.get(name) {
+                Some(Value::String(word)) if name == "end" => text.extend([": ", word]),
+                Some(value) => {
+                    let _ = write!(text, "{before} {value}");
+                }
+                None => {}
+            }
         }
         text
     }

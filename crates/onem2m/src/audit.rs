@@ -1,0 +1,275 @@
+//! What an audit log says: who asked for what, and how it ended. It names resources and never
+//! contains their values.
+//!
+//! An entry is one JSON object, so that no name can pass for more than a name:
+//!
+//! | member | what it says |
+//! |---|---|
+//! | `op` | the operation; `Refused` for requests that are only counted |
+//! | `to`, `fr` | what was asked for, and by whom, both cut where they are long |
+//! | `ip`, `by` | from which address, and by whose certificate if it is not the originator's own |
+//! | `as`, `of` | what it was a part of, if it was not a request of its own ([`Part`]) |
+//! | `end` | the response status code, or how else it ended ([`End`]) |
+//! | `later` | true if whoever asked had an answer before |
+//! | `made` | where what was created is |
+//! | `count` | how many requests were refused, of which nothing else is said |
+
+use crate::primitive::{Operation, Request};
+use crate::resource::push_json_text;
+use crate::status::Status;
+use core::fmt::Write;
+use core::net::IpAddr;
+use std::sync::Arc;
+
+/// Octets of a target that an entry keeps, and of the place of what was made.
+const TO_OCTETS_MAX: usize = 512;
+/// Octets of an originator that an entry keeps.
+const FROM_OCTETS_MAX: usize = 256;
+
+/// Whether an audit log is kept, and what becomes of a request that it cannot say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Audit {
+    /// There is none.
+    #[default]
+    Off,
+    /// What cannot be noted is not answered: it is refused (5000).
+    Strict,
+    /// What changes nothing is answered all the same, and lost to the log.
+    Lenient,
+}
+
+/// What a noted request was a part of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// Of nothing: it came from outside.
+    Whole,
+    /// `member`: of a request to a group, which `of` names.
+    Member,
+    /// `again`: a later answer to a retrieval that is answered whenever the answer is another.
+    Again,
+    /// `notification`: of the subscription (or of the answers that come later) that `of` names.
+    Notification,
+    /// `passed on`: sent to another entity, for the request to the target that `of` names.
+    PassedOn,
+}
+
+impl Part {
+    const fn text(self) -> Option<&'static str> {
+        match self {
+            Self::Whole => None,
+            Self::Member => Some("member"),
+            Self::Again => Some("again"),
+            Self::Notification => Some("notification"),
+            Self::PassedOn => Some("passed on"),
+        }
+    }
+}
+
+/// How a noted request ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// It was answered so.
+    Answered(Status),
+    /// `waits`: others have to be asked first; how it ends stands in an entry of its own.
+    Waits,
+    /// `given up`: it was not delivered in time, or made room for later ones.
+    GivenUp,
+}
+
+/// A request that is to be noted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// What was asked.
+    pub operation: Operation,
+    /// For what.
+    pub to: Box<str>,
+    /// By whom.
+    pub from: Box<str>,
+    /// From which address, if that is known.
+    pub address: Option<IpAddr>,
+    /// By whose certificate, if that is not the originator's own.
+    pub sponsor: Option<Arc<str>>,
+    /// What it is a part of.
+    pub part: Part,
+    /// The name of what it is a part of.
+    pub of: Box<str>,
+}
+
+impl Asked {
+    /// A request that came from outside.
+    pub fn new(request: &Request) -> Self {
+        Self {
+            operation: request.operation,
+            to: cut(&request.to, TO_OCTETS_MAX),
+            from: cut(&request.from, FROM_OCTETS_MAX),
+            address: request.source,
+            sponsor: request.sponsor.clone(),
+            part: Part::Whole,
+            of: "".into(),
+        }
+    }
+
+    /// A request for `to` that is a part of `of`.
+    pub fn part(request: &Request, to: &str, part: Part, of: &str) -> Self {
+        let (to, of) = (cut(without_password(to).as_ref(), TO_OCTETS_MAX), cut(of, TO_OCTETS_MAX));
+        Self { to, part, of, ..Self::new(request) }
+    }
+}
+
+/// What happened, and when.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// Microseconds since 1970.
+    pub at_micros: u64,
+    /// What happened.
+    pub said: Said,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Said {
+    /// A request ended so.
+    Ended {
+        /// The request.
+        asked: Arc<Asked>,
+        /// How it ended.
+        end: End,
+        /// Whether whoever asked had an answer before: that it was accepted.
+        later: bool,
+        /// Where what it created is.
+        made: Option<Arc<str>>,
+    },
+    /// So many requests were refused of which nothing else is said.
+    Refused {
+        /// By whom they were, or from which address.
+        from: Box<str>,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Entry {
+    /// The entry as the log has it, without its time: one JSON object.
+    pub fn to_text(&self) -> String {
+        match &self.said {
+            Said::Ended { asked, end, later, made } => {
+                let mut text = asked.to_text();
+                // Writing to a string cannot fail.
+                let _ = match end {
+                    End::Answered(status) => write!(text, ",\"end\":{}", status.number()),
+                    End::Waits => write!(text, ",\"end\":\"waits\""),
+                    End::GivenUp => write!(text, ",\"end\":\"given up\""),
+                };
+                if *later {
+                    text.push_str(",\"later\":true");
+                }
+                if let Some(made) = made {
+                    push_member(&mut text, "made", &cut(made, TO_OCTETS_MAX));
+                }
+                text.push('}');
+                text
+            }
+            Said::Refused { from, count } => {
+                let mut text = String::from("{\"op\":\"Refused\"");
+                push_member(&mut text, "fr", from);
+                let _ = write!(text, ",\"count\":{count}}}");
+                text
+            }
+        }
+    }
+}
+
+impl Asked {
+    /// The members of an entry that are known before it has ended, without the closing brace.
+    fn to_text(&self) -> String {
+        let mut text = format!("{{\"op\":\"{:?}\"", self.operation);
+        push_member(&mut text, "to", &self.to);
+        push_member(&mut text, "fr", &self.from);
+        if let Some(address) = self.address {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ",\"ip\":\"{address}\"");
+        }
+        if let Some(sponsor) = &self.sponsor {
+            push_member(&mut text, "by", &cut(sponsor, FROM_OCTETS_MAX));
+        }
+        if let Some(part) = self.part.text() {
+            push_member(&mut text, "as", part);
+        }
+        if !self.of.is_empty() {
+            push_member(&mut text, "of", &self.of);
+        }
+        text
+    }
+}
+
+fn push_member(text: &mut String, name: &str, value: &str) {
+    let _ = write!(text, ",\"{name}\":");
+    push_json_text(text, value);
+}
+
+/// The beginning of a long text, and how many octets are left out.
+pub(crate) fn cut(text: &str, most: usize) -> Box<str> {
+    let end = text.floor_char_boundary(most);
+    match text.split_at_checked(end) {
+        Some((start, rest)) if !rest.is_empty() => format!("{start}…+{}", rest.len()).into(),
+        _ => text.into(),
+    }
+}
+
+/// A URL without the name and password that may stand before its host (RFC 3986 §3.2.1).
+fn without_password(to: &str) -> std::borrow::Cow<'_, str> {
+    let Some((scheme, rest)) = to.split_once("://") else { return to.into() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}").into(),
+        None => to.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(to: &str, from: &str) -> String {
+        let asked = Asked::new(&Request::new(Operation::Retrieve, to, from, "1"));
+        let end = End::Answered(Status::NotFound);
+        let said = Said::Ended { asked: Arc::new(asked), end, later: false, made: None };
+        Entry { at_micros: 0, said }.to_text()
+    }
+
+    /// What a name says stays a name, whatever is in it: an outside reader of JSON finds it again.
+    #[test]
+    fn no_name_can_pass_for_more() {
+        let forged = "x\n99 Retrieve y by CNurse: 2000\",\"end\":2000,\"to\":\"\u{1b}[2K";
+        let text = said(forged, "C\"evil\u{0}");
+        assert!(!text.contains(['\n', '\u{1b}', '\u{0}']), "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let members = serde_json::json!(
+            { "op": "Retrieve", "to": forged, "fr": "C\"evil\u{0}", "end": 4004 });
+        assert_eq!(read, members);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_two_characters() {
+        let text = said(&"ä".repeat(40_000), &"C".repeat(40_000));
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["to"], format!("{}…+79488", "ä".repeat(256)));
+        assert_eq!(read["fr"], format!("{}…+39744", "C".repeat(256)));
+        // Each control character takes six octets at the most.
+        assert!(said(&"\u{1}".repeat(70_000), &"\u{1}".repeat(70_000)).len() < 8_192);
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_not_told() {
+        let request = Request::new(Operation::Notify, "", "/id-in", "1");
+        for (url, told) in [
+            ("mqtt://nurse:secret@host:1883/a@b", "mqtt://host:1883/a@b"),
+            ("http://host/a:b@c", "http://host/a:b@c"),
+            ("cse-in/a@b", "cse-in/a@b"),
+        ] {
+            let asked = Asked::part(&request, url, Part::Notification, "sub1");
+            assert_eq!(&*asked.to, told);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What the audit log is told: each request and how it ended, in the batch of what it made. A
+//! request that makes nothing has a batch of its own for that, and its answer waits for it.
+
+use super::calls::{Purpose, device_address};
+use super::outbox::Letter;
+use super::polling::Route;
+use super::{Asker, Cse, Token, Whom};
+use crate::audit::{Asked, Audit, End, Entry, Part, Said, cut};
+use crate::primitive::{Operation, Request, Response};
+use crate::status::Status;
+use crate::time::Timestamp;
+use core::net::IpAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Time in which so many refusals are noted one by one.
+const COUNTED_EACH: Duration = Duration::from_mins(1);
+/// Refusals of one address, or of one originator without one, that are noted one by one in that
+/// time; further ones are counted. A stranger must not push what others did out of the log.
+const REFUSALS_OF_ONE: u64 = 20;
+/// Refusals of all that are noted one by one in that time.
+const REFUSALS_OF_ALL: u64 = 120;
+/// How many are told apart in that time; all others are one.
+const REFUSED_MAX: usize = 16;
+/// Octets of an originator by which it is told apart.
+const NAME_OCTETS_MAX: usize = 64;
+/// As what all others are noted.
+const OTHERS: &str = "others";
+
+/// The refusals of one minute.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Since the first.
+    since: Option<Timestamp>,
+    /// By whom: how many, and how many of them are not noted.
+    by: BTreeMap<Box<str>, (u64, u64)>,
+    noted: u64,
+}
+
+impl Refusals {
+    /// When the count is to be noted.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.since.map(|since| since.plus(COUNTED_EACH))
+    }
+
+    /// Takes note of another one; whether it is to be noted by itself, if `may` says that it may.
+    fn count(&mut self, now: Timestamp, from: &str, address: Option<IpAddr>, may: bool) -> bool {
+        self.since.get_or_insert(now);
+        let mut by: Box<str> = address
+            .map_or_else(|| cut(from, NAME_OCTETS_MAX), |address| address.to_string().into());
+        if !self.by.contains_key(&by) && self.by.len() >= REFUSED_MAX {
+            by = OTHERS.into();
+        }
+        let (all, counted) = self.by.entry(by).or_default();
+        *all += 1;
+        let is_noted = may && *all <= REFUSALS_OF_ONE && self.noted < REFUSALS_OF_ALL;
+        *counted += u64::from(!is_noted);
+        self.noted += u64::from(is_noted);
+        is_noted
+    }
+}
+
+impl Cse {
+    /// Whoever sent a request from outside, which is to be noted if requests are.
+    pub(super) fn asker(&self, token: Token, request: &Request) -> Asker {
+        let asked = (self.config.audit != Audit::Off).then(|| Arc::new(Asked::new(request)));
+        Asker::outside(token, None, request).noted(asked, self.ledger.number())
+    }
+
+    /// A part of another request, or of a subscription, that is to be noted, if requests are.
+    pub(super) fn asked_part(
+        &self,
+        request: &Request,
+        to: &str,
+        part: Part,
+        of: &str,
+    ) -> Option<Arc<Asked>> {
+        (self.config.audit != Audit::Off).then(|| Arc::new(Asked::part(request, to, part, of)))
+    }
+
+    /// Notes a request that is not ended.
+    pub(super) fn note_waiting(&mut self, asked: Option<Arc<Asked>>) {
+        self.enter(asked, End::Waits, false, None);
+    }
+
+    /// Notes what a subscription, or an answer that comes later, sends out, and how that ended.
+    pub(super) fn note_letter(&mut self, letter: &Letter, end: End) {
+        if letter.request.operation == Operation::Notify {
+            // Its lane is named after the subscription, and after the target.
+            let of = letter.lane.split_once(' ').map_or(&*letter.lane, |(of, _)| of);
+            let asked = self.asked_part(&letter.request, &letter.target, Part::Notification, of);
+            self.enter(asked, end, false, None);
+        }
+    }
+
+    /// Notes an answer. Refusals are noted one by one as long as they are few.
+    pub(super) fn note_answer(&mut self, asker: &Asker, response: &Response) {
+        let Some(asked) = &asker.asked else { return };
+        let (token, later) = match &asker.whom {
+            Whom::Outside(token, _) => (Some(*token), false),
+            Whom::Member(..) => (None, false),
+            Whom::Kept(..) | Whom::Nobody => (None, true),
+        };
+        let is_new = asker.since == self.ledger.number();
+        if !response.status.is_success() && is_new && token.is_some() {
+            let is_noted = self.refusals.count(self.now, &asked.from, asked.address, true);
+            if !is_noted {
+                return;
+            }
+        }
+        if let Some(token) = token {
+            self.ledger.noted(token, Arc::clone(asked));
+        }
+        let end = End::Answered(response.status);
+        self.enter(Some(Arc::clone(asked)), end, later, response.location.clone());
+    }
+
+    /// Notes that a request was refused after all, as its batch could not be stored.
+    pub(super) fn note_unstored(&mut self, asked: Option<Arc<Asked>>) {
+        self.enter(asked, End::Answered(Status::InternalServerError), false, None);
+    }
+
+    fn enter(&mut self, asked: Option<Arc<Asked>>, end: End, later: bool, made: Option<Arc<str>>) {
+        let Some(asked) = asked.filter(|_| self.config.audit != Audit::Off) else { return };
+        let said = Said::Ended { asked, end, later, made };
+        self.ledger.note(Entry { at_micros: self.now.micros(), said });
+    }
+
+    /// Notes where a request goes that is somebody else's.
+    pub(super) fn note_passed_on(&mut self, route: &Route, request: &Request, purpose: &Purpose) {
+        let Purpose::Forward(Asker { asked: Some(asked), .. }) = purpose else { return };
+        let to = match route {
+            Route::Urls(urls) => urls.first().cloned().unwrap_or_default(),
+            Route::Device(device) => device_address(device),
+            Route::Channel(_) => "its polling channel".to_owned(),
+        };
+        let passed_on = Asked::part(request, &to, Part::PassedOn, &asked.to);
+        self.note_waiting(Some(Arc::new(passed_on)));
+    }
+
+    /// Counts a request that was refused before it came here.
+    pub(super) fn take_refused(&mut self, from: &str, address: Option<IpAddr>) {
+        if self.config.audit != Audit::Off {
+            self.refusals.count(self.now, from, address, false);
+        }
+    }
+
+    /// Notes how many refusals were only counted, once a minute.
+    pub(super) fn note_refusals(&mut self) {
+        if self.refusals.due().is_none_or(|due| due > self.now) {
+            return;
+        }
+        let at_micros = self.now.micros();
+        for (from, (_, count)) in core::mem::take(&mut self.refusals).by {
+            if count > 0 && self.config.audit != Audit::Off {
+                self.ledger.note(Entry { at_micros, said: Said::Refused { from, count } });
+            }
+        }
+    }
+}

@@ -3,8 +3,9 @@
 //! definitions of FHIR.
 //!
 //! That is installed into a virtual environment below the target directory the first time, or
-//! taken from `GATEWRIGHT_FHIR_PYTHON` (a Python that has it). Without it the check is skipped,
-//! and says so.
+//! taken from `GATEWRIGHT_FHIR_PYTHON` (a Python that has it). HAPI's instance validator (Maven
+//! Central), which knows the rules that the definitions state, too, is fetched by Maven likewise.
+//! Without them the checks are skipped, and say so.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -27,8 +28,16 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The version these tests were made against. Of Observation and Device, FHIR R4B is R4.
 const PACKAGE: &str = "fhir.resources==8.3.0";
-const KINDS: [&str; 7] =
-    ["oximeter", "spot-oximeter", "blood-pressure", "scale", "glucose", "dispenser", "activity"];
+const KINDS: [&str; 8] = [
+    "oximeter",
+    "spot-oximeter",
+    "blood-pressure",
+    "scale",
+    "glucose",
+    "dispenser",
+    "activity",
+    "thermometer",
+];
 /// Reads resources, one a line or all in one Bundle, and says how many it took.
 const JUDGE: &str = r#"
 import sys
@@ -45,6 +54,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let python = if arguments.list { None } else { find() };
     let absent = python.is_none() && !arguments.list;
+    let hapi = if arguments.list { None } else { find_hapi() };
+    let unknown = hapi.is_none() && !arguments.list;
     let trials = vec![
         Trial::test("from_a_running_cse_and_from_its_database_the_same", || {
             from_both();
@@ -59,6 +70,11 @@ fn main() -> ExitCode {
             Ok(())
         })
         .with_ignored_flag(absent),
+        Trial::test("the_instance_validator_of_hapi_finds_no_error", move || {
+            validated(hapi.as_deref().expect("installed"));
+            Ok(())
+        })
+        .with_ignored_flag(unknown),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -82,6 +98,33 @@ fn find() -> Option<PathBuf> {
     let pip = venv.join("bin/pip");
     let installed = made && done(Command::new(pip).args(["install", "--quiet", PACKAGE]));
     (installed && knows()).then_some(python)
+}
+
+/// The folder with the jars of HAPI, if Maven and Java are here.
+fn find_hapi() -> Option<PathBuf> {
+    let jars = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fhir-hapi");
+    let whole = jars.join("whole");
+    let quiet = |command: &mut Command| {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !quiet(Command::new("java").arg("-version")) {
+        return None;
+    }
+    if !whole.exists() {
+        let mut fetch = Command::new("mvn");
+        fetch.args(["-q", "-B", "dependency:copy-dependencies", "-f"]).arg(judge("pom.xml"));
+        fetch.arg(format!("-DoutputDirectory={}", jars.display()));
+        if !quiet(&mut fetch) {
+            return None;
+        }
+        fs::write(&whole, "").ok()?;
+    }
+    Some(jars)
+}
+
+fn judge(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fhir_judge").join(file)
 }
 
 /// Devices of all kinds at a gateway, which is stopped then: what it was asked before, and its
@@ -186,7 +229,7 @@ fn from_both() {
         "0247000400000001=Patient/8",
     ]);
     assert_eq!(lines(&nobody.out).iter().filter(|it| it["resourceType"] == "Device").count(), 1);
-    assert!(nobody.err.contains("6 devices without --subject"), "{}", nobody.err);
+    assert!(nobody.err.contains("7 devices without --subject"), "{}", nobody.err);
     let later = ["--subject", "Patient/7", "--ndjson", "--since", "20991231T000000"];
     assert_eq!(lines(&export(&["--store", store], &later)).len(), KINDS.len());
 }
@@ -231,4 +274,58 @@ fn judged(python: &Path) {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(judged.trim(), text.lines().count().to_string(), "{said}");
     }
+}
+
+/// What HAPI says of a text, without what it cannot know: the guide's own definitions are in none of
+/// the packages that are to be had.
+fn said(jars: &Path, text: &str) -> Vec<String> {
+    let file = folder("fhir-validated").join("export.ndjson");
+    fs::write(&file, text).unwrap();
+    let path = format!("{}/*", jars.display());
+    let output =
+        Command::new("java").args(["-cp", &path]).arg(judge("Judge.java")).arg(&file).output();
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let all = format!("judged\t{}", text.lines().count());
+    assert!(said.lines().any(|line| line == all), "{}", String::from_utf8_lossy(&output.stderr));
+    let errors =
+        said.lines().filter(|line| line.contains("\tERROR\t") || line.contains("\tFATAL\t"));
+    let known = |line: &&str| {
+        let guide = line.contains("\tValidation_VAL_Profile_Unknown\t")
+            && line.contains("http://hl7.org/fhir/uv/phd/");
+        // The guide has codes as values of components; the profiles of vital signs, which came
+        // before it, bind every such value to units.
+        let is_coded = line.contains(".component[") && line.contains("ofType(CodeableConcept)");
+        guide || (is_coded && line.contains("ucum-vitals-common"))
+    };
+    errors.filter(|line| !known(line)).map(str::to_owned).collect()
+}
+
+/// One resource of every device and of every kind of observation, against FHIR R4's definitions,
+/// and vital signs against their profiles.
+fn validated(jars: &Path) {
+    let (store, _) = ward("fhir-validated-store", |_| {});
+    let store = store.to_str().unwrap();
+    let all = export(&["--store", store], &["--subject", "Patient/7", "--ndjson"]);
+    let mut kinds = BTreeSet::new();
+    let one_each = lines(&all).into_iter().filter(|it| {
+        let kind = |it: &Value| (it["device"].to_string(), it["code"]["coding"][0].to_string());
+        it["resourceType"] == "Device" || kinds.insert(kind(it))
+    });
+    let mut few: Vec<Value> = one_each.collect();
+    let text = |few: &[Value]| few.iter().map(|it| it.to_string() + "\n").collect::<String>();
+    let whole = few.len();
+    assert!(whole > 2 * KINDS.len(), "{whole}");
+    // It judges: an observation without a status is none, and so is a weight without its unit.
+    let mut broken = few.iter().find(|it| it["valueQuantity"]["code"] == "kg").unwrap().clone();
+    broken.as_object_mut().unwrap().remove("status");
+    broken["valueQuantity"].as_object_mut().unwrap().remove("unit");
+    few.push(broken);
+    let found = said(jars, &text(&few));
+    let of_broken = format!("said\t{whole}\t");
+    let (expected, others): (Vec<_>, Vec<_>) =
+        found.iter().partition(|line| line.starts_with(&of_broken));
+    assert!(others.is_empty(), "{others:#?}");
+    let tells = |what: &str| expected.iter().any(|line| line.contains(what));
+    assert!(tells("Observation.status") && tells("unit: minimum required = 1"), "{expected:#?}");
 }

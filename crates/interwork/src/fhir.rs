@@ -19,6 +19,10 @@ use gatewright_onem2m::Timestamp;
 /// The code system of ISO/IEEE 11073-10101.
 const MDC: &str = "urn:iso:std:iso:11073:10101";
 const UCUM: &str = "http://unitsofmeasure.org";
+/// Beats a minute, annotated.
+const BEATS_PER_MINUTE: &str = "{beat}/min";
+/// The same as a computer compares it.
+const PER_MINUTE: &str = "/min";
 const LOINC: &str = "http://loinc.org";
 /// Where the profiles of the guide are defined.
 const PROFILE: &str = "http://hl7.org/fhir/uv/phd/StructureDefinition/";
@@ -306,8 +310,11 @@ fn quantity(json: &mut Json<'_>, number: Number, observation: &Observation<'_>) 
             json.text("code", "1");
         }
         Some((_, Some(ucum))) => {
+            // The profiles of vital signs (FHIR R4) want what people read, too, and count beats a
+            // minute as `/min`: UCUM's annotations are for reading.
+            json.text("unit", ucum);
             json.text("system", UCUM);
-            json.text("code", ucum);
+            json.text("code", if ucum == BEATS_PER_MINUTE { PER_MINUTE } else { ucum });
         }
         Some((unit, None)) => {
             json.text("system", MDC);
@@ -349,6 +356,16 @@ fn interpretation(json: &mut Json<'_>, status: MeasurementStatus) {
     }
 }
 
+/// What FHIR R4's profile of blood pressures calls the values of one.
+const fn part_loinc(kind: Type) -> Option<&'static str> {
+    match (kind.partition, kind.code) {
+        (partition::SCADA, 18_949) => Some("8480-6"),
+        (partition::SCADA, 18_950) => Some("8462-4"),
+        (partition::SCADA, 18_951) => Some("8478-0"),
+        _ => None,
+    }
+}
+
 /// The values of a compound, the flags that are set, and what else is to be said.
 fn components(
     json: &mut Json<'_>,
@@ -369,7 +386,10 @@ fn components(
         for part in compound {
             json.object(|json| {
                 json.key("code");
-                concept(json, &[(MDC, &mdc(part.kind).to_string())], part.kind.name());
+                let code = mdc(part.kind).to_string();
+                let loinc = part_loinc(part.kind).map(|code| (LOINC, code));
+                let codings: Vec<_> = core::iter::once((MDC, code.as_str())).chain(loinc).collect();
+                concept(json, &codings, part.kind.name());
                 value(json, part);
             });
         }

@@ -106,7 +106,13 @@ fn a_weight_has_the_identifier_of_the_field() {
             },
             "subject": {"reference": "Patient/Poul"},
             "effectiveDateTime": "2023-02-21T08:36:40+01:00",
-            "valueQuantity": {"value": 74.0, "system": "http://unitsofmeasure.org", "code": "kg"},
+            // Without the unit in words there, which FHIR's profile of body weights wants.
+            "valueQuantity": {
+                "value": 74.0,
+                "unit": "kg",
+                "system": "http://unitsofmeasure.org",
+                "code": "kg",
+            },
             "device": {"reference": "Device/WeightScale.606405FFFECFC604"},
             "derivedFrom": [{"reference": "Observation/CoincidentTimeStamp.0123"}],
         })
@@ -132,7 +138,9 @@ fn a_spot_measurement_says_so() {
             {"system": "http://loinc.org", "code": "8867-4"},
         ])
     );
-    assert_eq!(resource["valueQuantity"]["code"], "{beat}/min");
+    // FHIR's profile of heart rates (code 8867-4) fixes the code; the annotation is for reading.
+    assert_eq!(resource["valueQuantity"]["code"], "/min");
+    assert_eq!(resource["valueQuantity"]["unit"], "{beat}/min");
     let mdc = |code: &str| json!([{"system": "urn:iso:std:iso:11073:10101", "code": code}]);
     assert_eq!(resource["component"][0]["code"]["coding"], mdc("68193"));
     assert_eq!(resource["component"][0]["valueCodeableConcept"]["coding"], mdc("150588"));
@@ -151,7 +159,7 @@ fn a_compound_has_components_and_no_value() {
     assert_eq!(
         component[0]["valueQuantity"],
         json!(
-        {"value": 120, "system": "http://unitsofmeasure.org", "code": "mm[Hg]"})
+        {"value": 120, "unit": "mm[Hg]", "system": "http://unitsofmeasure.org", "code": "mm[Hg]"})
     );
     assert_eq!(component[1]["valueQuantity"]["value"], 80);
     assert_eq!(component[2]["dataAbsentReason"]["coding"][0]["code"], "not-a-number");

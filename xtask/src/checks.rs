@@ -99,7 +99,8 @@ pub fn kills(arguments: &[String]) -> Result<u32, String> {
 
 /// Kills the gateway and the CSE above it so often, by turns, while devices report.
 pub fn soak(kills: u32) -> bool {
-    let test = ["test", "--release", "--package", "gatewright", "--test", "kill"];
+    let test =
+        ["test", "--release", "--package", "gatewright", "--test", "kill", "--", "--nocapture"];
     Step::cargo("soak", &test).environment("GATEWRIGHT_KILLS", &kills.to_string()).run()
 }
 

@@ -33,6 +33,8 @@ const KINDS: [&Specialisation; 5] =
     [&THERMOMETER, &SCALE, &BLOOD_PRESSURE, &GLUCOSE, &SPOT_OXIMETER];
 /// How often each measures.
 const PERIOD: Duration = Duration::from_millis(40);
+/// Kills after which a long run says how far it is.
+const TELL_EVERY: u32 = 20;
 /// Between two kills, at the most.
 const PAUSE_MAX: Duration = Duration::from_millis(700);
 
@@ -180,6 +182,9 @@ fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
         victim.kill();
         thread::sleep(Duration::from_millis(u64::from(kill % 5) * 40));
         victim.start();
+        if (kill + 1) % TELL_EVERY == 0 {
+            eprintln!("{} of {kills} kills", kill + 1);
+        }
     }
     let mut values = 0;
     for run in runs {
@@ -198,4 +203,5 @@ fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
     assert_eq!(there.len() as u64, values, "as many as were answered");
     // Some hundreds where the machine has time.
     assert!(values > u64::from(kills), "{values} values under {kills} kills");
+    eprintln!("{values} values under {kills} kills: each stored once at both");
 }

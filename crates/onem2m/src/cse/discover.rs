@@ -128,14 +128,12 @@ impl Cse {
             let fits = |parent: &Resource| carries_one(parent, &filter.parent_labels);
             verdicts.add(the_parent(Right::Discover, &fits));
         }
-        for wanted in &filter.child_attributes {
-            let fits = |child: &Resource| has_value(&child.to_object(), wanted);
-            verdicts.add(a_child(Right::Retrieve, &fits));
-        }
-        for wanted in &filter.parent_attributes {
-            let fits = |parent: &Resource| has_value(&parent.to_object(), wanted);
-            verdicts.add(the_parent(Right::Retrieve, &fits));
-        }
+        verdicts.add_attributes(&filter.child_attributes, |wanted| {
+            a_child(Right::Retrieve, &|child| has_value(&child.to_object(), wanted))
+        });
+        verdicts.add_attributes(&filter.parent_attributes, |wanted| {
+            the_parent(Right::Retrieve, &|parent| has_value(&parent.to_object(), wanted))
+        });
     }
 }
 
@@ -152,6 +150,29 @@ impl Verdicts {
         self.held += if holds { 1 } else { 0 };
     }
 
+    /// A value that lies from `least` on and below `end`; no condition where neither is given.
+    fn add_range<T: PartialOrd>(&mut self, least: Option<T>, value: Option<T>, end: Option<T>) {
+        if least.is_none() && end.is_none() {
+            return;
+        }
+        self.add(value.is_some_and(|value| {
+            least.is_none_or(|least| least <= value) && end.is_none_or(|end| value < end)
+        }));
+    }
+
+    /// Values of attributes: several of one attribute are alternatives.
+    fn add_attributes(
+        &mut self,
+        wanted: &[(String, String)],
+        holds: impl Fn(&(String, String)) -> bool,
+    ) {
+        for (at, (name, _)) in wanted.iter().enumerate() {
+            if !wanted.iter().take(at).any(|(before, _)| before == name) {
+                self.add(wanted.iter().any(|pair| pair.0 == *name && holds(pair)));
+            }
+        }
+    }
+
     /// Whether nothing that is still to be judged can change that they do not hold.
     const fn are_lost(&self, operation: Combine) -> bool {
         matches!(operation, Combine::And) && self.held < self.all
@@ -166,36 +187,19 @@ impl Verdicts {
     }
 }
 
+/// Judges times, the state tag and the size: of each, both bounds together are one condition
+/// (TS-0004 §7.3.3.17.1 to 4 and 7).
 fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
-    let times = [
-        (filter.created_before, resource.created, true),
-        (filter.created_after, resource.created, false),
-        (filter.unmodified_since, resource.modified, true),
-        (filter.expire_before, resource.expires, true),
-        (filter.expire_after, resource.expires, false),
-    ];
-    for (bound, time, before) in times {
-        if let Some(bound) = bound {
-            verdicts.add(if before { time < bound } else { time > bound });
-        }
-    }
-    if let Some(since) = filter.modified_since {
-        verdicts.add(resource.modified >= since);
-    }
-    let has_state = resource.kind.has_state_tag();
-    if let Some(bound) = filter.state_smaller {
-        verdicts.add(has_state && resource.state < bound);
-    }
-    if let Some(bound) = filter.state_bigger {
-        verdicts.add(has_state && resource.state > bound);
-    }
-    let has_size = resource.kind.is_instance();
-    if let Some(bound) = filter.size_above {
-        verdicts.add(has_size && resource.size >= bound);
-    }
-    if let Some(bound) = filter.size_below {
-        verdicts.add(has_size && resource.size < bound);
-    }
+    let state = resource.kind.has_state_tag().then_some(resource.state);
+    let size = resource.kind.is_instance().then_some(resource.size);
+    let created = Some(resource.created);
+    let modified = Some(resource.modified);
+    let expires = Some(resource.expires);
+    verdicts.add_range(filter.created_after, created, filter.created_before);
+    verdicts.add_range(filter.modified_since, modified, filter.unmodified_since);
+    verdicts.add_range(filter.expire_after, expires, filter.expire_before);
+    verdicts.add_range(filter.state_bigger, state, filter.state_smaller);
+    verdicts.add_range(filter.size_above, size, filter.size_below);
     if !filter.kinds.is_empty() {
         verdicts.add(is_one_of(resource.kind, &filter.kinds));
     }
@@ -213,9 +217,7 @@ fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdict
             filter.content_types.iter().any(|wanted| wanted == info || wanted == media)
         }));
     }
-    for wanted in &filter.attributes {
-        verdicts.add(has_value(&object, wanted));
-    }
+    verdicts.add_attributes(&filter.attributes, |wanted| has_value(&object, wanted));
 }
 
 fn judge_labels(

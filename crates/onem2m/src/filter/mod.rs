@@ -24,7 +24,7 @@ pub struct Filter {
     pub operation: Combine,
     /// `crb`: created before.
     pub created_before: Option<Timestamp>,
-    /// `cra`: created after.
+    /// `cra`: created then or after.
     pub created_after: Option<Timestamp>,
     /// `ms`: modified since.
     pub modified_since: Option<Timestamp>,
@@ -32,11 +32,11 @@ pub struct Filter {
     pub unmodified_since: Option<Timestamp>,
     /// `sts`: stateTag smaller than.
     pub state_smaller: Option<u64>,
-    /// `stb`: stateTag bigger than.
+    /// `stb`: stateTag of at least.
     pub state_bigger: Option<u64>,
     /// `exb`: expires before.
     pub expire_before: Option<Timestamp>,
-    /// `exa`: expires after.
+    /// `exa`: expires then or after.
     pub expire_after: Option<Timestamp>,
     /// `sza`: content of at least so many octets.
     pub size_above: Option<u64>,
@@ -58,7 +58,8 @@ pub struct Filter {
     pub labels_queries: Vec<LabelsQuery>,
     /// `cty`: contentInfo is one of these.
     pub content_types: Vec<String>,
-    /// `atr`: these attributes have these values, `*` standing for any characters.
+    /// `atr`: these attributes have these values, `*` standing for any characters; several of one
+    /// attribute are alternatives.
     pub attributes: Vec<(String, String)>,
     /// `catr`: the same, of a child.
     pub child_attributes: Vec<(String, String)>,
@@ -126,7 +127,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// 4000 if the value is none of its kind, 5001 if the criterion is known and not offered.
+    /// 4000 if the value is none of its kind or there are too many, 5001 if the criterion is known and not offered.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         match name {
             "lbq" => {
@@ -169,14 +170,17 @@ impl Filter {
             "ofst" => self.offset = Some(count(name, value)?),
             "lvl" => self.level = Some(count(name, value)?),
             "arp" => self.appended_path = Some(value.to_owned()),
-            "catr" => self.child_attributes.push(pair(name, value)?),
-            "patr" => self.parent_attributes.push(pair(name, value)?),
-            "atr" => self.attributes.push(pair(name, value)?),
+            "catr" => attribute(name, pair(name, value)?, &mut self.child_attributes)?,
+            "patr" => attribute(name, pair(name, value)?, &mut self.parent_attributes)?,
+            "atr" => attribute(name, pair(name, value)?, &mut self.attributes)?,
             "smf" => {
                 let words = format!("filter criterion {name} is not offered");
                 return Err(Refusal::new(Status::NotImplemented, words));
             }
-            _ => self.attributes.push((name.to_owned(), value.to_owned())),
+            _ => {
+                let pair = (name.to_owned(), value.to_owned());
+                attribute(name, pair, &mut self.attributes)?;
+            }
         }
         Ok(())
     }
@@ -377,6 +381,16 @@ fn kinds(name: &str, value: &str, into: &mut Vec<u16>) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn attribute(
+    name: &str,
+    pair: (String, String),
+    into: &mut Vec<(String, String)>,
+) -> Result<(), Refusal> {
+    bounded(name, into)?;
+    into.push(pair);
+    Ok(())
+}
+
 fn pair(name: &str, value: &str) -> Result<(String, String), Refusal> {
     let (attribute, wanted) = value
         .split_once(',')
@@ -386,7 +400,7 @@ fn pair(name: &str, value: &str) -> Result<(String, String), Refusal> {
 
 /// m2m:contentFilterSyntax, JSON_PATH_SYNTAX: the only one there is.
 const JSONPATH: &str = "1";
-/// Expressions on labels, and queries of contents.
+/// Expressions on labels, queries of contents, and values of attributes.
 const QUERIES_MAX: usize = 64;
 
 #[cfg(test)]

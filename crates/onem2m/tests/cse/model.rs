@@ -51,7 +51,9 @@ enum Wanted {
     NoLabel,
     /// A place from the first to the second.
     Between(u8, u8),
-    /// Both of the two before this one, one of them, or exactly one.
+    /// One of two names, and a label if one is wanted.
+    Named(&'static str, &'static str, Option<&'static str>),
+    /// Both of the label and the place, one of them, or exactly one.
     Combined(u8, &'static str, u8, u8),
 }
 
@@ -69,6 +71,11 @@ impl Wanted {
             Self::IsNot(label) => expression(format!("is NE {label}")),
             Self::NoLabel => expression("NT is".to_owned()),
             Self::Between(from, to) => between(from, to),
+            Self::Named(first, second, label) => {
+                let named = |name: &str| ("atr", format!("rn,{name}"));
+                let label = label.map(|label| ("atr", format!("lbl,is:{label}")));
+                [named(first)].into_iter().chain(label).chain([named(second)]).collect()
+            }
             Self::Combined(operation, label, from, to) => {
                 let mut both = between(from, to);
                 both.push(("lbq", format!("is EQ {label}")));
@@ -78,7 +85,7 @@ impl Wanted {
         }
     }
 
-    fn fits(self, thing: &Thing) -> bool {
+    fn fits(self, name: &str, thing: &Thing) -> bool {
         let between = |from, to| thing.place.is_some_and(|place| place >= from && place <= to);
         match self {
             Self::Anything => true,
@@ -86,6 +93,9 @@ impl Wanted {
             Self::IsNot(label) => thing.label.is_some_and(|found| found != label),
             Self::NoLabel => thing.label.is_none(),
             Self::Between(from, to) => between(from, to),
+            Self::Named(first, second, label) => {
+                (name == first || name == second) && (label.is_none() || thing.label == label)
+            }
             Self::Combined(operation, label, from, to) => {
                 let (first, second) = (between(from, to), thing.label == Some(label));
                 match operation {
@@ -228,7 +238,10 @@ impl Model {
             self.things
                 .iter()
                 .filter(|(other, thing)| {
-                    other.starts_with(&below) && wanted.fits(thing) && self.may(who, other, true)
+                    let name = other.rsplit('/').next().unwrap_or(other);
+                    other.starts_with(&below)
+                        && wanted.fits(name, thing)
+                        && self.may(who, other, true)
                 })
                 .map(|(other, _)| other.clone())
                 .collect()
@@ -389,6 +402,7 @@ fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
 
 fn wanted() -> impl Strategy<Value = Wanted> {
     let label = || prop::sample::select(vec!["red", "blue"]);
+    let name = || prop::sample::select(vec!["x", "y", "z"]);
     let span = || (0_u8..5, 0_u8..3).prop_map(|(from, width)| (from, from + width));
     prop_oneof![
         Just(Wanted::Anything),
@@ -397,6 +411,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         label().prop_map(Wanted::Is),
         label().prop_map(Wanted::IsNot),
         span().prop_map(|(from, to)| Wanted::Between(from, to)),
+        (name(), name(), prop::option::of(label()))
+            .prop_map(|(first, second, label)| Wanted::Named(first, second, label)),
         (1_u8..4, label(), span()).prop_map(|(operation, label, (from, to))| Wanted::Combined(
             operation, label, from, to
         )),

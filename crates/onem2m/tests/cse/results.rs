@@ -124,7 +124,8 @@ fn discovery_by_each_criterion() {
         ("fu=1&exa=20231114T221325", &[c, d, i, j]),
         ("fu=1&sza=2", &[j]),
         ("fu=1&szb=2", &[i]),
-        ("fu=1&stb=1", &[c, j]),
+        ("fu=1&stb=1", &[c, i, j]),
+        ("fu=1&stb=2", &[c, j]),
         ("fu=1&sts=1", &[d]),
         ("fu=1&cty=text/plain", &[i]),
         ("fu=1&cty=text/plain:0", &[i]),
@@ -153,6 +154,52 @@ fn discovery_by_each_criterion() {
     );
     let by_id = found(&bench.get("Ca", "cse-in/a?fu=1&lbl=blue&drt=2"));
     assert_eq!(bench.get("Ca", &by_id[0]).content, bench.get("Ca", d).content);
+}
+
+/// TS-0004 §7.3.3.17: a bound from below belongs to what it bounds, one from above does not; both
+/// of one attribute are one condition, also where one condition is enough; several values of one
+/// attribute are alternatives.
+#[test]
+fn bounds_and_alternatives() {
+    let mut bench = Bench::with_container();
+    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let made = json(&made)["m2m:cnt"].clone();
+    let time = |name: &str| made[name].as_str().unwrap().to_owned();
+    let (created, expires) = (time("ct"), time("et"));
+    bench.now += Duration::from_secs(10);
+    let content = r#"{"m2m:cin":{"rn":"i","con":"12345"}}"#;
+    let late = json(&bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content));
+    let later = late["m2m:cin"]["ct"].as_str().unwrap().to_owned();
+    let (c, d, i) = ("cse-in/a/c", "cse-in/a/d", "cse-in/a/c/i");
+    let cases: &[(String, &[&str])] = &[
+        (format!("crb={created}"), &[]),
+        (format!("crb={later}"), &[c, d]),
+        (format!("cra={later}"), &[i]),
+        (format!("cra={created}"), &[c, d, i]),
+        (format!("us={later}"), &[d]),
+        (format!("ms={later}"), &[c, i]),
+        (format!("rn=d&exa={expires}"), &[d]),
+        (format!("rn=d&exb={expires}"), &[]),
+        ("szb=5".to_owned(), &[]),
+        ("sza=5".to_owned(), &[i]),
+        ("sts=1".to_owned(), &[d]),
+        ("stb=1".to_owned(), &[c, i]),
+        (format!("fo=2&cra={created}&crb={later}"), &[c, d]),
+        (format!("fo=2&cra={later}&crb={created}"), &[]),
+        ("fo=2&sza=6&szb=9".to_owned(), &[]),
+        ("atr=rn,i&atr=rn,d".to_owned(), &[d, i]),
+        ("rn=i&rn=d&ty=3".to_owned(), &[d]),
+        ("atr=rn,i&atr=rn,d&atr=con,1*".to_owned(), &[i]),
+        ("catr=rn,c&catr=rn,i&ty=3".to_owned(), &[c]),
+        ("patr=rn,c&patr=rn,a".to_owned(), &[c, d, i]),
+    ];
+    for (query, expected) in cases {
+        assert_eq!(
+            found(&bench.get("Ca", &format!("cse-in/a?fu=1&{query}"))),
+            *expected,
+            "{query}"
+        );
+    }
 }
 
 #[test]

@@ -41,6 +41,13 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A device that reports five times a second.
+fn run_to(devices: &devices::Running) -> Run {
+    let plan = Plan { period: Duration::from_millis(200), ..Plan::new(&OXIMETER, DEVICE, 1) };
+    let (to, measuring) = (devices.address(), Duration::from_mins(5));
+    Run { plan, to, measuring, patience: PATIENCE }
+}
+
 impl Ward {
     async fn new() -> Self {
         let machine = gatewright_onem2m::Config::new(CseType::Middle, "/gw", "cse-gw");
@@ -54,10 +61,8 @@ impl Ward {
         let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-gw");
         config.operators = vec!["CNurse".to_owned()];
         let devices = devices::start(config, gateway.engine().clone()).await.unwrap();
-        let plan = Plan { period: Duration::from_millis(200), ..Plan::new(&OXIMETER, DEVICE, 1) };
-        let (to, measuring) = (devices.address(), Duration::from_mins(5));
-        let run = Run { plan, to, measuring, patience: PATIENCE };
-        let ward = Self { gateway, devices, device: tokio::spawn(agents::run(run)) };
+        let device = tokio::spawn(agents::run(run_to(&devices)));
+        let ward = Self { gateway, devices, device };
         wait_until("the device reports", || ward.devices.counters().readings > 0).await;
         ward
     }
@@ -108,6 +113,49 @@ async fn the_cses_own_name_opens_nothing() {
         }
     }
     assert_eq!(ward.counter("posed_as_us"), 3 * 3 * 5);
+    ward.works_on().await;
+    ward.stop().await;
+}
+
+/// An AE that is called like a device is none: neither readings nor commands are open to it.
+#[tokio::test]
+async fn who_is_called_like_a_device_is_none() {
+    let ward = Ward::new().await;
+    for url in ward.urls() {
+        let impostor = Client::new(url.as_str(), "Cphd-impostor", "impostor-");
+        let entity = r#"{"m2m:ae":{"api":"Nx","rr":false,"srv":["4"]}}"#;
+        let made = impostor.create("cse-gw", Kind::ApplicationEntity, entity).await.unwrap();
+        assert!(matches!(made.status, Status::Created | Status::OriginatorHasAlreadyRegistered));
+        let denied = Status::OriginatorHasNoPrivilege;
+        for place in [PULSE.to_owned(), format!("{PULSE}/spo2"), format!("{PULSE}/spo2/la")] {
+            let answer = impostor.get(&place).await.unwrap();
+            assert_eq!(answer.status, denied, "{place} at {url}: {answer:?}");
+        }
+        let command = r#"{"m2m:cin":{"con":{"command":"read"}}}"#;
+        let commands = format!("{PULSE}/commands");
+        let made = impostor.create(&commands, Kind::ContentInstance, command).await.unwrap();
+        assert_eq!(made.status, denied, "{made:?}");
+    }
+    assert_eq!(ward.devices.counters().asked, 0);
+    ward.works_on().await;
+    ward.stop().await;
+}
+
+/// Who is no operator any more when the gateway is started again has lost its rights.
+#[tokio::test]
+async fn operators_of_an_earlier_run_are_none() {
+    let mut ward = Ward::new().await;
+    let nurse = Client::new(ward.urls()[0].as_str(), "CNurse", "nurse-");
+    let spo2 = format!("{PULSE}/spo2");
+    assert_eq!(nurse.get(&spo2).await.unwrap().status, Status::Ok);
+    ward.device.abort();
+    ward.devices.stop().await;
+    let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-gw");
+    ward.devices = devices::start(config, ward.gateway.engine().clone()).await.unwrap();
+    let answer = nurse.get(&spo2).await.unwrap();
+    assert_eq!(answer.status, Status::OriginatorHasNoPrivilege, "{answer:?}");
+    // The device's places are its own as before.
+    ward.device = tokio::spawn(agents::run(run_to(&ward.devices)));
     ward.works_on().await;
     ward.stop().await;
 }

@@ -26,6 +26,8 @@ use tokio::sync::{mpsc, watch};
 const ALL: u8 = 63;
 /// Name of the policy that lets operators in.
 const OPERATORS: &str = "operators";
+/// Name of the policy that lets a device in, below its AE.
+const DEVICE_ITSELF: &str = "device-itself";
 /// Name of the gateway's subscription to a device's container of commands.
 const SUBSCRIPTION: &str = "gateway";
 /// How long the desk sleeps when nothing waits.
@@ -94,17 +96,12 @@ pub(super) async fn make_policy(
     config: &Config,
     is_there: bool,
 ) -> Option<String> {
-    if config.operators.is_empty() && !is_there {
-        return None;
-    }
     let own = engine.cse_id();
-    let devices = format!("C{}*", config.mapping.entity_prefix);
-    // With a policy the places are no longer their creators' own.
-    let mut rules = vec![json!({ "acor": [devices], "acop": ALL })];
-    if !config.operators.is_empty() {
-        rules.push(json!({ "acor": config.operators, "acop": ALL }));
-    }
-    let pvs = json!({ "acr": [{ "acor": [own], "acop": ALL }] });
+    let rules = match config.operators.as_slice() {
+        [] => Vec::new(),
+        operators => vec![json!({ "acor": operators, "acop": ALL })],
+    };
+    let pvs = own_privileges(&own);
     let address = format!("{}/{OPERATORS}", config.base);
     let create = json!({ "m2m:acp": { "rn": OPERATORS, "pv": { "acr": rules }, "pvs": pvs } });
     let update = json!({ "m2m:acp": { "pv": { "acr": rules } } });
@@ -112,11 +109,18 @@ pub(super) async fn make_policy(
     let request = |verb, to: &str, what| Request::new(verb, to, &*own, format!("{what}-{micros}"));
     let made = request(Verb::Create, &config.base, "policy")
         .creating(Kind::AccessControlPolicy, create.to_string());
+    if is_there || !config.operators.is_empty() {
+        engine.ask(made).await;
+    }
     // It may be there from an earlier run, with others in it.
     let changed = request(Verb::Update, &address, "operators").with_content(update.to_string());
-    engine.ask(made).await;
     let answer = engine.ask(changed).await;
     answer.is_some_and(|answer| answer.status.is_success()).then_some(address)
+}
+
+/// Self-privileges by which a policy is this CSE's own.
+fn own_privileges(cse_id: &str) -> Value {
+    json!({ "acr": [{ "acor": [cse_id], "acop": ALL }] })
 }
 
 impl Shared {
@@ -131,12 +135,15 @@ impl Shared {
         let reach =
             json!({ "m2m:ae": { "rr": true, "poa": [device_address(device)] } }).to_string();
         ways.push(Request::new(Verb::Update, &*entity, &*own, id("way")).with_content(reach));
+        let policies = self.policies(&entity);
+        if policies.is_some() {
+            ways.push(self.device_itself(device, &entity));
+        }
         // Policies are updated alone (TS-0001 §10.2.3.3.3).
-        let policy = self.lock().policy.clone();
-        for (number, (policy, place)) in policy.iter().cycle().zip(places).enumerate() {
+        for (number, (policies, place)) in policies.iter().cycle().zip(places).enumerate() {
             let Some((tag, name)) = place.content.as_deref().and_then(made) else { continue };
             let to = if tag == "m2m:ae" { entity.clone() } else { format!("{entity}/{name}") };
-            let content = json!({ tag: { "acpi": [policy] } }).to_string();
+            let content = json!({ tag: { "acpi": policies } }).to_string();
             let request = Request::new(Verb::Update, to, &*own, id(&number.to_string()));
             ways.push(request.with_content(content));
         }
@@ -150,11 +157,33 @@ impl Shared {
         ways
     }
 
-    /// The request that puts the policy on a place that is made later.
+    /// The request that makes the policy by which a device may do everything with its own places:
+    /// with policies they are no longer their creator's. It names one AE, since what a pattern
+    /// would fit, others may be called, too.
+    fn device_itself(&self, device: SystemId, entity: &str) -> Request {
+        let own = self.engine.cse_id();
+        let originator = format!("C{}{device}", self.mapping.entity_prefix);
+        let content = json!({ "m2m:acp": {
+            "rn": DEVICE_ITSELF,
+            "pv": { "acr": [{ "acor": [originator], "acop": ALL }] },
+            "pvs": own_privileges(&own),
+        } });
+        let id = format!("{device}-{}-{DEVICE_ITSELF}", now().as_micros());
+        Request::new(Verb::Create, entity, &*own, id)
+            .creating(Kind::AccessControlPolicy, content.to_string())
+    }
+
+    /// The policies of a device's places, if operators may see them: theirs, and the device's own.
+    fn policies(&self, entity: &str) -> Option<[String; 2]> {
+        let operators = self.lock().policy.clone()?;
+        Some([operators, format!("{entity}/{DEVICE_ITSELF}")])
+    }
+
+    /// The request that puts the policies on a place that is made later.
     pub(super) fn policy_on(&self, place: &Request) -> Option<Request> {
-        let policy = self.lock().policy.clone()?;
+        let policies = self.policies(&place.to)?;
         let (tag, name) = place.content.as_deref().and_then(made)?;
-        let content = json!({ tag: { "acpi": [policy] } }).to_string();
+        let content = json!({ tag: { "acpi": policies } }).to_string();
         let (to, id) = (format!("{}/{name}", place.to), format!("{}-policy", place.id));
         Some(Request::new(Verb::Update, to, self.engine.cse_id(), id).with_content(content))
     }

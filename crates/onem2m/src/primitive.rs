@@ -402,7 +402,7 @@ impl Request {
                     for entry in list {
                         match entry.as_object() {
                             Some(pair) => filter.set(name, &named_pair(name, pair)?)?,
-                            None => filter.set(name, &scalar(name, entry)?)?,
+                            None => filter.set_whole(name, &scalar(name, entry)?)?,
                         }
                     }
                 }

@@ -185,6 +185,29 @@ impl Filter {
         Ok(())
     }
 
+    /// Takes one value of a criterion that a primitive lists, as [`Self::set`] does, but whole:
+    /// a label may have spaces, and `+`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::set`].
+    pub fn set_whole(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        let list = match name {
+            "lbl" => &mut self.labels,
+            "clbl" => &mut self.child_labels,
+            "palb" => &mut self.parent_labels,
+            "cty" => &mut self.content_types,
+            "lbq" => {
+                bounded(name, &self.labels_queries)?;
+                self.labels_queries.push(LabelsQuery::parse(value)?);
+                return Ok(());
+            }
+            _ => return self.set(name, value),
+        };
+        list.push(value.to_owned());
+        Ok(())
+    }
+
     /// The criteria by their short names, as [`Self::set`] takes them.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
@@ -268,9 +291,11 @@ impl Filter {
                     let kinds = value.split('+').map(|kind| number_or_text(kind.to_owned()));
                     object.insert(name.to_owned(), kinds.collect());
                 }
-                "lbl" | "clbl" | "palb" | "cty" | "lbq" => {
-                    object.insert(name.to_owned(), value.split('+').collect());
-                }
+                "lbl" => put_words(name, &self.labels, &mut object),
+                "clbl" => put_words(name, &self.child_labels, &mut object),
+                "palb" => put_words(name, &self.parent_labels, &mut object),
+                "cty" => put_words(name, &self.content_types, &mut object),
+                "lbq" => put_words(name, &self.labels_queries, &mut object),
                 "atr" | "catr" | "patr" => {
                     let (attribute, wanted) = value.split_once(',').unwrap_or((&value, ""));
                     let pair = json!({ "nm": attribute, "val": wanted });
@@ -316,6 +341,11 @@ fn bounded<T>(name: &str, list: &[T]) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::bad(format!("{name} is given {QUERIES_MAX} times at most")))
+}
+
+/// Puts a list, each of its entries whole.
+fn put_words(name: &str, words: &[impl ToString], into: &mut Map<String, Value>) {
+    into.insert(name.to_owned(), words.iter().map(ToString::to_string).collect());
 }
 
 fn number_or_text(text: String) -> Value {

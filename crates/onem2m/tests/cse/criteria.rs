@@ -273,3 +273,30 @@ fn criteria_travel() {
     let text = r#"{"op":2,"to":"x","rqi":"1","rvi":"4","fc":{"gmty":1,"geom":"[1,2]","gsf":3}}"#;
     assert_eq!(list, Request::from_json(text.as_bytes()).unwrap());
 }
+
+/// A label may have any characters: where a primitive lists them (m2m:labels is a list of JSON), each
+/// is one; a query string lists them with `+`.
+#[test]
+fn labels_of_a_primitive_are_whole() {
+    let mut bench = Bench::with_container();
+    container(&mut bench, r#"{"rn":"room","lbl":["ward 7","a+b"]}"#);
+    container(&mut bench, r#"{"rn":"word","lbl":["ward","a"]}"#);
+    for (criteria, expected) in [
+        (r#""lbl":["ward 7"]"#, &["room"][..]),
+        (r#""lbl":["a+b","x"]"#, &["room"]),
+        (r#""lbl":["ward","7"]"#, &["word"]),
+        (r#""clbl":["a+b"]"#, &[]),
+        (r#""palb":["ward 7"]"#, &[]),
+        (r#""lbq":["a+b"]"#, &["room"]),
+    ] {
+        let text = format!(
+            r#"{{"op":2,"to":"cse-in/a","fr":"Ca","rqi":"w","rvi":"4","fc":{{"fu":1,{criteria}}}}}"#
+        );
+        let request = Request::from_json(text.as_bytes()).unwrap();
+        assert_eq!(Request::from_json(request.to_json().as_bytes()).unwrap(), request);
+        let got = found(&bench.ask(request));
+        let got: Vec<&str> = got.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
+        assert_eq!(got, expected, "{criteria}");
+    }
+    assert_eq!(names(&mut bench, &[("lbl", "ward+7")]), ["word"]);
+}

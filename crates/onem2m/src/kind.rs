@@ -155,6 +155,12 @@ impl Kind {
         }
     }
 
+    /// Whether a child of type `child` may be there: what may be created, and requests that are not
+    /// waited for, which only the CSE itself creates (TS-0004 §7.4.12.2.1).
+    pub const fn has(self, child: Self) -> bool {
+        self.takes(child) || matches!((self, child), (Self::CseBase, Self::Request))
+    }
+
     /// Whether an announced resource takes a child: what its original takes, announced, and what
     /// may be made at the place where it is announced.
     const fn announced_takes(self, child: Self) -> bool {

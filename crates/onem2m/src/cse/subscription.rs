@@ -126,8 +126,8 @@ const fn usual_content(event: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// 4000 if events and contents do not go together, or not with what is subscribed to; or if a
-/// blocking subscription says more than it may.
+/// 4000 if events, conditions and contents do not go together, or not with what is subscribed to;
+/// or if a blocking subscription says more than it may.
 pub(super) fn settle_content(
     whole: &mut Map<String, Value>,
     subscribed: Kind,
@@ -136,6 +136,7 @@ pub(super) fn settle_content(
     if events.contains(&NO_INSTANCE) && subscribed != Kind::Container {
         return Err(Refusal::bad("net 5 goes with containers"));
     }
+    check_subscribed(whole, &events, subscribed)?;
     if events.contains(&BLOCKING_UPDATE) {
         check_blocking(whole, &events)?;
     }
@@ -157,6 +158,32 @@ pub(super) fn settle_content(
             Ok(())
         }
     }
+}
+
+/// Missing data are of time series and said to be which; only children that may be there are waited
+/// for (TS-0004 §7.4.8.2.1).
+fn check_subscribed(
+    whole: &Map<String, Value>,
+    events: &[u64],
+    subscribed: Kind,
+) -> Result<(), Refusal> {
+    let criteria = whole.get("enc").and_then(Value::as_object);
+    let missing = criteria.is_some_and(|it| it.contains_key("md"));
+    if missing && subscribed != Kind::TimeSeries {
+        return Err(Refusal::bad("md goes with time series"));
+    }
+    if events.contains(&REPORT_ON_MISSING) && !missing {
+        return Err(Refusal::bad("net 8 goes with md"));
+    }
+    let children = criteria.and_then(|it| it.get("chty")).and_then(Value::as_array);
+    for child in children.into_iter().flatten() {
+        let number = child.as_u64().and_then(|number| u16::try_from(number).ok());
+        if !number.and_then(Kind::from_number).is_some_and(|child| subscribed.has(child)) {
+            let whose = subscribed.number();
+            return Err(Refusal::bad(format!("chty {child}: type {whose} has no such child here")));
+        }
+    }
+    Ok(())
 }
 
 /// A blocking subscription asks one entity, of each update or of those of some attributes, and says

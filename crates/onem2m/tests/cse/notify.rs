@@ -108,6 +108,39 @@ fn subscriptions_that_are_refused() {
     assert_eq!(refused("Ca", "cse-in/a/c", nobody), 5204);
 }
 
+/// TS-0004 §7.4.8.2.1 and 3: children that the resource cannot have, missing data of what is no time
+/// series, and events of missing data that are not said to be which.
+#[test]
+fn criteria_go_with_what_is_subscribed_to() {
+    let mut bench = Bench::with_container();
+    bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
+    let of = |criteria: &str| format!(r#"{{"m2m:sub":{{"nu":["Ca"],"enc":{criteria}}}}}"#);
+    for (to, criteria, expected) in [
+        ("cse-in/a/c", r#"{"net":[3],"chty":[3,4,23]}"#, 2001),
+        ("cse-in/a/c", r#"{"net":[3],"chty":[4,2]}"#, 4000),
+        ("cse-in/a/c", r#"{"net":[3],"chty":["4"]}"#, 4000),
+        ("cse-in/a", r#"{"net":[3],"chty":[4]}"#, 4000),
+        ("cse-in/a/t", r#"{"net":[3],"chty":[30]}"#, 2001),
+        ("cse-in/a/t", r#"{"net":[8]}"#, 4000),
+        ("cse-in/a/t", r#"{"net":[8],"md":{"num":1,"dur":"PT1M"}}"#, 2001),
+        ("cse-in/a/c", r#"{"net":[1],"md":{"num":1,"dur":"PT1M"}}"#, 4000),
+        ("cse-in/a/c", r#"{"net":[8],"md":{"num":1,"dur":"PT1M"}}"#, 4000),
+    ] {
+        let made = bench.create("Ca", to, Kind::Subscription, &of(criteria));
+        assert_eq!(made.status.number(), expected, "{to} {criteria}");
+    }
+    let requests = of(r#"{"net":[3],"chty":[17]}"#);
+    let made = bench.create("CAdmin", "cse-in", Kind::Subscription, &requests);
+    assert_ne!(made.status.number(), 4000, "requests come below the base");
+    bench.create("Ca", "cse-in/a/t", Kind::Subscription, r#"{"m2m:sub":{"rn":"s","nu":["Ca"]}}"#);
+    let mut update = |criteria: &str| {
+        bench.update("Ca", "cse-in/a/t/s", &of(criteria).replace(r#""nu":["Ca"],"#, ""))
+    };
+    assert_eq!(update(r#"{"net":[8]}"#).status.number(), 4000);
+    assert_eq!(update(r#"{"net":[3],"chty":[4]}"#).status.number(), 4000);
+    assert_eq!(update(r#"{"net":[3],"chty":[30]}"#).status.number(), 2004);
+}
+
 #[test]
 fn who_may_create_but_not_retrieve_may_not_subscribe() {
     let mut bench = Bench::with_container();

@@ -175,8 +175,9 @@ pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
             let digits = core::str::from_utf8(digits).ok()?;
             Some((u8::from_str_radix(digits, 16).ok()?, tail))
         });
-        let (octet, tail) =
-            digits.ok_or_else(|| Refusal::bad("a percent sign without two hexadecimal digits"))?;
+        let (octet, tail) = digits.ok_or_else(|| {
+            Refusal::bad("a percent sign without two hexadecimal digits; the sign itself is %25")
+        })?;
         octets.push(octet);
         rest = tail;
     }

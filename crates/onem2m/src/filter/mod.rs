@@ -375,6 +375,10 @@ fn usage(value: &str) -> Result<Usage, Refusal> {
     match value {
         "1" => Ok(Usage::Discovery),
         "2" => Ok(Usage::Conditional),
+        "3" => {
+            let why = "fu 3, discovery that an interworking proxy does on demand, is not offered";
+            Err(Refusal::new(Status::NotImplemented, why))
+        }
         _ => Err(Refusal::bad(format!("fu is 1 or 2, not {value}"))),
     }
 }
@@ -460,7 +464,7 @@ mod tests {
     #[test]
     fn a_criterion_with_a_wrong_value_is_a_bad_request() {
         for (name, value) in [
-            ("fu", "3"),
+            ("fu", "4"),
             ("fo", "0"),
             ("crb", "yesterday"),
             ("lim", "-1"),
@@ -471,8 +475,10 @@ mod tests {
             let refusal = Filter::default().set(name, value).map_err(|refusal| refusal.status);
             assert_eq!(refusal, Err(Status::BadRequest), "{name}={value}");
         }
-        let semantic = Filter::default().set("smf", "SELECT").map_err(|refusal| refusal.status);
-        assert_eq!(semantic, Err(Status::NotImplemented));
+        for (name, value) in [("smf", "SELECT"), ("fu", "3")] {
+            let refusal = Filter::default().set(name, value).map_err(|refusal| refusal.status);
+            assert_eq!(refusal, Err(Status::NotImplemented), "{name}={value}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
+use core::cell::Cell;
 use core::net::IpAddr;
 use serde_json::Value;
 
@@ -174,7 +175,7 @@ impl Cse {
             operations & right.bit() != 0
                 && covers(rule, kind, child)
                 && self.names(rule, from)
-                && holds(rule, self.now, self.source)
+                && holds(rule, self.now, self.source, &self.repeats.by_place)
         })
     }
 
@@ -219,8 +220,9 @@ pub(super) fn source_of(request: &Request, from: &str) -> Option<IpAddr> {
     if is_sent_on { None } else { request.source }
 }
 
-/// Whether a rule holds, now and for who asks from `source`: always, or in one of its contexts.
-fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>) -> bool {
+/// Whether a rule holds, now and for who asks from `source`: always, or in one of its contexts;
+/// `by_place` hears of it if that is one that wants an address.
+fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>, by_place: &Cell<bool>) -> bool {
     let Some(contexts) = rule.get("acco") else {
         return true;
     };
@@ -234,7 +236,9 @@ fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>) -> bool {
         });
         // A context without either would hold for everybody: none is taken in, and none holds.
         let says = context.get("actw").is_some() || context.get("acip").is_some();
-        says && in_time && in_place
+        let holds = says && in_time && in_place;
+        by_place.set(by_place.get() || (holds && context.get("acip").is_some()));
+        holds
     })
 }
 

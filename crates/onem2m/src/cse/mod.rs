@@ -519,7 +519,9 @@ impl Cse {
     /// Answers a repetition as before, and does what is new.
     fn recognise(&mut self, token: Token, request: &Request, whoever: Asker) {
         self.counters.requests += 1;
-        let key = match self.repeats.recognise(request, token, self.now, &self.config.limits) {
+        let source = source_of(request, self.own_form(&request.from));
+        let limits = &self.config.limits;
+        let key = match self.repeats.recognise(request, source, token, self.now, limits) {
             repeats::Seen::New(key) => key,
             repeats::Seen::Answered(response) => {
                 self.counters.repeated += 1;
@@ -543,10 +545,12 @@ impl Cse {
             }
         };
         let asker = Asker { whom: Whom::Outside(token, key), ..whoever };
+        let before = self.repeats.by_place.replace(false);
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
             _ => self.accept(&asker, request),
         }
+        self.repeats.note_place(key, before);
     }
 
     fn take_letter(&mut self, token: Token, letter: Letter) {

@@ -5,7 +5,9 @@ use crate::limits::Limits;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
+use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
+use core::net::IpAddr;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 
@@ -60,12 +62,18 @@ pub(super) struct Repeats {
     /// The number of the first of them; each later one's is the next.
     first: usize,
     numbers: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
+    /// Whether a rule let the request under way pass because of where it comes from.
+    pub(super) by_place: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Known {
     since: Timestamp,
     key: Key,
+    /// Where it came from, if that is known.
+    source: Option<IpAddr>,
+    /// Whether it was allowed from there only.
+    is_bound: bool,
     entry: Entry,
 }
 
@@ -97,13 +105,23 @@ pub(super) enum Seen {
 
 impl Repeats {
     pub(super) fn new(salt: u64) -> Self {
-        Self { salt, window: VecDeque::new(), first: 0, numbers: HashMap::default() }
+        Self {
+            salt,
+            window: VecDeque::new(),
+            first: 0,
+            numbers: HashMap::default(),
+            by_place: Cell::new(false),
+        }
     }
 
     /// Looks a request up and remembers it, unless it is a retrieval: those repeat harmlessly.
+    ///
+    /// What was allowed because it came from an address is new from any other: what allowed the
+    /// first does not vouch for it.
     pub(super) fn recognise(
         &mut self,
         request: &Request,
+        source: Option<IpAddr>,
         token: Token,
         now: Timestamp,
         limits: &Limits,
@@ -120,9 +138,14 @@ impl Repeats {
         let asked = || Entry::Asked { again: Vec::new(), creates };
         let next = self.first.wrapping_add(self.window.len());
         let number = *self.numbers.entry(key).or_insert(next);
-        match self.entry(number) {
+        let known = self.known(number);
+        if known.as_ref().is_some_and(|known| known.is_bound && known.source != source) {
+            return Seen::New(None);
+        }
+        match known.map(|known| &mut known.entry) {
             None => {
-                self.window.push_back(Known { since: now, key, entry: asked() });
+                let entry = asked();
+                self.window.push_back(Known { since: now, key, source, is_bound: false, entry });
                 Seen::New(Some(key))
             }
             Some(entry @ Entry::Refused) => {
@@ -140,13 +163,26 @@ impl Repeats {
         }
     }
 
+    /// Notes whether it was allowed because of where it comes from; `before` is what was noted of
+    /// the one that it is part of.
+    pub(super) fn note_place(&mut self, key: Option<Key>, before: bool) {
+        if self.by_place.get() {
+            let number = key.and_then(|key| self.numbers.get(&key).copied());
+            if let Some(known) = number.and_then(|number| self.known(number)) {
+                known.is_bound = true;
+            }
+        }
+        self.by_place.set(before || self.by_place.get());
+    }
+
     /// Remembers the answer; who else is to get it.
     ///
     /// A refusal that has changed nothing is not: whoever asks again later, as an outbox does,
     /// may have mended what was missing.
     pub(super) fn answered(&mut self, key: Key, response: &Response) -> Vec<Token> {
         let number = self.numbers.get(&key).copied();
-        let Some(entry) = number.and_then(|number| self.entry(number)) else { return Vec::new() };
+        let known = number.and_then(|number| self.known(number));
+        let Some(Known { entry, .. }) = known else { return Vec::new() };
         match core::mem::replace(entry, Entry::Answered(response.clone())) {
             Entry::Asked { again, creates } => {
                 if is_without_effect(response.status, creates) {
@@ -178,9 +214,8 @@ impl Repeats {
     }
 
     /// What is remembered under this number.
-    fn entry(&mut self, number: usize) -> Option<&mut Entry> {
-        let known = self.window.get_mut(number.wrapping_sub(self.first))?;
-        Some(&mut known.entry)
+    fn known(&mut self, number: usize) -> Option<&mut Known> {
+        self.window.get_mut(number.wrapping_sub(self.first))
     }
 
     fn key(&self, request: &Request) -> Key {

@@ -1,6 +1,6 @@
 //! Access control on every path (TS-0003 §7.1).
 
-use crate::bench::{Bench, found};
+use crate::bench::{Bench, found, json};
 use gatewright_onem2m::{Kind, Operation, Request, ResponseType, Status};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn govern(bench: &mut Bench, rules: &str) {
     );
     let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
-    let id = crate::bench::json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
+    let id = json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     let update = format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#);
     assert_eq!(bench.update("Ca", "cse-in/a/c", &update).status.number(), 2004);
 }
@@ -198,6 +198,31 @@ fn a_rule_holds_for_addresses() {
     }
 }
 
+/// What was allowed from an address is not allowed from another because it says the same; where no
+/// address is asked for, who says the same from another one is answered as before.
+#[test]
+fn a_repetition_comes_from_where_the_first_came() {
+    let mut bench = Bench::with_container();
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"free"}}"#);
+    govern(&mut bench, r#"{"acor":["all"],"acop":3,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
+    let mut post = |from: &str, to: &str, source: &str| {
+        let request = bench.request(Operation::Create, from, to);
+        let content = r#"{"m2m:cin":{"con":"1"}}"#.to_owned();
+        let mut request = request.creating(Kind::ContentInstance, content);
+        request.id = "same".to_owned();
+        request.source = Some(source.parse().unwrap());
+        bench.ask(request)
+    };
+    let first = post("Cb", "cse-in/a/c", "10.0.0.1");
+    assert_eq!(first.status.number(), 2001);
+    assert_eq!(post("Cb", "cse-in/a/c", "10.0.0.2").status.number(), 4103);
+    assert_eq!(post("Cb", "cse-in/a/c", "10.0.0.1"), first);
+    let first = post("Ca", "cse-in/a/free", "10.0.0.1");
+    assert_eq!(first.status.number(), 2001);
+    assert_eq!(post("Ca", "cse-in/a/free", "10.0.0.2"), first);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/free"))["m2m:cnt"]["cni"], 1);
+}
+
 /// What a CSE sends on comes from where that is, and not from where its originator is.
 #[test]
 fn an_address_is_its_senders_alone() {
@@ -245,14 +270,14 @@ fn an_address_stays_with_its_request() {
     for (source, expected) in [(Some("10.0.0.1"), 2000), (Some("10.0.0.2"), 4103), (None, 4103)] {
         let mut request = read_from(&mut bench, "Ca", source);
         request.to = "cse-in/a/g/fopt".to_owned();
-        let answers = crate::bench::json(&bench.ask(request));
+        let answers = json(&bench.ask(request));
         let answers = answers["m2m:agr"]["m2m:rsp"].as_array().unwrap();
         assert_eq!((&answers[0]["rsc"], &answers[1]["rsc"]), (&expected.into(), &2000.into()));
         let mut request = read_from(&mut bench, "Ca", source);
         request.response_type = ResponseType::NonBlockingSynchronous;
-        let accepted = crate::bench::json(&bench.ask(request));
+        let accepted = json(&bench.ask(request));
         let kept = bench.get("Ca", accepted["m2m:uri"].as_str().unwrap());
-        assert_eq!(crate::bench::json(&kept)["m2m:req"]["ors"]["rsc"], expected);
+        assert_eq!(json(&kept)["m2m:req"]["ors"]["rsc"], expected);
     }
     // Nothing of a request's own can say where it comes from.
     let text = r#"{"op":2,"to":"cse-in/a/c","fr":"Ca","rqi":"s","rvi":"4","source":"10.0.0.1"}"#;
@@ -318,11 +343,11 @@ fn criteria_tell_nothing_that_may_not_be_retrieved() {
 fn criteria_tell_nothing_of_relatives_that_may_not_be_seen() {
     let mut bench = Bench::with_container();
     govern(&mut bench, r#"{"acor":["Ca","Cb"],"acop":63}"#);
-    let shared = crate::bench::json(&bench.get("CAdmin", "cse-in/a/p"));
+    let shared = json(&bench.get("CAdmin", "cse-in/a/p"));
     let shared = shared["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     let rules = r#"{"m2m:acp":{"rn":"q","pv":{"acr":[{"acor":["Ca"],"acop":63}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    let own = crate::bench::json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, rules));
+    let own = json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, rules));
     let own = own["m2m:acp"]["ri"].as_str().unwrap();
     // c, open > d, open > e, closed > f, open.
     for (below, name, policy) in [("c", "d", &*shared), ("c/d", "e", own), ("c/d/e", "f", &shared)]
@@ -357,8 +382,7 @@ fn a_notification_shows_what_its_subscriber_may_see() {
             r#"{{"m2m:acp":{{"rn":"q","pv":{{"acr":[{{"acor":["Cb"],"acop":{granted}}}]}},
                 "pvs":{{"acr":[{{"acor":["Ca"],"acop":63}}]}}}}}}"#
         );
-        let policy =
-            crate::bench::json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &rules));
+        let policy = json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &rules));
         let policy = policy["m2m:acp"]["ri"].as_str().unwrap().to_owned();
         let subscription = r#"{"m2m:sub":{"rn":"s","nu":["http://there:1/n"],"enc":{"net":[3]}}}"#;
         let request = bench

@@ -127,6 +127,9 @@ pub struct Message {
     pub payload: Vec<u8>,
 }
 
+/// Octets that an option of text holds (RFC 7252 §5.10, TS-0008 table 6.2.2.4.0-1).
+pub(super) const OPTION_OCTETS_MAX: usize = 255;
+
 impl Message {
     /// A message without options and body.
     pub const fn new(code: Code) -> Self {

@@ -1,6 +1,6 @@
 //! Requests and responses of oneM2M as CoAP messages (TS-0008 §6).
 
-use super::Message;
+use super::{Message, OPTION_OCTETS_MAX};
 use crate::primitive::{Operation, Release, Request, Response, Serialisation};
 use crate::status::{Meaning, Refusal, Status};
 use core::time::Duration;
@@ -197,7 +197,8 @@ impl Serialisation {
 ///
 /// # Errors
 ///
-/// 5000 if the content is no JSON.
+/// 5000 if the content is no JSON; 4000 if a parameter, or a piece of an address, is longer than the
+/// 255 octets that an option holds: TS-0008 §6.2.2.3 does not say how to divide one.
 pub fn write_request(
     url: &str,
     request: &Request,
@@ -232,7 +233,16 @@ pub fn write_request(
     }
     message.put_uint(OptionNumber::ACCEPT, serialisation.format());
     write_parameters(&mut message, request);
-    Ok(message)
+    match message.options.iter().find(|(_, value)| value.len() > OPTION_OCTETS_MAX) {
+        None => Ok(message),
+        Some((number, value)) => {
+            let name = number.name().map_or_else(|| number.0.to_string(), str::to_owned);
+            let octets = value.len();
+            Err(Refusal::bad(format!(
+                "{octets} octets do not fit into CoAP option {name}, which holds {OPTION_OCTETS_MAX}"
+            )))
+        }
+    }
 }
 
 fn write_parameters(message: &mut Message, request: &Request) {
@@ -411,6 +421,24 @@ mod tests {
                 assert_eq!(message.text(OptionNumber::URI_HOST), Some("host"));
             }
         }
+    }
+
+    /// RFC 7252 table 4, TS-0008 table 6.2.2.4.0-1: an option of text has 255 octets at most.
+    #[test]
+    fn what_fits_no_option_is_not_sent() {
+        let words = |octets: usize| "w".repeat(octets);
+        let sent = |url: &str, to: &str, from: &str, label: &str| {
+            let mut request = Request::new(Operation::Retrieve, to, from, "1");
+            request.set("lbl", label).unwrap();
+            let message = write_request(url, &request, Serialisation::Json);
+            message.map(|_| ()).map_err(|refusal| refusal.status)
+        };
+        let (url, too_long) = ("coap://a", Err(Status::BadRequest));
+        assert_eq!(sent(url, &words(255), &words(255), &words(251)), Ok(()));
+        assert_eq!(sent(url, "x", "Ca", &words(252)), too_long);
+        assert_eq!(sent(url, &words(256), "Ca", "x"), too_long);
+        assert_eq!(sent(url, "x", &words(256), "x"), too_long);
+        assert_eq!(sent(&format!("coap://a/?{}", words(256)), "x", "Ca", "x"), too_long);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::blocks::{Key, Upload};
 use super::endpoint::{Endpoint, Purpose, Timer};
-use super::{ANSWER_WITHIN, AskId, BLOCK_SIZE, Head, Message, Output, empty};
+use super::{ANSWER_WITHIN, AskId, BLOCK_SIZE, Head, Message, OPTION_OCTETS_MAX, Output, empty};
 use core::hash::Hasher;
 use core::time::Duration;
 use gatewright_wire::coap::{
@@ -99,10 +99,17 @@ impl Endpoint {
 
     /// Sees whether a request can be handed on, and puts its body together.
     fn check(&mut self, asked: &Asked, message: &mut Message) -> Result<(), Refusal> {
-        for (number, _) in &message.options {
+        for (number, value) in &message.options {
             match *number {
                 OptionNumber::PROXY_URI | OptionNumber::PROXY_SCHEME => {
                     return Err(Refusal::new(Code::PROXYING_NOT_SUPPORTED));
+                }
+                // One of a length that it cannot have is as good as unknown (RFC 7252 §5.4.3).
+                OptionNumber::URI_HOST | OptionNumber::URI_PATH | OptionNumber::URI_QUERY
+                    if value.len() > OPTION_OCTETS_MAX =>
+                {
+                    self.counters.bad_options += 1;
+                    return Err(Refusal::new(Code::BAD_OPTION));
                 }
                 OptionNumber::URI_HOST
                 | OptionNumber::URI_PORT

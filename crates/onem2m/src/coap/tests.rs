@@ -202,6 +202,25 @@ fn wrong_messages() {
     }
 }
 
+/// RFC 7252 §5.4.3: an option of a length that it cannot have is treated as one that is unknown.
+#[test]
+fn options_that_are_too_long() {
+    for number in [OptionNumber::URI_PATH, OptionNumber::URI_QUERY] {
+        for (octets, handed_on) in [(255, 1), (256, 0)] {
+            let mut server = endpoint(1);
+            let mut message = Message::new(Code::GET);
+            message.put(number, vec![b'x'; octets]);
+            let head = Head { message_type: MessageType::CONFIRMABLE, id: 1, token: &[] };
+            give(&mut server, seconds(1), CLIENT, &message.write(head, &[], &[]).unwrap());
+            let (sent, rest) = drain(&mut server);
+            assert_eq!(rest.len(), handed_on, "{number:?} of {octets}");
+            let refused =
+                sent.iter().any(|it| Datagram::parse(it).unwrap().code() == Code::BAD_OPTION);
+            assert_eq!(refused, handed_on == 0, "{number:?} of {octets}");
+        }
+    }
+}
+
 /// RFC 7959 §2.9.2: a block without those before it.
 #[test]
 fn a_missing_block_is_said() {

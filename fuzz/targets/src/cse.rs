@@ -2,6 +2,7 @@
 //! or do not, and time; and whatever rows an earlier run may have left.
 
 use core::time::Duration;
+use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::filter::Usage;
 use gatewright_onem2m::{
     Batch, Config, Cse, CseType, Filter, Input, Limits, Operation, Output, Record, Request,
@@ -111,7 +112,7 @@ fn config() -> Config {
         admin: Some("CAdmin".to_owned()),
         admitted_cses: vec!["/*".to_owned()],
         limits,
-        outcomes: true,
+        audit: Audit::Strict,
         ..Config::new(CseType::Infrastructure, "/id-in", "cse-in")
     }
 }

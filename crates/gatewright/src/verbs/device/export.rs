@@ -53,7 +53,7 @@ pub(super) struct Export {
     /// Only this device; may be given again.
     #[arg(long, value_name = "SYSTEM-ID", value_parser = system_id)]
     device: Vec<SystemId>,
-    /// Only what was stored after this time: 20261121T130000.
+    /// Only what was stored at this time or later: 20261121T130000.
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<String>,
     /// Minutes that the devices' calendars are ahead of UTC.

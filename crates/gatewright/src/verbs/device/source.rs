@@ -71,8 +71,8 @@ impl Source {
         }
     }
 
-    /// The children of the resource at `to` that are of a type and created at a time or later, a page of
-    /// them, from the one of this number on; whether there are more.
+    /// The children of the resource at `to` that are of a type and created at a time or later, a
+    /// page of them, from the one of this number on; whether there are more.
     pub(super) async fn children(
         &mut self,
         to: &str,

@@ -1,6 +1,7 @@
 //! Recognises a request that came before: the same originator, identifier and content.
 
 use super::Token;
+use super::calls::node_of;
 use crate::limits::Limits;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -8,8 +9,9 @@ use crate::time::Timestamp;
 use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use core::net::IpAddr;
+use core::time::Duration;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 /// Names a remembered request: a hash over who asked and its identifier, and one over what it asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -52,41 +54,43 @@ fn digest(start: u64, octets: &[u8]) -> u64 {
     step(step(hash, rest), length)
 }
 
-/// The window of remembered requests.
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+
+/// The requests that are remembered.
 #[derive(Debug)]
 pub(super) struct Repeats {
     salt: u64,
-    /// Oldest first. They come and go in this order, so that it is the numbers only that have to be
-    /// looked for all over a large table.
-    window: VecDeque<Known>,
-    /// The number of the first of them; each later one's is the next.
-    first: usize,
-    numbers: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
+    /// Not answered yet. None of them is forgotten before it is: it holds a place among what waits
+    /// here or is asked of others, and those are bounded.
+    asked: Table<Key, Asked>,
+    answers: Answers,
     /// Whether a rule let the request under way pass because of where it comes from.
     pub(super) by_place: Cell<bool>,
 }
 
-#[derive(Debug)]
-struct Known {
-    since: Timestamp,
-    key: Key,
-    /// Where it came from, if that is known.
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// If that is known.
     source: Option<IpAddr>,
     /// Whether it was allowed from there only.
     is_bound: bool,
-    entry: Entry,
+}
+
+impl Place {
+    /// Whether what was allowed here is no repetition for who asks from `source`.
+    fn is_closed_to(self, source: Option<IpAddr>) -> bool {
+        self.is_bound && self.source != source
+    }
 }
 
 #[derive(Debug)]
-enum Entry {
-    /// Not answered yet; these asked again meanwhile.
-    Asked {
-        again: Vec<Token>,
-        creates: bool,
-    },
-    Answered(Response),
-    /// Refused without effect: who asks again asks anew.
-    Refused,
+struct Asked {
+    peer: u64,
+    place: Place,
+    /// These asked again meanwhile.
+    again: Vec<Token>,
+    creates: bool,
 }
 
 /// How many may ask again while the first is not answered.
@@ -105,13 +109,8 @@ pub(super) enum Seen {
 
 impl Repeats {
     pub(super) fn new(salt: u64) -> Self {
-        Self {
-            salt,
-            window: VecDeque::new(),
-            first: 0,
-            numbers: HashMap::default(),
-            by_place: Cell::new(false),
-        }
+        let (asked, answers) = (Table::default(), Answers::default());
+        Self { salt, asked, answers, by_place: Cell::new(false) }
     }
 
     /// Looks a request up and remembers it, unless it is a retrieval: those repeat harmlessly.
@@ -132,44 +131,37 @@ impl Repeats {
         if harmless || request.id.is_empty() || request.from.len() < 2 {
             return Seen::New(None);
         }
-        self.forget_old(now, limits);
+        self.answers.forget_old(now, limits.repeats_age);
         let key = self.key(request);
+        if let Some(known) = self.answers.get_mut(key) {
+            let closed = known.place.is_closed_to(source);
+            return if closed { Seen::New(None) } else { Seen::Answered(known.response.clone()) };
+        }
+        if let Some(asked) = self.asked.get_mut(&key) {
+            if asked.place.is_closed_to(source) {
+                return Seen::New(None);
+            }
+            if asked.again.len() >= ASKED_AGAIN_MAX {
+                return Seen::TooOften;
+            }
+            asked.again.push(token);
+            return Seen::InProgress;
+        }
         let creates = request.operation == Operation::Create;
-        let asked = || Entry::Asked { again: Vec::new(), creates };
-        let next = self.first.wrapping_add(self.window.len());
-        let number = *self.numbers.entry(key).or_insert(next);
-        let known = self.known(number);
-        if known.as_ref().is_some_and(|known| known.is_bound && known.source != source) {
-            return Seen::New(None);
-        }
-        match known.map(|known| &mut known.entry) {
-            None => {
-                let entry = asked();
-                self.window.push_back(Known { since: now, key, source, is_bound: false, entry });
-                Seen::New(Some(key))
-            }
-            Some(entry @ Entry::Refused) => {
-                *entry = asked();
-                Seen::New(Some(key))
-            }
-            Some(Entry::Asked { again, .. }) => {
-                if again.len() >= ASKED_AGAIN_MAX {
-                    return Seen::TooOften;
-                }
-                again.push(token);
-                Seen::InProgress
-            }
-            Some(Entry::Answered(response)) => Seen::Answered(response.clone()),
-        }
+        let peer = self.peer(request);
+        let place = Place { source, is_bound: false };
+        self.asked.insert(key, Asked { peer, place, again: Vec::new(), creates });
+        Seen::New(Some(key))
     }
 
     /// Notes whether it was allowed because of where it comes from; `before` is what was noted of
     /// the one that it is part of.
     pub(super) fn note_place(&mut self, key: Option<Key>, before: bool) {
-        if self.by_place.get() {
-            let number = key.and_then(|key| self.numbers.get(&key).copied());
-            if let Some(known) = number.and_then(|number| self.known(number)) {
-                known.is_bound = true;
+        if let Some(key) = key.filter(|_| self.by_place.get()) {
+            if let Some(asked) = self.asked.get_mut(&key) {
+                asked.place.is_bound = true;
+            } else if let Some(known) = self.answers.get_mut(key) {
+                known.place.is_bound = true;
             }
         }
         self.by_place.set(before || self.by_place.get());
@@ -179,43 +171,47 @@ impl Repeats {
     ///
     /// A refusal that has changed nothing is not: whoever asks again later, as an outbox does,
     /// may have mended what was missing.
-    pub(super) fn answered(&mut self, key: Key, response: &Response) -> Vec<Token> {
-        let number = self.numbers.get(&key).copied();
-        let known = number.and_then(|number| self.known(number));
-        let Some(Known { entry, .. }) = known else { return Vec::new() };
-        match core::mem::replace(entry, Entry::Answered(response.clone())) {
-            Entry::Asked { again, creates } => {
-                if is_without_effect(response.status, creates) {
-                    *entry = Entry::Refused;
-                }
-                again
-            }
-            Entry::Answered(_) | Entry::Refused => Vec::new(),
+    pub(super) fn answered(
+        &mut self,
+        key: Key,
+        response: &Response,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Vec<Token> {
+        let Some(Asked { peer, place, again, creates }) = self.asked.remove(&key) else {
+            return Vec::new();
+        };
+        if !is_without_effect(response.status, creates) {
+            let response = response.clone();
+            let (before, after, after_of_peer) = (NOWHERE, NOWHERE, NOWHERE);
+            let since = now;
+            let known = Known { since, key, peer, place, response, before, after, after_of_peer };
+            self.answers.add(known, limits.repeats);
         }
+        again
     }
 
     /// Forgets every answer: what was answered has been taken back.
     pub(super) fn forget_answers(&mut self) {
-        self.window.retain(|known| matches!(known.entry, Entry::Asked { .. }));
-        self.first = 0;
-        self.numbers = self.window.iter().enumerate().map(|(at, known)| (known.key, at)).collect();
+        self.answers = Answers::default();
     }
 
-    fn forget_old(&mut self, now: Timestamp, limits: &Limits) {
-        while let Some(oldest) = self.window.front() {
-            let young = oldest.since.plus(limits.repeats_age) > now;
-            if young && self.window.len() < limits.repeats {
-                return;
+    /// Whose share of the room a request uses up: its address's, since whoever has that can name
+    /// originators as it likes; its originator's, or of an entity elsewhere its CSE's, where no
+    /// address is known.
+    fn peer(&self, request: &Request) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.salt.hash(&mut hasher);
+        match request.source {
+            Some(IpAddr::V6(address)) => {
+                // One network's: a host has as many addresses in it as it likes.
+                let [network @ .., _, _, _, _] = address.segments();
+                network.hash(&mut hasher);
             }
-            self.numbers.remove(&oldest.key);
-            self.window.pop_front();
-            self.first = self.first.wrapping_add(1);
+            Some(address) => address.hash(&mut hasher),
+            None => node_of(&request.from).hash(&mut hasher),
         }
-    }
-
-    /// What is remembered under this number.
-    fn known(&mut self, number: usize) -> Option<&mut Known> {
-        self.window.get_mut(number.wrapping_sub(self.first))
+        hasher.finish()
     }
 
     fn key(&self, request: &Request) -> Key {
@@ -226,6 +222,158 @@ impl Repeats {
         (request.kind, request.result_content, request.content.is_some()).hash(&mut hasher);
         let content = request.content.as_deref().unwrap_or_default();
         Key(who, digest(hasher.finish(), content.as_bytes()))
+    }
+}
+
+/// Answers that are remembered: a list of all and one of each peer, oldest first, through the
+/// seats where they stand.
+///
+/// Whichever is forgotten is the oldest of its peer. One that makes room for the next leaves its
+/// seat to it, so that seats of one age lie together.
+#[derive(Debug)]
+struct Answers {
+    seats: Vec<Option<Known>>,
+    free: Vec<usize>,
+    oldest: usize,
+    latest: usize,
+    seat_of: Table<Key, usize>,
+    peers: Table<u64, Peer>,
+    /// Each peer, behind the number of its answers.
+    by_count: BTreeSet<(usize, u64)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    since: Timestamp,
+    key: Key,
+    peer: u64,
+    place: Place,
+    response: Response,
+    before: usize,
+    after: usize,
+    /// The next one of the same peer.
+    after_of_peer: usize,
+}
+
+#[derive(Debug)]
+struct Peer {
+    oldest: usize,
+    latest: usize,
+    count: usize,
+}
+
+/// No seat.
+const NOWHERE: usize = usize::MAX;
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            seats: Vec::new(),
+            free: Vec::new(),
+            oldest: NOWHERE,
+            latest: NOWHERE,
+            seat_of: Table::default(),
+            peers: Table::default(),
+            by_count: BTreeSet::new(),
+        }
+    }
+}
+
+impl Answers {
+    fn get_mut(&mut self, key: Key) -> Option<&mut Known> {
+        let seat = *self.seat_of.get(&key)?;
+        self.known(seat)
+    }
+
+    fn known(&mut self, seat: usize) -> Option<&mut Known> {
+        self.seats.get_mut(seat)?.as_mut()
+    }
+
+    /// Remembers one. Where there are more than `limit`, its peer gives up its oldest if it has more
+    /// than an equal share, or else the peer that has the most: nobody loses what is within its share.
+    fn add(&mut self, known: Known, limit: usize) {
+        let peer = known.peer;
+        let count = self.append(known);
+        let share = limit.checked_div(self.peers.len()).unwrap_or(limit);
+        if self.seat_of.len() > limit && count > share {
+            // As many as before.
+            self.forget_of(peer);
+            return;
+        }
+        self.recount(peer, count.saturating_sub(1), count);
+        if self.seat_of.len() > limit
+            && let Some(&(count, most)) = self.by_count.last()
+        {
+            self.forget_of(most);
+            self.recount(most, count, count.saturating_sub(1));
+        }
+    }
+
+    fn forget_old(&mut self, now: Timestamp, age: Duration) {
+        while let Some(Known { since, peer, .. }) = self.known(self.oldest) {
+            let (since, peer) = (*since, *peer);
+            if since.plus(age) > now {
+                return;
+            }
+            let count = self.peers.get(&peer).map_or(0, |it| it.count);
+            self.forget_of(peer);
+            self.recount(peer, count, count.saturating_sub(1));
+        }
+    }
+
+    /// Puts one at the end of both lists; how many its peer has with it.
+    fn append(&mut self, known: Known) -> usize {
+        let seat = self.free.pop().unwrap_or(self.seats.len());
+        let (key, peer, before) = (known.key, known.peer, self.latest);
+        let known = Known { before, ..known };
+        match self.seats.get_mut(seat) {
+            Some(free) => *free = Some(known),
+            None => self.seats.push(Some(known)),
+        }
+        match self.known(before) {
+            Some(before) => before.after = seat,
+            None => self.oldest = seat,
+        }
+        self.latest = seat;
+        self.seat_of.insert(key, seat);
+        let first = Peer { oldest: seat, latest: NOWHERE, count: 0 };
+        let its = self.peers.entry(peer).or_insert(first);
+        its.count += 1;
+        let (count, before) = (its.count, core::mem::replace(&mut its.latest, seat));
+        if let Some(before) = self.known(before) {
+            before.after_of_peer = seat;
+        }
+        count
+    }
+
+    /// Takes a peer's oldest out of both lists.
+    fn forget_of(&mut self, peer: u64) {
+        let Some(its) = self.peers.get_mut(&peer) else { return };
+        let seat = its.oldest;
+        let Some(known) = self.seats.get_mut(seat).and_then(Option::take) else { return };
+        its.oldest = known.after_of_peer;
+        its.count = its.count.saturating_sub(1);
+        if its.count == 0 {
+            self.peers.remove(&peer);
+        }
+        self.free.push(seat);
+        self.seat_of.remove(&known.key);
+        match self.known(known.before) {
+            Some(before) => before.after = known.after,
+            None => self.oldest = known.after,
+        }
+        match self.known(known.after) {
+            Some(after) => after.before = known.before,
+            None => self.latest = known.before,
+        }
+    }
+
+    /// A peer has another number of answers.
+    fn recount(&mut self, peer: u64, before: usize, now: usize) {
+        self.by_count.remove(&(before, peer));
+        if now > 0 {
+            self.by_count.insert((now, peer));
+        }
     }
 }
 

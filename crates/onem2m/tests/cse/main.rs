@@ -26,6 +26,7 @@ mod model;
 mod monitor;
 mod notify;
 mod postponed;
+mod repeats;
 mod results;
 mod sponsor;
 mod statuses;

@@ -458,6 +458,7 @@ impl Running {
                 ("store_stale", store.stale),
                 ("store_audited", store.audited),
                 ("store_audit_lost", store.audit_lost),
+                ("store_audit_dropped", store.audit_dropped),
             ]);
         }
         all.push(("calls_full", engine.calls_full()));

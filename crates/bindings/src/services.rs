@@ -412,6 +412,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
+    if let Some(mib) = described.audit_mib {
+        running.options.audit_octets_max = u64::from(mib) * MIB;
+    }
     running.quota = quota(described.peer);
     if let Some(most) = described.peer.connections {
         running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);

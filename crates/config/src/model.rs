@@ -499,6 +499,8 @@ pub struct Cse {
     pub admit_beyond: Vec<String>,
     /// Whether each request and how it ended is noted in the audit log.
     pub audit: bool,
+    /// What the audit log may grow to, in MiB.
+    pub audit_mib: Option<u32>,
     /// Whether a request that cannot be noted is refused.
     pub audit_strict: bool,
     /// What one peer may ask.

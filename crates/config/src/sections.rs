@@ -432,6 +432,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         adopt_devices: owned(&table, "adopt_devices"),
         admit_beyond: owned(&table, "admit_beyond"),
         audit: table.flag("audit").unwrap_or(false),
+        audit_mib: table.number("audit_mib"),
         audit_strict: table.flag("audit_strict").unwrap_or(true),
         peer: PeerBounds {
             rate: table.number("peer_rate"),

@@ -585,7 +585,7 @@ static CSE: Table = Table {
         fixed(key(
             "store_mib",
             Shape::Number(1, STORE_MIB_MAX),
-            "What the database may grow to; beyond, it refuses as on a full disk.",
+            "What the database may grow to, its audit log apart; beyond, it refuses as on a full disk.",
         )),
         fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
         key(
@@ -621,6 +621,12 @@ static CSE: Table = Table {
             Shape::Flag,
             "Whether each request and how it ended is noted in the audit log.",
         ),
+        fixed(key(
+            "audit_mib",
+            Shape::Number(1, STORE_MIB_MAX),
+            "What the audit log may grow to, beside store_mib; then its oldest entries are dropped, \
+             and that is noted. 256 if not given.",
+        )),
         key(
             "audit_strict",
             Shape::Flag,

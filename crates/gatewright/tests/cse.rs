@@ -63,6 +63,9 @@ cse-mn (cb)
 #[test]
 fn what_is_created_is_got_and_drawn() {
     let mut running = Running::start("cse-verbs");
+    let store = running.store.to_str().unwrap().to_owned();
+    let head = || cse(&["audit", "--verify", &store, "--json"]).json()["head"].clone();
+    let mut heads = Vec::new();
     for (number, url) in running.urls.clone().iter().enumerate() {
         let mode: &[&str] = if number == 0 { &["--cbor"] } else { &[] };
         let ask = |arguments: &[&str]| {
@@ -102,11 +105,16 @@ fn what_is_created_is_got_and_drawn() {
         assert!(gone.err.contains("4004 NotFound"), "{}", gone.err);
         let denied = cse(&["get", "cse-mn/app", "--url", url, "--as", "CNobody"]);
         assert!(denied.code == 1 && denied.err.contains("4103"), "{}", denied.err);
+        heads.push(head());
     }
     running.stop();
     let away = cse(&["get", "-", "--url", &running.urls[0], "--as", "CAdmin"]);
     assert_eq!(away.code, 69, "{}", away.err);
-    let store = running.store.to_str().unwrap();
+    audit_of_two(&store, &heads);
+}
+
+/// The log at `store` of what was asked by each URL, and the heads that it had after each.
+fn audit_of_two(store: &str, heads: &[serde_json::Value]) {
     let intact = cse(&["audit", "--verify", store, "--json"]);
     assert_eq!((intact.code, &intact.json()["intact"]), (0, &true.into()), "{}", intact.err);
     assert!(intact.json()["entries"].as_u64() > Some(10));
@@ -124,8 +132,12 @@ fn what_is_created_is_got_and_drawn() {
     let entry = &two["last"][1]["entry"];
     assert_eq!((&entry["op"], &entry["end"]), (&"Retrieve".into(), &4103.into()));
     assert_eq!((two["last"].as_array().map(Vec::len), two.get("intact")), (Some(2), None));
-    let head = intact.json()["head"].as_str().unwrap().to_owned();
-    assert_eq!(cse(&["audit", "--verify", "--head", &head, store]).code, 0);
+    assert_eq!(heads.last(), Some(&intact.json()["head"]));
+    assert_ne!(heads.first(), heads.last(), "the log goes on");
+    for head in heads.iter().map(|head| head.as_str().unwrap()) {
+        let known = cse(&["audit", "--verify", "--head", head, store]);
+        assert_eq!(known.code, 0, "it is still in the chain: {}", known.out);
+    }
     let other = cse(&["audit", "--verify", "--head", &"0".repeat(64), store]);
     assert!(other.code == 1 && other.out.starts_with("CHANGED"), "{}", other.out);
     let gone = cse(&["audit", "--verify", "/nonexistent/cse.db"]);

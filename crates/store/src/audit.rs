@@ -4,10 +4,14 @@
 //! An entry is the JSON object that [`gatewright_onem2m::audit`] makes. Older databases have lines,
 //! `Retrieve cse-in/c by Ca: 2000`: both are chained alike, so a log may begin with the one and go on
 //! with the other.
+//!
+//! The log keeps to its share of the file: where it takes more, its oldest entries are dropped, in one
+//! transaction with an entry that carries the hash of the last of them. The chain begins with that one.
 
-use crate::database::{StoreError, open_stopped};
+use crate::database::{StoreError, open_stopped, used_pages};
+use core::fmt::Write;
 use gatewright_onem2m::Batch;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -16,6 +20,14 @@ use std::path::Path;
 /// What an entry says of a request that was taken and not yet ended; elsewhere stands its response
 /// status code.
 const WAITS: &str = "waits";
+/// What an entry says of earlier ones that were dropped, to make room: the number and the hash of the
+/// last of them, which the entry behind it begins with.
+const DROPPED: &str = "Dropped";
+/// Part of the entries that is dropped at once, so that it happens seldom.
+const DROPPED_PART: i64 = 64;
+/// Entries that are written at the most before it is seen whether there is room: they are some
+/// hundred octets each, and 10 KiB at the worst.
+const ENTRIES_UNSEEN: i64 = 64;
 
 /// How requests ended, by the entries of a log.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -74,13 +86,17 @@ pub struct Told {
     pub text: String,
     /// The same as an object; nothing in the lines of earlier versions.
     pub fields: Option<Value>,
+    /// Its hash, over itself and the hash before.
+    pub hash: [u8; 32],
 }
 
 impl Told {
-    fn new(number: i64, at: i64, text: String) -> Self {
-        let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
+    /// Reads `number, at, entry, chain`.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let text: String = row.get(2)?;
         let fields = serde_json::from_str(&text).ok().filter(Value::is_object);
-        Self { number: unsigned(number), at_micros: unsigned(at), text, fields }
+        let (number, at_micros) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+        Ok(Self { number, at_micros, text, fields, hash: row.get(3)? })
     }
 
     /// A member of the object that is a text.
@@ -99,6 +115,10 @@ impl Told {
 pub struct Verified {
     /// Entries in the chain.
     pub entries: u64,
+    /// Entries before them that were dropped to make room.
+    pub dropped: u64,
+    /// The hash that the first one follows: of the last that was dropped, or zeroes.
+    pub start: [u8; 32],
     /// The hash of the last one: kept elsewhere, it also shows whether the end was cut off.
     pub head: [u8; 32],
     /// The first entry that does not follow from the one before; the log is not to be trusted
@@ -108,11 +128,89 @@ pub struct Verified {
     pub outcomes: Outcomes,
 }
 
-/// The end of the chain.
+/// The end of the chain, and what the log takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     number: i64,
     head: [u8; 32],
+    /// Pages of the file that it takes.
+    pub(crate) pages: i64,
+    /// Entries dropped since the database was opened.
+    pub(crate) dropped: u64,
+}
+
+impl Chain {
+    /// Writes an entry and goes on behind it.
+    fn add(&mut self, transaction: &Transaction<'_>, at: i64, text: &str) -> rusqlite::Result<()> {
+        self.number += 1;
+        self.head = link(&self.head, self.number, at, text);
+        transaction
+            .prepare_cached("INSERT INTO audit (number, at, entry, chain) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![self.number, at, text, self.head])?;
+        Ok(())
+    }
+
+    /// Drops the oldest entries if the log takes more than `pages_max`, and says so in an entry.
+    /// `others` is what the file has beside the log.
+    fn keep_to(
+        &mut self,
+        transaction: &Transaction<'_>,
+        pages_max: i64,
+        others: i64,
+        at: i64,
+    ) -> rusqlite::Result<()> {
+        let mut last_dropped = None;
+        self.pages = used_pages(transaction)? - others;
+        while self.pages > pages_max
+            && let Some(dropped) = self.drop_oldest(transaction)?
+        {
+            last_dropped = Some(dropped);
+            self.pages = used_pages(transaction)? - others;
+        }
+        let Some((through, hash)) = last_dropped else { return Ok(()) };
+        let hash = hexadecimal(&hash);
+        let text = format!("{{\"op\":\"{DROPPED}\",\"through\":{through},\"hash\":\"{hash}\"}}");
+        self.add(transaction, at, &text)?;
+        self.pages = used_pages(transaction)? - others;
+        Ok(())
+    }
+
+    /// Drops a part of the entries, the oldest, but never the last one. Number and hash of the last
+    /// that was dropped; nothing if there is none to drop.
+    fn drop_oldest(
+        &mut self,
+        transaction: &Transaction<'_>,
+    ) -> rusqlite::Result<Option<(i64, [u8; 32])>> {
+        let first: i64 = transaction
+            .prepare_cached("SELECT min(number) FROM audit")?
+            .query_row([], |row| row.get(0))?;
+        if first >= self.number {
+            return Ok(None);
+        }
+        let through = first.saturating_add(self.number.saturating_sub(first) / DROPPED_PART);
+        let last_of_them = transaction
+            .prepare_cached(
+                "SELECT number, chain FROM audit WHERE number <= ?1 ORDER BY number DESC LIMIT 1",
+            )?
+            .query_row([through], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let dropped = transaction
+            .prepare_cached("DELETE FROM audit WHERE number <= ?1")?
+            .execute([through])?;
+        self.dropped += u64::try_from(dropped).unwrap_or_default();
+        Ok(Some(last_of_them))
+    }
+}
+
+fn hexadecimal(hash: &[u8; 32]) -> String {
+    hash.iter().fold(String::new(), |mut text, octet| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }
 
 fn link(head: &[u8; 32], number: i64, at: i64, text: &str) -> [u8; 32] {
@@ -125,28 +223,36 @@ fn link(head: &[u8; 32], number: i64, at: i64, text: &str) -> [u8; 32] {
 }
 
 pub(crate) fn last(connection: &Connection) -> Result<Chain, StoreError> {
-    let found = connection
-        .query_row("SELECT number, chain FROM audit ORDER BY number DESC LIMIT 1", [], |row| {
-            Ok(Chain { number: row.get(0)?, head: row.get(1)? })
-        })
-        .optional()?;
-    Ok(found.unwrap_or(Chain { number: 0, head: [0; 32] }))
+    let last = "SELECT number, chain FROM audit ORDER BY number DESC LIMIT 1";
+    let last = connection.query_row(last, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let (number, head) = last.unwrap_or((0, [0; 32]));
+    // Of all pages together, this column is how many there are (SQLite, "The DBSTAT Virtual Table").
+    let pages = "SELECT pageno FROM dbstat WHERE name = 'audit' AND aggregate = TRUE";
+    let pages = connection.query_row(pages, [], |row| row.get(0))?;
+    Ok(Chain { number, head, pages, dropped: 0 })
 }
 
+/// Writes the entries of these batches. Where the log takes more than `pages_max` then, its oldest
+/// entries are dropped.
 pub(crate) fn append(
     transaction: &Transaction<'_>,
     chain: &Chain,
     batches: &[Batch],
+    pages_max: i64,
 ) -> rusqlite::Result<Chain> {
     let mut chain = chain.clone();
+    let others = used_pages(transaction)? - chain.pages;
+    let mut last = None;
     for entry in batches.iter().flat_map(|batch| &batch.entries) {
         let at = i64::try_from(entry.at_micros).unwrap_or(i64::MAX);
-        let text = entry.to_text();
-        chain.number += 1;
-        chain.head = link(&chain.head, chain.number, at, &text);
-        transaction
-            .prepare_cached("INSERT INTO audit (number, at, entry, chain) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![chain.number, at, text, chain.head])?;
+        chain.add(transaction, at, &entry.to_text())?;
+        last = Some(at);
+        if chain.number % ENTRIES_UNSEEN == 0 {
+            chain.keep_to(transaction, pages_max, others, at)?;
+        }
+    }
+    if let Some(at) = last {
+        chain.keep_to(transaction, pages_max, others, at)?;
     }
     Ok(chain)
 }
@@ -159,10 +265,9 @@ pub(crate) fn append(
 /// [`StoreError::Database`] if it cannot be read.
 pub fn last_entries(path: &Path, most: u32) -> Result<Vec<Told>, StoreError> {
     let (connection, _lock) = open(path)?;
-    let mut statement =
-        connection.prepare("SELECT number, at, entry FROM audit ORDER BY number DESC LIMIT ?1")?;
-    let told =
-        statement.query_map([most], |row| Ok(Told::new(row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut statement = connection
+        .prepare("SELECT number, at, entry, chain FROM audit ORDER BY number DESC LIMIT ?1")?;
+    let told = statement.query_map([most], Told::read)?;
     let mut entries = told.collect::<Result<Vec<Told>, _>>()?;
     entries.reverse();
     Ok(entries)
@@ -198,26 +303,57 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verified, StoreError> {
-    let (connection, _lock) = open(path)?;
+    let (mut connection, _lock) = open(path)?;
+    // Of one moment, whatever is written meanwhile.
+    let snapshot = connection.transaction()?;
+    let (dropped, start) = dropped(&snapshot)?;
     let mut statement =
-        connection.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")?;
+        snapshot.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")?;
     let mut rows = statement.query([])?;
     let outcomes = Outcomes::default();
-    let mut verified = Verified { entries: 0, head: [0; 32], broken_at: None, outcomes };
-    let mut expected = 1;
+    let mut verified =
+        Verified { entries: 0, dropped, start, head: start, broken_at: None, outcomes };
+    let mut expected = dropped;
     while let Some(row) = rows.next()? {
-        let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let (text, chain): (String, [u8; 32]) = (row.get(2)?, row.get(3)?);
-        if number != expected || link(&verified.head, number, at, &text) != chain {
-            verified.broken_at = Some(u64::try_from(number).unwrap_or(0));
+        expected += 1;
+        let told = Told::read(row)?;
+        let hash = link(&verified.head, row.get(0)?, row.get(1)?, &told.text);
+        if told.number != expected || hash != told.hash {
+            verified.broken_at = Some(told.number);
             return Ok(verified);
         }
         verified.entries += 1;
-        verified.head = chain;
-        let told = Told::new(number, at, text);
+        verified.head = hash;
         verified.outcomes.count(&told);
         sink(told);
-        expected += 1;
     }
     Ok(verified)
+}
+
+/// The number and the hash of the last entry that was dropped, if the log says so itself: the entry
+/// that does is in the chain that begins with them.
+fn dropped(connection: &Connection) -> Result<(u64, [u8; 32]), StoreError> {
+    let first: Option<i64> =
+        connection.query_row("SELECT min(number) FROM audit", [], |row| row.get(0))?;
+    let none = (0, [0; 32]);
+    let Some(first) = first.filter(|first| *first > 1) else { return Ok(none) };
+    let said = format!("{{\"op\":\"{DROPPED}\",\"through\":{},%", first - 1);
+    let mut saying = connection.prepare(
+        "SELECT number, at, entry, chain FROM audit WHERE entry LIKE ?1 ORDER BY number DESC",
+    )?;
+    let told = saying.query_row([said], Told::read).optional()?;
+    let hash = told.as_ref().and_then(|told| told.text_of("hash")).and_then(from_hexadecimal);
+    Ok(hash.map_or(none, |hash| (unsigned(first - 1), hash)))
+}
+
+fn from_hexadecimal(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != hash.len() || !rest.is_empty() {
+        return None;
+    }
+    for (octet, pair) in hash.iter_mut().zip(pairs) {
+        *octet = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
 }

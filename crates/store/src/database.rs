@@ -28,8 +28,13 @@ const MOVE_PAGES_TIGHT: i64 = 64;
 /// By how much the number that is noted for the next row runs ahead: to note it in each commit would
 /// make each a third longer. A process that is killed leaves out as many numbers at the most.
 const MARKED_AHEAD: u64 = 4_096;
+/// Octets that the audit log may grow to, if nothing else is said: more than a million entries.
+const AUDIT_OCTETS_MAX: u64 = 256 * 1024 * 1024;
 /// Octets of a page (SQLite's default).
 const PAGE_OCTETS: i64 = 4_096;
+/// Pages that the file may have beyond what rows and audit log may: ends of tables, and what is
+/// written before the oldest entries are dropped.
+const SPARE_PAGES: i64 = 1_024;
 /// Pages that a commit writes whatever is in it: the ends of tables and what leads there.
 const COMMIT_PAGES: i64 = 4;
 /// About how many octets an audit entry is.
@@ -49,16 +54,19 @@ const TABLES: &str = "
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Octets that the file may grow to, the log apart; what goes beyond is refused like a full
+    /// Octets that the rows may grow to, the logs apart; what goes beyond is refused like a full
     /// disk.
     pub octets_max: Option<u64>,
+    /// Octets that the audit log may grow to, beside those; then its oldest entries are dropped. The
+    /// rows never take what is the log's.
+    pub audit_octets_max: u64,
     /// Batches that may wait for the writer.
     pub batches_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { octets_max: None, batches_max: 65_536 }
+        Self { octets_max: None, audit_octets_max: AUDIT_OCTETS_MAX, batches_max: 65_536 }
     }
 }
 
@@ -204,8 +212,8 @@ impl Database {
         }
         connection.execute_batch(TABLES)?;
         if let Some(octets) = options.octets_max {
-            let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-            let pages = i64::try_from(octets).unwrap_or(i64::MAX) / page.max(1);
+            let pages = pages_of(octets).saturating_add(pages_of(options.audit_octets_max));
+            let pages = pages.saturating_add(SPARE_PAGES);
             connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
         }
         let restored = read_back(&connection)?;
@@ -268,6 +276,11 @@ impl Database {
         self.commit_once(batches)
     }
 
+    /// Entries of the audit log that were dropped to make room.
+    pub(crate) const fn audit_dropped(&self) -> u64 {
+        self.chain.dropped
+    }
+
     /// Has the log moved into the file when it has grown long. To be called when nobody waits.
     /// What was done, once it is.
     pub(crate) fn tend(&mut self) -> Option<Tended> {
@@ -295,14 +308,21 @@ impl Database {
 
     fn commit_once(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         let transaction = self.connection.transaction()?;
+        let before = used_pages(&transaction)?;
         write_rows(&transaction, batches)?;
+        let used = used_pages(&transaction)?;
+        let most = self.options.octets_max.map_or(i64::MAX, pages_of);
+        if used > before && used - self.chain.pages > most {
+            return Err(full());
+        }
         let next_seq = batches.last().map_or(self.next_seq, |batch| batch.next_seq);
         let mut marked = self.marked;
         if next_seq > marked {
             marked = next_seq.saturating_add(MARKED_AHEAD);
             mark(&transaction, marked)?;
         }
-        let chain = audit::append(&transaction, &self.chain, batches)?;
+        let log_pages = pages_of(self.options.audit_octets_max);
+        let chain = audit::append(&transaction, &self.chain, batches, log_pages)?;
         let written = Instant::now();
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
@@ -330,6 +350,23 @@ fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
         .prepare_cached("INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)")?
         .execute([to_row_id(next_seq)])?;
     Ok(())
+}
+
+/// Pages in use: of rows, of the audit log, and what leads there.
+pub(crate) fn used_pages(connection: &Connection) -> rusqlite::Result<i64> {
+    let read =
+        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
+    Ok(read("PRAGMA page_count")? - read("PRAGMA freelist_count")?)
+}
+
+fn pages_of(octets: u64) -> i64 {
+    i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
+}
+
+/// What SQLite says when the file is as large as it may be.
+fn full() -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+    rusqlite::Error::SqliteFailure(code, Some("the rows are as many as may be".to_owned()))
 }
 
 /// About how many pages of log a commit of these has made.

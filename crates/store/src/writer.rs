@@ -54,6 +54,8 @@ pub struct Counters {
     pub audited: u64,
     /// Audit entries that were not written, as the database refused what they came with.
     pub audit_lost: u64,
+    /// Audit entries dropped to make room for later ones.
+    pub audit_dropped: u64,
 }
 
 /// How long what took: where a late answer has waited.
@@ -290,6 +292,7 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let mut queue = shared.lock();
         count(&mut queue.counters, &batches, stale, failure.is_some());
+        queue.counters.audit_dropped = database.audit_dropped();
         let histograms = &mut queue.histograms;
         histograms.batches.add(to_count(handed));
         for since in since {

@@ -482,3 +482,126 @@ fn a_log_of_lines_goes_on_with_objects() {
     assert_eq!((verified.entries, verified.broken_at), (3, None));
     assert_eq!((verified.outcomes.allowed, verified.outcomes.denied), (2, 1));
 }
+
+/// However long its entries are, however many come at once and from however large a log it goes on, the
+/// log keeps to its bound, and says what it has dropped.
+#[test]
+fn a_log_that_is_full_drops_its_oldest_entries_and_holds() {
+    // What cannot be seen is written as six octets, so that an entry takes a page of its own.
+    for (name, flood) in [("x".repeat(300), 6_000), ("\u{1}".repeat(512), 2_000)] {
+        let place = Place::new("audit-bound");
+        let mut options = Options::default();
+        let (mut number, mut dropped) = (0, 0);
+        for octets_max in [1024 * 1024, 256 * 1024, 256 * 1024] {
+            options.audit_octets_max = octets_max;
+            let (database, _) = Database::open(&place.file(), &options).unwrap();
+            let (writer, reports) = start(database);
+            let last = number + flood;
+            while number < last {
+                number += 1;
+                writer.push(noted(number, 0, &name)).unwrap();
+            }
+            wait_for(&reports, number);
+            dropped += writer.counters().audit_dropped;
+            drop(writer);
+            let verified = verify(&place.file()).unwrap();
+            assert_eq!((verified.broken_at, verified.dropped), (None, dropped));
+            assert!(dropped > 0 && verified.entries > 20, "{verified:?}");
+            assert!(audit_octets(&place) <= i64::try_from(octets_max).unwrap());
+        }
+        // The first file was the largest: a bound, and what is written before room is made.
+        assert!(place.file().metadata().unwrap().len() < 1536 * 1024);
+    }
+}
+
+fn audit_octets(place: &Place) -> i64 {
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    let octets = "SELECT sum(pgsize) FROM dbstat WHERE name = 'audit'";
+    connection.query_row(octets, [], |row| row.get(0)).unwrap()
+}
+
+/// In a log that has dropped entries a change is found wherever it is.
+#[test]
+fn a_log_that_has_dropped_entries_shows_any_change() {
+    let place = Place::new("audit-dropped");
+    let mut options = Options::default();
+    options.audit_octets_max = 128 * 1024;
+    let (database, _) = Database::open(&place.file(), &options).unwrap();
+    let (writer, reports) = start(database);
+    let mut number = 0;
+    while writer.counters().audit_dropped == 0 {
+        number += 1;
+        writer.push(noted(number, 0, "x")).unwrap();
+        wait_for(&reports, number);
+    }
+    for _ in 0..5 {
+        number += 1;
+        writer.push(noted(number, 0, "x")).unwrap();
+    }
+    wait_for(&reports, number);
+    drop(writer);
+    let sound = verify(&place.file()).unwrap();
+    let (first, last) = (sound.dropped + 1, sound.dropped + sound.entries);
+    assert_eq!((sound.broken_at, last), (None, number + 1), "one entry tells of those dropped");
+    let octets = std::fs::read(place.file()).unwrap();
+    for (change, at) in [
+        (format!("DELETE FROM audit WHERE number = {first}"), first + 1),
+        (format!("DELETE FROM audit WHERE number < {}", first + 9), first + 9),
+        (format!("DELETE FROM audit WHERE number = {}", first + 9), first + 10),
+        (format!("UPDATE audit SET at = 9 WHERE number = {first}"), first),
+        ("DELETE FROM audit WHERE entry LIKE '%Dropped%'".to_owned(), first),
+        (
+            "UPDATE audit SET entry = replace(entry, '\"hash\":\"', '\"hash\":\"0')".to_owned(),
+            first,
+        ),
+        (
+            format!("UPDATE audit SET entry = replace(entry, 'Ca', 'Cz') WHERE number = {last}"),
+            last,
+        ),
+    ] {
+        std::fs::write(place.file(), &octets).unwrap();
+        let tampered = rusqlite::Connection::open(place.file()).unwrap();
+        assert!(tampered.execute(&change, []).unwrap() > 0, "{change}");
+        drop(tampered);
+        assert_eq!(verify(&place.file()).unwrap().broken_at, Some(at), "{change}");
+    }
+}
+
+/// A full log refuses no rows, and full rows no entries.
+#[test]
+fn rows_and_log_have_room_of_their_own() {
+    let place = Place::new("audit-apart");
+    let mut options = Options::default();
+    (options.octets_max, options.audit_octets_max) = (Some(512 * 1024), 512 * 1024);
+    let (database, _) = Database::open(&place.file(), &options).unwrap();
+    let (writer, reports) = start(database);
+    let mut number = 0;
+    let flood = |number: &mut u64, epoch| {
+        let until = writer.counters().audit_dropped + 1_000;
+        while writer.counters().audit_dropped < until {
+            *number += 1;
+            writer.push(Batch { epoch, ..noted(*number, 0, &"x".repeat(400)) }).unwrap();
+            wait_for(&reports, *number);
+        }
+    };
+    flood(&mut number, 0);
+    let mut rows = 0;
+    let refused = loop {
+        number += 1;
+        let body = "x".repeat(4_000).into();
+        let records = vec![Record::Put { seq: number, body }];
+        writer.push(Batch { records, ..noted(number, 0, "row") }).unwrap();
+        match wait(&reports) {
+            Report::Committed(_) => rows += 1,
+            Report::Failed { number, .. } => break number,
+        }
+        assert!(rows < 1_000, "they are bounded");
+    };
+    assert_eq!(refused, number);
+    // Of 128 pages, each row takes one, and the ends of tables some.
+    assert!((110..=128).contains(&rows), "{rows} rows");
+    flood(&mut number, 1);
+    drop(writer);
+    assert_eq!(verify(&place.file()).unwrap().broken_at, None);
+    assert_eq!(bodies(&place.file()).len(), rows);
+}

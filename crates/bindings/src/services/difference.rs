@@ -90,6 +90,7 @@ fn entity(told: &mut Told, old: &Cse, new: &Cse) {
     told.compare("[cse] adopt_devices", &old.adopt_devices, &new.adopt_devices);
     told.compare("[cse] admit_beyond", &old.admit_beyond, &new.admit_beyond);
     told.show("[cse] audit", Some(&old.audit), Some(&new.audit));
+    told.show("[cse] audit_mib", old.audit_mib.as_ref(), new.audit_mib.as_ref());
     told.show("[cse] audit_strict", Some(&old.audit_strict), Some(&new.audit_strict));
     let bounds = |it: &Cse| {
         let bounds = it.peer;

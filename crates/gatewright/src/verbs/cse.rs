@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {root: {name, \
      address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
      a line; audit: {last: [{number, at, entry}]}, and with --verify {entries, head, broken_at, \
-     intact, allowed, denied, failed, waiting, counted}, too";
+     intact, allowed, denied, failed, waiting, counted, dropped}, too";
 
 /// Asks a oneM2M CSE.
 #[derive(Debug, clap::Args)]

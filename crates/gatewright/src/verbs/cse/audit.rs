@@ -24,7 +24,8 @@ const LAST: u32 = 50;
 /// An entry says who asked for what, and how it ended: a response status code, `waits` for others,
 /// or `given up`. With --verify the chain of hashes is followed from the first entry; it ends with 1
 /// if one was changed, left out or put in between. The head that it prints, kept elsewhere, shows
-/// later whether the end was cut off.
+/// later whether the end was cut off. Where the oldest entries were dropped to make room (`audit_mib`),
+/// the chain begins with what the log says of them.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
     /// Verify the chain.
@@ -58,6 +59,7 @@ struct Proof {
     failed: u64,
     waiting: u64,
     counted: u64,
+    dropped: u64,
     #[serde(skip)]
     known_head_is_gone: bool,
 }
@@ -95,7 +97,9 @@ impl Audit {
     fn prove(&self) -> Result<Answer, StoreError> {
         let most = usize::try_from(self.last.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut last = VecDeque::new();
+        let mut found = self.head.is_none();
         let keep = |told: Told| {
+            found |= self.head.as_deref() == Some(&hexadecimal(&told.hash));
             if last.len() >= most {
                 last.pop_front();
             }
@@ -103,39 +107,39 @@ impl Audit {
             last.truncate(most);
         };
         let verified = verify_telling(&self.store, keep)?;
-        let proof = Proof::new(&verified, self.head.as_deref());
+        // Of an empty log, or of the last entry that was dropped.
+        let is = |hash| self.head.as_deref() == Some(&hexadecimal(hash));
+        found |= is(&verified.head) || verified.dropped > 0 && is(&verified.start);
+        let proof = Proof::new(&verified, found);
         Ok(Answer { proof: Some(proof), last: last.into_iter().map(Line::from).collect() })
     }
 }
 
 impl Proof {
-    fn new(verified: &Verified, known_head: Option<&str>) -> Self {
-        let mut head = String::new();
-        for octet in verified.head {
-            // Writing to a string cannot fail.
-            let _ = write!(head, "{octet:02x}");
-        }
-        let gone = known_head.is_some_and(|known| known != head);
+    fn new(verified: &Verified, known_head_found: bool) -> Self {
         let Outcomes { allowed, denied, failed, waiting, counted, .. } = verified.outcomes;
         Self {
             entries: verified.entries,
-            head,
+            dropped: verified.dropped,
+            head: hexadecimal(&verified.head),
             broken_at: verified.broken_at,
-            intact: verified.broken_at.is_none() && !gone,
+            intact: verified.broken_at.is_none() && known_head_found,
             allowed,
             denied,
             failed,
             waiting,
             counted,
-            known_head_is_gone: gone,
+            known_head_is_gone: !known_head_found,
         }
     }
 
     fn text(&self) -> String {
-        let Self { entries, head, allowed, denied, failed, waiting, counted, .. } = self;
+        let Self { entries, head, allowed, denied, failed, waiting, counted, dropped, .. } = self;
         let mut text = match (self.broken_at, self.known_head_is_gone) {
             (Some(number), _) => format!("BROKEN at entry {number}: {entries} entries hold"),
-            (None, true) => format!("CHANGED: {entries} entries, head {head}"),
+            (None, true) => {
+                format!("CHANGED: {entries} entries, none with the head that was, head {head}")
+            }
             (None, false) => format!("intact: {entries} entries, head {head}"),
         };
         let _ = write!(text, "\n{allowed} allowed, {denied} denied, {failed} failed");
@@ -146,13 +150,26 @@ impl Proof {
                 let _ = write!(text, ", {number} {what}");
             }
         }
+        if *dropped > 0 {
+            let _ = write!(text, "\n{dropped} older entries were dropped to make room");
+        }
         text
     }
 }
 
+/// A hash as it is shown.
+fn hexadecimal(hash: &[u8; 32]) -> String {
+    let mut text = String::new();
+    for octet in hash {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{octet:02x}");
+    }
+    text
+}
+
 impl From<Told> for Line {
     fn from(told: Told) -> Self {
-        let Told { number, at_micros, text, fields } = told;
+        let Told { number, at_micros, text, fields, .. } = told;
         let at = Timestamp::from_micros(at_micros).to_string();
         Self { number, at, entry: fields.unwrap_or(Value::String(text)) }
     }

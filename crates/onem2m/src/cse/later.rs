@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 use crate::tree::Record;
 use core::time::Duration;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How long a request rests whose effect could not be stored.
@@ -45,6 +45,15 @@ impl Later {
     pub(super) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let stored = self.by_time.iter().filter(|(_, it)| it.stored);
         stored.map(|((_, seq), it)| (*seq, it.to_record()))
+    }
+
+    /// The request resources in which results of those that wait are to stand.
+    pub(super) fn kept(&self) -> BTreeSet<u64> {
+        let resource = |it: &Postponed| match it.asker.whom {
+            Whom::Kept(seq, _) => Some(seq),
+            _ => None,
+        };
+        self.by_time.values().filter_map(resource).collect()
     }
 
     fn put(&mut self, seq: u64, time: Timestamp, postponed: Postponed) {

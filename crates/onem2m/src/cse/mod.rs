@@ -405,6 +405,7 @@ impl Cse {
             cse.ledger.keep_above(seq);
         }
         cse.found_base();
+        cse.fail_abandoned();
         cse.watch_all();
         cse.pursue_registration();
         cse.run_outbox();

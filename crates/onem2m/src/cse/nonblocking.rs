@@ -6,8 +6,8 @@ use super::create::Draft;
 use super::outbox::Letter;
 use super::{Asker, Cse, Done, Refusal, Target, Whom};
 use crate::kind::Kind;
-use crate::primitive::{Deadline, Operation, Request, Response, ResponseType};
-use crate::resource::push_json_text;
+use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
+use crate::resource::{Resource, push_json_text};
 use crate::status::Status;
 use crate::time::Timestamp;
 use core::fmt::Write;
@@ -121,8 +121,17 @@ impl Cse {
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
         let until = self.kept_until(request);
         let mut meta = json!({ "rvi": request.release.text() });
-        if let (Some(time), Value::Object(meta)) = (request.executes, &mut meta) {
-            meta.insert("oet".into(), json!(time.text()));
+        if let Value::Object(meta) = &mut meta {
+            // m2m:responseTypeInfo; whom to tell, should this process end before there is an answer.
+            let kind = request.response_type.number();
+            let how = match request.notify.as_slice() {
+                [] => json!({ "rtv": kind }),
+                named => json!({ "rtv": kind, "nu": named }),
+            };
+            meta.insert("rt".into(), how);
+            if let Some(time) = request.executes {
+                meta.insert("oet".into(), json!(time.text()));
+            }
         }
         let attributes = json!({
             "op": request.operation.number(),
@@ -148,6 +157,25 @@ impl Cse {
         Ok((self.resource(slot)?.seq, self.tree.path(slot)))
     }
 
+    /// Ends the requests that an earlier run accepted and that nothing is left of but their
+    /// resources: whether they were done is not known any more.
+    pub(super) fn fail_abandoned(&mut self) {
+        let waiting = self.later.kept();
+        let is_abandoned = |it: &Resource| {
+            let pending = it.kind == Kind::Request && it.uint("rs") == Some(PENDING.into());
+            pending && !waiting.contains(&it.seq)
+        };
+        let requests = self.tree.iter().filter(|(_, it)| is_abandoned(it));
+        let abandoned: Vec<_> = requests.map(|(_, it)| Abandoned::of(it)).collect();
+        for Abandoned { seq, targets, id, release } in abandoned {
+            let refusal = Refusal::new(
+                Status::InternalServerError,
+                "the CSE was started again before there was an answer",
+            );
+            self.keep_answer(seq, &targets, &Response::refusing(&refusal, id, release));
+        }
+    }
+
     /// Keeps the answer, and notifies who wants to hear of it.
     pub(super) fn keep_answer(&mut self, seq: u64, targets: &[String], response: &Response) {
         let text = response_text(response);
@@ -169,6 +197,37 @@ impl Cse {
                 self.counters.notifications_dropped += 1;
             }
         }
+    }
+}
+
+/// A request that nothing is left of but its resource.
+struct Abandoned {
+    seq: u64,
+    /// Who is to be told.
+    targets: Vec<String>,
+    id: Arc<str>,
+    release: Release,
+}
+
+impl Abandoned {
+    fn of(resource: &Resource) -> Self {
+        let meta = resource.attribute("mi");
+        let how = meta.and_then(|meta| meta.get("rt"));
+        let told = ResponseType::NonBlockingAsynchronous.number();
+        let targets = match how.and_then(|how| how.get("rtv")).and_then(Value::as_u64) {
+            Some(kind) if kind == u64::from(told) => {
+                let named = how.and_then(|how| how.get("nu")).and_then(Value::as_array);
+                named.map_or_else(
+                    || vec![resource.owner.as_ref().to_owned()],
+                    |named| named.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                )
+            }
+            _ => Vec::new(),
+        };
+        let release = meta.and_then(|meta| meta.get("rvi")).and_then(Value::as_str);
+        let release = release.and_then(|text| Release::parse(text).ok()).unwrap_or_default();
+        let id = resource.text("rid").unwrap_or_default().into();
+        Self { seq: resource.seq, targets, id, release }
     }
 }
 

@@ -103,6 +103,84 @@ fn a_result_goes_to_its_originator_or_whom_that_may_notify() {
     assert_eq!(ask(&mut bench, "Cv"), 1002);
 }
 
+/// What was accepted and not done when the process ended is said to have failed, instead of being
+/// waited for until it expires (m2m:requestStatus).
+#[test]
+fn a_request_that_a_restart_ends_has_failed() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"rr":true,"poa":["http://a:1"]}}"#);
+    bench.register("Cb", "b");
+    bench.update("Cb", "cse-in/b", r#"{"m2m:ae":{"rr":true,"poa":["http://b:1"]}}"#);
+    let all = r#"{"m2m:acp":{"rn":"all","pv":{"acr":[{"acor":["all"],"acop":16}]},
+        "pvs":{"acr":[{"acor":["Cb"],"acop":63}]}}}"#;
+    assert_eq!(
+        bench.create("Cb", "cse-in/b", Kind::AccessControlPolicy, all).status.number(),
+        2001
+    );
+    bench.update("Cb", "cse-in/b", r#"{"m2m:ae":{"acpi":["cse-in/b/all"]}}"#);
+    let ask = |bench: &mut Bench, how, notify: &[&str], wait| {
+        let mut request = bench.request(Operation::Notify, "Ca", "cse-in/b");
+        request.content = Some(format!("{{\"number\":{}}}", bench.asked).into());
+        request.response_type = how;
+        request.notify = notify.iter().map(|&it| it.to_owned()).collect();
+        request.executes = wait;
+        let (id, accepted) = (request.id.clone(), bench.ask(request));
+        (id, json(&accepted)["m2m:uri"].as_str().unwrap().to_owned())
+    };
+    let (asked, told) =
+        (ResponseType::NonBlockingSynchronous, ResponseType::NonBlockingAsynchronous);
+    let hour = Some(Deadline::After(Duration::from_hours(1)));
+    let kept = ask(&mut bench, asked, &[], None);
+    let originator = ask(&mut bench, told, &[], None);
+    let named = ask(&mut bench, told, &["http://a:1"], None);
+    let waiting = ask(&mut bench, told, &["http://a:1"], hour);
+    let done = {
+        let request = create_later(&mut bench, asked);
+        json(&bench.ask(request))["m2m:uri"].as_str().unwrap().to_owned()
+    };
+    let state = |bench: &mut Bench, at: &str| json(&bench.get("Ca", at))["m2m:req"].clone();
+    for (_, at) in [&kept, &originator, &named, &waiting] {
+        assert_eq!(state(&mut bench, at)["rs"], 3);
+    }
+    assert_eq!(bench.calls().len(), 3);
+    let before = state(&mut bench, &done);
+    bench.cse = bench.reopened();
+    bench.run();
+    for (id, at) in [&kept, &originator, &named] {
+        let failed = state(&mut bench, at);
+        assert_eq!((&failed["rs"], &failed["ors"]["rsc"]), (&json!(2), &json!(5000)), "{failed}");
+        assert_eq!(failed["ors"]["rqi"], *id);
+    }
+    assert_eq!(state(&mut bench, &waiting.1)["rs"], 3, "it is done when its time comes");
+    assert_eq!(state(&mut bench, &done), before);
+    // Who wanted to be told is, of each.
+    let mut heard = Vec::new();
+    loop {
+        let calls = bench.calls();
+        if calls.is_empty() {
+            break;
+        }
+        for call in calls {
+            assert_eq!(call.urls, ["http://a:1"]);
+            let said: Value =
+                serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap();
+            assert_eq!(said["m2m:rsp"]["rsc"], 5000);
+            heard.push(said["m2m:rsp"]["rqi"].as_str().unwrap().to_owned());
+            bench.reply(&call, Status::Ok);
+        }
+    }
+    let mut expected = [originator.0, named.0];
+    expected.sort_unstable();
+    heard.sort_unstable();
+    assert_eq!(heard, expected);
+    // Once: the next start finds nothing to be said.
+    bench.cse = bench.reopened();
+    bench.run();
+    assert!(bench.calls().is_empty());
+    bench.pass(Duration::from_hours(1));
+    assert_eq!(bench.calls().len(), 1);
+}
+
 /// An AE `Cp` without point of access, with a polling channel.
 fn with_channel() -> Bench {
     let mut bench = Bench::with_container();

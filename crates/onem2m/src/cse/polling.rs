@@ -30,8 +30,11 @@ struct Channel {
     requests: VecDeque<(CallId, Request)>,
     /// Fetched and not answered: by request identifier.
     fetched: BTreeMap<String, CallId>,
-    /// Who asked when there was nothing, and until when.
-    pollers: VecDeque<(Timestamp, Asker)>,
+    /// Who asked when there was nothing: by until when, then in the order in which they came. The
+    /// next request is for whoever would be the first to go without.
+    pollers: BTreeMap<(Timestamp, u64), Asker>,
+    /// How many have waited so far.
+    polled: u64,
 }
 
 /// Every channel in use.
@@ -41,8 +44,8 @@ pub(super) struct Channels(BTreeMap<u64, Channel>);
 impl Channels {
     /// When the next poller is to be told that there is nothing.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        let pollers = self.0.values().filter_map(|channel| channel.pollers.front());
-        pollers.map(|(time, _)| *time).min()
+        let pollers = self.0.values().filter_map(|channel| channel.pollers.first_key_value());
+        pollers.map(|((time, _), _)| *time).min()
     }
 }
 
@@ -92,7 +95,7 @@ impl Cse {
             return Err(Refusal::new(Status::TargetNotReachable, why));
         }
         queue.requests.push_back((call, request));
-        if let Some((_, poller)) = queue.pollers.pop_front()
+        if let Some((_, poller)) = queue.pollers.pop_first()
             && let Some(done) = self.fetch(channel)
         {
             self.answer(&poller, Ok(done));
@@ -136,7 +139,8 @@ impl Cse {
             self.counters.polling_full += 1;
             return Err(Refusal::new(Status::RequestTimeout, "too many poll this channel"));
         }
-        queue.pollers.push_back((until, asker.clone()));
+        queue.polled += 1;
+        queue.pollers.insert((until, queue.polled), asker.clone());
         Ok(None)
     }
 
@@ -169,8 +173,10 @@ impl Cse {
         let now = self.now;
         let mut released = Vec::new();
         for queue in self.channels.0.values_mut() {
-            while queue.pollers.front().is_some_and(|(until, _)| *until <= now) {
-                released.extend(queue.pollers.pop_front().map(|(_, asker)| asker));
+            while let Some(first) = queue.pollers.first_entry()
+                && first.key().0 <= now
+            {
+                released.push(first.remove());
             }
         }
         for asker in released {
@@ -188,7 +194,7 @@ impl Cse {
             for (call, _) in queue.requests {
                 self.take_answer(call, Err(Unreachable("the polling channel is gone".into())));
             }
-            for (_, asker) in queue.pollers {
+            for asker in queue.pollers.into_values() {
                 self.answer(&asker, Err(super::not_found("the polling channel is gone")));
             }
         }

@@ -4,6 +4,7 @@ use crate::bench::{Bench, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
 use gatewright_onem2m::{Input, Kind, Operation, Request, ResponseType, Status, Token};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn create_later(bench: &mut Bench, how: ResponseType) -> Request {
@@ -294,4 +295,65 @@ fn polling_ends_when_its_time_is_up_and_is_nobody_elses() {
     let answers = bench.run();
     let released = answers.iter().find(|(to, _)| *to == token).unwrap();
     assert_eq!(released.1.status, Status::NotFound, "the channel is gone");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Each poller hears when its own time is up that there is nothing, whoever came before it.
+    #[test]
+    fn pollers_end_in_order_of_their_deadlines(
+        polls in prop::collection::vec((prop::option::of(1_u64..9_000), 0_u64..500), 1..20),
+    ) {
+        let mut bench = with_channel();
+        let mut expected = Vec::new();
+        let mut ended = Vec::new();
+        for (span, pause) in polls {
+            let mut poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+            poll.request_expires = span.map(|span| Deadline::After(Duration::from_millis(span)));
+            let token = bench.ask_later(poll);
+            // Who does not say how long is answered within ten seconds.
+            expected.push((bench.now + Duration::from_millis(span.unwrap_or(10_000)), token));
+            wait(&mut bench, Duration::from_millis(pause), &mut ended);
+        }
+        wait(&mut bench, Duration::from_secs(11), &mut ended);
+        expected.sort_unstable();
+        prop_assert_eq!(ended, expected);
+    }
+}
+
+/// Lets time pass from one point that is due to the next; who is told when that there is nothing.
+fn wait(bench: &mut Bench, span: Duration, ended: &mut Vec<(Duration, Token)>) {
+    let end = bench.now + span;
+    while bench.now < end {
+        bench.now = bench.cse.poll_timeout().map_or(end, |due| due.clamp(bench.now, end));
+        bench.cse.handle(bench.now, Input::Tick);
+        for (token, response) in bench.run() {
+            assert_eq!(response.status, Status::RequestTimeout);
+            ended.push((bench.now, token));
+        }
+    }
+}
+
+#[test]
+fn a_request_goes_to_the_poller_that_would_be_the_first_to_go_without() {
+    let mut bench = with_channel();
+    let poll = |bench: &mut Bench, span: u64| {
+        let mut poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+        poll.request_expires = Some(Deadline::After(Duration::from_secs(span)));
+        bench.ask_later(poll)
+    };
+    let patient = poll(&mut bench, 9);
+    let hasty = poll(&mut bench, 2);
+    for (id, expected) in [("1", hasty), ("2", patient)] {
+        let request = Request::new(Operation::Notify, "cse-in/p", "CAdmin", id)
+            .with_content(r#"{"m2m:sgn":{}}"#);
+        let answers = bench.ask_all(request);
+        assert_eq!(answers.len(), 1);
+        assert_eq!((answers[0].0, answers[0].1.status), (expected, Status::Ok));
+    }
 }

@@ -21,7 +21,7 @@ use gatewright_lang::Compiled;
 pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, messages, roles, handlers, tests, session_octets, \
      sessions_max, bounds: [{what, octets}]}, findings}]}, program is null if the file is refused \
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
-     text is null but for standard input; graph and listing: {file, text, findings}, text is null \
+     text is null but for standard input; graph, listing: {file, text, findings}, text is null \
      if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
      handlers_untried, cases_untried: [PLACE], findings}]}; trace: {ok, file, test, steps: [{what, who, text, \
      place}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \

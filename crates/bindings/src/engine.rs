@@ -461,9 +461,12 @@ impl Inner {
                     }
                 }
                 Output::Respond { token, response } => {
-                    if let Some(waiting) = self.waiting.remove(&token) {
-                        // Whoever asked may have gone; what was asked is done all the same.
-                        let _ = waiting.send(response);
+                    // Whoever asked may have gone; what was asked is done all the same, but what
+                    // was fetched is for somebody else to fetch.
+                    if let Some(waiting) = self.waiting.remove(&token)
+                        && waiting.send(response).is_err()
+                    {
+                        self.cse.handle(now(), Input::Unheard(token));
                     }
                 }
                 Output::Lost { lane } => self.lost.push(lane),

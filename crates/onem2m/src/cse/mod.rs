@@ -220,6 +220,8 @@ pub enum Input {
         /// From which address, if that is known.
         address: Option<IpAddr>,
     },
+    /// Nobody waits for this answer that came out.
+    Unheard(Token),
     /// Nothing but time passed.
     Tick,
 }
@@ -443,12 +445,9 @@ impl Cse {
             Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => self.ledger.committed(number),
             Input::Failed(number) => self.roll_back(number),
-            Input::Together(inputs) => {
-                for input in inputs {
-                    self.take(input);
-                }
-            }
+            Input::Together(inputs) => inputs.into_iter().for_each(|input| self.take(input)),
             Input::Refused { from, address } => self.take_refused(&from, address),
+            Input::Unheard(token) => self.take_back(token),
             Input::Tick => {}
         }
     }

@@ -3,7 +3,7 @@
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::nonblocking::request_text;
-use super::{Asker, CallId, Cse, Done, Output, Refusal, denied};
+use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
 use crate::kind::Kind;
 use crate::primitive::{Request, Response};
 use crate::status::Status;
@@ -30,6 +30,8 @@ struct Channel {
     requests: VecDeque<(CallId, Request)>,
     /// Fetched and not answered: by request identifier.
     fetched: BTreeMap<String, CallId>,
+    /// Those of them that pollers were given, with whose answer they went out.
+    given: BTreeMap<Token, (CallId, Request)>,
     /// Who asked when there was nothing: by until when, then in the order in which they came. The
     /// next request is for whoever would be the first to go without.
     pollers: BTreeMap<(Timestamp, u64), Asker>,
@@ -95,15 +97,34 @@ impl Cse {
             return Err(Refusal::new(Status::TargetNotReachable, why));
         }
         queue.requests.push_back((call, request));
-        if let Some((_, poller)) = queue.pollers.pop_first()
-            && let Some(done) = self.fetch(channel)
-        {
-            self.answer(&poller, Ok(done));
-        }
+        self.serve_poller(channel);
         Ok(())
     }
 
-    fn fetch(&mut self, channel: u64) -> Option<Done> {
+    /// Gives whoever polls a channel the next request there.
+    fn serve_poller(&mut self, channel: u64) {
+        let Some(queue) = self.channels.0.get_mut(&channel) else { return };
+        if let Some((_, poller)) = queue.pollers.pop_first()
+            && let Some(done) = self.fetch(channel, &poller)
+        {
+            self.answer(&poller, Ok(done));
+        }
+    }
+
+    /// Puts back what a poller was given that is gone: the next one gets it.
+    pub(super) fn take_back(&mut self, token: Token) {
+        let given = self.channels.0.iter_mut().find_map(|(channel, queue)| {
+            queue.given.remove(&token).map(|(call, request)| (*channel, queue, call, request))
+        });
+        let Some((channel, queue, call, request)) = given else { return };
+        // Not if it was answered, or given up.
+        if queue.fetched.remove(&request.id).is_some() && self.calls.is_open(call) {
+            queue.requests.push_front((call, request));
+            self.serve_poller(channel);
+        }
+    }
+
+    fn fetch(&mut self, channel: u64, poller: &Asker) -> Option<Done> {
         let queue = self.channels.0.get_mut(&channel)?;
         // What nobody waits for any more is not worth fetching.
         let (call, request) = loop {
@@ -113,7 +134,11 @@ impl Cse {
             }
         };
         queue.fetched.retain(|_, call| self.calls.is_open(*call));
+        queue.given.retain(|_, (call, _)| self.calls.is_open(*call));
         queue.fetched.insert(request.id.clone(), call);
+        if let Whom::Outside(token, _) = poller.whom {
+            queue.given.insert(token, (call, request.clone()));
+        }
         let text = format!("{{\"m2m:rqp\":{}}}", request_text(&request));
         Some(Done::with(Status::Ok, text))
     }
@@ -127,7 +152,7 @@ impl Cse {
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
         let channel = self.demand_channel(from, slot)?;
-        if let Some(done) = self.fetch(channel) {
+        if let Some(done) = self.fetch(channel, asker) {
             return Ok(Some(done));
         }
         let longest = self.now.plus(self.config.limits.answer_within);

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
-use gatewright_onem2m::{Input, Kind, Operation, Request, ResponseType, Status, Token};
+use gatewright_onem2m::{Input, Kind, Operation, Request, Response, ResponseType, Status, Token};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -356,4 +356,42 @@ fn a_request_goes_to_the_poller_that_would_be_the_first_to_go_without() {
         assert_eq!(answers.len(), 1);
         assert_eq!((answers[0].0, answers[0].1.status), (expected, Status::Ok));
     }
+}
+
+/// A poller that is gone takes nothing with it: what it was given is the next thing to be fetched.
+#[test]
+fn what_a_gone_poller_was_given_is_the_next_ones() {
+    let mut bench = with_channel();
+    let poll = |bench: &mut Bench| {
+        let poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+        bench.ask_later(poll)
+    };
+    let (gone, also_gone, there) = (poll(&mut bench), poll(&mut bench), poll(&mut bench));
+    let say = |bench: &mut Bench, id: &str| {
+        let request = Request::new(Operation::Notify, "cse-in/p", "CAdmin", id)
+            .with_content(format!(r#"{{"said":"{id}"}}"#));
+        bench.ask_all(request)
+    };
+    let said = |answer: &Response| json(answer)["m2m:rqp"]["pc"]["said"].clone();
+    let mut answers = say(&mut bench, "1");
+    for token in [gone, also_gone, there] {
+        assert_eq!((answers.len(), answers[0].0), (1, token));
+        assert_eq!(said(&answers[0].1), "1");
+        bench.cse.handle(bench.now, Input::Unheard(token));
+        answers = bench.run();
+    }
+    assert!(answers.is_empty());
+    // Nobody polls now: it stands before what comes later.
+    assert!(say(&mut bench, "2").is_empty());
+    let first = bench.get("Cp", "cse-in/p/ch/pcu");
+    assert_eq!(said(&first), "1");
+    let rqi = json(&first)["m2m:rqp"]["rqi"].as_str().unwrap().to_owned();
+    assert_eq!(answer(&mut bench, &rqi), 2000);
+    // What was answered, or is nobody's, comes back for nobody.
+    for token in [gone, Token(bench.asked), Token(u64::MAX)] {
+        bench.cse.handle(bench.now, Input::Unheard(token));
+    }
+    assert_eq!(said(&bench.get("Cp", "cse-in/p/ch/pcu")), "2");
+    let nothing = poll(&mut bench);
+    assert!(nothing > there);
 }

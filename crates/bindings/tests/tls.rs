@@ -184,6 +184,19 @@ async fn refused_as(from: &str, tls: &Tls, at: &gatewright_bindings::cse::Runnin
     assert!(at.counters().contains(&("unvouched", before + 1)));
 }
 
+/// A container in which devices of `/id-leaf` may create, and nothing more.
+async fn make_ward(admin: &Client) {
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["/id-leaf/Cphd-*"],"acop":1}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    for (kind, content) in [
+        (Kind::AccessControlPolicy, policy),
+        (Kind::Container, r#"{"m2m:cnt":{"rn":"ward","acpi":["cse-in/p"]}}"#),
+    ] {
+        let made = admin.create("cse-in", kind, content).await.unwrap();
+        assert_eq!(made.status, Status::Created, "{made:?}");
+    }
+}
+
 /// Two CSEs below the one that has the readings: the device's gateway asks by way of its registrar,
 /// and each CSE takes from the one below what that one's certificate speaks for. What was answered
 /// is stored there once. A CSE that only says that it is between is refused.
@@ -210,15 +223,7 @@ async fn readings_go_up_by_a_chain_of_registrars() {
     let between = start(middle("/id-mn", "cse-mn", "/id-in", secure(&upper))).await.unwrap();
     let leaf = start(middle("/id-leaf", "cse-leaf", "/id-mn", secure(&between))).await.unwrap();
     let admin = Client::new(format!("http://{}", upper.addresses()[0]), "CAdmin", "admin");
-    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["/id-leaf/Cphd-*"],"acop":1}]},
-        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
-    for (kind, content) in [
-        (Kind::AccessControlPolicy, policy),
-        (Kind::Container, r#"{"m2m:cnt":{"rn":"ward","acpi":["cse-in/p"]}}"#),
-    ] {
-        let made = admin.create("cse-in", kind, content).await.unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-    }
+    make_ward(&admin).await;
     for lower in [&between, &leaf] {
         let registered = || lower.engine().is_registered();
         wait_until(registered, || format!("{:?}", lower.counters())).await;

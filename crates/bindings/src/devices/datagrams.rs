@@ -93,13 +93,9 @@ pub(super) async fn serve(
                 continue;
             }
             let (sender, arrived) = mpsc::channel(WAITING_MAX);
-            connections.insert(peer, sender.clone());
             let datagrams = Datagrams { socket: Arc::clone(&socket), peer, arrived };
-            let (shared, stop) = (Arc::clone(&shared), stop.clone());
-            running.spawn(async move {
-                shared.welcome(Transport::Datagrams(datagrams), peer, stop).await;
-                peer
-            });
+            running.spawn(converse(Arc::clone(&shared), datagrams, stop.clone()));
+            connections.insert(peer, sender.clone());
             sender
         };
         if connection.try_send(apdu.into()).is_err() {
@@ -108,6 +104,17 @@ pub(super) async fn serve(
     }
     drop(connections);
     while running.join_next().await.is_some() {}
+}
+
+/// Serves one device until it goes; who it was.
+async fn converse(
+    shared: Arc<Shared>,
+    datagrams: Datagrams,
+    stop: watch::Receiver<bool>,
+) -> SocketAddr {
+    let peer = datagrams.peer;
+    shared.welcome(Transport::Datagrams(datagrams), peer, stop).await;
+    peer
 }
 
 #[cfg(test)]

@@ -303,14 +303,18 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 return;
             }
         };
-        let message = match serialisation {
-            Serialisation::Json => Message::text(text),
-            // What we wrote is JSON; CBOR can say all of it.
-            Serialisation::Cbor => Message::binary(serialisation.write(&text).unwrap_or_default()),
-        };
-        if !put(&mut socket, message).await {
+        if !put(&mut socket, message(serialisation, text)).await {
             return;
         }
+    }
+}
+
+/// The message that says `text`, which is JSON.
+fn message(serialisation: Serialisation, text: String) -> Message {
+    match serialisation {
+        Serialisation::Json => Message::text(text),
+        // We wrote it, and CBOR can say all of it.
+        Serialisation::Cbor => Message::binary(serialisation.write(&text).unwrap_or_default()),
     }
 }
 

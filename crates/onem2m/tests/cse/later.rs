@@ -104,6 +104,26 @@ fn a_result_goes_to_its_originator_or_whom_that_may_notify() {
     assert_eq!(ask(&mut bench, "Cv"), 1002);
 }
 
+/// The requests whose failure `Ca` is told of, in their order; it takes all that it is told.
+fn failures_told(bench: &mut Bench) -> Vec<String> {
+    let mut heard = Vec::new();
+    loop {
+        let calls = bench.calls();
+        if calls.is_empty() {
+            heard.sort_unstable();
+            return heard;
+        }
+        for call in calls {
+            assert_eq!(call.urls, ["http://a:1"]);
+            let said: Value =
+                serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap();
+            assert_eq!(said["m2m:rsp"]["rsc"], 5000);
+            heard.push(said["m2m:rsp"]["rqi"].as_str().unwrap().to_owned());
+            bench.reply(&call, Status::Ok);
+        }
+    }
+}
+
 /// What was accepted and not done when the process ended is said to have failed, instead of being
 /// waited for until it expires (m2m:requestStatus).
 #[test]
@@ -155,25 +175,9 @@ fn a_request_that_a_restart_ends_has_failed() {
     assert_eq!(state(&mut bench, &waiting.1)["rs"], 3, "it is done when its time comes");
     assert_eq!(state(&mut bench, &done), before);
     // Who wanted to be told is, of each.
-    let mut heard = Vec::new();
-    loop {
-        let calls = bench.calls();
-        if calls.is_empty() {
-            break;
-        }
-        for call in calls {
-            assert_eq!(call.urls, ["http://a:1"]);
-            let said: Value =
-                serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap();
-            assert_eq!(said["m2m:rsp"]["rsc"], 5000);
-            heard.push(said["m2m:rsp"]["rqi"].as_str().unwrap().to_owned());
-            bench.reply(&call, Status::Ok);
-        }
-    }
     let mut expected = [originator.0, named.0];
     expected.sort_unstable();
-    heard.sort_unstable();
-    assert_eq!(heard, expected);
+    assert_eq!(failures_told(&mut bench), expected);
     // Once: the next start finds nothing to be said.
     bench.cse = bench.reopened();
     bench.run();

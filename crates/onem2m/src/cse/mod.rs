@@ -2,8 +2,11 @@
 
 mod access;
 mod announce;
+mod answer;
 mod auditing;
+mod base;
 mod calls;
+mod config;
 mod consent;
 mod create;
 mod deferred;
@@ -21,6 +24,7 @@ mod notify;
 mod observe;
 mod outbox;
 mod polling;
+mod port;
 mod registrar;
 mod repeats;
 mod retrieve;
@@ -34,16 +38,18 @@ mod watch;
 use crate::address::Address;
 use crate::audit::{Asked, Audit, Entry, Part};
 use crate::kind::Kind;
-use crate::limits::{Counters, Limits};
-use crate::primitive::{Operation, Release, Request, Response, ResponseType};
+use crate::limits::Counters;
+use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
-use crate::tree::{Record, Slot, Tree};
+use crate::tree::{Slot, Tree};
 use access::source_of;
+use answer::{Asker, Done, Whom};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
+pub use config::{Config, CseType};
 use consent::Consents;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -56,216 +62,14 @@ use observe::Observers;
 use outbox::Outbox;
 pub use outbox::{DEVICE_LANE, Gather, Letter, Verdict};
 use polling::Channels;
+pub use port::{Batch, CallId, Input, Output, Token};
 pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
-use serde_json::{Map, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use target::Target;
 use watch::Watches;
-
-/// Names a requester, chosen by the caller; an answer comes out with the token of its request.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Token(pub u64);
-
-/// Names a request that the CSE sends; its answer goes in with the same id.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct CallId(pub u64);
-
-/// What kind of node the CSE serves (m2m:cseTypeID).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CseType {
-    /// 1: the infrastructure node's, the root of a service provider's tree.
-    Infrastructure,
-    /// 2: a middle node's, such as a gateway.
-    Middle,
-    /// 3: an application service node's.
-    Application,
-}
-
-impl CseType {
-    /// The number on the wire.
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Infrastructure => 1,
-            Self::Middle => 2,
-            Self::Application => 3,
-        }
-    }
-}
-
-/// Who a CSE is and whom it admits.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
-    /// What kind of node it serves.
-    pub cse_type: CseType,
-    /// CSE-ID with its leading slash, `/id-in`.
-    pub cse_id: String,
-    /// Name of the CSEBase, `cse-in`.
-    pub name: String,
-    /// Identifier of the service provider with its two slashes, `//example.com`.
-    pub provider: String,
-    /// The originator that may do everything; none by default.
-    pub admin: Option<String>,
-    /// Where the CSE can be reached: URLs.
-    pub points_of_access: Vec<String>,
-    /// Patterns of AE-IDs that may register; `*` stands for any characters.
-    pub admitted_entities: Vec<String>,
-    /// Patterns of CSE-IDs that may register.
-    pub admitted_cses: Vec<String>,
-    /// Patterns of AE-IDs that such a CSE may register here by its own certificate, for others.
-    pub sponsored_entities: Vec<String>,
-    /// Whose AEs that came without a certificate such a CSE takes over, as `/id-mn/Cphd-*`: its
-    /// CSE-ID, and a pattern of AE-IDs of this CSE.
-    pub adopted_entities: Vec<String>,
-    /// The CSEs that are beyond those registered here, as `/id-mn/id-leaf`: the one that is here and
-    /// sends on what the other asks, and the other.
-    pub cses_beyond: Vec<String>,
-    /// The CSE that this one registers at.
-    pub registrar: Option<Registrar>,
-    /// Bounds.
-    pub limits: Limits,
-    /// Whether each request is noted, and what becomes of one that cannot be.
-    pub audit: Audit,
-}
-
-impl Config {
-    /// A CSE that admits any AE and no other CSE, without an administrator. From the CSEs that it
-    /// may come to admit it takes devices.
-    pub fn new(cse_type: CseType, cse_id: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            cse_type,
-            cse_id: cse_id.into(),
-            name: name.into(),
-            provider: "//gatewright.invalid".to_owned(),
-            admin: None,
-            points_of_access: Vec::new(),
-            admitted_entities: vec!["C*".to_owned(), "S*".to_owned()],
-            admitted_cses: Vec::new(),
-            sponsored_entities: vec!["Cphd-*".to_owned()],
-            adopted_entities: Vec::new(),
-            cses_beyond: Vec::new(),
-            registrar: None,
-            limits: Limits::default(),
-            audit: Audit::Off,
-        }
-    }
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// A request came in from outside: over whatever binding, and whoever it says that it is, it
-    /// is not this CSE.
-    Request {
-        /// Comes out with the answer.
-        token: Token,
-        /// The request.
-        request: Request,
-    },
-    /// A request that the process around the machine makes itself, as an entity of its own or as
-    /// this CSE, which may do everything. Nothing that was heard from anybody comes in so.
-    Own {
-        /// Comes out with the answer.
-        token: Token,
-        /// The request.
-        request: Request,
-    },
-    /// A retrieval that is to be answered again whenever the answer is another, until
-    /// [`Self::Unobserve`]; see [`Cse::is_observed`].
-    Observe {
-        /// Comes out with each answer.
-        token: Token,
-        /// The request.
-        request: Request,
-    },
-    /// No more answers to this one.
-    Unobserve(Token),
-    /// A request of our own is to arrive, however long it takes; accepted (1000) once stored.
-    Post {
-        /// Comes out with the answer.
-        token: Token,
-        /// The request.
-        letter: Letter,
-    },
-    /// A request, and a letter of our own that is to arrive if the request is done, or if what it
-    /// makes is there already: one outcome, one answer. Refused before anything is done if the
-    /// letter has no room.
-    AskAndPost {
-        /// Comes out with the answer to the request.
-        token: Token,
-        /// The request.
-        request: Request,
-        /// What is posted in the same batch.
-        letter: Box<Letter>,
-    },
-    /// Several things at once: what they have stored is stored together or not at all.
-    Together(Vec<Self>),
-    /// A request that was sent has been answered, or will not be.
-    Answer {
-        /// Of the [`Output::Call`].
-        call: CallId,
-        /// The answer.
-        answer: Result<Response, Unreachable>,
-    },
-    /// Every batch up to this number is stored.
-    Committed(u64),
-    /// The batch of this number, and every later one, could not be stored.
-    Failed(u64),
-    /// A request was refused before it came here: it is counted for the audit log.
-    Refused {
-        /// Who is said to have asked.
-        from: String,
-        /// From which address, if that is known.
-        address: Option<IpAddr>,
-    },
-    /// Nobody waits for this answer that came out.
-    Unheard(Token),
-    /// Nothing but time passed.
-    Tick,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Store this batch, then say [`Input::Committed`] or [`Input::Failed`].
-    Store(Batch),
-    /// Give this answer.
-    Respond {
-        /// Of the request.
-        token: Token,
-        /// The answer.
-        response: Response,
-    },
-    /// Send this request, then say [`Input::Answer`].
-    Call(Box<Call>),
-    /// Ask this device, then say [`Input::Answer`].
-    AskDevice(Box<DeviceCall>),
-    /// The receiver of this lane does not know the place that its first letter is for, or who
-    /// asks: it may have lost its memory. The letter is kept and tried again; whoever made the place
-    /// may do so again.
-    Lost {
-        /// The lane.
-        lane: Arc<str>,
-    },
-}
-
-/// Records and what the audit log says of them, stored together or not at all.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Batch {
-    /// Counts the batches of one run, from 1.
-    pub number: u64,
-    /// Counts the failures of one run: a batch made before the machine heard of a failure has
-    /// an older epoch than those after, and is not to be stored.
-    pub epoch: u64,
-    /// The number that the next row will have.
-    pub next_seq: u64,
-    /// What to store, in this order.
-    pub records: Vec<Record>,
-    /// What the audit log is to say, in this order.
-    pub entries: Vec<Entry>,
-}
 
 /// One CSE.
 #[derive(Debug)]
@@ -298,66 +102,6 @@ pub struct Cse {
     now: Timestamp,
     started: Timestamp,
     requests_made: u64,
-}
-
-/// To whom an answer goes, and what it must carry.
-#[derive(Clone, Debug)]
-struct Asker {
-    whom: Whom,
-    id: Arc<str>,
-    release: Release,
-    /// Whether the process itself asks, and nobody outside.
-    is_own: bool,
-    /// What the audit log is to say of the request, with how it ends.
-    asked: Option<Arc<Asked>>,
-    /// The batch that was being written when it came.
-    since: u64,
-}
-
-impl Asker {
-    /// Whoever sent `request` from outside.
-    fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
-        let whom = Whom::Outside(token, key);
-        let id = request.id.as_str().into();
-        Self { whom, id, release: request.release, is_own: false, asked: None, since: 0 }
-    }
-
-    /// The same, whose request is to be noted in the batch `since` or later.
-    fn noted(self, asked: Option<Arc<Asked>>, since: u64) -> Self {
-        Self { asked, since, ..self }
-    }
-}
-
-/// To whom an answer goes.
-#[derive(Clone, Debug)]
-enum Whom {
-    /// To the outside.
-    Outside(Token, Option<repeats::Key>),
-    /// To the fan-out of this number, of which it is a part.
-    Member(u64, usize),
-    /// Into the request resource of this number, and to these targets.
-    Kept(u64, Arc<[String]>),
-    /// To nobody.
-    Nobody,
-}
-
-/// The good end of a request.
-#[derive(Debug)]
-struct Done {
-    status: Status,
-    content: Option<Arc<str>>,
-    location: Option<Arc<str>>,
-    cut_at: Option<usize>,
-}
-
-impl Done {
-    const fn new(status: Status) -> Self {
-        Self { status, content: None, location: None, cut_at: None }
-    }
-
-    fn with(status: Status, content: impl Into<Arc<str>>) -> Self {
-        Self { content: Some(content.into()), ..Self::new(status) }
-    }
 }
 
 impl Cse {
@@ -673,111 +417,8 @@ impl Cse {
         Ok(())
     }
 
-    fn answer(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) {
-        let response = self.response_of(asker, outcome);
-        self.deliver(asker, response);
-    }
-
-    fn deliver(&mut self, asker: &Asker, response: Response) {
-        let (token, key) = match &asker.whom {
-            Whom::Outside(token, key) => (*token, *key),
-            _ => return self.deliver_inside(asker, response),
-        };
-        let response = self.post_beside(token, response);
-        self.note_answer(asker, &response);
-        let limits = &self.config.limits;
-        let also = key
-            .map_or_else(Vec::new, |key| self.repeats.answered(key, &response, self.now, limits));
-        for repeated in also {
-            // The letter of a repetition: the first one's was posted, or is not to be.
-            self.outbox.take_beside(repeated);
-            self.ledger.respond(repeated, response.clone());
-        }
-        self.ledger.respond(token, response);
-    }
-
-    /// Gives the answer to a part of a request, or to one that had an answer before.
-    fn deliver_inside(&mut self, asker: &Asker, response: Response) {
-        self.note_answer(asker, &response);
-        match &asker.whom {
-            Whom::Member(fan, at) => self.member_answered(*fan, *at, response),
-            Whom::Kept(seq, targets) => self.keep_answer(*seq, targets, &response),
-            Whom::Outside(..) | Whom::Nobody => {}
-        }
-    }
-
-    fn response_of(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) -> Response {
-        let (id, release) = (Arc::clone(&asker.id), asker.release);
-        match outcome {
-            Ok(done) => {
-                self.counters.succeeded += 1;
-                let mut response = Response::new(done.status, id, release);
-                response.content = done.content;
-                response.location = done.location;
-                response.cut_at = done.cut_at;
-                response
-            }
-            Err(refusal) => {
-                self.counters.refused += 1;
-                if refusal.status == Status::OriginatorHasNoPrivilege {
-                    self.counters.denied += 1;
-                }
-                // What is refused may be refused because of what is not stored yet: a name that
-                // is taken must be taken for good before anyone is told.
-                self.ledger.see_all();
-                Response::refusing(&refusal, id, release)
-            }
-        }
-    }
-
     fn resource(&self, slot: Slot) -> Result<&Resource, Refusal> {
         self.tree.get(slot).ok_or_else(|| not_found("the resource is gone"))
-    }
-
-    /// Makes the CSEBase, or brings a restored one up to the configuration.
-    fn found_base(&mut self) {
-        let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
-        let mut attributes = Map::new();
-        attributes.insert("csi".into(), json!(self.config.cse_id));
-        attributes.insert("cst".into(), json!(self.config.cse_type.number()));
-        attributes.insert("srt".into(), json!(kinds));
-        attributes.insert("srv".into(), json!(Release::SUPPORTED));
-        attributes.insert("csz".into(), json!(["application/json", "application/cbor"]));
-        if !self.config.points_of_access.is_empty() {
-            attributes.insert("poa".into(), json!(self.config.points_of_access));
-        }
-        if let Some(root) = self.tree.root() {
-            if let Some(announced) = self.tree.get(root).and_then(|base| base.attribute("at")) {
-                attributes.insert("at".into(), announced.clone());
-            }
-            let unchanged = self.tree.get(root).is_some_and(|base| base.attributes == attributes);
-            if !unchanged {
-                self.change(root, |base| base.attributes = attributes);
-            }
-            return;
-        }
-        let seq = self.ledger.next_seq();
-        let id = self.config.cse_id.trim_start_matches('/');
-        self.put_in(Resource {
-            seq,
-            kind: Kind::CseBase,
-            tag: Cow::Borrowed(Kind::CseBase.tag()),
-            id: id.into(),
-            name: self.config.name.as_str().into(),
-            parent: None,
-            parent_id: "".into(),
-            created: self.now,
-            modified: self.now,
-            expires: Timestamp::MAX,
-            state: 0,
-            owner: self.config.cse_id.as_str().into(),
-            sponsor: None,
-            attributes,
-            representation: None,
-            size: 0,
-            family: None,
-            stored_by: 0,
-        });
     }
 
     /// Closes the step: what was written becomes a batch, what was said waits for it.

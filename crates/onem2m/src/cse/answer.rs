@@ -1,0 +1,129 @@
+//! How a request ends: to whom its answer goes, and how it is given.
+
+use super::{Asked, Cse, Token, repeats};
+use crate::primitive::{Release, Request, Response};
+use crate::status::{Refusal, Status};
+use std::sync::Arc;
+
+/// To whom an answer goes, and what it must carry.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) whom: Whom,
+    pub(super) id: Arc<str>,
+    pub(super) release: Release,
+    /// Whether the process itself asks, and nobody outside.
+    pub(super) is_own: bool,
+    /// What the audit log is to say of the request, with how it ends.
+    pub(super) asked: Option<Arc<Asked>>,
+    /// The batch that was being written when it came.
+    pub(super) since: u64,
+}
+
+impl Asker {
+    /// Whoever sent `request` from outside.
+    pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
+        let whom = Whom::Outside(token, key);
+        let id = request.id.as_str().into();
+        Self { whom, id, release: request.release, is_own: false, asked: None, since: 0 }
+    }
+
+    /// The same, whose request is to be noted in the batch `since` or later.
+    pub(super) fn noted(self, asked: Option<Arc<Asked>>, since: u64) -> Self {
+        Self { asked, since, ..self }
+    }
+}
+
+/// To whom an answer goes.
+#[derive(Clone, Debug)]
+pub(super) enum Whom {
+    /// To the outside.
+    Outside(Token, Option<repeats::Key>),
+    /// To the fan-out of this number, of which it is a part.
+    Member(u64, usize),
+    /// Into the request resource of this number, and to these targets.
+    Kept(u64, Arc<[String]>),
+    /// To nobody.
+    Nobody,
+}
+
+/// The good end of a request.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) status: Status,
+    pub(super) content: Option<Arc<str>>,
+    pub(super) location: Option<Arc<str>>,
+    pub(super) cut_at: Option<usize>,
+}
+
+impl Done {
+    pub(super) const fn new(status: Status) -> Self {
+        Self { status, content: None, location: None, cut_at: None }
+    }
+
+    pub(super) fn with(status: Status, content: impl Into<Arc<str>>) -> Self {
+        Self { content: Some(content.into()), ..Self::new(status) }
+    }
+}
+
+impl Cse {
+    pub(super) fn answer(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) {
+        let response = self.response_of(asker, outcome);
+        self.deliver(asker, response);
+    }
+
+    pub(super) fn deliver(&mut self, asker: &Asker, response: Response) {
+        let (token, key) = match &asker.whom {
+            Whom::Outside(token, key) => (*token, *key),
+            _ => return self.deliver_inside(asker, response),
+        };
+        let response = self.post_beside(token, response);
+        self.note_answer(asker, &response);
+        let limits = &self.config.limits;
+        let also = key
+            .map_or_else(Vec::new, |key| self.repeats.answered(key, &response, self.now, limits));
+        for repeated in also {
+            // The letter of a repetition: the first one's was posted, or is not to be.
+            self.outbox.take_beside(repeated);
+            self.ledger.respond(repeated, response.clone());
+        }
+        self.ledger.respond(token, response);
+    }
+
+    /// Gives the answer to a part of a request, or to one that had an answer before.
+    fn deliver_inside(&mut self, asker: &Asker, response: Response) {
+        self.note_answer(asker, &response);
+        match &asker.whom {
+            Whom::Member(fan, at) => self.member_answered(*fan, *at, response),
+            Whom::Kept(seq, targets) => self.keep_answer(*seq, targets, &response),
+            Whom::Outside(..) | Whom::Nobody => {}
+        }
+    }
+
+    pub(super) fn response_of(
+        &mut self,
+        asker: &Asker,
+        outcome: Result<Done, Refusal>,
+    ) -> Response {
+        let (id, release) = (Arc::clone(&asker.id), asker.release);
+        match outcome {
+            Ok(done) => {
+                self.counters.succeeded += 1;
+                let mut response = Response::new(done.status, id, release);
+                response.content = done.content;
+                response.location = done.location;
+                response.cut_at = done.cut_at;
+                response
+            }
+            Err(refusal) => {
+                self.counters.refused += 1;
+                if refusal.status == Status::OriginatorHasNoPrivilege {
+                    self.counters.denied += 1;
+                }
+                // What is refused may be refused because of what is not stored yet: a name that
+                // is taken must be taken for good before anyone is told.
+                self.ledger.see_all();
+                Response::refusing(&refusal, id, release)
+            }
+        }
+    }
+}

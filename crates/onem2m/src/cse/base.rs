@@ -1,0 +1,57 @@
+//! The CSEBase (TS-0001 §9.6.3).
+
+use super::Cse;
+use crate::kind::Kind;
+use crate::primitive::Release;
+use crate::resource::Resource;
+use crate::time::Timestamp;
+use serde_json::{Map, json};
+use std::borrow::Cow;
+
+impl Cse {
+    /// Makes the CSEBase, or brings a restored one up to the configuration.
+    pub(super) fn found_base(&mut self) {
+        let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        let mut attributes = Map::new();
+        attributes.insert("csi".into(), json!(self.config.cse_id));
+        attributes.insert("cst".into(), json!(self.config.cse_type.number()));
+        attributes.insert("srt".into(), json!(kinds));
+        attributes.insert("srv".into(), json!(Release::SUPPORTED));
+        attributes.insert("csz".into(), json!(["application/json", "application/cbor"]));
+        if !self.config.points_of_access.is_empty() {
+            attributes.insert("poa".into(), json!(self.config.points_of_access));
+        }
+        if let Some(root) = self.tree.root() {
+            if let Some(announced) = self.tree.get(root).and_then(|base| base.attribute("at")) {
+                attributes.insert("at".into(), announced.clone());
+            }
+            let unchanged = self.tree.get(root).is_some_and(|base| base.attributes == attributes);
+            if !unchanged {
+                self.change(root, |base| base.attributes = attributes);
+            }
+            return;
+        }
+        let seq = self.ledger.next_seq();
+        let id = self.config.cse_id.trim_start_matches('/');
+        self.put_in(Resource {
+            seq,
+            kind: Kind::CseBase,
+            tag: Cow::Borrowed(Kind::CseBase.tag()),
+            id: id.into(),
+            name: self.config.name.as_str().into(),
+            parent: None,
+            parent_id: "".into(),
+            created: self.now,
+            modified: self.now,
+            expires: Timestamp::MAX,
+            state: 0,
+            owner: self.config.cse_id.as_str().into(),
+            sponsor: None,
+            attributes,
+            representation: None,
+            size: 0,
+            family: None,
+            stored_by: 0,
+        });
+    }
+}

@@ -212,7 +212,8 @@ fn error_fields(error: IcmpError, parameter: u32) -> Icmpv4Fields {
         }
         IcmpError::HopLimit => (Icmpv4Type::TIME_EXCEEDED, exceeded::IN_TRANSIT, [0; 4]),
         IcmpError::Reassembly => (Icmpv4Type::TIME_EXCEEDED, exceeded::REASSEMBLY, [0; 4]),
-        IcmpError::BadHeader | IcmpError::BadOption => {
+        // Only IPv6 knows the last of these.
+        IcmpError::BadHeader | IcmpError::BadOption | IcmpError::IncompleteChain => {
             (Icmpv4Type::PARAMETER_PROBLEM, 0, [d, 0, 0, 0])
         }
         // RFC 1812 §4.3.3.2: routers redirect hosts, never networks.

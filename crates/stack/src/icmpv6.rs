@@ -166,6 +166,9 @@ fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
         IcmpError::BadOption => {
             (Icmpv6Type::PARAMETER_PROBLEM, parameter::UNRECOGNIZED_OPTION, value)
         }
+        IcmpError::IncompleteChain => {
+            (Icmpv6Type::PARAMETER_PROBLEM, parameter::INCOMPLETE_CHAIN, 0)
+        }
     };
     ParameterProblemFields { kind, code, checksum: 0, pointer }.emit()
 }

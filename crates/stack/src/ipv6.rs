@@ -15,6 +15,7 @@ use chain::{Chain, Step};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol,
+    icmpv6::Icmpv6Type,
     ipv6::{FRAGMENT_UNIT, Fragment, FragmentFields, Ipv6, Ipv6Mut, MTU_MIN},
 };
 use std::{
@@ -45,6 +46,11 @@ const BLACKHOLE: Reason = Reason("blackhole");
 const OPTION: Reason = Reason("option-discard");
 /// More extension headers than any real packet has.
 const CHAIN: Reason = Reason("long-chain");
+/// A fragment header behind a fragment header: each header occurs once at the most in what a sender
+/// makes (RFC 8200 §4.1), and a datagram in a datagram would be put together as often as it says.
+const NESTED: Reason = Reason("nested-fragment");
+/// Neighbour discovery in fragments (RFC 6980 §5: "Nodes MUST silently ignore" it).
+const FRAGMENTED_DISCOVERY: Reason = Reason("fragmented-discovery");
 /// Nothing follows the headers (RFC 8200 §4.7).
 const EMPTY: Reason = Reason("no-next-header");
 /// A packet of this host has no way to leave.
@@ -131,35 +137,50 @@ impl Ipv6Layer {
     /// Walks the extension headers of a packet for this host and hands its payload up.
     fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
         match chain::walk(packet.octets()) {
-            Step::Upper(chain) => hand_up(packet, chain, out),
-            Step::Fragment(chain) => self.reassemble(packet, chain, out),
-            Step::Problem { cause, pointer, quiet_for_groups } => {
-                let to_group = Ipv6::split(packet.octets())
-                    .is_ok_and(|(ip, _)| ip.destination_address().is_multicast());
-                if quiet_for_groups && to_group {
-                    return out.drop(OPTION, packet);
+            Step::Fragment(chain) => {
+                let Some(whole) = self.whole(packet, chain, out) else { return };
+                match chain::walk(whole.octets()) {
+                    Step::Fragment(_) => out.drop(NESTED, whole),
+                    Step::Upper(chain) if is_discovery(&whole, chain) => {
+                        out.drop(FRAGMENTED_DISCOVERY, whole);
+                    }
+                    step => finish(whole, step, out),
                 }
-                ask_for_error(packet, cause, pointer, out);
             }
-            Step::Discard => out.drop(OPTION, packet),
-            Step::TooLong => out.drop(CHAIN, packet),
-            Step::Truncated => out.drop(TRUNCATED, packet),
+            step => finish(packet, step, out),
         }
     }
 
-    /// Puts a fragment to the others of its packet; delivers the packet once it is whole.
-    fn reassemble(&mut self, packet: Packet, chain: Chain, out: &mut Out<'_>) {
+    /// The packet that a fragment is of, once all of it is there.
+    fn whole(&mut self, packet: Packet, chain: Chain, out: &mut Out<'_>) -> Option<Packet> {
+        let fragment = packet.octets().get(chain.offset..).unwrap_or_default();
+        let Ok((fragment, _)) = Fragment::split(fragment) else {
+            out.drop(TRUNCATED, packet);
+            return None;
+        };
+        if fragment.fragment_start() == 0 {
+            if !fragment.more_fragments() {
+                return Some(without_fragment_header(packet, chain));
+            }
+            // RFC 8200 §4.5: "that fragment should be discarded and an ICMP Parameter Problem,
+            // Code 3, message should be sent".
+            if !chain::is_complete(packet.octets(), chain) {
+                ask_for_error(packet, IcmpError::IncompleteChain, 0, out);
+                return None;
+            }
+        }
         let now = out.now();
         match self.reassembly.ipv6(packet, chain.offset, chain.next_header_at, now, out) {
             Whole::Packet(mut whole) => {
                 whole.mark_network();
-                self.deliver(whole, out);
+                return Some(whole);
             }
             Whole::NotYet => {}
             Whole::Problem(packet, pointer) => {
                 ask_for_error(packet, IcmpError::BadHeader, pointer, out);
             }
         }
+        None
     }
 
     /// One packet of this host: finds its link and next hop, and cuts it if it must.
@@ -293,6 +314,55 @@ fn forward(
     meta.next_hop = NextHop::Neighbour(next_hop.into());
     meta.ether_type = EtherType::IPV6.0;
     push_down(packet, out);
+}
+
+/// Does with a packet for this host what its chain of headers came to.
+fn finish(packet: Packet, step: Step, out: &mut Out<'_>) {
+    match step {
+        Step::Upper(chain) => hand_up(packet, chain, out),
+        Step::Problem { cause, pointer, quiet_for_groups } => {
+            let to_group = Ipv6::split(packet.octets())
+                .is_ok_and(|(ip, _)| ip.destination_address().is_multicast());
+            if quiet_for_groups && to_group {
+                return out.drop(OPTION, packet);
+            }
+            ask_for_error(packet, cause, pointer, out);
+        }
+        Step::Fragment(_) => out.drop(NESTED, packet),
+        Step::Discard => out.drop(OPTION, packet),
+        Step::TooLong => out.drop(CHAIN, packet),
+        Step::Truncated => out.drop(TRUNCATED, packet),
+    }
+}
+
+/// Whether a packet carries a message of neighbour discovery.
+fn is_discovery(packet: &Packet, chain: Chain) -> bool {
+    let kind = packet.octets().get(chain.offset).copied().map(Icmpv6Type);
+    chain.next_header == IpProtocol::ICMPV6
+        && kind.is_some_and(|kind| {
+            (Icmpv6Type::ROUTER_SOLICITATION..=Icmpv6Type::REDIRECT).contains(&kind)
+        })
+}
+
+/// Takes the fragment header out of a packet that is whole although it has one: "processed as a
+/// fully reassembled packet (i.e., Fragment Offset and M are zero) … any other fragments that match
+/// this packet … are processed independently" (RFC 8200 §4.5, RFC 6946 §4).
+fn without_fragment_header(mut packet: Packet, chain: Chain) -> Packet {
+    let next_header = packet.octets().get(chain.offset).copied();
+    let octets = packet.octets_mut();
+    if let (Some(place), Some(next_header)) = (octets.get_mut(chain.next_header_at), next_header) {
+        *place = next_header;
+    }
+    if let Some(headers) = octets.get_mut(..chain.offset + Fragment::LEN) {
+        headers.copy_within(..chain.offset, Fragment::LEN);
+    }
+    packet.strip(Fragment::LEN);
+    let length = u16::try_from(packet.len().saturating_sub(Ipv6::LEN)).unwrap_or(u16::MAX);
+    if let Some(header) = packet.octets_mut().first_chunk_mut() {
+        Ipv6Mut::of(header).set_payload_length(length);
+    }
+    packet.mark_network();
+    packet
 }
 
 /// Strips the headers of a whole packet for this host and hands the rest up.

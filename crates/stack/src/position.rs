@@ -48,6 +48,8 @@ pub enum IcmpError {
     BadHeader,
     /// An IPv6 option that must be understood and is not; its octet is `parameter`.
     BadOption,
+    /// The first fragment of an IPv6 packet does not have all of its headers (RFC 7112 §5).
+    IncompleteChain,
     /// Forwarded back over the link that it came by: its sender can reach the next hop, which is the
     /// packet's `next_hop`, without us.
     Redirect,
@@ -55,7 +57,7 @@ pub enum IcmpError {
 
 impl IcmpError {
     /// Every cause.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NetworkUnreachable,
         Self::HostUnreachable,
         Self::ProtocolUnreachable,
@@ -66,6 +68,7 @@ impl IcmpError {
         Self::Reassembly,
         Self::BadHeader,
         Self::BadOption,
+        Self::IncompleteChain,
         Self::Redirect,
     ];
 }

@@ -4,6 +4,8 @@ use crate::IcmpError;
 use gatewright_wire::{
     IpProtocol,
     ipv6::{ExtensionOptions, Fragment, Ipv6, Ipv6Option, Ipv6Options, Routing, Unrecognized},
+    tcp::Tcp,
+    udp::Udp,
 };
 
 /// Extension headers of a packet at the most: every kind once, and destination options twice, is 7
@@ -51,8 +53,35 @@ const NEXT_HEADER_AT: usize = 6;
 /// Walks the headers of a whole packet, IPv6 header first.
 pub(super) fn walk(octets: &[u8]) -> Step {
     let Ok((ip, _)) = Ipv6::split(octets) else { return Step::Truncated };
-    let mut chain =
-        Chain { next_header: ip.next_header(), offset: Ipv6::LEN, next_header_at: NEXT_HEADER_AT };
+    let (next_header, offset, next_header_at) = (ip.next_header(), Ipv6::LEN, NEXT_HEADER_AT);
+    walk_from(octets, Chain { next_header, offset, next_header_at })
+}
+
+/// Whether the first fragment of a packet, whose fragment header is at `fragment`, has all of the
+/// packet's headers, the upper layer's included (RFC 7112 §3).
+pub(super) fn is_complete(octets: &[u8], fragment: Chain) -> bool {
+    let rest = octets.get(fragment.offset..).unwrap_or_default();
+    let Ok((header, _)) = Fragment::split(rest) else { return false };
+    let (next_header, next_header_at) = (header.next_header(), fragment.offset);
+    let offset = fragment.offset + Fragment::LEN;
+    match walk_from(octets, Chain { next_header, offset, next_header_at }) {
+        Step::Upper(upper) => octets.len() >= upper.offset + header_len(upper.next_header),
+        // What is wrong beside is told when the packet is whole.
+        step => step != Step::Truncated,
+    }
+}
+
+/// Octets of an upper-layer header at the least.
+const fn header_len(protocol: IpProtocol) -> usize {
+    match protocol {
+        IpProtocol::NO_NEXT_HEADER => 0,
+        IpProtocol::TCP => Tcp::LEN,
+        IpProtocol::UDP | IpProtocol::UDP_LITE | IpProtocol::ICMPV6 => Udp::LEN,
+        _ => 1,
+    }
+}
+
+fn walk_from(octets: &[u8], mut chain: Chain) -> Step {
     for _ in 0..HEADERS_MAX {
         let rest = octets.get(chain.offset..).unwrap_or_default();
         let next = match chain.next_header {

@@ -8,6 +8,8 @@
     reason = "a test may fail loudly, and no test needs all of this"
 )]
 
+pub mod ipv6;
+
 use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
     Address, AddressState, At, Event, Graph, Host, Interface, NodeIndex, Plan, Sockets, Suite,

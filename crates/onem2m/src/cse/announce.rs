@@ -26,8 +26,11 @@ const LANE: &str = "announce ";
 const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// How often an announcement is tried whose place the other CSE does not have.
 const TRIES: u32 = 3;
-/// Attributes that name resources: seen from elsewhere they need the CSE-ID before them.
-const NAMING: [&str; 6] = ["acpi", "daci", "mid", "macp", "hael", "hsl"];
+/// Attributes that name resources or entities: seen from elsewhere they need the CSE-ID before them
+/// (TS-0004 §7.3.3.10).
+const NAMING: [&str; 10] = ["acpi", "daci", "mid", "macp", "hael", "hsl", "aei", "nl", "hcl", "li"];
+/// Attributes whose rules name originators.
+const PRIVILEGES: [&str; 2] = ["pv", "pvs"];
 
 /// What was announced before an update.
 #[derive(Debug, Default)]
@@ -223,16 +226,39 @@ impl Cse {
     }
 
     fn seen_from_elsewhere(&self, name: &str, value: &Value) -> Value {
-        let (true, Some(list)) = (NAMING.contains(&name), value.as_array()) else {
+        if PRIVILEGES.contains(&name) {
+            return self.privileges_elsewhere(value);
+        }
+        if !NAMING.contains(&name) {
             return value.clone();
-        };
+        }
         let absolute = |id: &Value| match id.as_str() {
             Some(id) if !id.starts_with('/') && !id.contains("://") => {
                 json!(format!("{}/{id}", self.config.cse_id))
             }
             _ => id.clone(),
         };
-        list.iter().map(absolute).collect()
+        match value.as_array() {
+            Some(list) => list.iter().map(absolute).collect(),
+            None => absolute(value),
+        }
+    }
+
+    /// Privileges with originators that mean the same at another CSE: `Ca` there would be an AE of
+    /// that CSE which happens to have the same name.
+    fn privileges_elsewhere(&self, set: &Value) -> Value {
+        let mut set = set.clone();
+        let rules = set.get_mut("acr").and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            let originators = rule.get_mut("acor").and_then(Value::as_array_mut);
+            for originator in originators.into_iter().flatten() {
+                let Some(name) = originator.as_str() else { continue };
+                if !(name.starts_with('/') || matches!(name, "all" | "*")) {
+                    *originator = json!(format!("{}/{name}", self.config.cse_id));
+                }
+            }
+        }
+        set
     }
 
     fn tell_announcement(&mut self, cse: &str, request: Request) {

@@ -80,8 +80,12 @@ impl Pair {
 
     /// A container `cse-mn/a/c`, announced with its most instances: its identifier.
     fn container(&mut self) -> String {
+        let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Ca"],"acop":63}]},
+            "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+        let made = self.middle.create("CAdmin", "cse-mn", Kind::AccessControlPolicy, policy);
+        assert_eq!(made.status.number(), 2001, "{made:?}");
         let content = r#"{"m2m:cnt":{"rn":"c","lbl":["x"],"mni":2,"at":["/id-in"],"aa":["mni"],
-            "acpi":["acp1","/id-in/acp2"]}}"#;
+            "acpi":["cse-mn/p","/id-in/acp2"]}}"#;
         let made = self.middle.create("CAdmin", "cse-mn/a", Kind::Container, content);
         assert_eq!(made.status.number(), 2001, "{made:?}");
         self.carry();
@@ -101,7 +105,7 @@ fn a_resource_is_known_above_below_its_cse() {
     assert_eq!((&base["ty"], &base["lnk"]), (&json!(10_005), &json!("/id-mn/id-mn")));
     let announced = pair.announced(&format!("/{id}"));
     let expected = json!({ "ty": 10_003, "lnk": format!("/id-mn/{id}"), "lbl": ["x"], "mni": 2,
-        "acpi": ["/id-mn/acp1", "/id-in/acp2"] });
+        "acpi": ["/id-mn/cse-mn/p", "/id-in/acp2"] });
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&announced[name], value, "{name}");
     }
@@ -324,4 +328,69 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     assert_eq!(pair.middle.cse.letters(), 0);
     assert_eq!(pair.middle.cse.held(), (0, None));
     assert_eq!(pair.middle.cse.counters().letters_refused, 0);
+}
+
+/// TS-0004 §7.3.3.10: what is announced is in a format that means the same at the other CSE
+/// (TS-0001 §7.2). `Ca` there would be another AE of this name.
+#[test]
+fn an_announced_policy_names_the_same_originators_everywhere() {
+    let mut pair = Pair::new();
+    let originators = r#"["Ca","C*","grp7","/id-in/Cx","all","*"]"#;
+    let content = format!(
+        r#"{{"m2m:acp":{{"rn":"p","at":["/id-in"],"pv":{{"acr":[{{"acor":{originators},"acop":2}}]}},
+            "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
+    );
+    let made = pair.middle.create("CAdmin", "cse-mn", Kind::AccessControlPolicy, &content);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    pair.carry();
+    let id = inner(&made)["ri"].as_str().unwrap().to_owned();
+    let announced = pair.announced(&format!("/{id}"));
+    assert_eq!(
+        announced["pv"]["acr"][0]["acor"],
+        json!(["/id-mn/Ca", "/id-mn/C*", "/id-mn/grp7", "/id-in/Cx", "all", "*"])
+    );
+    assert_eq!(announced["pvs"]["acr"][0]["acor"], json!(["/id-mn/CAdmin"]));
+    let update = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["Cb"],"acop":2}]}}}"#;
+    assert_eq!(pair.middle.update("CAdmin", "cse-mn/p", update).status.number(), 2004);
+    pair.carry();
+    let announced = pair.announced(&format!("/{id}"));
+    assert_eq!(announced["pv"]["acr"][0]["acor"], json!(["/id-mn/Cb"]));
+}
+
+/// An identifier of an announced AE is SP-relative, too.
+#[test]
+fn an_announced_entity_says_whose_it_is() {
+    let mut pair = Pair::new();
+    pair.update("cse-mn/a", r#"{"m2m:ae":{"at":["/id-in"],"aa":["aei","apn"],"apn":"x"}}"#);
+    let announced = pair.announced("/Ca");
+    assert_eq!((&announced["aei"], &announced["apn"]), (&json!("/id-mn/Ca"), &json!("x")));
+}
+
+/// TS-0001 §7.2: what an entity of another CSE is told leads here from there.
+#[test]
+fn addresses_for_others_are_sp_relative() {
+    let mut pair = Pair::new();
+    let open = r#"{"m2m:acp":{"rn":"open","pv":{"acr":[{"acor":["/id-mn/*","Cx"],"acop":63}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    let above = &mut pair.above;
+    above.create("CAdmin", "cse-in", Kind::AccessControlPolicy, open);
+    let container = r#"{"m2m:cnt":{"rn":"c","acpi":["cse-in/open"]}}"#;
+    let made = above.create("CAdmin", "cse-in", Kind::Container, container);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    above.create("CAdmin", "cse-in/c", Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i"}}"#);
+    let id = inner(&above.get("Cx", "cse-in/c/i"))["ri"].as_str().unwrap().to_owned();
+    for (from, before) in [("Cx", ""), ("/id-in/Cx", ""), ("/id-mn/Ca", "/id-in/")] {
+        let path = format!("{before}cse-in/c/i");
+        assert_eq!(found(&above.get(from, "cse-in/c?fu=1")), [&*path]);
+        let by_id = found(&above.get(from, "cse-in/c?fu=1&drt=2"));
+        assert_eq!(by_id, [format!("{before}{id}")]);
+        assert_eq!(inner(&above.get(from, "cse-in/c?rcn=6"))["rrf"][0]["val"], json!(path));
+        assert_eq!(inner(&above.get(from, "cse-in/c?rcn=5"))["ch"][0]["val"], json!(path));
+        let mut request = above.request(Operation::Create, from, "cse-in/c");
+        request = request.creating(Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+        request.result_content = Some(2);
+        let made = above.ask(request);
+        assert_eq!(inner(&made), json!(format!("{before}cse-in/c/d")));
+        assert_eq!(above.delete("CAdmin", "cse-in/c/d").status.number(), 2002);
+    }
 }

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::cell::Cell;
 use core::net::IpAddr;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// An operation as access control counts it (m2m:accessControlOperations).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -71,34 +71,85 @@ impl Cse {
         if resource.kind == Kind::AccessControlPolicy {
             return self.grants(resource, "pvs", from, right, resource.kind, child);
         }
+        // "The Hosting CSE shall check if the Originator ID is the same as the AE-ID or CSE-ID of
+        // the target <AE> resource or <remoteCSE> resource" (TS-0004 §7.4.21.2).
+        if resource.kind == Kind::PollingChannel {
+            return resource.parent.is_some_and(|parent| self.is_entity(from, parent));
+        }
         if !schema::has_policies(resource.kind) {
             return resource.parent.is_some_and(|parent| self.allows(from, right, parent, child));
         }
-        let mut policies = resource.texts("acpi").peekable();
+        let mut policies = self.policies(resource.texts("acpi")).peekable();
         if policies.peek().is_none() {
             return self.allows_by_default(resource, from, right);
         }
-        self.any_policy_grants(policies, from, right, resource.kind, child)
+        policies.any(|policy| self.grants(policy, "pv", from, right, resource.kind, child))
+    }
+
+    /// Whether an AE or remoteCSE stands for `from`.
+    pub(super) fn is_entity(&self, from: &str, entity: Slot) -> bool {
+        self.tree.get(entity).is_some_and(|entity| match entity.kind {
+            Kind::ApplicationEntity => *entity.id == *from,
+            Kind::RemoteCse => entity.text("csi") == Some(from),
+            _ => false,
+        })
+    }
+
+    /// The policies of this CSE among those named. Policies may be deleted or expire while they are
+    /// still named; a resource none of whose policies is left is its creator's again.
+    fn policies<'id>(
+        &self,
+        named: impl Iterator<Item = &'id str>,
+    ) -> impl Iterator<Item = &Resource> {
+        named
+            .filter_map(|id| match self.resolve_local(id)? {
+                super::Target::Resource(slot) => self.tree.get(slot),
+                _ => None,
+            })
+            .filter(|policy| policy.kind == Kind::AccessControlPolicy)
+    }
+
+    /// Refuses lists of policies (acpi, macp) that name something else, or no policy of this CSE:
+    /// nobody would have any right, the owner neither.
+    ///
+    /// # Errors
+    ///
+    /// 4000 for an entry that names no policy here, or if every entry names another CSE's.
+    pub(super) fn check_policies_named(
+        &self,
+        kind: Kind,
+        given: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        // The policies of announced resources may be known only at the CSE that announces them.
+        if kind.original().is_some() {
+            return Ok(());
+        }
+        for name in ["acpi", "macp"] {
+            let named: Vec<&str> = texts(given.get(name)).collect();
+            let here = named.iter().filter(|id| self.is_here(id));
+            let (mut found, mut wanted) = (0, 0);
+            for id in here {
+                wanted += 1;
+                found += self.policies(core::iter::once(*id)).count();
+            }
+            if found < wanted || (found == 0 && !named.is_empty()) {
+                let why = format!("{name} names a resource that is no policy of this CSE");
+                return Err(Refusal::bad(why));
+            }
+        }
+        Ok(())
     }
 
     /// Whether one of the policies named grants the right to `from`.
     pub(super) fn any_policy_grants<'id>(
         &self,
-        mut policies: impl Iterator<Item = &'id str>,
+        policies: impl Iterator<Item = &'id str>,
         from: &str,
         right: Right,
         kind: Kind,
         child: Option<Kind>,
     ) -> bool {
-        policies.any(|id| {
-            let Some(super::Target::Resource(slot)) = self.resolve_local(id) else {
-                return false;
-            };
-            self.tree.get(slot).is_some_and(|policy| {
-                policy.kind == Kind::AccessControlPolicy
-                    && self.grants(policy, "pv", from, right, kind, child)
-            })
-        })
+        self.policies(policies).any(|policy| self.grants(policy, "pv", from, right, kind, child))
     }
 
     /// Whether the policies themselves may be exchanged by `from`: by the self-privileges of
@@ -107,18 +158,11 @@ impl Cse {
         if self.is_almighty(from) {
             return true;
         }
-        let mut policies = resource.texts("acpi").peekable();
+        let mut policies = self.policies(resource.texts("acpi")).peekable();
         if policies.peek().is_none() {
             return owns(resource, from);
         }
-        policies.any(|id| {
-            let Some(super::Target::Resource(slot)) = self.resolve_local(id) else {
-                return false;
-            };
-            self.tree.get(slot).is_some_and(|policy| {
-                self.grants(policy, "pvs", from, Right::Update, resource.kind, None)
-            })
-        })
+        policies.any(|policy| self.grants(policy, "pvs", from, Right::Update, resource.kind, None))
     }
 
     /// Whether `from` may do everything: the administrator, and this CSE itself, as which nothing
@@ -196,6 +240,14 @@ impl Cse {
             group.kind == Kind::Group
                 && group.texts("mid").any(|member| self.own_form(member) == from)
         })
+    }
+
+    /// Whether an identifier in an attribute means a resource of this CSE, whether that is there or
+    /// not.
+    fn is_here(&self, id: &str) -> bool {
+        use crate::address::Address;
+        let address = Address::parse(id, &self.config.cse_id, &self.config.provider);
+        matches!(address, Address::Here(_))
     }
 
     /// The resource that an identifier in an attribute means, if it is on this CSE.

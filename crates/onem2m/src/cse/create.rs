@@ -67,6 +67,7 @@ impl Cse {
         }
         schema::check_create(kind, &attributes, &self.config.limits)?;
         self.check_ways(&attributes)?;
+        self.check_policies_named(kind, &attributes)?;
         let owner = from.to_owned();
         let mut draft = Draft { kind, tag, parent, attributes, id: None, owner, sponsor: None };
         self.prepare(&mut draft, from, request)?;
@@ -313,14 +314,15 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
         let path = self.tree.path(slot);
+        let address = || self.address_for(&request.from, path.clone());
         let content: Option<Arc<str>> = match request.result_content.unwrap_or(1) {
             0 => None,
             1 => Some(resource.to_text()),
-            2 => Some(json!({ "m2m:uri": path }).to_string().into()),
+            2 => Some(json!({ "m2m:uri": address() }).to_string().into()),
             3 => {
                 let tag = resource.tag.to_string();
                 let mut body = Map::new();
-                body.insert("uri".into(), json!(path));
+                body.insert("uri".into(), json!(address()));
                 body.insert(tag, Value::Object(resource.to_object()));
                 Some(json!({ "m2m:rce": body }).to_string().into())
             }

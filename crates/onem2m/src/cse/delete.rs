@@ -16,6 +16,8 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         let slot = self.settle_target(target)?;
         self.demand(from, Right::Delete, slot, None)?;
+        // TS-0004 §7.4.7.2.4: nor are instances deleted that are not shown.
+        self.check_shown(slot)?;
         if self.resource(slot)?.kind == Kind::CseBase {
             return Err(not_allowed("the CSEBase is not deleted"));
         }
@@ -24,7 +26,7 @@ impl Cse {
             1 => Done::with(Status::Deleted, self.resource(slot)?.to_text()),
             rcn @ (4 | 5 | 6 | 8) => {
                 let filter = request.filter.as_deref().cloned().unwrap_or_default();
-                let chosen = self.choose(&filter, from, slot, Right::Retrieve)?;
+                let chosen = self.choose(&filter, from, slot, Right::Retrieve, rcn)?;
                 let mut done = self.result_of(request, slot, rcn, &chosen, None)?;
                 done.status = Status::Deleted;
                 done

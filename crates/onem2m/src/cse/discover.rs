@@ -26,7 +26,7 @@ impl Cse {
             self.demand(from, Right::Retrieve, slot, None)?;
         }
         let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, right)?;
+        let chosen = self.choose(&filter, from, slot, right, rcn)?;
         self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())
     }
 

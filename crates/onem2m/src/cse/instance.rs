@@ -260,14 +260,25 @@ impl Cse {
     pub(super) fn check_shown(&self, slot: Slot) -> Result<(), Refusal> {
         let resource = self.resource(slot)?;
         let hidden = resource.kind == Kind::ContentInstance
-            && resource
-                .parent
-                .and_then(|parent| self.tree.get(parent))
-                .is_some_and(|container| container.flag("disr"));
+            && resource.parent.is_some_and(|parent| self.hides_instances(parent));
         if hidden {
             return Err(not_allowed("the container shows no instances"));
         }
         Ok(())
+    }
+
+    /// Whether a container shows none of its instances (disableRetrieval).
+    pub(super) fn hides_instances(&self, slot: Slot) -> bool {
+        let container = self.tree.get(slot).filter(|it| it.kind == Kind::Container);
+        container.is_some_and(|container| container.flag("disr"))
+    }
+
+    /// Deletes the instances of a container: those that came while it showed none are never shown
+    /// (TS-0001 §9.6.6, disableRetrieval).
+    pub(super) fn take_out_instances(&mut self, slot: Slot) {
+        while let Some(oldest) = self.tree.oldest(slot) {
+            self.take_out(oldest);
+        }
     }
 
     /// Whether an instance may be read by `from`: its container's rights hold.

@@ -64,7 +64,8 @@ impl Cse {
         match allowed.and_then(|()| self.note(request, &from)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {
-                let content = json!({ "m2m:uri": path }).to_string();
+                let address = self.address_for(&request.from, path);
+                let content = json!({ "m2m:uri": address }).to_string();
                 self.answer(asker, Ok(Done::with(status, content)));
                 let whom = Whom::Kept(seq, targets.into());
                 self.serve(&Asker { whom, ..asker.clone() }, &blocking);

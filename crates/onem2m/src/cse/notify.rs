@@ -13,6 +13,7 @@ use crate::resource::wrap;
 use crate::status::Status;
 use crate::tree::Slot;
 use core::time::Duration;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -175,9 +176,11 @@ impl Cse {
         }
     }
 
-    /// A notification's representation that is no more than an address.
+    /// A notification's representation that is no more than an address: SP-relative, as the target
+    /// may be an entity of another CSE.
     pub(super) fn address_alone(&self, about: Slot) -> String {
-        json!({ "m2m:uri": self.tree.path(about) }).to_string()
+        let address = format!("{}/{}", self.config.cse_id, self.tree.path(about));
+        json!({ "m2m:uri": address }).to_string()
     }
 
     /// Tells the targets of a subscription that `net` happened, and what there is to see.
@@ -338,12 +341,12 @@ impl Cse {
     ) -> Result<(), Refusal> {
         let number = self.ledger.next_seq();
         let reference = format!("{}/{id}", self.config.cse_id);
-        let content =
-            json!({ "m2m:sgn": { "vrq": true, "sur": reference, "cr": from } }).to_string();
         let asked = targets.len();
         for target in targets {
             let mut question = self.own_request(Operation::Notify, target.clone());
-            question.content = Some(content.as_str().into());
+            let creator = self.originator_for(&target, from);
+            let content = json!({ "m2m:sgn": { "vrq": true, "sur": reference, "cr": creator } });
+            question.content = Some(content.to_string().into());
             let route = self.reach(&target, &mut question);
             // What it is notified of is a command to a device: who may give one asks its AE.
             if matches!(route, Ok(Route::Device(_))) && from != self.config.cse_id {
@@ -433,7 +436,14 @@ impl Cse {
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
         match self.resource(slot)?.kind {
-            Kind::CseBase => Ok(Some(Done::new(Status::Ok))),
+            Kind::CseBase => {
+                check_notification(request)?;
+                if !self.is_cse(from) {
+                    self.demand(from, Right::Notify, slot, None)?;
+                }
+                let why = "notifications for this CSE itself are not offered";
+                Err(Refusal::new(Status::NotImplemented, why))
+            }
             Kind::ApplicationEntity => {
                 // What a CSE tells was subscribed to; anybody else must be allowed to.
                 if !self.is_cse(from) {
@@ -449,4 +459,28 @@ impl Cse {
             _ => Err(not_allowed("resources of this type take no notifications")),
         }
     }
+}
+
+/// What a notification for a CSE says (TS-0004 Table 7.5.1.1-2, and a response to what was asked
+/// without blocking).
+const NOTIFICATIONS: [&str; 4] = ["m2m:sgn", "m2m:agn", "m2m:seci", "m2m:rsp"];
+
+/// Refuses a notification that is none: over HTTP and CoAP that is what a creation becomes whose
+/// originator forgot the resource type.
+///
+/// # Errors
+///
+/// 4000 if the content is another object, or is missing.
+fn check_notification(request: &Request) -> Result<(), Refusal> {
+    let content = request.content.as_deref().unwrap_or("null");
+    let content: Option<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(content).ok();
+    let is_one = content.is_some_and(|content| {
+        content.len() == 1 && content.keys().all(|name| NOTIFICATIONS.contains(&name.as_str()))
+    });
+    if is_one {
+        return Ok(());
+    }
+    Err(Refusal::bad(
+        "without a resource type (ty) this is a notification, and its content is none",
+    ))
 }

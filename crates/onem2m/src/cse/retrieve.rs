@@ -92,7 +92,7 @@ impl Cse {
         self.ledger.see_all();
         let rcn = request.result_content.unwrap_or(1);
         let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, Right::Retrieve)?;
+        let chosen = self.choose(&filter, from, slot, Right::Retrieve, rcn)?;
         let mut done =
             self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())?;
         done.cut_at = chosen.cut_at;
@@ -138,7 +138,7 @@ impl Cse {
                 let list: Vec<String> = chosen
                     .slots
                     .iter()
-                    .map(|&slot| self.address_of(slot, request.unstructured, appended))
+                    .map(|&slot| self.address_of(slot, request, appended))
                     .collect();
                 json!({ "m2m:uril": list }).to_string()
             }
@@ -179,7 +179,7 @@ impl Cse {
             .iter()
             .filter_map(|&slot| {
                 let resource = self.tree.get(slot)?;
-                let address = self.address_of(slot, request.unstructured, appended);
+                let address = self.address_of(slot, request, appended);
                 Some(json!({
                     "nm": &*resource.name,
                     "typ": resource.kind.number(),
@@ -189,12 +189,13 @@ impl Cse {
             .collect()
     }
 
-    fn address_of(&self, slot: Slot, unstructured: bool, appended: Option<&str>) -> String {
-        let mut address = if unstructured {
+    fn address_of(&self, slot: Slot, request: &Request, appended: Option<&str>) -> String {
+        let address = if request.unstructured {
             self.tree.get(slot).map(|resource| resource.id.to_string()).unwrap_or_default()
         } else {
             self.tree.path(slot)
         };
+        let mut address = self.address_for(&request.from, address);
         if let Some(appended) = appended {
             address.push('/');
             address.push_str(appended.trim_start_matches('/'));
@@ -202,7 +203,10 @@ impl Cse {
         address
     }
 
-    /// The resources below `top` that match and that `from` has `right` on, breadth first.
+    /// The resources below `top` that match and that `from` has `right` on, breadth first. Of those
+    /// that are to be nested (result contents 4 and 8) only children of others: "the originator of
+    /// the request will not receive a descendant resource without having received its parents"
+    /// (TS-0001 §8.1.2).
     ///
     /// # Errors
     ///
@@ -213,7 +217,9 @@ impl Cse {
         from: &str,
         top: Slot,
         right: Right,
+        rcn: u8,
     ) -> Result<Chosen, Refusal> {
+        let nested = matches!(rcn, 4 | 8);
         let mut steps = self.steps();
         let results_max = self.config.limits.results;
         let limit = filter.limit.unwrap_or(results_max).min(results_max);
@@ -227,7 +233,8 @@ impl Cse {
             depth += 1;
             let mut next = Vec::new();
             for child in level.iter().flat_map(|&parent| self.tree.children(parent)) {
-                if self.tree.get(child).is_some_and(|found| found.family.is_some()) {
+                let has_children = self.tree.get(child).is_some_and(|found| found.family.is_some());
+                if has_children && !nested {
                     next.push(child);
                 }
                 if !self.matches(filter, from, child, &mut steps)?
@@ -242,6 +249,9 @@ impl Cse {
                     break;
                 } else if self.check_shown(child).is_ok() || right == Right::Discover {
                     chosen.slots.push(child);
+                    if has_children && nested {
+                        next.push(child);
+                    }
                 }
             }
             level = next;

@@ -1,6 +1,7 @@
 //! What a target address leads to on this CSE.
 
 use super::{Cse, Refusal, not_allowed, not_found};
+use crate::address::Address;
 use crate::kind::Kind;
 use crate::tree::Slot;
 
@@ -27,6 +28,31 @@ impl Cse {
             // What follows is a stem, and never the name of a CSE.
             Some(rest) if !rest.starts_with('/') => rest,
             _ => from,
+        }
+    }
+
+    /// An address of this CSE as `from` can use it: SP-relative for an entity of another CSE,
+    /// absolute for one of another service provider (TS-0001 §7.2).
+    pub(super) fn address_for(&self, from: &str, path: String) -> String {
+        let cse = &self.config.cse_id;
+        match self.own_form(from) {
+            other if other.starts_with("//") => format!("{}{cse}/{path}", self.config.provider),
+            other if other.starts_with('/') && other != cse => format!("{cse}/{path}"),
+            _ => path,
+        }
+    }
+
+    /// An originator as the target of a notification knows it: at another CSE an AE's name alone
+    /// would mean that CSE's own AE of this name.
+    pub(super) fn originator_for(&self, target: &str, from: &str) -> String {
+        let is_here = matches!(
+            Address::parse(target, &self.config.cse_id, &self.config.provider),
+            Address::Here(_)
+        );
+        if is_here || from.starts_with('/') {
+            from.to_owned()
+        } else {
+            format!("{}/{from}", self.config.cse_id)
         }
     }
 

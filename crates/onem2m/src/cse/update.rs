@@ -44,6 +44,7 @@ impl Cse {
         }
         schema::check_update(kind, &given, &self.config.limits)?;
         self.check_ways(&given)?;
+        self.check_policies_named(kind, &given)?;
         self.check_announcing(kind, &given)?;
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
@@ -76,12 +77,16 @@ impl Cse {
         let asked = given.clone();
         let announced = self.before_update(slot, &mut given)?;
         let expires = given.remove("et").map(|time| self.expiry_of(Some(&time))).transpose()?;
+        let hid = self.hides_instances(slot);
         self.change_until(slot, expires, |resource| {
             merge(&mut resource.attributes, given);
             if kind == Kind::FlexContainer {
                 Self::measure_flex(&mut resource.attributes);
             }
         });
+        if hid && !self.hides_instances(slot) {
+            self.take_out_instances(slot);
+        }
         let changed: Vec<String> = asked.keys().cloned().collect();
         self.after_update(slot, &announced, &changed);
         self.tell(slot, Event::Updated, slot, &changed);

@@ -409,3 +409,106 @@ fn a_notification_shows_what_its_subscriber_may_see() {
         assert_eq!(bench.cse.counters().notifications_withheld, u64::from(told.is_empty()));
     }
 }
+
+/// TS-0004 §7.3.3.9.2, §7.5.1.1: over HTTP a creation without `ty` is a notification. It is not one
+/// by its content, and those who may not notify this CSE are told so.
+#[test]
+fn what_is_no_notification_is_not_taken_for_one() {
+    let mut bench = Bench::with_container();
+    let mut notify = |from: &str, content: Option<&str>| {
+        let mut request = bench.request(Operation::Notify, from, "cse-in");
+        request.content = content.map(Into::into);
+        bench.ask(request).status.number()
+    };
+    let entity = r#"{"m2m:ae":{"rn":"b","api":"Nb","rr":false,"srv":["4"]}}"#;
+    for content in [Some(entity), Some("{}"), Some("[]"), Some("1"), None] {
+        assert_eq!(notify("Cb", content), 4000, "{content:?}");
+        assert_eq!(notify("CAdmin", content), 4000, "{content:?}");
+    }
+    let verification = Some(r#"{"m2m:sgn":{"vrq":true,"sur":"/id-mn/sub1"}}"#);
+    assert_eq!(notify("Cstranger", verification), 4103);
+    assert_eq!(notify("Ca", verification), 4103);
+    assert_eq!(notify("CAdmin", verification), 5001, "nothing here waits for one");
+}
+
+/// TS-0001 §9.6.1.3.2: acpi lists policies.
+#[test]
+fn what_names_no_policy_governs_nothing() {
+    let mut bench = Bench::with_container();
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Cb"],"acop":2}]},
+        "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    for (named, status) in [
+        (r#"["cse-in/a/nothing"]"#, 4000),
+        (r#"["acp99"]"#, 4000),
+        (r#"["cse-in/a/c"]"#, 4000),
+        (r#"["cse-in/a/c/la"]"#, 4000),
+        (r#"["/id-mn/acp1"]"#, 4000),
+        (r#"["cse-in/a/p","cse-in/a/c"]"#, 4000),
+        (r#"["cse-in/a/p","/id-mn/acp1"]"#, 2004),
+        (r#"["/id-in/cse-in/a/p"]"#, 2004),
+        (r#"["cse-in/a/p"]"#, 2004),
+    ] {
+        let update = format!(r#"{{"m2m:cnt":{{"acpi":{named}}}}}"#);
+        let updated = bench.update("Ca", "cse-in/a/c", &update).status.number();
+        assert_eq!(updated, status, "{named}");
+        let create = format!(r#"{{"m2m:cnt":{{"acpi":{named}}}}}"#);
+        let made = bench.create("Ca", "cse-in/a", Kind::Container, &create).status.number();
+        assert_eq!(made, if status == 2004 { 2001 } else { status }, "{named}");
+        let group = format!(r#"{{"m2m:grp":{{"mnm":1,"mid":["cse-in/a"],"macp":{named}}}}}"#);
+        let made = bench.create("Ca", "cse-in/a", Kind::Group, &group).status.number();
+        assert_eq!(made, if status == 2004 { 2001 } else { status }, "{named}");
+    }
+    assert_eq!(bench.get("Ca", "cse-in/a/c").status.number(), 4103);
+    // No administrator is needed to get at what a policy governed that is gone.
+    assert_eq!(bench.delete("Ca", "cse-in/a/p").status.number(), 2002);
+    assert_eq!(bench.get("Ca", "cse-in/a/c").status.number(), 2000);
+    assert_eq!(bench.get("Cb", "cse-in/a/c").status.number(), 4103);
+    let none = r#"{"m2m:cnt":{"acpi":null}}"#;
+    assert_eq!(bench.update("Cb", "cse-in/a/c", none).status.number(), 4103);
+    assert_eq!(bench.update("Ca", "cse-in/a/c", none).status.number(), 2004);
+}
+
+/// TS-0004 §7.4.21.2: retrieved, updated and deleted by its AE alone, whatever the AE's policies say.
+#[test]
+fn a_polling_channel_is_its_entitys_own() {
+    let mut bench = Bench::with_container();
+    let channel = r#"{"m2m:pch":{"rn":"ch"}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::PollingChannel, channel).status.number(), 2001);
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
+        "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"acpi":["cse-in/a/p"]}}"#);
+    assert_eq!(bench.get("Cb", "cse-in/a").status.number(), 2000);
+    assert!(!found(&bench.get("Cb", "cse-in/a?fu=1")).contains(&"cse-in/a/ch".to_owned()));
+    let update = r#"{"m2m:pch":{"lbl":["x"]}}"#;
+    for (from, read, updated, deleted) in [("Cb", 4103, 4103, 4103), ("Ca", 2000, 2004, 2002)] {
+        assert_eq!(bench.get(from, "cse-in/a/ch").status.number(), read);
+        assert_eq!(bench.update(from, "cse-in/a/ch", update).status.number(), updated);
+        assert_eq!(bench.delete(from, "cse-in/a/ch").status.number(), deleted);
+    }
+}
+
+/// TS-0004 §7.4.7.2.2 and §7.4.7.2.4, TS-0001 §9.6.6 (disableRetrieval).
+#[test]
+fn hidden_instances_are_neither_deleted_nor_ever_shown() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"disr":true}}"#);
+    bench.reading("one", "1");
+    bench.reading("two", "2");
+    for to in ["cse-in/a/c/one", "cse-in/a/c/la", "cse-in/a/c/ol"] {
+        assert_eq!(bench.get("Ca", to).status.number(), 4005, "{to}");
+        assert_eq!(bench.delete("Ca", to).status.number(), 4005, "{to}");
+    }
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 2);
+    for shown in ["false", "null"] {
+        bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"disr":true}}"#);
+        bench.reading("three", "3");
+        bench.update("Ca", "cse-in/a/c", &format!(r#"{{"m2m:cnt":{{"disr":{shown}}}}}"#));
+        assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 0, "{shown}");
+        assert_eq!(bench.get("Ca", "cse-in/a/c/la").status.number(), 4004);
+    }
+    bench.reading("four", "4");
+    assert_eq!(bench.get("Ca", "cse-in/a/c/four").status.number(), 2000);
+}

@@ -218,7 +218,7 @@ fn a_keeper_sees_what_it_may() {
         let told: Value = serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap();
         let expected = match rights {
             2 => json!({"m2m:cnt": {"lbl": ["x"]}}),
-            _ => json!({"m2m:uri": "cse-in/a/c"}),
+            _ => json!({"m2m:uri": "/id-in/cse-in/a/c"}),
         };
         assert_eq!(told["m2m:sgn"]["nev"]["rep"], expected);
     }

@@ -83,7 +83,7 @@ fn a_monitor_shows_what_it_is_asked_to() {
     assert_eq!(heard(&mut bench)[0]["rep"], before);
     let mut bench = subscribed(r#""enc":{"om":[{"ops":2}]},"nct":3"#);
     bench.get("CAdmin", "cse-in/a/c");
-    assert_eq!(heard(&mut bench)[0]["rep"], json!({"m2m:uri": "cse-in/a/c"}));
+    assert_eq!(heard(&mut bench)[0]["rep"], json!({"m2m:uri": "/id-in/cse-in/a/c"}));
     // Without a word an update is no event, where there is a monitor.
     let mut bench = subscribed(r#""enc":{"om":[{"ops":2}]}"#);
     bench.update("CAdmin", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);

@@ -198,7 +198,7 @@ fn each_event_reaches_who_wants_it() {
 #[test]
 fn content_types_of_notifications() {
     for (nct, expected) in
-        [(2, json!({"m2m:cnt": {"lbl": ["x"]}})), (3, json!({"m2m:uri": "cse-in/a/c"}))]
+        [(2, json!({"m2m:cnt": {"lbl": ["x"]}})), (3, json!({"m2m:uri": "/id-in/cse-in/a/c"}))]
     {
         let mut bench = subscribed(&format!(r#","nct":{nct}"#));
         bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);

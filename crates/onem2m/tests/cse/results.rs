@@ -276,3 +276,21 @@ fn updates_set_and_remove() {
     assert!(now["m2m:cnt"]["mni"].is_null());
     assert_eq!(now["m2m:cnt"]["lbl"], json!(["x"]));
 }
+
+/// TS-0001 §8.1.2: no descendant without its parents, so none of them is counted either.
+#[test]
+fn what_is_nested_is_what_is_counted() {
+    let mut bench = Bench::with_container();
+    bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d","lbl":["x"]}}"#);
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"e","lbl":["x"]}}"#);
+    bench.create("Ca", "cse-in/a/e", Kind::Container, r#"{"m2m:cnt":{"rn":"f","lbl":["x"]}}"#);
+    for rcn in [4, 8] {
+        let response = bench.get("Ca", &format!("cse-in/a?rcn={rcn}&lbl=x&lim=2"));
+        let nested = json(&response)["m2m:ae"]["m2m:cnt"].clone();
+        assert_eq!(nested.as_array().unwrap().len(), 1);
+        assert_eq!((&nested[0]["rn"], &nested[0]["m2m:cnt"][0]["rn"]), (&json!("e"), &json!("f")));
+        assert_eq!(response.cut_at, None);
+    }
+    // References stand for themselves.
+    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&lbl=x")).len(), 3);
+}

@@ -50,9 +50,6 @@ const SOURCE_ROUTE: Reason = Reason("source-route");
 /// There is no address of ours to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// A fragment of a size that none can have.
-const BAD_FRAGMENT: Reason = Reason("bad-fragment");
-
 /// What a layer above gave is no IPv4 packet.
 const MISUSE: Reason = Reason("misuse");
 
@@ -209,11 +206,7 @@ impl Ipv4Layer {
         if header.is_fragment {
             packet = match self.reassembly.ipv4(packet, out.now(), out) {
                 Whole::Packet(whole) => whole,
-                Whole::NotYet => return,
-                Whole::Problem(packet, _) => {
-                    out.drop(BAD_FRAGMENT, packet);
-                    return;
-                }
+                Whole::NotYet | Whole::Problem(..) => return,
             };
             match Header::check(packet.octets()) {
                 Ok(whole) => header = whole,

@@ -1,11 +1,12 @@
 //! Fragments back to packets, for both families (RFC 791 §3.2, RFC 8200 §4.5, RFC 5722).
 //!
 //! Fragments wait in their own chunks, uncopied, until the last one is there; then they are put
-//! together in one chunk of the datagram slab. Everything is bounded, and a flood from one source
-//! evicts that source's own packets first.
+//! together in one chunk of the datagram slab. Everything is bounded. When a bound is reached, a source
+//! that holds a quarter gives up its oldest packet, so that a flood costs its own sender first; if
+//! there is none, the oldest packet of all goes.
 
 use crate::{Out, Reason};
-use gatewright_packet::Packet;
+use gatewright_packet::{LinkIndex, Packet};
 use gatewright_wire::{
     IpProtocol,
     ipv4::{Ipv4, Ipv4Mut},
@@ -19,8 +20,9 @@ pub(crate) const REASSEMBLIES_MAX: usize = 256;
 /// Packets of one source that wait for fragments at the most.
 pub(crate) const REASSEMBLIES_OF_SOURCE_MAX: usize = 64;
 
-/// Fragments of one packet at the most: 65,535 octets in pieces of 512 and some.
-pub(crate) const FRAGMENTS_MAX: usize = 128;
+/// Fragments of one packet at the most: 65,535 octets that were cut for an MTU of 1500 and again for
+/// one of 296 are 266.
+pub(crate) const FRAGMENTS_MAX: usize = 512;
 
 /// Fragments that wait in all at the most, each holding a chunk of the slab.
 pub(crate) const FRAGMENTS_HELD_MAX: usize = 1024;
@@ -28,13 +30,16 @@ pub(crate) const FRAGMENTS_HELD_MAX: usize = 1024;
 /// Fragments that wait hold at most one of so many chunks of the slab.
 const SLAB_SHARE: usize = 8;
 
+/// A source that holds one of so many parts of all there is, is a flood when all is taken.
+const A_FLOOD: usize = 4;
+
 /// Fragments for which a packet's list has room from the start: 9,000 octets over 1,500.
 const PIECES_START: usize = 8;
 
 /// How long a packet waits for its fragments (RFC 8200 §4.5: 60 seconds).
 pub(crate) const REASSEMBLY_FOR: Duration = Duration::from_mins(1);
 
-/// Octets of an IP packet's length field at the most.
+/// What the length field of an IP packet says at the most.
 const LENGTH_MAX: usize = 65_535;
 
 /// Fragments that overlap: the whole packet is dropped (RFC 5722 §4).
@@ -43,8 +48,13 @@ const OVERLAP: Reason = Reason("fragment-overlap");
 const REPEATED: Reason = Reason("fragment-repeated");
 /// A fragment reaches past 65,535 octets, or past the packet's end as another fragment has it.
 const BEYOND_END: Reason = Reason("fragment-beyond-end");
+/// A fragment of a size that none can have.
+const BAD_FRAGMENT: Reason = Reason("bad-fragment");
 /// The packet has more fragments than are kept.
 const TOO_MANY: Reason = Reason("too-many-fragments");
+/// Congestion was marked on one fragment, and another is of a sender that does not know the mark
+/// (RFC 3168 §5.3).
+const CONGESTION: Reason = Reason("fragment-congestion");
 /// A packet was given up for room.
 const EVICTED: Reason = Reason("reassembly-evicted");
 /// A packet was given up for time.
@@ -60,6 +70,9 @@ struct Key {
     identification: u32,
     /// IPv4 only: the same identification may be used for another protocol.
     protocol: IpProtocol,
+    /// The link that a link-local source is on: the same address may be another host's on another
+    /// (RFC 4007 §6). Fragments of all others may come by any link.
+    link: LinkIndex,
 }
 
 /// One fragment: where its octets stand in the packet's payload.
@@ -69,6 +82,10 @@ struct Piece {
     end: usize,
     /// Octets of headers before the piece's payload.
     headers: usize,
+    /// IPv6 only: the octet that names the fragment header.
+    next_header_at: usize,
+    /// Its explicit congestion notification bits (RFC 3168 §5).
+    ecn: u8,
     packet: Packet,
 }
 
@@ -78,11 +95,21 @@ struct Slot {
     until: Duration,
     /// Sorted by `start`, without overlap.
     pieces: Vec<Piece>,
+    /// Octets of all pieces.
+    filled: usize,
     /// Octets of the whole payload, once the last fragment is there.
     total: Option<usize>,
-    /// Its fragments contradicted each other: what still comes of it is dropped too (RFC 5722 §4:
-    /// "including those not yet received").
-    refused: bool,
+    /// Why its fragments contradicted each other: what still comes of it is dropped too (RFC 5722
+    /// §4: "including those not yet received").
+    refused: Option<Reason>,
+}
+
+/// What one source has waiting.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    source: IpAddr,
+    slots: usize,
+    fragments: usize,
 }
 
 /// What became of a fragment.
@@ -100,7 +127,16 @@ pub(crate) enum Whole {
 enum Outcome {
     Complete(Slot),
     NotYet,
-    Problem(Packet),
+    Problem(Packet, Fault),
+}
+
+/// What is wrong with one fragment alone.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// Its length.
+    Length,
+    /// Where it ends.
+    End,
 }
 
 /// Packets that wait for fragments.
@@ -108,6 +144,8 @@ enum Outcome {
 pub(crate) struct Reassembly {
     /// Oldest first.
     slots: Vec<Slot>,
+    /// Those who sent them, in the order in which they came.
+    shares: Vec<Share>,
     held: usize,
     /// The lists of packets that are done, to be used again.
     spare: Vec<Vec<Piece>>,
@@ -116,31 +154,39 @@ pub(crate) struct Reassembly {
 impl Reassembly {
     /// Takes an IPv4 fragment, header in front.
     pub(crate) fn ipv4(&mut self, packet: Packet, now: Duration, out: &mut Out<'_>) -> Whole {
-        /// Where the total length stands in the header.
-        const LENGTH_AT: u32 = 2;
         let Ok((ip, _)) = Ipv4::split(packet.octets()) else { return Whole::NotYet };
         let headers = usize::from(ip.ihl()) * 4;
+        let is_link_local = ip.source_address().is_link_local();
         let key = Key {
             source: ip.source_address().into(),
             destination: ip.destination_address().into(),
             identification: ip.identification().into(),
             protocol: ip.protocol(),
+            link: if is_link_local { packet.meta().ingress } else { LinkIndex::NONE },
         };
-        let start = usize::from(ip.fragment_offset()) * FRAGMENT_UNIT;
-        let more = ip.more_fragments();
-        let slot = match self.insert(key, more, piece(start, headers, packet), now, out) {
+        let (start, more, ecn) = (ip.fragment_start(), ip.more_fragments(), ip.ecn());
+        let piece = Piece::new(start, headers, ecn, packet);
+        let slot = match self.insert(key, more, piece, headers, now, out) {
             Outcome::Complete(slot) => slot,
             Outcome::NotYet => return Whole::NotYet,
-            Outcome::Problem(packet) => return Whole::Problem(packet, LENGTH_AT),
+            Outcome::Problem(packet, fault) => {
+                let reason = match fault {
+                    Fault::Length => BAD_FRAGMENT,
+                    Fault::End => BEYOND_END,
+                };
+                out.drop(reason, packet);
+                return Whole::NotYet;
+            }
         };
         let headers = slot.pieces.first().map_or(headers, |first| first.headers);
-        let whole = slot.join(headers, out);
+        let whole = slot.join(headers, headers, out);
         self.recycle(slot.pieces);
-        let Some(mut whole) = whole else { return Whole::NotYet };
-        let total = u16::try_from(whole.len()).unwrap_or(u16::MAX);
+        let Some((mut whole, length, ecn)) = whole else { return Whole::NotYet };
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
             let mut ip = Ipv4Mut::of(header);
-            ip.set_total_length(total);
+            let type_of_service = ip.view().type_of_service() & !ECN_BITS | ecn;
+            ip.set_type_of_service(type_of_service);
+            ip.set_total_length(length);
             ip.set_flags(0);
             ip.set_fragment_offset(0);
             ip.set_header_checksum(0);
@@ -162,38 +208,52 @@ impl Reassembly {
         now: Duration,
         out: &mut Out<'_>,
     ) -> Whole {
-        /// Where the payload length stands in the header.
-        const LENGTH_AT: u32 = 4;
+        /// Where the payload length stands in the IPv6 header.
+        const LENGTH_AT: usize = 4;
+        /// Where the fragment offset stands in the fragment header.
+        const OFFSET_AT: usize = 2;
         let octets = packet.octets();
         let (Ok((ip, _)), Ok((fragment, _))) =
             (Ipv6::split(octets), Fragment::split(octets.get(offset..).unwrap_or_default()))
         else {
             return Whole::NotYet;
         };
+        let is_link_local = ip.source_address().is_unicast_link_local();
         let key = Key {
             source: ip.source_address().into(),
             destination: ip.destination_address().into(),
             identification: fragment.identification(),
             protocol: IpProtocol::FRAGMENT,
+            link: if is_link_local { packet.meta().ingress } else { LinkIndex::NONE },
         };
-        let (start, more) = (fragment.fragment_start(), fragment.more_fragments());
-        let headers = offset + Fragment::LEN;
-        let slot = match self.insert(key, more, piece(start, headers, packet), now, out) {
+        let (start, more, ecn) = (fragment.fragment_start(), fragment.more_fragments(), ip.ecn());
+        let piece = Piece::new(start, offset + Fragment::LEN, ecn, packet);
+        let piece = Piece { next_header_at, ..piece };
+        let extension = offset.saturating_sub(Ipv6::LEN);
+        let slot = match self.insert(key, more, piece, extension, now, out) {
             Outcome::Complete(slot) => slot,
             Outcome::NotYet => return Whole::NotYet,
-            Outcome::Problem(packet) => return Whole::Problem(packet, LENGTH_AT),
+            Outcome::Problem(packet, fault) => {
+                let at = match fault {
+                    Fault::Length => LENGTH_AT,
+                    Fault::End => offset + OFFSET_AT,
+                };
+                return Whole::Problem(packet, u32::try_from(at).unwrap_or(u32::MAX));
+            }
         };
         // RFC 8200 §4.5: the headers are those of the first fragment, and so is the next header.
-        let first = slot.pieces.first().map(|first| first.headers - Fragment::LEN);
-        let offset = first.unwrap_or(offset);
-        let next_header = slot.pieces.first().and_then(|first| first.packet.octets().get(offset));
-        let next_header = next_header.copied();
-        let whole = slot.join(offset, out);
+        let first = slot.pieces.first();
+        let offset = first.map_or(offset, |first| first.headers - Fragment::LEN);
+        let next_header_at = first.map_or(next_header_at, |first| first.next_header_at);
+        let next_header = first.and_then(|first| first.packet.octets().get(offset)).copied();
+        let whole = slot.join(offset, offset.saturating_sub(Ipv6::LEN), out);
         self.recycle(slot.pieces);
-        let Some(mut whole) = whole else { return Whole::NotYet };
-        let length = u16::try_from(whole.len() - Ipv6::LEN).unwrap_or(u16::MAX);
+        let Some((mut whole, length, ecn)) = whole else { return Whole::NotYet };
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
-            Ipv6Mut::of(header).set_payload_length(length);
+            let mut ip = Ipv6Mut::of(header);
+            let traffic_class = ip.view().traffic_class() & !ECN_BITS | ecn;
+            ip.set_traffic_class(traffic_class);
+            ip.set_payload_length(length);
         }
         if let (Some(octet), Some(next_header)) =
             (whole.octets_mut().get_mut(next_header_at), next_header)
@@ -212,8 +272,7 @@ impl Reassembly {
     /// a *time exceeded* (RFC 792, RFC 8200 §4.5). To be called until it gives nothing.
     pub(crate) fn expire(&mut self, out: &mut Out<'_>) -> Option<Packet> {
         while self.slots.first().is_some_and(|slot| slot.until <= out.now()) {
-            let mut slot = self.slots.remove(0);
-            self.held -= slot.pieces.len();
+            let mut slot = self.take(0)?;
             out.count(TIMEOUT);
             let first = slot.pieces.drain(..).next().filter(|first| first.start == 0);
             self.recycle(slot.pieces);
@@ -224,79 +283,129 @@ impl Reassembly {
         None
     }
 
-    /// Puts a fragment to the others of its packet.
+    /// Puts a fragment to the others of its packet, whose length field counts `headers` octets
+    /// beside the payload.
     fn insert(
         &mut self,
         key: Key,
         more: bool,
         piece: Piece,
+        headers: usize,
         now: Duration,
         out: &mut Out<'_>,
     ) -> Outcome {
         let len = piece.end.saturating_sub(piece.start);
-        // RFC 8200 §4.5: all but the last are multiples of 8 octets, and the whole has at most
-        // 65,535.
+        // RFC 8200 §4.5: all but the last are multiples of 8 octets, and the length of the whole has
+        // to fit its field.
         if len == 0 || (more && !len.is_multiple_of(FRAGMENT_UNIT)) {
-            return Outcome::Problem(piece.packet);
+            return Outcome::Problem(piece.packet, Fault::Length);
         }
-        if piece.end > LENGTH_MAX {
-            out.count(BEYOND_END);
-            return Outcome::Problem(piece.packet);
+        if piece.end + headers > LENGTH_MAX {
+            return Outcome::Problem(piece.packet, Fault::End);
         }
         let index = match self.slots.iter().position(|slot| slot.key == key) {
             Some(index) => index,
             None => self.open(key, now, out),
         };
         let Some(slot) = self.slots.get_mut(index) else { return Outcome::NotYet };
-        let held = slot.pieces.len();
         match slot.put(piece, more) {
-            Ok(()) => {}
-            Err(REPEATED) => {
-                out.count(REPEATED);
-                return Outcome::NotYet;
-            }
+            Ok(()) => self.add_held(index),
             Err(reason) => {
                 out.count(reason);
-                self.held -= held;
-                slot.pieces.clear();
-                slot.refused = true;
+                match reason {
+                    REPEATED => {}
+                    // The sender has done nothing wrong: another packet may have this identification.
+                    TOO_MANY => {
+                        let over = self.take(index);
+                        over.into_iter().for_each(|slot| self.recycle(slot.pieces));
+                    }
+                    _ => self.refuse(index, reason),
+                }
                 return Outcome::NotYet;
             }
         }
-        self.held += 1;
-        if slot.is_complete() {
-            self.held -= slot.pieces.len();
-            return Outcome::Complete(self.slots.remove(index));
+        if self.slots.get(index).is_some_and(Slot::is_complete) {
+            return self.take(index).map_or(Outcome::NotYet, Outcome::Complete);
         }
         // However large the slab is, most of it stays for frames that come and go.
         let held_max = FRAGMENTS_HELD_MAX.min(out.frames().capacity() / SLAB_SHARE);
         while self.held > held_max && !self.slots.is_empty() {
-            self.evict(0, out);
+            self.evict_from_most(|share| share.fragments, held_max, out);
         }
         Outcome::NotYet
     }
 
     /// Makes room for one more packet of a source, at the cost of that source's oldest if it has
-    /// its share already, else of the oldest of all.
+    /// its share already, else as [`Self::evict_from_most`] has it.
     fn open(&mut self, key: Key, now: Duration, out: &mut Out<'_>) -> usize {
-        let of_source = |slot: &&Slot| slot.key.source == key.source;
-        if self.slots.iter().filter(of_source).count() >= REASSEMBLIES_OF_SOURCE_MAX {
+        let share = self.shares.iter().find(|share| share.source == key.source);
+        if share.is_some_and(|share| share.slots >= REASSEMBLIES_OF_SOURCE_MAX) {
             let oldest = self.slots.iter().position(|slot| slot.key.source == key.source);
             self.evict(oldest.unwrap_or(0), out);
         } else if self.slots.len() >= REASSEMBLIES_MAX {
-            self.evict(0, out);
+            self.evict_from_most(|share| share.slots, REASSEMBLIES_MAX, out);
         }
         let pieces = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(PIECES_START));
         let until = now + REASSEMBLY_FOR;
-        self.slots.push(Slot { key, until, pieces, total: None, refused: false });
+        self.slots.push(Slot { key, until, pieces, filled: 0, total: None, refused: None });
+        match self.shares.iter_mut().find(|share| share.source == key.source) {
+            Some(share) => share.slots += 1,
+            None => self.shares.push(Share { source: key.source, slots: 1, fragments: 0 }),
+        }
         self.slots.len() - 1
     }
 
+    /// Gives up the oldest packet of the source that has most by `size`, if that is [`A_FLOOD`] of
+    /// `max`, else the oldest of all: of many sources with little each, nobody is to blame.
+    fn evict_from_most(&mut self, size: impl Fn(&Share) -> usize, max: usize, out: &mut Out<'_>) {
+        let flood = self.shares.iter().filter(|share| size(share) >= max / A_FLOOD);
+        let source = flood.max_by_key(|share| size(share)).map(|share| share.source);
+        let oldest = self.slots.iter().position(|slot| Some(slot.key.source) == source);
+        self.evict(oldest.unwrap_or(0), out);
+    }
+
     fn evict(&mut self, index: usize, out: &mut Out<'_>) {
+        if let Some(slot) = self.take(index) {
+            out.count(EVICTED);
+            self.recycle(slot.pieces);
+        }
+    }
+
+    /// Lets all fragments of a packet go, and those that are still to come.
+    fn refuse(&mut self, index: usize, reason: Reason) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let (source, fragments) = (slot.key.source, slot.pieces.len());
+        slot.pieces.clear();
+        slot.refused = Some(reason);
+        self.held -= fragments;
+        if let Some(share) = self.shares.iter_mut().find(|share| share.source == source) {
+            share.fragments -= fragments;
+        }
+    }
+
+    /// Counts one more fragment of the packet at `index`.
+    fn add_held(&mut self, index: usize) {
+        self.held += 1;
+        let Some(source) = self.slots.get(index).map(|slot| slot.key.source) else { return };
+        if let Some(share) = self.shares.iter_mut().find(|share| share.source == source) {
+            share.fragments += 1;
+        }
+    }
+
+    /// Takes a packet out.
+    fn take(&mut self, index: usize) -> Option<Slot> {
+        self.slots.get(index)?;
         let slot = self.slots.remove(index);
         self.held -= slot.pieces.len();
-        out.count(EVICTED);
-        self.recycle(slot.pieces);
+        let share = self.shares.iter().position(|share| share.source == slot.key.source)?;
+        if let Some(own) = self.shares.get_mut(share) {
+            own.slots -= 1;
+            own.fragments -= slot.pieces.len();
+            if own.slots == 0 {
+                self.shares.remove(share);
+            }
+        }
+        Some(slot)
     }
 
     /// Keeps the list's memory for the next packet.
@@ -308,16 +417,18 @@ impl Reassembly {
     }
 }
 
-fn piece(start: usize, headers: usize, packet: Packet) -> Piece {
-    let end = start + packet.len().saturating_sub(headers);
-    Piece { start, end, headers, packet }
+impl Piece {
+    fn new(start: usize, headers: usize, ecn: u8, packet: Packet) -> Self {
+        let end = start + packet.len().saturating_sub(headers);
+        Self { start, end, headers, next_header_at: 0, ecn, packet }
+    }
 }
 
 impl Slot {
     /// Puts a piece in its place; refuses one that contradicts the others.
     fn put(&mut self, piece: Piece, more: bool) -> Result<(), Reason> {
-        if self.refused {
-            return Err(OVERLAP);
+        if let Some(reason) = self.refused {
+            return Err(reason);
         }
         if !more {
             let furthest = self.pieces.last().map_or(0, |last| last.end);
@@ -342,20 +453,31 @@ impl Slot {
         if self.pieces.len() >= FRAGMENTS_MAX {
             return Err(TOO_MANY);
         }
+        self.filled += piece.end - piece.start;
         self.pieces.insert(index, piece);
         Ok(())
     }
 
-    /// Whether the pieces reach from the first octet to the last without a gap.
+    /// Whether nothing is missing: pieces that neither overlap nor reach past the end fill the whole
+    /// if they have as many octets.
     fn is_complete(&self) -> bool {
-        let end =
-            self.pieces.iter().try_fold(0, |end, piece| (piece.start == end).then_some(piece.end));
-        self.total.is_some() && end == self.total
+        self.total == Some(self.filled)
     }
 
-    /// The whole packet: the first `headers` octets of the first piece, and every piece's payload.
-    fn join(&self, headers: usize, out: &mut Out<'_>) -> Option<Packet> {
+    /// The whole packet: the first `headers` octets of the first piece, and every piece's payload;
+    /// what its length field says, which counts `counted` octets of headers; and its explicit
+    /// congestion notification bits.
+    fn join(&self, headers: usize, counted: usize, out: &mut Out<'_>) -> Option<(Packet, u16, u8)> {
         let first = self.pieces.first()?;
+        let Some(ecn) = self.ecn() else {
+            out.count(CONGESTION);
+            return None;
+        };
+        // The first fragment may have more headers than the others, by which they were taken.
+        let Ok(length) = u16::try_from(self.filled + counted) else {
+            out.count(BEYOND_END);
+            return None;
+        };
         let Some(mut whole) = out.datagrams().packet() else {
             out.count(NO_DATAGRAM);
             return None;
@@ -370,6 +492,25 @@ impl Slot {
         }
         *whole.meta_mut() = *first.packet.meta();
         whole.set_received_ns(first.packet.received_ns());
-        Some(whole)
+        Some((whole, length, ecn))
+    }
+
+    /// RFC 3168 §5.3: "if any fragment of an IP packet to be reassembled has the CE codepoint set",
+    /// the whole has it; but "this MUST NOT occur if any of the other fragments … carries the
+    /// Not-ECT codepoint": then the packet is dropped.
+    fn ecn(&self) -> Option<u8> {
+        let any = |codepoint| self.pieces.iter().any(|piece| piece.ecn == codepoint);
+        match (any(CONGESTION_EXPERIENCED), any(NOT_ECN_CAPABLE)) {
+            (true, true) => None,
+            (true, false) => Some(CONGESTION_EXPERIENCED),
+            _ => self.pieces.first().map(|first| first.ecn),
+        }
     }
 }
+
+/// The explicit congestion notification bits of both families' octet (RFC 3168 §5).
+const ECN_BITS: u8 = 0b11;
+/// A router was congested (CE).
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+/// The sender does not look at these bits (Not-ECT).
+const NOT_ECN_CAPABLE: u8 = 0b00;

@@ -1,16 +1,30 @@
 //! Fragments of both families and what is put together of them, as RFC 8200 §4.5, RFC 6946, RFC 7112,
 //! RFC 6980, RFC 3168 §5.3 and RFC 791 §3.2 have it.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail loudly"
+)]
 
 mod common;
 
 use common::{
-    Gateway, LAN, LAN_MAC,
-    ipv6::{A_MAC, A6, LAN6, cold, echo_request, fragments, frame, gateway, icmp, packets},
+    A, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, from_a, ipv4,
+    ipv6::{
+        A_MAC, A6, B_MAC, LAN6, cold, echo_request, fragments, frame, gateway, icmp, link_local,
+        packets,
+    },
 };
 use gatewright_wire::{
-    IpProtocol, icmpv6::Icmpv6Type, ipv6::FragmentFields, ndp::NeighborSolicitationFields,
+    IpProtocol, checksum,
+    icmpv4::{EchoFields, Icmpv4Type},
+    icmpv6::Icmpv6Type,
+    ipv4::Ipv4,
+    ipv6::FragmentFields,
+    ndp::NeighborSolicitationFields,
 };
+use std::net::Ipv4Addr;
 
 /// A fragment of a packet from A to the gateway: where it stands, whether more follow, and what
 /// kind of header its packet begins with.
@@ -125,4 +139,178 @@ fn neighbour_discovery_in_fragments_is_ignored() {
         assert!(packets(&gateway.receive(LAN, frames)).is_empty());
         assert_eq!(count_of(&gateway, "ipv6", "fragmented-discovery"), 1);
     }
+}
+
+/// An echo request over IPv4.
+fn echo4(data: &[u8]) -> Vec<u8> {
+    let kind = Icmpv4Type::ECHO_REQUEST;
+    let fields = EchoFields { kind, code: 0, checksum: 0, identifier: 7, sequence_number: 1 };
+    let mut message = [&fields.emit()[..], data].concat();
+    let sum = checksum::of(&message).to_be_bytes();
+    message[2..4].copy_from_slice(&sum);
+    message
+}
+
+/// A fragment over IPv4 of a message of ICMP to the gateway.
+fn fragment4(
+    from: Ipv4Addr,
+    identification: u16,
+    (start, more): (usize, bool),
+    type_of_service: u8,
+    octets: &[u8],
+) -> Vec<u8> {
+    from_a(&ipv4(from, LAN_IP, IpProtocol::ICMPV4, octets, |ip| {
+        ip.identification = identification;
+        ip.fragment_offset = u16::try_from(start / 8).unwrap();
+        ip.flags = if more { Ipv4::MORE_FRAGMENTS } else { 0 };
+        ip.type_of_service = type_of_service;
+    }))
+}
+
+/// A message in fragments of `piece` octets.
+fn cut4(message: &[u8], identification: u16, piece: usize) -> Vec<Vec<u8>> {
+    let last = message.len().div_ceil(piece) - 1;
+    let cut = |(index, octets): (usize, &[u8])| {
+        fragment4(A.1, identification, (index * piece, index < last), 0, octets)
+    };
+    message.chunks(piece).enumerate().map(cut).collect()
+}
+
+#[test]
+fn a_flood_of_one_source_costs_its_own_packets_first() {
+    let mut gateway = Gateway::new();
+    let echo = echo4(&[3; 3000]);
+    let pieces = cut4(&echo, 9, 1480);
+    gateway.receive(LAN, &pieces[..1]);
+    let flooder = Ipv4Addr::new(10, 0, 0, 66);
+    for identification in 100..140 {
+        for place in 0..64 {
+            let start = place * 32;
+            let piece = fragment4(flooder, identification, (start, true), 0, &[0; 16]);
+            gateway.receive(LAN, &[piece]);
+        }
+    }
+    assert!(count_of(&gateway, "ipv4", "reassembly-evicted") > 30);
+    assert!(!gateway.receive(LAN, &pieces[1..]).is_empty(), "{:?}", gateway.drops());
+    // From many invented sources, each with little, the oldest give way.
+    for host in 0..2000 {
+        let source = Ipv4Addr::from_bits(0x0a00_0a00 + host);
+        gateway.receive(LAN, &[fragment4(source, 1, (0, true), 0, &[0; 16])]);
+    }
+    assert!(!gateway.receive(LAN, &cut4(&echo, 10, 1480)).is_empty());
+}
+
+/// RFC 3168 §5.3: "Reassembly of a fragmented packet MUST NOT lose indications of congestion", and
+/// congestion must not be marked where a fragment is of a sender that does not know the mark.
+#[test]
+fn congestion_on_a_fragment_is_on_the_whole() {
+    let echo = echo4(&[3; 24]);
+    let dscp = 0xb8;
+    let cases = [
+        ([0b10, 0b11], Some(0b11)),
+        ([0b11, 0b01], Some(0b11)),
+        ([0b01, 0b01], Some(0b01)),
+        ([0b00, 0b00], Some(0b00)),
+        ([0b00, 0b11], None),
+    ];
+    for ([first, last], whole) in cases {
+        let mut gateway = Gateway::new();
+        let pieces = [
+            fragment4(A.1, 9, (0, true), dscp | first, &echo[..16]),
+            fragment4(A.1, 9, (16, false), dscp | last, &echo[16..]),
+        ];
+        let sent = gateway.receive(LAN, &pieces);
+        // RFC 1122 §3.2.2.6: the reply has the request's type of service.
+        let seen = sent.first().map(|(_, frame)| frame[15]);
+        assert_eq!(seen, whole.map(|ecn| dscp | ecn), "{first:02b} {last:02b}");
+        let dropped = count_of(&gateway, "ipv4", "fragment-congestion");
+        assert_eq!(dropped, u64::from(whole.is_none()));
+    }
+}
+
+/// RFC 791 §3.1: 65,535 octets cut for an MTU of 1500 and on their way again for one of 576.
+#[test]
+fn the_largest_datagram_is_put_together_however_it_was_cut() {
+    let echo = echo4(&[9; 65_507]);
+    let mut pieces = Vec::new();
+    for start in (0..echo.len()).step_by(1480) {
+        let end = (start + 1480).min(echo.len());
+        for start in (start..end).step_by(552) {
+            let end = (start + 552).min(end);
+            let place = (start, end < echo.len());
+            pieces.push(fragment4(A.1, 9, place, 0, &echo[start..end]));
+        }
+    }
+    assert_eq!(pieces.len(), 133);
+    let mut gateway = Gateway::new();
+    assert_eq!(gateway.receive(LAN, &pieces).len(), 45, "{:?}", gateway.drops());
+    assert!(gateway.is_clean());
+}
+
+#[test]
+fn more_fragments_than_are_kept_are_told_as_that_and_forgotten() {
+    let mut gateway = Gateway::of_frames(8192);
+    for place in 0..513 {
+        gateway.receive(LAN, &[fragment4(A.1, 9, (place * 16, true), 0, &[0; 8])]);
+    }
+    assert_eq!(gateway.drops(), [("ipv4", "too-many-fragments", 1)]);
+    assert!(gateway.is_clean());
+    let pieces = cut4(&echo4(&[3; 24]), 9, 16);
+    assert_eq!(gateway.receive(LAN, &pieces).len(), 1, "the next one of this identification");
+}
+
+/// RFC 791 §3.1, RFC 8200 §4.5: what is put together fits its length field, headers counted.
+#[test]
+fn no_packet_is_longer_than_its_length_field_can_say() {
+    let whole = [0; 65_535];
+    // IPv4 counts its header of 20 octets.
+    for (len, reason) in [(65_515, "checksum"), (65_516, "fragment-beyond-end")] {
+        let mut gateway = Gateway::new();
+        gateway.receive(LAN, &cut4(&whole[..len], 9, 1480));
+        let layer = if reason == "checksum" { "icmpv4" } else { "ipv4" };
+        assert!(gateway.drops().iter().any(|drop| drop.0 == layer), "{len}: {:?}", gateway.drops());
+        assert_eq!(count_of(&gateway, "ipv4", reason), u64::from(layer == "ipv4"));
+    }
+    // IPv6 counts what is behind its header; the options here are 8 octets of that, and the message
+    // that tells of it points at the fragment offset (RFC 8200 §4.5).
+    let head = |start: usize, more| FragmentFields {
+        next_header: IpProtocol(253),
+        fragment_offset: u16::try_from(start / 8).unwrap(),
+        more_fragments: more,
+        identification: 4,
+    };
+    let piece = |start: usize, len| {
+        let options = [IpProtocol::FRAGMENT.0, 0, 1, 4, 0, 0, 0, 0];
+        let payload = [&options[..], &head(start, false).emit(), &whole[..len]].concat();
+        frame(LAN_MAC, A_MAC, IpProtocol::DESTINATION_OPTIONS, (A6, LAN6), 64, &payload)
+    };
+    let mut gateway = gateway();
+    assert!(packets(&gateway.receive(LAN, &[piece(65_520, 7)])).is_empty());
+    let sent = packets(&gateway.receive(LAN, &[piece(65_520, 8)]));
+    let [(_, _, told)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((told[0], told[1], &told[4..8]), (4, 0, &[0, 0, 0, 40 + 8 + 2][..]));
+}
+
+/// RFC 4007 §6: a link-local address means another host on another link.
+#[test]
+fn fragments_of_link_local_hosts_on_two_links_are_apart() {
+    let mut gateway = gateway();
+    let ends = (link_local(0xa), link_local(0x10));
+    let request = echo_request(ends, &[7; 100]);
+    let piece = |start: usize, end: usize, to, from| {
+        let head = FragmentFields {
+            next_header: IpProtocol::ICMPV6,
+            fragment_offset: u16::try_from(start / 8).unwrap(),
+            more_fragments: end < request.len(),
+            identification: 4,
+        };
+        let payload = [&head.emit()[..], &request[start..end]].concat();
+        frame(to, from, IpProtocol::FRAGMENT, ends, 64, &payload)
+    };
+    gateway.host.add_address(WAN, common::ipv6::with(ends.1)).unwrap();
+    gateway.receive(LAN, &[piece(0, 48, LAN_MAC, A_MAC)]);
+    gateway.receive(WAN, &[piece(48, 108, WAN_MAC, B_MAC)]);
+    assert_eq!(count_of(&gateway, "icmpv6", "bad-checksum"), 0);
+    let sent = packets(&gateway.receive(LAN, &[piece(48, 108, LAN_MAC, A_MAC)]));
+    assert!(!sent.is_empty(), "each with its own: {:?}", gateway.drops());
 }

@@ -33,6 +33,9 @@ pub const A: (MacAddress, Ipv4Addr) =
 pub const B: (MacAddress, Ipv4Addr) =
     (MacAddress([2, 0, 0, 0, 0, 0xb]), Ipv4Addr::new(10, 0, 1, 2));
 
+/// Chunks for frames.
+const FRAMES: usize = 2048;
+
 pub type Frame = (LinkIndex, Vec<u8>);
 
 pub struct Gateway {
@@ -80,8 +83,13 @@ impl Gateway {
 
     /// Two Ethernet links that know no neighbour.
     pub fn cold() -> Self {
+        Self::of_frames(FRAMES)
+    }
+
+    /// As [`Self::cold`], with so many chunks for frames.
+    pub fn of_frames(frames: usize) -> Self {
         let links = [SuiteLink::Ethernet(LAN), SuiteLink::Ethernet(WAN)];
-        let mut this = Self::of(&links, |_| {});
+        let mut this = Self::with_frames(frames, &links, |_| {});
         let lan = interface(LAN, LAN_MAC, vec![address(LAN_IP, 24)]);
         let wan = interface(WAN, WAN_MAC, vec![address(WAN_IP, 24)]);
         this.host.add_interface(lan).unwrap();
@@ -91,11 +99,15 @@ impl Gateway {
     }
 
     pub fn of(links: &[SuiteLink], change: impl FnOnce(&mut Suite)) -> Self {
+        Self::with_frames(FRAMES, links, change)
+    }
+
+    fn with_frames(frames: usize, links: &[SuiteLink], change: impl FnOnce(&mut Suite)) -> Self {
         let mut suite = assemble(links, Arc::new(Asleep), 42);
         change(&mut suite);
         let Suite { plan, layers, ipv4, sockets, .. } = suite;
         let host = Host::new(1000).unwrap();
-        let frames = Rc::new(Pool::new(2048, CHUNK_SIZE).unwrap());
+        let frames = Rc::new(Pool::new(frames, CHUNK_SIZE).unwrap());
         let datagrams = Rc::new(Pool::new(64, CHUNK_SIZE_DATAGRAM).unwrap());
         let graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
         Self { host, graph, plan, ipv4, sockets, now: Duration::ZERO }

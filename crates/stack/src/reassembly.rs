@@ -316,8 +316,9 @@ impl Reassembly {
                     REPEATED => {}
                     // The sender has done nothing wrong: another packet may have this identification.
                     TOO_MANY => {
-                        let over = self.take(index);
-                        over.into_iter().for_each(|slot| self.recycle(slot.pieces));
+                        if let Some(slot) = self.take(index) {
+                            self.recycle(slot.pieces);
+                        }
                     }
                     _ => self.refuse(index, reason),
                 }

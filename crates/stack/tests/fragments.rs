@@ -231,7 +231,7 @@ fn congestion_on_a_fragment_is_on_the_whole() {
 /// RFC 791 §3.1: 65,535 octets cut for an MTU of 1500 and on their way again for one of 576.
 #[test]
 fn the_largest_datagram_is_put_together_however_it_was_cut() {
-    let echo = echo4(&[9; 65_507]);
+    let echo = echo4(&vec![9; 65_507]);
     let mut pieces = Vec::new();
     for start in (0..echo.len()).step_by(1480) {
         let end = (start + 1480).min(echo.len());
@@ -262,7 +262,7 @@ fn more_fragments_than_are_kept_are_told_as_that_and_forgotten() {
 /// RFC 791 §3.1, RFC 8200 §4.5: what is put together fits its length field, headers counted.
 #[test]
 fn no_packet_is_longer_than_its_length_field_can_say() {
-    let whole = [0; 65_535];
+    let whole = vec![0; 65_535];
     // IPv4 counts its header of 20 octets.
     for (len, reason) in [(65_515, "checksum"), (65_516, "fragment-beyond-end")] {
         let mut gateway = Gateway::new();

@@ -181,6 +181,8 @@ counters! {
     reports,
     /// Reports of which something could not be stored: rejected if confirmed, else lost.
     reports_not_stored,
+    /// Reports with octets behind their list, which were passed over.
+    reports_padded,
     /// Reports recognised as sent once more, though no time told it: stored once.
     reports_repeated,
     /// Devices whose last reports were forgotten because too many were remembered: what they send
@@ -212,6 +214,9 @@ counters! {
     unknown_handles,
     /// Observations with octets behind the mapped ones.
     trailing,
+    /// Observations of which a part was missing or badly built; what was whole is stored. A
+    /// confirmed report of which nothing was whole is rejected.
+    cut,
     /// Datagrams that belong to no association, dropped.
     strangers,
     /// Datagrams dropped because their device's connection had enough to do.

@@ -244,8 +244,14 @@ fn association(device: SystemId) -> Vec<u8> {
 
 /// A confirmed report of the oxygen saturation, without a time.
 fn report(invoke_id: u16, number: u16, percent: u8) -> Vec<u8> {
-    let observation = FixedObservation { handle: Handle(1), octets: &[0, percent] };
-    let info = encode_scan(DataRequestId::AGENT_INITIATED, number, &[observation]).unwrap();
+    observed(invoke_id, number, &[0, percent], &[])
+}
+
+/// A confirmed report of these octets of the oxygen saturation, and octets behind its list.
+fn observed(invoke_id: u16, number: u16, octets: &[u8], behind: &[u8]) -> Vec<u8> {
+    let observation = FixedObservation { handle: Handle(1), octets };
+    let mut info = encode_scan(DataRequestId::AGENT_INITIATED, number, &[observation]).unwrap();
+    info.extend(behind);
     let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
     let report = EventReport { handle, time: u32::MAX, event, info: &info };
     let message = Message::ConfirmedEventReport(report);
@@ -275,6 +281,56 @@ async fn a_report_sent_again_after_a_stall_is_stored_once() {
     ward.counts(|counters| counters.reports == 4).await;
     assert_eq!(ward.names().await.len(), 3, "{:?}", ward.devices.counters());
     assert_eq!(ward.devices.counters().reports_repeated, 1);
+    ward.stop().await;
+}
+
+/// Takes one APDU off a connection.
+fn answer(device: &mut TcpStream) -> Vec<u8> {
+    let mut octets = vec![0; 4];
+    device.set_read_timeout(Some(PATIENCE)).unwrap();
+    device.read_exact(&mut octets).unwrap();
+    let length = usize::from(u16::from_be_bytes([octets[2], octets[3]]));
+    octets.resize(4 + length, 0);
+    device.read_exact(&mut octets[4..]).unwrap();
+    octets
+}
+
+/// The answer to the operation `invoke_id`: everything else is passed over.
+fn answer_to(device: &mut TcpStream, invoke_id: u16) -> Vec<u8> {
+    loop {
+        let octets = answer(device);
+        let is_answer = matches!(octets.get(8), Some(2..=4));
+        if octets[0] == 0xE7 && octets[6..8] == invoke_id.to_be_bytes() && is_answer {
+            return octets;
+        }
+    }
+}
+
+/// An agent in the field appends two octets to its list: its readings are stored all the same. An
+/// observation that is shorter than its map says nothing: the device keeps it, and is told why.
+#[tokio::test]
+async fn reports_longer_or_shorter_than_they_say_are_not_lost() {
+    let ward = ward(|_| ()).await;
+    let to = ward.devices.address();
+    let said = [
+        association(system(1)),
+        observed(1, 1, &[0, 97], &[0, 0]),
+        observed(2, 2, &[0], &[]),
+        observed(3, 3, &[0, 98], &[]),
+    ];
+    let answers = tokio::task::spawn_blocking(move || {
+        let mut device = TcpStream::connect(to).unwrap();
+        device.write_all(&said.concat()).unwrap();
+        [1, 2, 3].map(|invoke_id| answer_to(&mut device, invoke_id))
+    });
+    let [padded, cut, plain] = answers.await.unwrap();
+    // rors-cmip-confirmed-event-report; rorj with badly-structured-apdu (2).
+    assert_eq!((&padded[8..10], &plain[8..10]), (&[2, 1][..], &[2, 1][..]));
+    assert_eq!(cut[8..], [4, 0, 0, 2, 0, 2]);
+    assert_eq!(ward.names().await.len(), 2);
+    let counters = ward.devices.counters();
+    assert_eq!((counters.reports_padded, counters.cut, counters.trailing), (1, 1, 0));
+    assert_eq!(counters.reports_not_stored, 1);
     ward.stop().await;
 }
 

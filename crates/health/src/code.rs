@@ -277,7 +277,7 @@ pub mod attribute {
     pub const STORE_LABEL: AttributeId = AttributeId(0x0A57);
     /// Name of a segment.
     pub const SEGMENT_LABEL: AttributeId = AttributeId(0x0A58);
-    /// How long what was measured lasted, in 1/8 ms.
+    /// How long what was measured lasted: a FLOAT, in seconds.
     pub const ACTIVE_PERIOD: AttributeId = AttributeId(0x0A59);
     /// Specialisations that the device follows.
     pub const SPECIALISATIONS: AttributeId = AttributeId(0x0A5A);

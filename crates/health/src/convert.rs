@@ -7,7 +7,7 @@
 use crate::apdu::Attribute;
 use crate::code::{AttributeId, Handle, PersonId, Type, UnitCode, attribute};
 use crate::configuration::{Configuration, MapEntry, Object};
-use crate::decimal::Number;
+use crate::decimal::{Decimal, Number};
 use crate::mder::{Element, List, Malformed, Reader};
 use crate::report::{RawObservation, RawValues, ScanReport};
 use crate::time::{AbsoluteTime, BaseOffsetTime};
@@ -88,8 +88,8 @@ pub struct Observation<'a> {
     pub unit: Option<UnitCode>,
     /// When.
     pub time: Timestamps,
-    /// How long it lasted, in 1/8 ms.
-    pub active_period: Option<u32>,
+    /// How long it lasted, in seconds.
+    pub active_period: Option<Decimal>,
     /// How good it is.
     pub status: MeasurementStatus,
     /// The object it belongs to.
@@ -105,13 +105,18 @@ pub struct Tally {
     pub unknown_handles: u32,
     /// Observations with octets behind the mapped ones, which were ignored.
     pub trailing: u32,
-    /// Observations that ended before their map did, skipped.
+    /// Observations of which a part was missing or badly built; what was whole is delivered.
     pub cut: u32,
-    /// Attributes that no measurement has, ignored.
+    /// Attributes that no measurement has, and periods that are no number, ignored.
     pub ignored_attributes: u32,
 }
 
 impl Tally {
+    /// Whether the report says something of configured objects, and none of it could be read.
+    pub const fn is_unreadable(&self) -> bool {
+        self.cut > 0 && self.observations == 0
+    }
+
     /// Adds another report's.
     pub fn add(&mut self, other: Self) {
         self.observations += other.observations;
@@ -137,16 +142,19 @@ pub fn observe<'a>(
                 Some(object) => {
                     let mut reader = Reader::new(fixed.octets);
                     let mut draft = Draft::new(object, person);
-                    let taken = draft.take_mapped(&object.map, &mut reader);
-                    deliver(taken.map(|()| &draft), reader.rest(), &mut tally, &mut sink);
+                    let rest = match draft.take_mapped(&object.map, &mut reader) {
+                        Ended::Whole => reader.rest(),
+                        Ended::Early => &[],
+                    };
+                    deliver(&draft, rest, &mut tally, &mut sink);
                 }
                 None => tally.unknown_handles += 1,
             },
             RawValues::Variable(variable) => match configuration.object(variable.handle) {
                 Some(object) => {
                     let mut draft = Draft::new(object, person);
-                    let taken = draft.take_named(variable.attributes);
-                    deliver(taken.map(|()| &draft), &[], &mut tally, &mut sink);
+                    draft.take_named(variable.attributes);
+                    deliver(&draft, &[], &mut tally, &mut sink);
                 }
                 None => tally.unknown_handles += 1,
             },
@@ -182,26 +190,23 @@ fn observe_group<'a>(
             continue;
         };
         let mut draft = Draft::new(object, person);
-        let taken = draft.take_mapped(&group.map, &mut reader);
-        deliver(taken.map(|()| &draft), &[], tally, sink);
-        if taken.is_err() {
+        let ended = draft.take_mapped(&group.map, &mut reader);
+        deliver(&draft, &[], tally, sink);
+        if ended == Ended::Early {
             return;
         }
     }
     tally.trailing += u32::from(!reader.is_empty());
 }
 
-/// Hands the values of a draft to the sink.
+/// Hands the values of a draft to the sink: those that are whole.
 pub(crate) fn deliver<'a>(
-    draft: Result<&Draft<'a, '_>, Malformed>,
+    draft: &Draft<'a, '_>,
     rest: &[u8],
     tally: &mut Tally,
     sink: &mut impl FnMut(&Observation<'a>),
 ) {
-    let Ok(draft) = draft else {
-        tally.cut += 1;
-        return;
-    };
+    tally.cut += u32::from(draft.is_cut);
     tally.trailing += u32::from(!rest.is_empty());
     tally.ignored_attributes += draft.ignored;
     let Compound::None = draft.compound else {
@@ -257,6 +262,17 @@ pub(crate) struct Draft<'a, 'object> {
     /// Partition of a coded value, where it is not the measurement's own.
     partition: u16,
     ignored: u32,
+    /// Whether a part was missing or badly built.
+    is_cut: bool,
+}
+
+/// Where the octets of a map ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ended {
+    /// Behind its last entry, or after it.
+    Whole,
+    /// Within it: what follows in the same octets cannot be found.
+    Early,
 }
 
 /// Several values in one attribute.
@@ -283,7 +299,8 @@ impl<'a, 'object> Draft<'a, 'object> {
         };
         let components = object.components.as_slice();
         let partition = object.kind.partition;
-        Self { observation, compound: Compound::None, components, partition, ignored: 0 }
+        let compound = Compound::None;
+        Self { observation, compound, components, partition, ignored: 0, is_cut: false }
     }
 
     /// Takes the time of an entry in a store.
@@ -291,25 +308,24 @@ impl<'a, 'object> Draft<'a, 'object> {
         self.observation.time = time;
     }
 
-    /// Takes attribute after attribute, as `map` says.
-    pub(crate) fn take_mapped(
-        &mut self,
-        map: &[MapEntry],
-        reader: &mut Reader<'a>,
-    ) -> Result<(), Malformed> {
+    /// Takes attribute after attribute, as `map` says. Where the octets end within an attribute,
+    /// those before it stand.
+    pub(crate) fn take_mapped(&mut self, map: &[MapEntry], reader: &mut Reader<'a>) -> Ended {
         for entry in map {
-            let octets = reader.octets(usize::from(entry.length))?;
-            self.take(entry.attribute, octets)?;
+            let Ok(octets) = reader.octets(usize::from(entry.length)) else {
+                self.is_cut = true;
+                return Ended::Early;
+            };
+            self.is_cut |= self.take(entry.attribute, octets).is_err();
         }
-        Ok(())
+        Ended::Whole
     }
 
-    /// Takes attribute after attribute, each with its id.
-    fn take_named(&mut self, attributes: List<'a, Attribute<'a>>) -> Result<(), Malformed> {
+    /// Takes attribute after attribute, each with its id and its length.
+    fn take_named(&mut self, attributes: List<'a, Attribute<'a>>) {
         for attribute in attributes {
-            self.take(attribute.id, attribute.value)?;
+            self.is_cut |= self.take(attribute.id, attribute.value).is_err();
         }
-        Ok(())
     }
 
     fn take(&mut self, id: AttributeId, octets: &'a [u8]) -> Result<(), Malformed> {
@@ -328,9 +344,9 @@ impl<'a, 'object> Draft<'a, 'object> {
                 observation.value = Value::Code(Type::new(self.partition, reader.u16()?));
             }
             attribute::ENUMERATION => {
-                observation.kind.code = reader.u16()?;
-                observation.status = MeasurementStatus(reader.u16()?);
+                let (code, status) = (reader.u16()?, MeasurementStatus(reader.u16()?));
                 observation.value = enumerated(self.partition, reader)?;
+                (observation.kind.code, observation.status) = (code, status);
             }
             attribute::ENUMERATION_BITS16 => observation.value = Value::Bits16(reader.u16()?),
             attribute::ENUMERATION_BITS32 => observation.value = Value::Bits32(reader.u32()?),
@@ -363,7 +379,10 @@ impl<'a, 'object> Draft<'a, 'object> {
             attribute::MEASUREMENT_STATUS => {
                 observation.status = MeasurementStatus(reader.u16()?);
             }
-            attribute::ACTIVE_PERIOD => observation.active_period = Some(reader.u32()?),
+            attribute::ACTIVE_PERIOD => {
+                observation.active_period = Float::take(reader)?.0.decimal();
+                self.ignored += u32::from(observation.active_period.is_none());
+            }
             attribute::UNIT => observation.unit = Some(UnitCode(reader.u16()?)),
             attribute::TYPE => observation.kind = Type::take(reader)?,
             attribute::METRIC_ID => observation.kind.code = reader.u16()?,

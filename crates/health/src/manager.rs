@@ -24,7 +24,7 @@ use crate::configuration::{Configuration, Library, Remembered};
 use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
 use crate::digest::digest;
 use crate::operation::{Answer, Operation, OperationFailure};
-use crate::report::{ConfigAnswer, ConfigReport, ConfigResult, Report, ScanForm, SegmentStatus};
+use crate::report::{ConfigAnswer, ConfigResult, Report, ScanForm, SegmentStatus};
 use crate::time::NO_RELATIVE_TIME;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -169,7 +169,10 @@ impl Manager {
             }
             Input::Tick => self.tick(now),
             Input::Committed(record) => self.committed(now, record),
-            Input::NotCommitted(record) => self.not_committed(record),
+            Input::NotCommitted(record) => {
+                self.rejected(record, RejectProblem::RESOURCE_LIMITATION);
+            }
+            Input::NotReadable(record) => self.rejected(record, RejectProblem::BADLY_STRUCTURED),
             Input::Ask(request, operation) => self.ask(now, request, operation),
             Input::Release => self.turn(now, Event::AskRelease, None),
             Input::Abort => self.turn(now, Event::AskAbort, None),
@@ -344,7 +347,7 @@ impl Manager {
             return;
         }
         self.counters.late_configurations += u64::from(was_operating);
-        let Ok(reported) = ConfigReport::decode(report.info) else {
+        let Ok(Report::Configuration(reported)) = report.report() else {
             self.counters.unusable_configurations += 1;
             self.answer_config(data, report, ConfigId(0), ConfigResult::UNSUPPORTED);
             return self.turn(now, Event::ConfigUnusable, None);
@@ -446,6 +449,7 @@ impl Manager {
             });
         }
         self.counters.reports += 1;
+        self.counters.padded += u64::from(report.padding() > 0);
         self.counters.numbers_not_growing += u64::from(!grows);
         let record = Record { id: record, number, confirmed, apdu: octets.to_vec() };
         self.outputs.push_back(Output::Report(record));
@@ -463,13 +467,13 @@ impl Manager {
         }
     }
 
-    /// Rejects one waiting report for lack of room.
-    fn not_committed(&mut self, record: RecordId) {
+    /// Rejects one waiting report.
+    fn rejected(&mut self, record: RecordId, problem: RejectProblem) {
         let Some(peer) = &mut self.peer else { return };
         let place = peer.waiting.iter().position(|waiting| waiting.record == record);
         if let Some(waiting) = place.and_then(|place| peer.waiting.remove(place)) {
             let invoke_id = waiting.sent.invoke_id;
-            self.reply(invoke_id, Message::Reject(RejectProblem::RESOURCE_LIMITATION));
+            self.reply(invoke_id, Message::Reject(problem));
         }
     }
 

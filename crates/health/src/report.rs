@@ -19,23 +19,34 @@ pub enum Report<'a> {
 }
 
 impl<'a> EventReport<'a> {
-    /// Reads what is reported.
+    /// Reads what is reported. Octets behind it are passed over: [`padding`](Self::padding) tells
+    /// how many.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
     pub fn report(&self) -> Result<Report<'a>, Malformed> {
+        self.read().map(|(report, _)| report)
+    }
+
+    /// Octets behind the last field of what is reported: an agent in the field appends two to its
+    /// list. 0 if the report cannot be read.
+    pub fn padding(&self) -> usize {
+        self.read().map_or(0, |(_, padding)| padding)
+    }
+
+    /// Reads what is reported, and counts the octets behind it.
+    fn read(&self) -> Result<(Report<'a>, usize), Malformed> {
         let mut reader = Reader::new(self.info);
         let report = match self.event {
             event::CONFIG => Report::Configuration(ConfigReport::take(&mut reader)?),
             event::SEGMENT_DATA => Report::Segment(SegmentData::take(&mut reader)?),
             event => match ScanForm::of(event) {
                 Some(form) => Report::Scan(ScanReport::take(form, &mut reader)?),
-                None => return Ok(Report::Unknown),
+                None => return Ok((Report::Unknown, 0)),
             },
         };
-        reader.finish()?;
-        Ok(report)
+        Ok((report, reader.rest().len()))
     }
 }
 

@@ -639,7 +639,9 @@ fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> 
             attribute::ENUMERATION_OID => writer.u16(ACTIVITY_WALKING),
             attribute::ENUMERATION_BITS16 => writer.u16(0),
             // Every observation is of one more minute.
-            attribute::ACTIVE_PERIOD => writer.u32(480_000),
+            attribute::ACTIVE_PERIOD => {
+                writer.octets(&Number::finite(60, 0).to_float().unwrap_or_default());
+            }
             attribute::TIMESTAMP_ABSOLUTE => writer.octets(&time.0),
             _ => writer.octets(&vec![0; usize::from(*length)]),
         }

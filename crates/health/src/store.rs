@@ -4,7 +4,7 @@
 use crate::apdu::{Attribute, find};
 use crate::code::{Handle, ObjectClass, Type, attribute};
 use crate::configuration::{Configuration, MapEntry, Object, useful};
-use crate::convert::{Draft, Observation, Tally, Timestamps, deliver};
+use crate::convert::{Draft, Ended, Observation, Tally, Timestamps, deliver};
 use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
 use crate::report::SegmentData;
 use crate::time::AbsoluteTime;
@@ -237,10 +237,10 @@ pub fn observe_segment<'a>(
         for object in &objects {
             let mut draft = Draft::new(object, None);
             draft.set_time(time);
-            let taken = draft.take_mapped(&object.map, &mut reader);
+            let ended = draft.take_mapped(&object.map, &mut reader);
             let mut indexed = |observation: &Observation<'a>| sink(index, observation);
-            deliver(taken.map(|()| &draft), &[], &mut tally, &mut indexed);
-            if taken.is_err() {
+            deliver(&draft, &[], &mut tally, &mut indexed);
+            if ended == Ended::Early {
                 return tally;
             }
         }

@@ -11,6 +11,7 @@ use gatewright_health::code::*;
 use gatewright_health::configuration::{Configuration, ConfigurationBuilder, MapEntry, value_map};
 use gatewright_health::convert::{Observation, Tally, Value, observe};
 use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::decimal::Decimal;
 use gatewright_health::mder::{Element, List, Reader, Writer};
 use gatewright_health::report::*;
 use gatewright_health::specialisation::{self, Specialisation};
@@ -104,6 +105,36 @@ fn a_compound_is_one_observation_a_component() {
             "2.0 2:18474 72 {beat}/min 2026-11-21T12:00:00.00",
         ]
     );
+}
+
+/// A value without the time that its map announces is delivered, and counted as cut.
+#[test]
+fn what_is_whole_of_a_short_observation_is_delivered() {
+    let info = hex("F000 0001 0002 0011 0001 0004 FF0002FA 0001 0005 FF0002FB 20");
+    let (lines, tally) =
+        lines(&standard(&specialisation::SCALE), 0, &scan(event::SCAN_FIXED, &info));
+    assert_eq!(lines, ["1.0 2:57664 76.2 kg -", "1.0 2:57664 76.3 kg -"]);
+    assert_eq!(tally, Tally { observations: 2, cut: 2, ..Tally::default() });
+    assert!(!tally.is_unreadable());
+    let info = hex("F000 0001 0001 0006 0001 0002 FF00");
+    let mut delivered = 0;
+    let scale = standard(&specialisation::SCALE);
+    let tally = observe(&scale, Handle(0), &scan(event::SCAN_FIXED, &info), |_| delivered += 1);
+    assert_eq!((delivered, tally.cut), (0, 1));
+    assert!(tally.is_unreadable());
+}
+
+/// An agent in the field appends two octets to the list of its report.
+#[test]
+fn octets_behind_the_list_of_a_report_are_passed_over() {
+    let info = hex("F000 0001 0001 0006 0001 0002 0061 0000");
+    let report =
+        EventReport { handle: Handle::MDS, time: 0, event: event::SCAN_FIXED, info: &info };
+    assert_eq!(report.padding(), 2);
+    let (lines, tally) =
+        lines(&standard(&specialisation::OXIMETER), 0, &scan(event::SCAN_FIXED, &info));
+    assert_eq!(lines, ["1.0 2:19384 97 % -"]);
+    assert_eq!(tally, Tally { observations: 1, ..Tally::default() });
 }
 
 #[test]
@@ -208,14 +239,17 @@ fn measurements_of_several_persons_are_told_apart() {
 #[test]
 fn what_lasts_is_an_observation_too() {
     let configuration = standard(&specialisation::ACTIVITY);
-    let info = hex("F000 0000 0001 0012 0003 000E 007B 01B77400 2026112112000000");
+    let info = hex("F000 0000 0002 0024 0003 000E 007B 02000024 2026112112000000
+        0003 000E 007B FE000096 2026112112000000");
     let mut seen = Vec::new();
     observe(&configuration, Handle(0), &scan(event::SCAN_FIXED, &info), |observation| {
         seen.push((observation.value, observation.active_period, observation.source));
     });
     let code = Value::Code(Type::new(129, 123));
-    // 28,800,000 ticks of 1/8 ms are an hour.
-    assert_eq!(seen, [(code, Some(28_800_000), Some(Handle(1)))]);
+    // Measure-Active-Period is a FLOAT-Type in seconds: managers of several makers read it so.
+    let [hour, second] = [Decimal::new(36, 2), Decimal::new(150, -2)];
+    let source = Some(Handle(1));
+    assert_eq!(seen, [(code, Some(hour), source), (code, Some(second), source)]);
 }
 
 /// The store of a medication pen in the field: its configuration, the description of its

@@ -11,7 +11,7 @@ use crate::mapping::Mapping;
 use core::fmt::{self, Write};
 use gatewright_health::code::{AttributeId, SystemId, Type, attribute, partition};
 use gatewright_health::convert::{MeasurementStatus, Observation, Value};
-use gatewright_health::decimal::Number;
+use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::mder::Reader;
 use gatewright_health::time::AbsoluteTime;
 use gatewright_onem2m::Timestamp;
@@ -255,14 +255,14 @@ fn meta(json: &mut Json<'_>, profile: &str, status: MeasurementStatus) {
 
 /// When: a time, or a period for what lasted. Without the device's time, the time of reception.
 fn effective(json: &mut Json<'_>, context: &Context<'_>, observation: &Observation<'_>) {
-    /// Ticks of 1/8 ms in a hundredth of a second.
-    const TICKS: u64 = 80;
     let device = observation.time.absolute.and_then(AbsoluteTime::to_unix);
     let moment = |hundredths, offset| Moment { hundredths, offset };
     let received = context.received.micros() / 10_000;
-    let period = observation.active_period.map(|ticks| u64::from(ticks) / TICKS);
+    let period = observation.active_period.map(hundredths);
     let (start, end, offset) = match (device, period) {
-        (Some(start), Some(period)) => (start, start + period, context.offset_minutes),
+        (Some(start), Some(period)) => {
+            (start, start.saturating_add(period), context.offset_minutes)
+        }
         (Some(time), None) => (time, time, context.offset_minutes),
         (None, Some(period)) => (received.saturating_sub(period), received, 0),
         (None, None) => (received, received, 0),
@@ -274,6 +274,20 @@ fn effective(json: &mut Json<'_>, context: &Context<'_>, observation: &Observati
         });
     } else {
         json.key("effectiveDateTime").shown(moment(start, offset));
+    }
+}
+
+/// Seconds as whole hundredths of a second; what is less than nothing is nothing.
+fn hundredths(seconds: Decimal) -> u64 {
+    let mantissa = u64::try_from(seconds.mantissa).unwrap_or(0);
+    // A hundredth is two places more.
+    let exponent = i16::from(seconds.exponent) + 2;
+    let power = 10_u64.checked_pow(exponent.unsigned_abs().into());
+    match (power, exponent < 0) {
+        (Some(power), false) => mantissa.saturating_mul(power),
+        (Some(power), true) => mantissa / power,
+        (None, _) if mantissa == 0 || exponent < 0 => 0,
+        (None, _) => u64::MAX,
     }
 }
 

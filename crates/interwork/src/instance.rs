@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 use gatewright_health::code::{Handle, SystemId, UnitCode};
 use gatewright_health::convert::{Observation, Value};
 use gatewright_health::digest::digest;
-use gatewright_health::time::{AbsoluteTime, RELATIVE_TICKS_PER_SECOND};
+use gatewright_health::time::AbsoluteTime;
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
 /// The name of a reading, the same whenever it is made of the same report: system-id, epoch,
@@ -300,8 +300,8 @@ pub(crate) fn member(
         }
         Source::Received => json.key(name).shown(arrival.received),
         Source::Period => {
-            if let Some(ticks) = observation.active_period {
-                json.key(name).raw(Seconds(ticks));
+            if let Some(seconds) = observation.active_period {
+                json.key(name).raw(seconds);
             }
         }
         Source::Status => {
@@ -341,21 +341,6 @@ fn value(json: &mut Json<'_>, name: &str, value: Value<'_>) {
             json.text(name, text.trim_end_matches('\0'));
         }
         Value::Samples(octets) => json.key(name).shown(Hex(octets)),
-    }
-}
-
-/// Ticks of 1/8 ms as seconds, with the places they need.
-struct Seconds(u32);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = self.0 % RELATIVE_TICKS_PER_SECOND;
-        write!(f, "{}", self.0 / RELATIVE_TICKS_PER_SECOND)?;
-        if rest == 0 {
-            return Ok(());
-        }
-        // An eighth of a millisecond is 125 microseconds.
-        write!(f, ".{:06}", rest * 125)
     }
 }
 
@@ -432,12 +417,5 @@ mod tests {
             instances.start(Arrival { report: 0, received });
             assert_eq!(instances.received, received.to_string());
         }
-    }
-
-    #[test]
-    fn a_period_is_seconds() {
-        let shown: Vec<String> =
-            [28_800_000, 0, 1, 12_000].map(|ticks| Seconds(ticks).to_string()).to_vec();
-        assert_eq!(shown, ["3600", "0", "0.000125", "1.500000"]);
     }
 }

@@ -8,7 +8,7 @@ use crate::mapping::{Mapping, Source};
 use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
 use gatewright_health::decimal::{Decimal, Number};
-use gatewright_health::time::{AbsoluteTime, BaseOffsetTime, RELATIVE_TICKS_PER_SECOND};
+use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
 use gatewright_onem2m::Timestamp;
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ impl Stored {
                 high_resolution: number(Source::DeviceMicros),
                 base_offset: base,
             },
-            active_period: member(Source::Period).and_then(ticks),
+            active_period: member(Source::Period).and_then(seconds),
             status: member(Source::Status).map(status).unwrap_or_default(),
             source: short(Source::BelongsTo).map(Handle),
         };
@@ -207,12 +207,13 @@ fn base_offset(member: &Value) -> Option<BaseOffsetTime> {
     Some(BaseOffsetTime { seconds, fraction: 0, offset_minutes })
 }
 
-/// Seconds with up to six places as ticks of 1/8 ms, which are 125 microseconds.
-fn ticks(member: &Value) -> Option<u32> {
-    let text = member.to_string();
-    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let micros: u32 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-    whole.parse::<u32>().ok()?.checked_mul(RELATIVE_TICKS_PER_SECOND)?.checked_add(micros / 125)
+/// Reads a number of JSON as the decimal that it says: `1.5`, `1e-7`.
+fn seconds(member: &Value) -> Option<Decimal> {
+    let text = member.as_number()?.to_string();
+    let (digits, power) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let Decimal { mantissa, exponent } = digits.parse().ok()?;
+    let exponent = exponent.checked_add(power.parse().ok()?)?;
+    Some(Decimal { mantissa, exponent })
 }
 
 fn status(member: &Value) -> MeasurementStatus {
@@ -241,14 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_ticks() {
+    fn periods_are_seconds() {
         for (text, expected) in
-            [("3600", Some(28_800_000)), ("0.000125", Some(1)), ("1.500000", Some(12_000))]
+            [("3600", (3_600, 0)), ("0.000125", (125, -6)), ("1.5", (15, -1)), ("1e-7", (1, -7))]
         {
             let number: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(ticks(&number), expected, "{text}");
+            let (mantissa, exponent) = expected;
+            assert_eq!(seconds(&number), Some(Decimal { mantissa, exponent }), "{text}");
         }
-        assert_eq!(ticks(&json!("long")), None);
+        assert_eq!(seconds(&json!("long")), None);
     }
 
     #[test]

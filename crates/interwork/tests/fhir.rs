@@ -230,7 +230,8 @@ fn numbers_that_are_none_are_absent() {
 /// An hour of activity is a period; flags that are set are components.
 #[test]
 fn periods_and_flags() {
-    let octets = [0x03, 0xE9, 0x01, 0xB7, 0x74, 0x00, 0x20, 0x26, 0x11, 0x21, 0x23, 0x30, 0, 0];
+    // 3600 as a FLOAT: 36 with two zeros.
+    let octets = [0x03, 0xE9, 0x02, 0x00, 0x00, 0x24, 0x20, 0x26, 0x11, 0x21, 0x23, 0x30, 0, 0];
     let kind = &specialisation::ACTIVITY;
     let session = exported(kind, SystemId([1; 8]), &CONTEXT, (1, &octets), |_| {});
     assert_eq!(

@@ -8,7 +8,7 @@
 
 use gatewright_health::code::{Handle, SystemId, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
-use gatewright_health::decimal::Number;
+use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
 use gatewright_interwork::device::Place;
@@ -105,6 +105,13 @@ fn times() -> impl Strategy<Value = Timestamps> {
         })
 }
 
+/// Periods in seconds, as short as JSON's numbers are written again.
+fn periods() -> impl Strategy<Value = Decimal> {
+    let shortest = |(mantissa, exponent): &(i32, i8)| *exponent == 0 || mantissa % 10 != 0;
+    let drawn = (0_i32..0x7F_FFFE, -9_i8..=0).prop_filter("shortest", shortest);
+    drawn.prop_map(|(mantissa, exponent)| Decimal::new(mantissa, exponent))
+}
+
 /// Value of an object of a class.
 #[derive(Clone, Debug)]
 enum Drawn {
@@ -139,7 +146,7 @@ proptest! {
             }),
         time in times(),
         person in prop::option::of(any::<u16>()),
-        period in prop::option::of(any::<u32>()),
+        period in prop::option::of(periods()),
         bits in any::<u16>(),
         report in any::<u64>(),
         micros in 0..4_000_000_000_000_000_u64,

@@ -13,6 +13,7 @@ use gatewright_health::apdu::AbortReason;
 use gatewright_health::association::State;
 use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
+use gatewright_health::convert::Tally;
 use gatewright_health::frame::Framer;
 use gatewright_health::manager::{Counters, Ending, Input, Manager, Output, Record, RequestId};
 use gatewright_health::operation::{Answer, Operation, OperationFailure};
@@ -235,10 +236,13 @@ impl Connection {
     /// Adds what the manager has counted to the counts of all connections.
     fn count(&mut self) {
         let (now, before) = (self.manager.counters(), self.counted);
-        let of = |counters: &Counters| (counters.malformed, counters.strangers, counters.repeated);
+        let of = |counters: &Counters| {
+            (counters.malformed, counters.strangers, counters.repeated, counters.padded)
+        };
         if of(&now) != of(&before) {
             self.shared.count(|counters| {
                 counters.malformed += now.malformed - before.malformed;
+                counters.reports_padded += now.padded - before.padded;
                 counters.strangers += now.strangers - before.strangers;
                 counters.reports_repeated += now.repeated - before.repeated;
             });
@@ -324,7 +328,9 @@ impl Connection {
             return self.step(Input::NotCommitted(record.id));
         }
         let is_numbered = self.recognise(&record);
-        let requests = self.read_record(&record);
+        let read = self.read_record(&record);
+        let is_readable = !read.as_ref().is_some_and(|(tally, _)| tally.is_unreadable());
+        let requests = read.map(|(_, requests)| requests).filter(|_| is_readable);
         let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
         if let (Some(requests), Some(session)) = (requests, &self.session) {
             delivered = self.shared.deliver(session.device().kind(), requests).await;
@@ -334,7 +340,11 @@ impl Connection {
             counters.reports += 1;
             counters.reports_not_stored += u64::from(!is_whole);
         });
-        let done = if is_whole { Input::Committed } else { Input::NotCommitted };
+        let done = match (is_whole, is_readable) {
+            (true, _) => Input::Committed,
+            (false, true) => Input::NotCommitted,
+            (false, false) => Input::NotReadable,
+        };
         self.step(done(record.id));
         self.answering = is_numbered.then_some(is_whole);
         if is_whole {
@@ -393,8 +403,9 @@ impl Connection {
         }
     }
 
-    /// A report's readings as requests; `None` if it cannot be read.
-    fn read_record(&mut self, record: &Record) -> Option<Vec<Request>> {
+    /// What was read of a report, and its readings as requests; `None` if that is not possible
+    /// here and now.
+    fn read_record(&mut self, record: &Record) -> Option<(Tally, Vec<Request>)> {
         let received = Timestamp::new(crate::engine::now());
         let mut requests = Vec::new();
         let session = self.session.as_mut()?;
@@ -405,7 +416,8 @@ impl Connection {
         self.shared.count(|counters| {
             counters.unknown_handles += u64::from(tally.unknown_handles);
             counters.trailing += u64::from(tally.trailing);
+            counters.cut += u64::from(tally.cut);
         });
-        Some(requests)
+        Some((tally, requests))
     }
 }

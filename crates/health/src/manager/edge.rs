@@ -60,6 +60,8 @@ pub enum Input<'a> {
     Committed(RecordId),
     /// This report cannot be kept: say so to the agent, which keeps it.
     NotCommitted(RecordId),
+    /// Nothing of this report can be read: say so to the agent.
+    NotReadable(RecordId),
     /// Ask the device something.
     Ask(RequestId, Operation),
     /// End the association in good order.
@@ -169,6 +171,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Reports recorded.
     pub reports: u64,
+    /// Of these, those with octets behind their list, which were passed over.
+    pub padded: u64,
     /// Confirmed reports that repeated one of their association: the same octets, invoke-id and
     /// report number included.
     pub repeated: u64,

@@ -1,7 +1,7 @@
 //! `bench forward`: what a packet costs from Ethernet through IP and the router to Ethernet, in
 //! memory: no device, no system call.
 
-use bench::{Bench, Contestant, Numbers, Options, Relation, nanoseconds_each};
+use bench::{Bench, Contestant, Numbers, Options, Relation, Yardstick, nanoseconds_each};
 use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Packet, Pool};
 use gatewright_stack::{
     Address, AddressState, At, Attachment, AttachmentId, Counter, Graph, Host, Interface, Place,
@@ -26,15 +26,18 @@ const SENDER: MacAddress = MacAddress([2, 0, 0, 0, 1, 1]);
 
 /// Packets that the graph takes at once.
 const BATCH: usize = 32;
-/// Flows: each another destination, source and port.
+/// Flows: each another destination, source and port. The first number fits into the cache of
+/// destinations, the second is beside it, the third beside every cache of the processor, too.
 const FLOWS: usize = 4096;
+const FLOWS_MANY: usize = 100_000;
+const FLOWS_MOST: usize = 1_000_000;
 /// Routes to those destinations, beyond so many gateways.
 const ROUTES: u16 = 1024;
 const GATEWAYS: u8 = 64;
 /// Octets of payload of each datagram.
 const PAYLOAD: usize = 64;
-/// Times that all flows pass in a round.
-const PASSES: usize = 64;
+/// Packets of a round at least: flows pass so often that it is these.
+const PACKETS: usize = FLOWS * 64;
 /// Packets that wait in a row, so that none is in a cache when its turn comes: 128 MiB of chunks.
 const COLD: usize = 65_536;
 
@@ -73,9 +76,10 @@ impl Family {
     /// A destination inside of the route `number`.
     fn destination(self, number: u16, noise: u32) -> IpAddr {
         match self {
-            // 198.18.0.0/15 is for benchmarks (RFC 2544 §C.2.2); a /25 each.
+            // 100.64.0.0/10 is shared address space (RFC 6598 §7): four million addresses, a /20
+            // each. What is for benchmarks (RFC 2544 §C.2.2) has room for 131,072.
             Self::V4 => {
-                Ipv4Addr::from_bits(0xc612_0000 | u32::from(number) << 7 | (noise & 0x7f)).into()
+                Ipv4Addr::from_bits(0x6440_0000 | u32::from(number) << 12 | (noise & 0xfff)).into()
             }
             // 2001:2::/48 is (RFC 5180 §8); a /64 each.
             Self::V6 => Ipv6Addr::from_bits(
@@ -150,7 +154,7 @@ fn host(family: Family) -> Result<Host, String> {
         let gateway = family.gateway(u8::try_from(number % u16::from(GATEWAYS)).unwrap_or(0));
         let route = Route::Via { link: OUT, gateway };
         let added = match family.destination(number, 0) {
-            IpAddr::V4(to) => host.add_route(prefix(to, 25)?, route),
+            IpAddr::V4(to) => host.add_route(prefix(to, 20)?, route),
             IpAddr::V6(to) => host.add_route6(prefix(to, 64)?, route),
         };
         added.map_err(|error| error.to_string())?;
@@ -163,7 +167,7 @@ fn prefix<A: gatewright_tables::Family>(address: A, len: u8) -> Result<Prefix<A>
 }
 
 impl World {
-    fn new(family: Family, tapped: bool) -> Result<Self, String> {
+    fn new(family: Family, tapped: bool, flows: usize) -> Result<Self, String> {
         let links = [SuiteLink::Ethernet(IN), SuiteLink::Ethernet(OUT)];
         let suite = assemble(&links, Arc::new(Asleep), 42);
         for cache in suite.neighbours.iter().filter(|cache| cache.link == OUT) {
@@ -185,15 +189,12 @@ impl World {
                 At::EtherType(if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 });
             let attachment = Attachment { at, side: Side::Receive, place: Place::Tap, link: None };
             let wiring = suite.plan.wire(&[(id, attachment)]).map_err(|error| error.to_string())?;
-            let packets = Arc::new(AtomicUsize::new(0));
-            let handler = tap(move |batch| {
-                packets.fetch_add(batch.len(), Ordering::Relaxed);
-            });
+            let handler = tap(look_at_each());
             let handlers = vec![(id, handler, Counter::default())];
             drop(graph.swap(Swap { wiring, handlers }));
         }
         let mut numbers = Numbers(9);
-        let frames = (0..FLOWS).map(|_| family.frame(&mut numbers)).collect();
+        let frames = (0..flows).map(|_| family.frame(&mut numbers)).collect();
         let mut world = Self { graph, frames, now: Duration::from_secs(1), _host: host };
         world.settle();
         world.check(family)?;
@@ -232,18 +233,20 @@ impl World {
         let right = |(link, frame): &(LinkIndex, Vec<u8>)| {
             *link == OUT && frame.starts_with(&[2, 0, 0, 0, 2]) && frame.get(hops_at) == Some(&63)
         };
-        if sent.len() == FLOWS && sent.iter().all(right) {
+        let flows = self.frames.len();
+        if sent.len() == flows && sent.iter().all(right) {
             return Ok(());
         }
         let drops: Vec<_> = self.graph.drops().iter().collect();
-        Err(format!("{} of {FLOWS} frames were forwarded rightly; {drops:?}", sent.len()))
+        Err(format!("{} of {flows} frames were forwarded rightly; {drops:?}", sent.len()))
     }
 
     /// Nanoseconds a packet, its frame written anew before.
     fn forward(&mut self) -> f64 {
         let frames = std::mem::take(&mut self.frames);
-        let each = nanoseconds_each(FLOWS * PASSES, || {
-            for _pass in 0..PASSES {
+        let passes = passes(frames.len());
+        let each = nanoseconds_each(frames.len() * passes, || {
+            for _pass in 0..passes {
                 for frames in frames.chunks(BATCH) {
                     let mut batch = self.batches(frames);
                     self.graph.receive(IN, &mut batch, self.now, &mut |_, _: &mut Batch| {});
@@ -256,8 +259,9 @@ impl World {
 
     /// Nanoseconds to write the frame and give its chunk back, and nothing else.
     fn floor(&self) -> f64 {
-        nanoseconds_each(FLOWS * PASSES, || {
-            for _pass in 0..PASSES {
+        let passes = passes(self.frames.len());
+        nanoseconds_each(self.frames.len() * passes, || {
+            for _pass in 0..passes {
                 for frames in self.frames.chunks(BATCH) {
                     drop(std::hint::black_box(self.batches(frames)));
                 }
@@ -282,11 +286,42 @@ impl World {
     }
 }
 
+/// How often so many flows pass in a round.
+fn passes(flows: usize) -> usize {
+    PACKETS.div_ceil(flows.max(1))
+}
+
+/// A tap that reads an octet of each packet: of the header that it stands before.
+fn look_at_each() -> impl FnMut(&Batch) + Send {
+    let seen = Arc::new(AtomicUsize::new(0));
+    move |batch| {
+        let octet = |packet: &Packet| packet.octets().first().copied().unwrap_or(0);
+        let sum = batch.iter().map(|packet| usize::from(octet(packet))).sum();
+        seen.fetch_add(sum, Ordering::Relaxed);
+    }
+}
+
+/// The same with more flows than the cache of destinations has room for.
+fn many_flows(bench: &mut Bench) -> Result<(), String> {
+    for (flows, key, all, floor) in [
+        (FLOWS_MANY, "ipv4_100k_flows_ns", "ipv4_100k_flows_all_ns", "floor_100k_flows_ns"),
+        (FLOWS_MOST, "ipv4_1m_flows_ns", "ipv4_1m_flows_all_ns", "floor_1m_flows_ns"),
+    ] {
+        let world = RefCell::new(World::new(Family::V4, false, flows)?);
+        bench.interleave(vec![
+            Contestant::new(floor, "ns", || world.borrow().floor()),
+            Contestant::new(all, "ns", || world.borrow_mut().forward()),
+        ]);
+        bench.difference(key, all, floor);
+    }
+    Ok(())
+}
+
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("forward", options);
     let [v4, v4_tapped] =
-        [false, true].map(|tapped| World::new(Family::V4, tapped).map(RefCell::new));
-    let (v4, tapped, v6) = (v4?, v4_tapped?, RefCell::new(World::new(Family::V6, false)?));
+        [false, true].map(|tapped| World::new(Family::V4, tapped, FLOWS).map(RefCell::new));
+    let (v4, tapped, v6) = (v4?, v4_tapped?, RefCell::new(World::new(Family::V6, false, FLOWS)?));
     bench.interleave(vec![
         Contestant::new("floor_ns", "ns", || v4.borrow().floor()),
         Contestant::new("ipv4_all_ns", "ns", || v4.borrow_mut().forward()),
@@ -299,13 +334,18 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     bench.difference("ipv4_ns", "ipv4_all_ns", "floor_ns");
     bench.difference("ipv6_ns", "ipv6_all_ns", "floor6_ns");
     bench.difference("tap_ns", "ipv4_tapped_all_ns", "ipv4_all_ns");
+    many_flows(&mut bench)?;
+    for key in ["ipv4_cold_ns", "ipv6_cold_ns", "ipv4_100k_flows_ns", "ipv4_1m_flows_ns"] {
+        bench.normalise(key, Yardstick::Memory);
+    }
     bench.promise("ipv4_ns", Relation::AtMost, 25.0);
     bench.promise("ipv6_ns", Relation::AtMost, 30.0);
     bench.promise("tap_ns", Relation::AtMost, 2.0);
     bench.note(format!(
-        "per packet, batches of {BATCH}, {FLOWS} flows, {ROUTES} routes by {GATEWAYS} gateways"
+        "per packet, batches of {BATCH}, {FLOWS} flows unless a figure names another number, {ROUTES} routes by {GATEWAYS} gateways"
     ));
     bench.note("the floor writes each frame anew and gives its chunk back; ipv4_ns, ipv6_ns and tap_ns are differences inside of a round");
+    bench.note("the tap of tap_ns reads an octet of each packet");
     bench.note(format!("cold: {COLD} frames written before the first of them is forwarded"));
     Ok(bench)
 }

@@ -10,11 +10,13 @@ mod machine;
 mod numbers;
 mod report;
 mod rounds;
+mod yardstick;
 
 pub use chart::{Chart, Curve, Scales};
 pub use numbers::Numbers;
 pub use report::Relation;
 pub use rounds::{Bench, Contestant, Options};
+pub use yardstick::Yardstick;
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;

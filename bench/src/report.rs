@@ -1,5 +1,6 @@
 //! What a benchmark found: as JSON for machines and as a table for people.
 
+use crate::yardstick::{Loops, Yardstick};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,6 +56,11 @@ impl Spread {
             max,
         })
     }
+
+    /// The spread of what `of` makes of each sample, if it keeps their order.
+    pub(crate) fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Self { min: of(self.min), median: of(self.median), max: of(self.max) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,6 +68,24 @@ pub(crate) struct Figure {
     #[serde(flatten)]
     pub(crate) spread: Spread,
     pub(crate) unit: String,
+    /// What it would be where the yardstick's loops take their reference values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) normalised: Option<Normalised>,
+}
+
+impl Figure {
+    /// What a promise is judged by.
+    pub(crate) fn judged(&self) -> Spread {
+        self.normalised.as_ref().map_or(self.spread, |normalised| normalised.spread)
+    }
+}
+
+/// A figure as the yardstick has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Normalised {
+    #[serde(flatten)]
+    pub(crate) spread: Spread,
+    pub(crate) by: Yardstick,
 }
 
 /// A promised figure, evaluated. `met` is null when it was skipped, and `skipped` says why.
@@ -93,6 +117,10 @@ pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) machine: String,
     pub(crate) rounds: usize,
+    /// What the loops took in this run.
+    pub(crate) yardstick: Loops,
+    /// What they take where a normalised figure is as it was measured.
+    pub(crate) reference: Loops,
     pub(crate) figures: BTreeMap<String, Figure>,
     pub(crate) ratios: BTreeMap<String, Spread>,
     pub(crate) promises: Vec<Promise>,
@@ -101,6 +129,16 @@ pub(crate) struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "bench {}: {} rounds on {}", self.name, self.rounds, self.machine)?;
+        let Loops { core_ns, memory_ns } = self.yardstick;
+        let reference = self.reference;
+        writeln!(
+            f,
+            "yardstick: core loop {} ns (reference {}), memory loop {} ns (reference {})",
+            Digits(core_ns),
+            Digits(reference.core_ns),
+            Digits(memory_ns),
+            Digits(reference.memory_ns)
+        )?;
         let keys = self.figures.keys().chain(self.ratios.keys());
         let width = keys.map(String::len).max().unwrap_or(0).max("figure".len());
         let title = ["figure", "median", "min", "max"];
@@ -109,8 +147,19 @@ impl fmt::Display for Report {
             "\n{:width$} {:>12} {:>12} {:>12}  unit",
             title[0], title[1], title[2], title[3]
         )?;
-        for (key, Figure { spread, unit }) in &self.figures {
-            row(f, key, width, *spread, unit)?;
+        for (key, Figure { spread, unit, normalised }) in &self.figures {
+            let normalised = normalised.as_ref().map(|it| (it.spread.median, it.by));
+            match normalised {
+                None => row(f, key, width, *spread, unit)?,
+                Some((median, by)) => {
+                    let by = match by {
+                        Yardstick::Core => "core",
+                        Yardstick::Memory => "memory",
+                    };
+                    let unit = format!("{unit}; normalised by {by} {}", Digits(median));
+                    row(f, key, width, *spread, &unit)?;
+                }
+            }
         }
         for (key, spread) in &self.ratios {
             row(f, key, width, *spread, "ratio")?;
@@ -183,11 +232,16 @@ mod tests {
     #[test]
     fn the_json_has_the_agreed_shape() {
         let spread = Spread { min: 1.0, median: 2.0, max: 3.0 };
-        let figure = Figure { spread, unit: "ns".to_owned() };
+        let normalised =
+            Some(Normalised { spread: spread.map(|it| it / 2.0), by: Yardstick::Core });
+        let figure = Figure { spread, unit: "ns".to_owned(), normalised };
+        let loops = |core_ns| Loops { core_ns, memory_ns: 64.0 };
         let report = Report {
             name: "route".to_owned(),
             machine: "one".to_owned(),
             rounds: 3,
+            yardstick: loops(8.0),
+            reference: loops(4.0),
             figures: BTreeMap::from([("lookup_ns".to_owned(), figure)]),
             ratios: BTreeMap::from([("lookup_vs_peer".to_owned(), spread)]),
             promises: vec![
@@ -199,7 +253,12 @@ mod tests {
             serde_json::to_value(report).unwrap(),
             serde_json::json!({
                 "name": "route", "machine": "one", "rounds": 3,
-                "figures": {"lookup_ns": {"min": 1.0, "median": 2.0, "max": 3.0, "unit": "ns"}},
+                "yardstick": {"core_ns": 8.0, "memory_ns": 64.0},
+                "reference": {"core_ns": 4.0, "memory_ns": 64.0},
+                "figures": {"lookup_ns": {
+                    "min": 1.0, "median": 2.0, "max": 3.0, "unit": "ns",
+                    "normalised": {"min": 0.5, "median": 1.0, "max": 1.5, "by": "core"},
+                }},
                 "ratios": {"lookup_vs_peer": {"min": 1.0, "median": 2.0, "max": 3.0}},
                 "promises": [
                     {"key": "lookup_ns", "relation": "<=", "bound": 1.5, "value": 2.0,

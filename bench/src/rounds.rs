@@ -1,7 +1,8 @@
 //! Rounds of contestants, and what becomes of their samples.
 
-use crate::report::{Figure, Promise, Relation, Report, Spread};
-use crate::{Chart, Scales, machine};
+use crate::report::{Figure, Normalised, Promise, Relation, Report, Spread};
+use crate::yardstick::{Loops, REFERENCE};
+use crate::{Chart, Scales, Yardstick, machine};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,36 @@ struct Samples {
     rounds: Vec<f64>,
 }
 
+/// A promise that is evaluated when everything is measured.
+#[derive(Debug)]
+struct Promised {
+    key: String,
+    relation: Relation,
+    bound: f64,
+    skipped: Option<String>,
+}
+
+impl Promised {
+    fn evaluate(
+        &self,
+        figures: &BTreeMap<String, Figure>,
+        ratios: &BTreeMap<String, Spread>,
+    ) -> Promise {
+        let Self { key, relation, bound, skipped } = self;
+        if let Some(why) = skipped {
+            return Promise::skip(key, *relation, *bound, why);
+        }
+        let median = match (figures.get(key), ratios.get(key)) {
+            (Some(figure), _) => figure.judged().median,
+            (None, Some(ratio)) => ratio.median,
+            (None, None) => {
+                return Promise::skip(key, *relation, *bound, "it was not measured");
+            }
+        };
+        Promise::evaluate(key, *relation, *bound, median)
+    }
+}
+
 /// A benchmark in progress.
 #[derive(Debug)]
 pub struct Bench {
@@ -67,7 +98,10 @@ pub struct Bench {
     options: Options,
     samples: BTreeMap<String, Samples>,
     ratios: BTreeMap<String, Vec<f64>>,
-    promises: Vec<Promise>,
+    promises: Vec<Promised>,
+    /// Figures that are not normalised as their unit says.
+    yardsticks: BTreeMap<String, Yardstick>,
+    loops: Loops,
     charts: Vec<(Chart, Scales)>,
     notes: Vec<String>,
     started: Instant,
@@ -75,7 +109,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A benchmark without figures yet.
+    /// A benchmark without figures yet; the yardstick's loops are timed now.
     pub fn new(name: &'static str, options: Options) -> Self {
         Self {
             name,
@@ -83,6 +117,8 @@ impl Bench {
             samples: BTreeMap::new(),
             ratios: BTreeMap::new(),
             promises: Vec::new(),
+            yardsticks: BTreeMap::new(),
+            loops: Loops::time(),
             charts: Vec::new(),
             notes: Vec::new(),
             started: Instant::now(),
@@ -182,18 +218,44 @@ impl Bench {
         }
     }
 
-    /// Evaluates a promise by the median of its figure or ratio; without one it is skipped.
+    /// Normalises a figure by this loop: a rate, or one in milliseconds, that the processor alone
+    /// decides, or one in nanoseconds that is made of loads from memory.
+    pub fn normalise(&mut self, key: &str, by: Yardstick) {
+        self.yardsticks.insert(key.to_owned(), by);
+    }
+
+    /// The loop by which a figure is normalised. Nanoseconds and microseconds are by the first one,
+    /// unless something else was said; other figures are not.
+    fn yardstick(&self, key: &str, unit: &str) -> Option<Yardstick> {
+        let by_unit = matches!(unit, "ns" | "us").then_some(Yardstick::Core);
+        self.yardsticks.get(key).copied().or(by_unit)
+    }
+
+    /// Promises that the median of a figure, normalised if it is one that is, or of a ratio stands
+    /// to `bound` as `relation` says; it is evaluated at the end, and skipped if there is none.
     pub fn promise(&mut self, key: &str, relation: Relation, bound: f64) {
-        let promise = match self.median(key) {
-            Some(median) => Promise::evaluate(key, relation, bound, median),
-            None => Promise::skip(key, relation, bound, "it was not measured"),
-        };
-        self.promises.push(promise);
+        self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped: None });
     }
 
     /// Says why a promise could not be evaluated.
     pub fn skip(&mut self, key: &str, relation: Relation, bound: f64, why: &str) {
-        self.promises.push(Promise::skip(key, relation, bound, why));
+        let skipped = Some(why.to_owned());
+        self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped });
+    }
+
+    fn figures(&self, loops: Loops) -> BTreeMap<String, Figure> {
+        let figure = |(key, samples): (&String, &Samples)| {
+            let spread = Spread::of(&samples.rounds)?;
+            let normalised = self.yardstick(key, samples.unit).map(|by| {
+                let value = |sample| match samples.unit {
+                    "/s" | "1/s" => loops.normalise_rate(by, sample),
+                    _ => loops.normalise(by, sample),
+                };
+                Normalised { by, spread: spread.map(value) }
+            });
+            Some((key.clone(), Figure { spread, unit: samples.unit.to_owned(), normalised }))
+        };
+        self.samples.iter().filter_map(figure).collect()
     }
 
     /// Adds a curve sheet, written as `target/bench/NAME-TITLE.svg`.
@@ -224,19 +286,21 @@ impl Bench {
             fs::write(&file, chart.draw(*scales).map_err(io::Error::other)?)?;
             files.push(file);
         }
-        let figures = self.samples.iter().filter_map(|(key, samples)| {
-            let spread = Spread::of(&samples.rounds)?;
-            Some((key.clone(), Figure { spread, unit: samples.unit.to_owned() }))
-        });
+        let loops = self.loops.mean(Loops::time());
+        let figures = self.figures(loops);
         let ratios = self.ratios.iter();
         let ratios = ratios.filter_map(|(key, rounds)| Some((key.clone(), Spread::of(rounds)?)));
+        let ratios: BTreeMap<_, _> = ratios.collect();
+        let promises = self.promises.iter().map(|promise| promise.evaluate(&figures, &ratios));
         let report = Report {
             name: self.name.to_owned(),
             machine: machine::describe(),
             rounds: self.options.rounds(),
-            figures: figures.collect(),
-            ratios: ratios.collect(),
-            promises: self.promises,
+            yardstick: loops,
+            reference: REFERENCE,
+            promises: promises.collect(),
+            figures,
+            ratios,
         };
         let file = folder.join(format!("{}.json", self.name));
         fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;

@@ -1,6 +1,6 @@
 //! `bench tables`: records found by key, beside the standard hash table under a lock.
 
-use bench::{Bench, Contestant, Numbers, Options, Relation, nanoseconds_each};
+use bench::{Bench, Contestant, Numbers, Options, Relation, Yardstick, nanoseconds_each};
 use gatewright_tables::records::{Entity, Sender};
 use gatewright_tables::{Layout, Map, RegionOwner};
 use std::collections::HashMap;
@@ -115,6 +115,9 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     by_place(&mut bench)?;
     bench.ratio("entity_vs_locked_map", "entity_ns", "locked_map_ns");
     bench.ratio("record_vs_locked_record", "record_ns", "locked_record_ns");
+    for key in ["entity_ns", "locked_map_ns"] {
+        bench.normalise(key, Yardstick::Memory);
+    }
     bench.promise("entity_ns", Relation::AtMost, 100.0);
     bench.promise("entity_vs_locked_map", Relation::AtMost, 1.0);
     bench.note("100,000 entities of 72 octets, found by address and port in no order; warm: 1024");

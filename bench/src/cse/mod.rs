@@ -7,7 +7,7 @@ mod systems;
 
 use crate::binary;
 use crate::process::{processor, resident_kib, text};
-use bench::{Bench, Options, Relation};
+use bench::{Bench, Options, Relation, Yardstick};
 use load::What;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::fs;
@@ -110,6 +110,7 @@ fn measure(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String
         }
     }
     best(bench, &acme);
+    bench.normalise("create_cpu_ms", Yardstick::Core);
     for (key, relation, bound) in PROMISES {
         if acme.is_empty() && key.ends_with("_vs_acmecse") {
             bench.skip(key, relation, bound, "acmecse cannot be installed (Python, PyPI)");

@@ -28,9 +28,7 @@
 use crate::{
     AttachedMessages, CaptureRequest, Change, Configured, MessageCounts, Part, PartAnswer,
     ReloadError, RouteOrder, RouteTarget, Status, Told, TraceRequest, UdpGatewayCounters,
-    capture::{Live, network},
-    door::Door,
-    trace,
+    capture::Live, door::Door, network, trace,
 };
 use gatewright_config::{
     self as config, Attach, AttachMessages, Config, Located, MessageHandler, MessageMatch,
@@ -437,25 +435,25 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             gateway.set_link(&name, up)?;
             Ok(json!({ "name": name, "up": up }))
         }
-        Request::Neighbours => Ok(json!({ "neighbours": gateway.neighbours()? })),
+        Request::Neighbours => Ok(json!({ "neighbours": gateway.gateway().neighbours()? })),
         Request::AddNeighbour { address, mac, link } => {
-            let added = gateway.add_neighbour(address, &mac, link.as_deref())?;
+            let added = gateway.gateway().add_neighbour(address, &mac, link.as_deref())?;
             Ok(json!({ "neighbours": [added] }))
         }
         Request::RemoveNeighbour { address, link } => {
-            let gone = gateway.remove_neighbour(address, link.as_deref())?;
+            let gone = gateway.gateway().remove_neighbour(address, link.as_deref())?;
             Ok(json!({ "neighbours": [gone] }))
         }
         Request::FlushNeighbours { link } => {
-            Ok(json!({ "neighbours": gateway.flush_neighbours(link.as_deref())? }))
+            Ok(json!({ "neighbours": gateway.gateway().flush_neighbours(link.as_deref())? }))
         }
-        Request::Routes => Ok(json!({ "routes": gateway.routes() })),
+        Request::Routes => Ok(json!({ "routes": gateway.gateway().routes() })),
         Request::AddRoute { to, via, link } => {
             let order = RouteOrder { to: RouteTarget::parse(&to)?, via, link };
-            Ok(json!({ "routes": [gateway.add_route(&order)?] }))
+            Ok(json!({ "routes": [gateway.gateway().add_route(&order)?] }))
         }
         Request::RemoveRoute { to } => {
-            Ok(json!({ "routes": gateway.remove_route(RouteTarget::parse(&to)?)? }))
+            Ok(json!({ "routes": gateway.gateway().remove_route(RouteTarget::parse(&to)?)? }))
         }
     };
     value.map_err(|error| error.to_string().into())
@@ -609,7 +607,7 @@ fn messages_of(request: &AttachRequest) -> Result<AttachMessages, String> {
 /// The handler that a request describes.
 fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
     let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
-    let link = |name: &str| gateway.known_link(name).map(|_| plain(name));
+    let link = |name: &str| gateway.gateway().link(name).map(|_| plain(name));
     let prefix = |text: &Option<String>| text.as_deref().map(network).transpose();
     let needed = |value: Option<u32>, name: &str| {
         value.ok_or_else(|| format!("a {} needs {name}", request.handler))

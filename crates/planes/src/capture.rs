@@ -7,10 +7,9 @@
 //! counted.
 
 use crate::{
-    Configured,
+    Configured, network,
     recorder::{FLUSH_EVERY, Pages},
 };
-use gatewright_config::Prefix;
 use gatewright_stack::{
     At, Attachment, AttachmentId, Counter, Place, Side,
     builtin::{Capture, Captured, Match},
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::{IpAddr, Shutdown},
+    net::Shutdown,
     os::unix::net::UnixStream,
     path::Path,
     sync::{
@@ -29,16 +28,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-/// The network that a text names, or the one address.
-pub(crate) fn network(text: &str) -> Result<Prefix, String> {
-    let host = text.parse::<IpAddr>().ok().and_then(|ip| {
-        let bits = if ip.is_ipv4() { 32 } else { 128 };
-        Prefix::parse(&format!("{ip}/{bits}"))
-    });
-    host.or_else(|| Prefix::parse(text))
-        .ok_or_else(|| format!("{text} is neither ADDRESS nor ADDRESS/LENGTH"))
-}
 
 /// Which packets are meant, as the command line has it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -119,7 +108,7 @@ impl Live {
             Some(other) => return Err(format!("{other} is neither receive nor transmit")),
         };
         let link =
-            request.which.link.as_deref().map(|name| gateway.known_link(name)).transpose()?;
+            request.which.link.as_deref().map(|name| gateway.gateway().link(name)).transpose()?;
         let which = request.which.matching()?;
         let (capture, captured, missed) = Capture::new(at, Side::Receive, which);
         let (mut ids, mut refused) = (Vec::new(), None);

@@ -10,7 +10,6 @@ use crate::{
     setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     tcp_proxy::{Proxies, TcpProxySetup},
     udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
-    worker::Command,
 };
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
@@ -134,6 +133,8 @@ pub struct Configured {
     pub(crate) tcp_proxies: Proxies,
     parts: Vec<Part>,
     pub(crate) gateway: Gateway,
+    /// The start of its randomness.
+    pub(crate) seed: u64,
     /// The description as it is in force.
     pub(crate) config: Config,
     file: Option<String>,
@@ -187,6 +188,7 @@ impl Configured {
             tcp_proxies: Proxies::default(),
             parts: Vec::new(),
             gateway,
+            seed,
             config: config.clone(),
             file: None,
             rim: Rim::default(),
@@ -318,20 +320,8 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn set_link(&self, name: &str, up: bool) -> Result<(), String> {
-        let link = self.known_link(name)?;
-        let told = self.gateway.workers().each(|| Command::Close(link, !up));
-        told.map_err(|error| error.to_string())?;
-        self.gateway.change(|control| control.close(link, !up));
-        Ok(())
-    }
-
-    /// The link of a name that somebody says; in words for the operator if there is none.
-    pub(crate) fn known_link(&self, name: &str) -> Result<LinkIndex, String> {
-        let known = || {
-            let names = self.names.iter().filter(|name| !name.is_empty());
-            names.map(String::as_str).collect::<Vec<_>>().join(", ")
-        };
-        self.link(name).ok_or_else(|| format!("there is no link {name}: {}", known()))
+        let link = self.gateway.link(name)?;
+        self.gateway.set_link(link, up).map_err(|error| error.to_string())
     }
 
     /// Starts a UDP gateway.
@@ -377,7 +367,8 @@ pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> 
     }
 }
 
-fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
+/// What `config` says of the planes, whose links are at the places `names`.
+pub(crate) fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.workers = usize::from(config.workers).max(1);
     if let Some(spin) = config.links.iter().map(|link| link.spin).max() {
@@ -398,7 +389,7 @@ pub(crate) fn takes_links(config: &Config) -> bool {
 }
 
 /// The links at the places `names`, in their order.
-pub(crate) fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunError> {
+fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunError> {
     let setup = |(index, name): (LinkIndex, &String)| {
         let link = config.links.iter().find(|link| link.name.value == *name);
         link.map_or_else(
@@ -411,10 +402,7 @@ pub(crate) fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkS
 
 /// The routes that a description has: of several for the same destinations, the one with the lowest
 /// metric.
-pub(crate) fn static_routes(
-    config: &Config,
-    names: &[String],
-) -> Result<Vec<StaticRoute>, RunError> {
+fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, RunError> {
     let mut routes: Vec<StaticRoute> = Vec::new();
     let mut described: Vec<_> = config.routes.iter().collect();
     described.sort_by_key(|route| route.metric);

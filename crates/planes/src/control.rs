@@ -18,6 +18,7 @@ use gatewright_tables::{
     records::{self, Name},
 };
 use std::{
+    fmt,
     net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
@@ -71,7 +72,7 @@ pub(crate) enum Origin {
 }
 
 /// A handler in its place in the order of a new wiring.
-pub(crate) enum Post {
+pub enum Placement {
     /// One that stands already.
     Kept(AttachmentId),
     /// A new one.
@@ -79,13 +80,35 @@ pub(crate) enum Post {
 }
 
 /// A wiring that is ready to be exchanged, with what will be attached then.
-pub(crate) struct Prepared {
+pub struct Prepared {
     attached: Vec<Attached>,
-    /// The ids in the order of the posts.
-    pub(crate) ids: Vec<AttachmentId>,
+    /// The ids in the order of the placements.
+    ids: Vec<AttachmentId>,
     next_id: u32,
     /// One for each worker.
     swaps: Vec<Swap>,
+}
+
+impl fmt::Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept(id) => f.debug_tuple("Kept").field(id).finish(),
+            Self::New(attachment, _) => f.debug_tuple("New").field(attachment).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("ids", &self.ids).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    /// The ids of the handlers, in the order of their placements.
+    pub fn ids(&self) -> &[AttachmentId] {
+        &self.ids
+    }
 }
 
 impl Control {
@@ -131,34 +154,34 @@ impl Control {
         handler: Box<dyn Handler>,
     ) -> Result<(AttachmentId, Vec<Swap>), GatewayError> {
         let id = AttachmentId(self.next_id);
-        let kept = self.attached.iter().map(|(id, ..)| Post::Kept(*id));
-        let posts = kept.chain([Post::New(attachment, handler)]).collect();
-        let prepared = self.prepare(posts)?;
+        let kept = self.attached.iter().map(|(id, ..)| Placement::Kept(*id));
+        let all = kept.chain([Placement::New(attachment, handler)]).collect();
+        let prepared = self.prepare(all)?;
         Ok((id, self.commit(prepared)))
     }
 
     /// The swaps that detach a handler, if there is one.
     pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Vec<Swap>>, GatewayError> {
         let others = self.attached.iter().filter(|(other, ..)| *other != id);
-        let posts: Vec<_> = others.map(|(id, ..)| Post::Kept(*id)).collect();
-        if posts.len() == self.attached.len() {
+        let kept: Vec<_> = others.map(|(id, ..)| Placement::Kept(*id)).collect();
+        if kept.len() == self.attached.len() {
             return Ok(None);
         }
-        let prepared = self.prepare(posts)?;
+        let prepared = self.prepare(kept)?;
         Ok(Some(self.commit(prepared)))
     }
 
-    /// Compiles the wiring in which just `posts` stand, in their order; nothing changes yet.
-    pub(crate) fn prepare(&self, posts: Vec<Post>) -> Result<Prepared, GatewayError> {
+    /// Compiles the wiring in which just `placements` stand, in their order; nothing changes yet.
+    pub(crate) fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, GatewayError> {
         let (mut attached, mut next_id) = (Vec::new(), self.next_id);
         let mut first = Vec::new();
         let mut others: Vec<Vec<_>> = self.others.iter().map(|_| Vec::new()).collect();
-        for post in posts {
-            match post {
-                Post::Kept(id) => {
+        for placement in placements {
+            match placement {
+                Placement::Kept(id) => {
                     attached.extend(self.attached.iter().find(|(known, ..)| *known == id).cloned());
                 }
-                Post::New(attachment, handler) => {
+                Placement::New(attachment, handler) => {
                     let (id, taken) = (AttachmentId(next_id), Counter::default());
                     next_id += 1;
                     attached.push((id, attachment, taken.clone()));

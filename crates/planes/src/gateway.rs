@@ -1,7 +1,7 @@
 //! A running gateway.
 
 use crate::{
-    control::{Control, Post, Prepared},
+    control::{Control, Placement, Prepared},
     kernel::{Follower, Kernel},
     reopen::{Reopen, reopen},
     setup::{Setup, WORKERS_MAX},
@@ -193,7 +193,7 @@ impl Gateway {
     ) -> Result<AttachmentId, GatewayError> {
         let mut control = self.control();
         let (id, swaps) = control.attach(attachment, handler)?;
-        self.exchange(swaps)?;
+        self.swap(swaps)?;
         Ok(id)
     }
 
@@ -206,22 +206,71 @@ impl Gateway {
     pub fn detach(&self, id: AttachmentId) -> Result<Option<Box<dyn Handler>>, GatewayError> {
         let mut control = self.control();
         let Some(swaps) = control.detach(id)? else { return Ok(None) };
-        let back = self.exchange(swaps)?.into_iter().flat_map(|swap| swap.handlers);
+        let back = self.swap(swaps)?.into_iter().flat_map(|swap| swap.handlers);
         // That of the first worker is the one that was attached.
         let mut found = back.filter(|(gone, ..)| *gone == id).map(|(_, handler, _)| handler);
         Ok(found.next())
     }
 
-    /// Compiles a wiring in which just `posts` stand, in their order.
-    pub(crate) fn prepare(&self, posts: Vec<Post>) -> Result<Prepared, GatewayError> {
-        self.control().prepare(posts)
+    /// Compiles a wiring in which just `placements` stand, in their order; nothing changes yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::attach`].
+    pub fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, GatewayError> {
+        self.control().prepare(placements)
     }
 
     /// Exchanges the wiring for one that was prepared, without losing a packet.
-    pub(crate) fn commit(&self, prepared: Prepared) -> Result<(), GatewayError> {
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Ended`] if the worker has ended.
+    pub fn commit(&self, prepared: Prepared) -> Result<(), GatewayError> {
         let mut control = self.control();
         let swaps = control.commit(prepared);
-        self.exchange(swaps).map(drop)
+        self.swap(swaps).map(drop)
+    }
+
+    /// The handlers that stand, in their order, with what each took.
+    pub fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
+        self.control().handlers()
+    }
+
+    /// An id for something that is attached elsewhere, of the same row as the handlers' ids.
+    pub fn take_id(&self) -> AttachmentId {
+        self.control().take_id()
+    }
+
+    /// The link of a name that somebody says; in words for the operator if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The names that there are.
+    pub fn link(&self, name: &str) -> Result<LinkIndex, String> {
+        let control = self.control();
+        let names = || control.links.iter().map(|(name, _)| name.as_str());
+        let found = (0..).map(LinkIndex).zip(names()).find(|(_, known)| *known == name);
+        let known = || names().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
+        let found = found.filter(|_| !name.is_empty()).map(|(link, _)| link);
+        found.ok_or_else(|| format!("there is no link {name}: {}", known()))
+    }
+
+    /// Takes a link down, or up again: nothing comes and nothing leaves there, and its routes make
+    /// room for others. Its device stays open, and as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Ended`] if the worker has ended.
+    pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), GatewayError> {
+        self.workers.each(|| Command::Close(link, !up))?;
+        self.change(|control| control.close(link, !up));
+        Ok(())
+    }
+
+    /// How many workers there are.
+    pub fn worker_count(&self) -> usize {
+        self.workers.len()
     }
 
     /// Changes the control side's part, and wakes the worker to look at it.
@@ -253,7 +302,7 @@ impl Gateway {
     /// # Errors
     ///
     /// [`GatewayError::Ended`] if the worker has ended.
-    pub(crate) fn trace(
+    pub fn trace(
         &self,
         link: Option<LinkIndex>,
         which: Match,
@@ -279,12 +328,12 @@ impl Gateway {
     /// # Errors
     ///
     /// [`GatewayError::Ended`] if the worker has ended.
-    pub(crate) fn end_trace(&self) -> Result<(), GatewayError> {
+    pub fn end_trace(&self) -> Result<(), GatewayError> {
         self.workers.each(|| Command::EndTrace)
     }
 
     /// Has each worker take its swap; what they give back, in their order.
-    fn exchange(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, GatewayError> {
+    fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, GatewayError> {
         let mut answers = Vec::new();
         for (worker, swap) in swaps.into_iter().enumerate() {
             let (answer, old) = channel();

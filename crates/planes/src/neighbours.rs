@@ -4,7 +4,7 @@
 //! some times a second and whenever somebody asks. `permanent` is the control side's: neighbours that
 //! were set, which the worker puts into its caches.
 
-use crate::{Configured, kernel::Told, worker::Command};
+use crate::{Gateway, control::Control, kernel::Told, worker::Command};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{LinkNeighbours, NeighbourState};
 use gatewright_tables::{
@@ -216,7 +216,7 @@ pub struct NeighbourStatus {
     pub state: &'static str,
 }
 
-impl Configured {
+impl Gateway {
     /// The neighbours on all links, as the data plane knows them now.
     ///
     /// # Errors
@@ -224,29 +224,13 @@ impl Configured {
     /// What keeps the worker from telling, in words for the operator.
     pub fn neighbours(&self) -> Result<Vec<NeighbourStatus>, String> {
         self.look_at_neighbours(None)?;
-        let table = self.gateway.change(|control| control.host.tables().neighbours);
-        let mut list: Vec<_> = (table.iter().filter_map(Result::ok))
-            .map(|(key, record)| self.neighbour_status(key, record))
-            .collect();
+        let mut list: Vec<_> = self.change(|control| {
+            let known = control.host.tables().neighbours;
+            let known = known.iter().filter_map(Result::ok);
+            known.map(|(key, record)| neighbour_status(control, key, record)).collect()
+        });
         list.sort();
         Ok(list)
-    }
-
-    fn neighbour_status(&self, key: NeighbourKey, record: Neighbour) -> NeighbourStatus {
-        NeighbourStatus {
-            link: self.names.get(usize::from(key.link)).cloned().unwrap_or_default(),
-            address: key.address,
-            mac: record.address.to_ethernet().map(|mac| MacAddress(mac).to_string()),
-            state: match record.state {
-                records::NeighbourState::Incomplete => "incomplete",
-                records::NeighbourState::Reachable => "reachable",
-                records::NeighbourState::Stale => "stale",
-                records::NeighbourState::Delay => "delay",
-                records::NeighbourState::Probe => "probe",
-                records::NeighbourState::Failed => "failed",
-                records::NeighbourState::Permanent => "permanent",
-            },
-        }
     }
 
     /// Sets a neighbour that is neither asked for nor forgotten.
@@ -271,11 +255,13 @@ impl Configured {
             state: records::NeighbourState::Permanent,
             router: false,
         };
-        let set =
-            self.gateway.change(|control| control.host.tables_mut().permanent.set(&key, &record));
-        set.map_err(|error| error.to_string())?;
+        let status = self.change(|control| {
+            let set = control.host.tables_mut().permanent.set(&key, &record);
+            set.map_err(|error| error.to_string())?;
+            Ok::<_, String>(neighbour_status(control, key, record))
+        })?;
         self.look_at_neighbours(None)?;
-        Ok(self.neighbour_status(key, record))
+        Ok(status)
     }
 
     /// Forgets a neighbour that was set or learnt.
@@ -291,13 +277,14 @@ impl Configured {
         let link = self.link_of_neighbour(address, link)?;
         let key = NeighbourKey { link: link.0, address };
         self.look_at_neighbours(None)?;
-        let known = self.gateway.change(|control| {
+        let known = self.change(|control| {
             control.host.tables_mut().permanent.remove(&key);
-            control.host.tables().neighbours.get(&key).ok().flatten()
+            let known = control.host.tables().neighbours.get(&key).ok().flatten();
+            known.map(|record| neighbour_status(control, key, record))
         });
         let known = known.ok_or_else(|| format!("{address} is no neighbour that is known"))?;
         self.look_at_neighbours(Some(Forget { link: Some(link), address: Some(address) }))?;
-        Ok(self.neighbour_status(key, known))
+        Ok(known)
     }
 
     /// Forgets all neighbours that were learnt, or those of one link; what was known before.
@@ -306,7 +293,7 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn flush_neighbours(&self, link: Option<&str>) -> Result<Vec<NeighbourStatus>, String> {
-        let index = link.map(|name| self.known_link(name)).transpose()?;
+        let index = link.map(|name| self.link(name)).transpose()?;
         self.refuse_shared(index)?;
         let mut known = self.neighbours()?;
         known.retain(|one| one.state != "permanent" && link.is_none_or(|name| one.link == name));
@@ -317,9 +304,9 @@ impl Configured {
     /// The link on which a neighbour of this address is: the one that is named, or whose network has
     /// it.
     fn link_of_neighbour(&self, address: IpAddr, link: Option<&str>) -> Result<LinkIndex, String> {
-        let named = link.map(|name| self.known_link(name)).transpose()?;
+        let named = link.map(|name| self.link(name)).transpose()?;
         let found = named.or_else(|| {
-            self.gateway.change(|control| {
+            self.change(|control| {
                 let local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
                 let interfaces = control.host.interfaces().iter().filter(|_| !local);
                 let near = |own: &&gatewright_stack::Interface| {
@@ -335,7 +322,7 @@ impl Configured {
 
     /// Refuses links whose neighbours are the kernel's.
     fn refuse_shared(&self, link: Option<LinkIndex>) -> Result<(), String> {
-        let shared = self.gateway.change(|control| {
+        let shared = self.change(|control| {
             let mut interfaces = control.host.interfaces().iter();
             interfaces
                 .find(|own| own.shared && link.is_none_or(|link| link == own.link))
@@ -350,9 +337,27 @@ impl Configured {
     /// Has the worker forget, take what was set, and write down what it knows.
     fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
         let (answer, done) = channel();
-        let sent = self.gateway.workers().first(Command::LookAtNeighbours(forget, answer));
+        let sent = self.workers().first(Command::LookAtNeighbours(forget, answer));
         sent.map_err(|error| error.to_string())?;
         done.recv_timeout(LOOKED_WITHIN).map_err(|_| "the worker has ended".to_owned())
+    }
+}
+
+fn neighbour_status(control: &Control, key: NeighbourKey, record: Neighbour) -> NeighbourStatus {
+    NeighbourStatus {
+        link: (control.links.get(usize::from(key.link)))
+            .map_or_else(String::new, |(name, _)| name.clone()),
+        address: key.address,
+        mac: record.address.to_ethernet().map(|mac| MacAddress(mac).to_string()),
+        state: match record.state {
+            records::NeighbourState::Incomplete => "incomplete",
+            records::NeighbourState::Reachable => "reachable",
+            records::NeighbourState::Stale => "stale",
+            records::NeighbourState::Delay => "delay",
+            records::NeighbourState::Probe => "probe",
+            records::NeighbourState::Failed => "failed",
+            records::NeighbourState::Permanent => "permanent",
+        },
     }
 }
 

@@ -6,21 +6,16 @@
 //! next, so that no destination that both descriptions have is ever without.
 
 use crate::{
-    Configured, GatewayError, Pace, RunError,
-    configured::{Attached, link_setups, refuse_what_is_not_there, static_routes},
-    control::{Origin, Post, Prepared},
+    Configured, GatewayError, Pace, Placement, Prepared, ReopenedLink, RunError,
+    configured::{Attached, refuse_what_is_not_there, setup},
     difference::{Change, differences},
     handlers::{self, Made},
     part::{Unable, Undo},
     recorder::Recorder,
-    reopen::Reopen,
-    setup::{LinkSetup, StaticRoute},
-    start::interface,
 };
 use gatewright_config::{self as config, Config};
-use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{AttachmentId, HostError, Interface};
+use gatewright_stack::AttachmentId;
 
 /// Why a running gateway did not take a description. It runs on as it was.
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +51,6 @@ impl ReloadError {
 
 fn list(changes: &[Change]) -> String {
     changes.iter().map(Change::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// What the host is to have.
-struct Wanted {
-    /// By their places; none where no link is.
-    interfaces: Vec<Option<Interface>>,
-    routes: Vec<StaticRoute>,
 }
 
 /// Handlers that stand as soon as their wiring is exchanged.
@@ -143,29 +131,19 @@ impl Configured {
         places: &[String],
         handlers: NewHandlers,
     ) -> Result<Vec<Change>, ReloadError> {
-        let before = self.wanted(old, places)?;
-        let (then, now) = (link_setups(old, places)?, link_setups(config, &self.names)?);
-        let reopened = self.reopen_links(&then, &now)?;
-        let applied = self.wanted(config, &self.names).and_then(|after| {
-            self.furnish(&before, &after)?;
-            self.exchange(old, config).inspect_err(|_| {
-                // What was there a moment ago fits.
-                let _fits = self.furnish(&after, &before);
-            })
-        });
-        if let Err(error) = applied {
-            // What was open a moment ago can be opened, or the link says that it is closed.
-            let _closed = self.reopen_links(&now, &then);
+        let (then, now) = (setup(old, places, self.seed)?, setup(config, &self.names, self.seed)?);
+        let exchanged = self.gateway.exchange(&then, &now)?;
+        if let Err(error) = self.exchange(old, config) {
+            self.gateway.undo(exchanged);
             return Err(error.into());
         }
         self.commit(handlers)?;
-        let spin = config.links.iter().map(|link| link.spin).max().unwrap_or_default();
-        self.gateway.set_pace(Pace { spin })?;
+        self.gateway.set_pace(Pace { spin: now.spin })?;
         if self.config.cse != config.cse || self.config.devices != config.devices {
             self.parts().iter().for_each(|part| part.take(config));
         }
         self.config = config.clone();
-        Ok(reopened)
+        Ok(exchanged.reopened().iter().map(reopened).collect())
     }
 
     /// The names of the links by their places when `config` is in force: links that stay keep
@@ -194,18 +172,6 @@ impl Configured {
         &self.config
     }
 
-    fn wanted(&self, config: &Config, places: &[String]) -> Result<Wanted, RunError> {
-        let setups = link_setups(config, places)?;
-        let wanted = |(setup, info): (&LinkSetup, &LinkInfo)| {
-            (!setup.is_spare()).then(|| interface(setup, info))
-        };
-        let interfaces = self.gateway.change(|control| {
-            let opened = control.links.iter().map(|(_, info)| info);
-            setups.iter().zip(opened).map(wanted).collect()
-        });
-        Ok(Wanted { interfaces, routes: static_routes(config, places)? })
-    }
-
     /// Makes the handlers that `config` adds, and the wiring in which they stand in its order, those
     /// that came by command behind them. Those of links that go, go with them.
     fn new_handlers(&self, config: &Config, places: &[String]) -> Result<NewHandlers, ReloadError> {
@@ -214,39 +180,38 @@ impl Configured {
             link.is_some_and(|link| self.names.get(link) != places.get(link))
         };
         let mut standing: Vec<_> = self.attached.iter().map(Some).collect();
-        let (mut posts, mut attached) = (Vec::new(), Vec::new());
+        let (mut placements, mut attached) = (Vec::new(), Vec::new());
         for attach in &config.attachments {
             let same = |place: &&mut Option<&Attached>| {
                 place.is_some_and(|one| one.described.as_ref() == Some(attach) && !goes(one))
             };
             if let Some(stays) = standing.iter_mut().find(same).and_then(Option::take) {
-                posts.push(Post::Kept(stays.id));
+                placements.push(Placement::Kept(stays.id));
                 attached.push((stays.clone(), None));
                 continue;
             }
             let Made { name, attachment, handler, count, missed, recorder } =
                 handlers::make(attach, &self.names)?;
-            posts.push(Post::New(attachment, handler));
+            placements.push(Placement::New(attachment, handler));
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
             attached.push((Attached { id, name, attachment, count, missed, described }, recorder));
         }
         let by_command = standing.into_iter().flatten().filter(|one| one.described.is_none());
         for by_command in by_command.filter(|one| !goes(one)) {
-            posts.push(Post::Kept(by_command.id));
+            placements.push(Placement::Kept(by_command.id));
             attached.push((by_command.clone(), None));
         }
         // What an embedder or a live capture has attached is no affair of the description's.
-        let others = self.gateway.change(|control| control.handlers());
         let own = |id| self.attached.iter().any(|attached| attached.id == id);
-        posts
-            .extend(others.into_iter().filter(|(id, ..)| !own(*id)).map(|(id, ..)| Post::Kept(id)));
-        Ok(NewHandlers { prepared: self.gateway.prepare(posts)?, attached })
+        let others = self.gateway.handlers().into_iter().filter(|(id, ..)| !own(*id));
+        placements.extend(others.map(|(id, ..)| Placement::Kept(id)));
+        Ok(NewHandlers { prepared: self.gateway.prepare(placements)?, attached })
     }
 
     /// Exchanges the wiring; handlers that are gone end their files.
     fn commit(&mut self, new: NewHandlers) -> Result<(), GatewayError> {
         let NewHandlers { prepared, attached } = new;
-        let ids = prepared.ids.clone();
+        let ids = prepared.ids().to_vec();
         self.gateway.commit(prepared)?;
         self.attached.clear();
         for (id, (attached, recorder)) in ids.into_iter().zip(attached) {
@@ -256,70 +221,6 @@ impl Configured {
         let standing = &self.attached;
         self.recorders.retain(|(id, _)| standing.iter().any(|attached| attached.id == *id));
         Ok(())
-    }
-
-    /// Opens anew the links whose device differs; all of them or none.
-    fn reopen_links(&self, old: &[LinkSetup], new: &[LinkSetup]) -> Result<Vec<Change>, RunError> {
-        let mut done: Vec<Reopen> = Vec::new();
-        let mut told = Vec::new();
-        let differ = |(old, new): &(&LinkSetup, &LinkSetup)| {
-            old.device != new.device || old.queues != new.queues
-        };
-        for (old, new) in old.iter().zip(new).filter(differ) {
-            let order = Reopen { device: new.clone(), before: old.clone() };
-            match self.gateway.reopen(&order) {
-                Ok(_) if new.is_spare() => done.push(order),
-                Ok(reopened) if old.is_spare() => {
-                    let how = format!("opened by {}, {}", reopened.info.mode, reopened.info.why);
-                    told.push(Change::new(format!("link {}", new.name), how));
-                    done.push(order);
-                }
-                Ok(reopened) => {
-                    let how = format!(
-                        "opened anew by {}, {}; it took no frames for {} ms",
-                        reopened.info.mode,
-                        reopened.info.why,
-                        reopened.pause.as_millis()
-                    );
-                    told.push(Change::new(format!("link {}", new.name), how));
-                    done.push(order);
-                }
-                Err(error) => {
-                    for Reopen { device, before } in done {
-                        let back = Reopen { device: before, before: device };
-                        // A link that does not come back says so itself.
-                        let _closed = self.gateway.reopen(&back);
-                    }
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(told)
-    }
-
-    /// Gives the host what is in `after` and takes what was in `before` only.
-    fn furnish(&self, before: &Wanted, after: &Wanted) -> Result<(), RunError> {
-        let furnished = self.gateway.change(|control| -> Result<(), HostError> {
-            for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
-                match (before, after) {
-                    (Some(before), Some(after)) if before == after => {}
-                    (Some(before), Some(after)) if before.name == after.name => {
-                        control.refurnish(before, after)?;
-                    }
-                    _ => control.exchange_link(before.as_ref(), after.as_ref())?,
-                }
-            }
-            for route in after.routes.iter().filter(|route| !before.routes.contains(route)) {
-                control.add_static(*route, Origin::Configured)?;
-            }
-            for gone in &before.routes {
-                if after.routes.iter().all(|route| route.to != gone.to) {
-                    control.remove_static(gone.to, Origin::Configured);
-                }
-            }
-            Ok(())
-        });
-        furnished.map_err(|error| GatewayError::from(error).into())
     }
 
     /// Exchanges what stands beside the links; all of it or nothing.
@@ -421,4 +322,16 @@ impl Configured {
     fn end_relays(&mut self, relays: &[&config::UdpGateway]) {
         self.udp_gateways.retain(|(name, _)| relays.iter().all(|relay| relay.name.value != *name));
     }
+}
+
+/// A link that was opened, as a change that is told.
+fn reopened(link: &ReopenedLink) -> Change {
+    let (mode, why) = (&link.info.mode, &link.info.why);
+    let how = if link.is_new {
+        format!("opened by {mode}, {why}")
+    } else {
+        let pause = link.pause.as_millis();
+        format!("opened anew by {mode}, {why}; it took no frames for {pause} ms")
+    };
+    Change::new(format!("link {}", link.name), how)
 }

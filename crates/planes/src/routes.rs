@@ -1,8 +1,7 @@
 //! The routes of a running gateway: listed with where they come from, added and removed by command.
 
 use crate::{
-    Configured,
-    capture::network,
+    Gateway,
     control::{Control, Origin},
     setup::{RouteTo, StaticRoute},
 };
@@ -12,6 +11,20 @@ use gatewright_stack::Route;
 use gatewright_tables::Prefix;
 use serde::Serialize;
 use std::{fmt, net::IpAddr};
+
+/// The network that a text names, or the one address.
+///
+/// # Errors
+///
+/// What the text should be, in words for the operator.
+pub fn network(text: &str) -> Result<Network, String> {
+    let host = text.parse::<IpAddr>().ok().and_then(|ip| {
+        let bits = if ip.is_ipv4() { 32 } else { 128 };
+        Network::parse(&format!("{ip}/{bits}"))
+    });
+    host.or_else(|| Network::parse(text))
+        .ok_or_else(|| format!("{text} is neither ADDRESS nor ADDRESS/LENGTH"))
+}
 
 /// A route in force.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -96,33 +109,19 @@ impl RouteTarget {
     }
 }
 
-impl Configured {
+impl Gateway {
     /// The routes in force, of both families.
     pub fn routes(&self) -> Vec<RouteStatus> {
-        self.gateway.change(|control| {
+        self.change(|control| {
             let v4 = control.host.routes().map(|(to, route)| (RouteTo::V4(to), route));
             let v6 = control.host.routes6().map(|(to, route)| (RouteTo::V6(to), route));
-            v4.chain(v6).map(|(to, route)| self.route_status(control, to, route)).collect()
+            v4.chain(v6).map(|(to, route)| route_status(control, to, route)).collect()
         })
-    }
-
-    fn route_status(&self, control: &Control, to: RouteTo, route: Route) -> RouteStatus {
-        let name = |link: LinkIndex| self.names.get(link.index()).cloned();
-        let (kind, via, link) = match route {
-            Route::Local => ("local", None, None),
-            Route::Broadcast(link) => ("broadcast", None, name(link)),
-            Route::Connected(link) => ("connected", None, name(link)),
-            Route::Via { link, gateway } => ("via", Some(gateway), name(link)),
-            Route::Blackhole => ("blackhole", None, None),
-            Route::Prohibited => ("prohibited", None, None),
-            Route::None => ("none", None, None),
-        };
-        RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
     }
 
     /// Where links are shared with the kernel, its routes are followed, and nobody else's.
     fn refuse_if_shared(&self) -> Result<(), String> {
-        if self.gateway.change(|control| control.kernel.is_some()) {
+        if self.change(|control| control.kernel.is_some()) {
             return Err("the links are shared with the kernel: change its routes, which are \
                         followed (ip route)"
                 .to_owned());
@@ -136,10 +135,10 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn add_route(&self, order: &RouteOrder) -> Result<RouteStatus, String> {
-        let link = order.link.as_deref().map(|name| self.known_link(name)).transpose()?;
+        let link = order.link.as_deref().map(|name| self.link(name)).transpose()?;
         self.refuse_if_shared()?;
         let to = order.to.of_family(order.via).ok_or("`default` needs a next hop: via ADDRESS")?;
-        self.gateway.change(|control| {
+        self.change(|control| {
             let route = match (order.via, link) {
                 (Some(gateway), link) => by_neighbour(control, to, gateway, link)?,
                 (None, Some(link)) => Route::Connected(link),
@@ -147,7 +146,7 @@ impl Configured {
             };
             let route = StaticRoute { to, route };
             control.add_static(route, Origin::Command).map_err(|error| error.to_string())?;
-            Ok(self.route_status(control, to, route.route))
+            Ok(route_status(control, to, route.route))
         })
     }
 
@@ -165,14 +164,14 @@ impl Configured {
         };
         let mut removed = Vec::new();
         let mut other = None;
-        self.gateway.change(|control| {
+        self.change(|control| {
             for to in targets {
                 let found = match to {
                     RouteTo::V4(to) => control.host.route_to(to),
                     RouteTo::V6(to) => control.host.route6_to(to),
                 };
                 let Some(found) = found else { continue };
-                let status = self.route_status(control, to, found);
+                let status = route_status(control, to, found);
                 let origin = match status.origin {
                     "command" => Origin::Command,
                     "description" => Origin::Configured,
@@ -191,6 +190,20 @@ impl Configured {
             (true, None) => Err("there is no such route".to_owned()),
         }
     }
+}
+
+fn route_status(control: &Control, to: RouteTo, route: Route) -> RouteStatus {
+    let name = |link: LinkIndex| control.links.get(link.index()).map(|(name, _)| name.clone());
+    let (kind, via, link) = match route {
+        Route::Local => ("local", None, None),
+        Route::Broadcast(link) => ("broadcast", None, name(link)),
+        Route::Connected(link) => ("connected", None, name(link)),
+        Route::Via { link, gateway } => ("via", Some(gateway), name(link)),
+        Route::Blackhole => ("blackhole", None, None),
+        Route::Prohibited => ("prohibited", None, None),
+        Route::None => ("none", None, None),
+    };
+    RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
 }
 
 /// The route by a neighbour, if it can be one.

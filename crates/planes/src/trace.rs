@@ -98,7 +98,7 @@ pub(crate) fn trace(
     let trace = match traced.recv_timeout(patience) {
         Ok(trace) => {
             let gateway = lock();
-            if gateway.gateway().workers().len() > 1 {
+            if gateway.gateway().worker_count() > 1 {
                 // The others wait for theirs still.
                 gateway.gateway().end_trace().map_err(ended)?;
             }
@@ -120,7 +120,8 @@ fn begin(
     request: &TraceRequest,
 ) -> Result<(Receiver<Trace>, Vec<String>), String> {
     let which = request.which.matching()?;
-    let link = request.which.link.as_deref().map(|name| gateway.known_link(name)).transpose()?;
+    let link =
+        request.which.link.as_deref().map(|name| gateway.gateway().link(name)).transpose()?;
     let frame = request.octets()?;
     if frame.is_some() && link.is_none() {
         return Err("by which link is the frame to come?".to_owned());

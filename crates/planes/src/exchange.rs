@@ -1,0 +1,158 @@
+//! Links and routes exchanged for others while the workers run.
+//!
+//! An address or setting of a link changes by one snapshot of the host; a route goes from one next
+//! hop to the next, so that no destination that is in both is ever without.
+
+use crate::{
+    control::Origin,
+    gateway::{Gateway, GatewayError},
+    reopen::Reopen,
+    setup::{LinkSetup, Setup, StaticRoute},
+    start::interface,
+};
+use gatewright_link::LinkInfo;
+use gatewright_stack::{HostError, Interface};
+use std::time::Duration;
+
+/// Links and routes that were exchanged, and what was there before.
+#[derive(Debug)]
+pub struct Exchanged {
+    reopened: Vec<ReopenedLink>,
+    /// The links that were opened, in their order.
+    orders: Vec<Reopen>,
+    before: Furnished,
+    after: Furnished,
+}
+
+/// A link whose device was opened while the workers ran.
+#[derive(Clone, Debug)]
+pub struct ReopenedLink {
+    /// Its name.
+    pub name: String,
+    /// What it is now.
+    pub info: LinkInfo,
+    /// Whether there was no link at its place before.
+    pub is_new: bool,
+    /// For how long none of its frames was taken.
+    pub pause: Duration,
+}
+
+/// Interfaces and routes of the host.
+#[derive(Clone, Debug, Default)]
+struct Furnished {
+    /// By their places; none where no link is.
+    interfaces: Vec<Option<Interface>>,
+    routes: Vec<StaticRoute>,
+}
+
+impl Exchanged {
+    /// The links that were opened; those that only went are not among them.
+    pub fn reopened(&self) -> &[ReopenedLink] {
+        &self.reopened
+    }
+}
+
+impl Gateway {
+    /// Exchanges the links and routes of `old`, which are in force, for those of `new`, whose links
+    /// stand at the same places. A link whose device differs is closed and opened anew.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be opened or does not fit; then everything is as it was.
+    pub fn exchange(&self, old: &Setup, new: &Setup) -> Result<Exchanged, GatewayError> {
+        let before = self.furnished(old);
+        let (orders, reopened) = self.reopen_links(&old.links, &new.links)?;
+        let after = self.furnished(new);
+        let exchanged = Exchanged { reopened, orders, before, after };
+        match self.furnish(&exchanged.before, &exchanged.after) {
+            Ok(()) => Ok(exchanged),
+            Err(error) => {
+                self.undo(exchanged);
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings back the links and routes that were there before an exchange.
+    pub fn undo(&self, Exchanged { orders, before, after, .. }: Exchanged) {
+        // What was there a moment ago fits.
+        let _fits = self.furnish(&after, &before);
+        self.reopen_back(orders);
+    }
+
+    /// What the host has, with the links as they are open now.
+    fn furnished(&self, setup: &Setup) -> Furnished {
+        let wanted = |(link, info): (&LinkSetup, &LinkInfo)| {
+            (!link.is_spare()).then(|| interface(link, info))
+        };
+        let interfaces = self.change(|control| {
+            let opened = control.links.iter().map(|(_, info)| info);
+            setup.links.iter().zip(opened).map(wanted).collect()
+        });
+        Furnished { interfaces, routes: setup.routes.clone() }
+    }
+
+    /// Opens anew the links whose device differs; all of them or none.
+    fn reopen_links(
+        &self,
+        old: &[LinkSetup],
+        new: &[LinkSetup],
+    ) -> Result<(Vec<Reopen>, Vec<ReopenedLink>), GatewayError> {
+        let (mut done, mut told) = (Vec::new(), Vec::new());
+        let differ = |(old, new): &(&LinkSetup, &LinkSetup)| {
+            old.device != new.device || old.queues != new.queues
+        };
+        for (old, new) in old.iter().zip(new).filter(differ) {
+            let order = Reopen { device: new.clone(), before: old.clone() };
+            match self.reopen(&order) {
+                Ok(reopened) => {
+                    told.extend((!new.is_spare()).then(|| ReopenedLink {
+                        name: new.name.clone(),
+                        info: reopened.info,
+                        is_new: old.is_spare(),
+                        pause: reopened.pause,
+                    }));
+                    done.push(order);
+                }
+                Err(error) => {
+                    self.reopen_back(done);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((done, told))
+    }
+
+    fn reopen_back(&self, orders: Vec<Reopen>) {
+        for Reopen { device, before } in orders {
+            let back = Reopen { device: before, before: device };
+            // What was open a moment ago can be opened, or the link says that it is closed.
+            let _closed = self.reopen(&back);
+        }
+    }
+
+    /// Gives the host what is in `after` and takes what was in `before` only.
+    fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), GatewayError> {
+        let furnished = self.change(|control| -> Result<(), HostError> {
+            for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
+                match (before, after) {
+                    (Some(before), Some(after)) if before == after => {}
+                    (Some(before), Some(after)) if before.name == after.name => {
+                        control.refurnish(before, after)?;
+                    }
+                    _ => control.exchange_link(before.as_ref(), after.as_ref())?,
+                }
+            }
+            for route in after.routes.iter().filter(|route| !before.routes.contains(route)) {
+                control.add_static(*route, Origin::Configured)?;
+            }
+            for gone in &before.routes {
+                if after.routes.iter().all(|route| route.to != gone.to) {
+                    control.remove_static(gone.to, Origin::Configured);
+                }
+            }
+            Ok(())
+        });
+        Ok(furnished?)
+    }
+}

@@ -3,8 +3,8 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
+use gatewright_gateway::{Change, not_in_this_version};
 use gatewright_lang::ir::Program;
-use gatewright_planes::{Change, not_in_this_version};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};

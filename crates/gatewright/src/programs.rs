@@ -4,11 +4,11 @@ use crate::description::{import, strangers};
 use crate::exit::{Exit, Failure};
 use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_lang::ir::Program;
-use gatewright_planes::{
+use gatewright_gateway::{
     Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords,
     ProgramHandlers, Told, Undo,
 };
+use gatewright_lang::ir::Program;
 use gatewright_runner::{
     Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
     Sink, Way,

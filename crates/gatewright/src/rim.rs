@@ -3,7 +3,7 @@
 
 use crate::{exit::Exit, exit::Failure, face::Face, socket};
 use gatewright_config::{Config, Control, Listen};
-use gatewright_planes::{Configured, ServeControl, api::Server, metrics::MetricsServer};
+use gatewright_gateway::{Configured, ServeControl, api::Server, metrics::MetricsServer};
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak, mpsc::Sender},

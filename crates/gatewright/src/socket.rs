@@ -4,7 +4,7 @@ use crate::{
     exit::{Exit, Failure},
     face::Face,
 };
-use gatewright_planes::{
+use gatewright_gateway::{
     CaptureRequest, CaptureStream,
     api::{Refused, Request, ask},
 };

@@ -52,9 +52,9 @@ pub(crate) struct Packets {
 
 impl Packets {
     /// The same as the control socket has it.
-    fn into_which(self) -> gatewright_planes::Which {
+    fn into_which(self) -> gatewright_gateway::Which {
         let Self { link, source, destination, protocol, port } = self;
-        gatewright_planes::Which { link, source, destination, protocol, port }
+        gatewright_gateway::Which { link, source, destination, protocol, port }
     }
 }
 

@@ -18,59 +18,36 @@
 //! # Ok::<(), gatewright_planes::GatewayError>(())
 //! ```
 
-pub mod api;
-mod capture;
-mod configured;
 mod control;
 mod crew;
-mod difference;
-mod door;
 mod exchange;
 mod gateway;
-mod given_back;
-mod handlers;
 mod kernel;
-mod messages;
-pub mod metrics;
 mod neighbours;
-mod not_yet;
-mod part;
-mod recorder;
-mod reload;
 mod reopen;
 mod routes;
 mod setup;
 mod shares;
 mod sojourn;
 mod start;
+mod start_pages;
 mod status;
 mod tagged;
-mod tcp_proxy;
-mod trace;
 mod udp_gateway;
 mod worker;
 mod workers;
 
-pub use capture::{CaptureRequest, CaptureStream, Which};
-pub use configured::{Attached, Configured, RunError, ServeControl};
 pub use control::{Placement, Prepared};
-pub use difference::Change;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gateway::{Gateway, GatewayError};
-pub use given_back::give_back_start;
 pub use kernel::KernelStatus;
-pub use messages::{
-    AttachedMessages, Counting, MessageCounts, MessageRecord, MessageRecords, ProgramHandlers,
-};
 pub use neighbours::NeighbourStatus;
-pub use not_yet::not_in_this_version;
-pub use part::{HandledRequests, Part, PartAnswer, PartHistogram, Told, Unable, Undo};
-pub use reload::ReloadError;
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute, WORKERS_MAX};
 pub use sojourn::Sojourn;
-pub use status::{LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus};
-pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
-pub use trace::{StepAnswer, TraceAnswer, TraceRequest};
+pub use start_pages::release_start_pages;
+pub use status::{
+    LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus, named_counters,
+};
 pub use udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
 pub use worker::Pace;

@@ -192,7 +192,7 @@ impl LinkSetup {
     }
 
     /// A place for a link that comes while the gateway runs.
-    pub(crate) fn spare(index: LinkIndex) -> Self {
+    pub fn spare(index: LinkIndex) -> Self {
         Self::new("", DeviceSetup::Spare(index))
     }
 

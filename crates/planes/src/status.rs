@@ -143,13 +143,13 @@ impl LinkStatus {
             queues: (queues.into_iter())
                 .map(|(queue, worker)| QueueStatus { queue, worker })
                 .collect(),
-            counters: named(counters),
+            counters: named_counters(counters),
         }
     }
 }
 
 /// A link's counters by name.
-pub(crate) fn named(counters: LinkCounters) -> Vec<(&'static str, u64)> {
+pub fn named_counters(counters: LinkCounters) -> Vec<(&'static str, u64)> {
     vec![
         ("received", counters.received),
         ("received_octets", counters.received_octets),

@@ -7,10 +7,8 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_config::parse;
-use gatewright_diagnostic::SourceId;
 use gatewright_link::Backend;
-use gatewright_planes::{Configured, Gateway, QueueStatus, Setup, Status};
+use gatewright_planes::{Gateway, QueueStatus, Setup, Status};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{NeighbourKey, NeighbourState};
 use gatewright_testbed::{Interface, Namespace, Needs, Veth, wait_until};
@@ -267,44 +265,10 @@ fn queues_are_told(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A reload deals the queues of a link anew while the gateway runs; one that cannot be had leaves
-/// everything as it was.
-fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
-    let [north, middle, _south] = hosts(2)?;
-    let read = |lan: &str| {
-        let text = format!(
-            "[gateway]\nworkers = 2\n[link.lan]\nmode = \"{mode}\"\n{lan}\n\
-             addresses = [\"10.10.1.1/24\"]\n[link.wan]\nmode = \"{mode}\"\ndevice = \"g1\"\n\
-             addresses = [\"10.10.2.1/24\"]\n"
-        );
-        parse(SourceId::default(), &text).config.unwrap()
-    };
-    let (one, all) = (read("device = \"g0\"\nqueues = 1"), read("device = \"g0\""));
-    let nowhere = read("device = \"nowhere\"");
-    let mut gateway = middle.run(|| Configured::open(&one, 7).unwrap())?;
-    let both = vec![(0, 0), (1, 1)];
-    let of_one = if mode == "xdp" { vec![(0, 0), (1, 0)] } else { vec![(0, 0)] };
-    let there = || wait_until(WITHIN, || reaches_south(&north));
-    assert!(there());
-    assert_eq!(queues_of(gateway.gateway(), 0), of_one);
-    for (config, queues) in [(&all, &both), (&one, &of_one), (&all, &both)] {
-        let changes = middle.run(|| gateway.reload(config))??;
-        assert!(changes.iter().any(|change| change.how.starts_with("queues")), "{changes:?}");
-        assert_eq!(queues_of(gateway.gateway(), 0), *queues);
-        assert!(there(), "{:#?}", gateway.gateway().status());
-    }
-    let error = middle.run(|| gateway.reload(&nowhere))?.unwrap_err();
-    assert!(error.to_string().contains("there is no interface nowhere"), "{error}");
-    assert_eq!(queues_of(gateway.gateway(), 0), both, "as before");
-    assert!(there(), "{:#?}", gateway.gateway().status());
-    Ok(())
-}
-
 type Check = fn(Kind) -> Result<(), Failed>;
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("ethtool").missing();
-    let missing_there = missing.is_some();
     let (packet, xdp) = (Backend::PacketSocket, Backend::Xdp);
     let kinds = [
         ("packet_sockets", packet, 1, 2, Some(2)),
@@ -328,10 +292,5 @@ fn main() {
             }
         })
     });
-    let reloads = ["packet", "xdp"].map(|mode| {
-        let name = format!("{mode}::a_reload_deals_queues_anew");
-        let trial = Trial::test(name, move || a_reload_deals_queues_anew(mode));
-        trial.with_ignored_flag(missing_there)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.chain(reloads).collect()).exit();
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
 }

@@ -1,9 +1,10 @@
 //! What reaches a running gateway, or its clients, by the control socket.
 
-use gatewright_planes::{
-    CaptureStream, RouteTarget, TraceRequest,
+use gatewright_gateway::{
+    CaptureStream, TraceRequest,
     api::{AttachRequest, Request},
 };
+use gatewright_planes::RouteTarget;
 use std::io::{BufReader, Read};
 
 /// A destination, a frame in digits, a request, and the chunks of a live capture.

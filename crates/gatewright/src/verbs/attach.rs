@@ -2,7 +2,7 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_planes::api::{AttachRequest, Request};
+use gatewright_gateway::api::{AttachRequest, Request};
 
 pub(super) const JSON: &str = "{id}";
 

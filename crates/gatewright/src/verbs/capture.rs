@@ -7,7 +7,7 @@ use crate::{
     socket,
 };
 use anyhow::Result;
-use gatewright_planes::CaptureRequest;
+use gatewright_gateway::CaptureRequest;
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};

@@ -7,7 +7,7 @@ use crate::{
     socket::Which,
 };
 use anyhow::Result;
-use gatewright_planes::api::Request;
+use gatewright_gateway::api::Request;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::SourceId;
-use gatewright_planes::api::Request;
+use gatewright_gateway::api::Request;
 use serde_json::{Value, json};
 
 pub(super) const JSON: &str =

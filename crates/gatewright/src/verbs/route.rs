@@ -3,7 +3,7 @@
 use super::status::word;
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_planes::api::Request;
+use gatewright_gateway::api::Request;
 use serde_json::Value;
 use std::net::IpAddr;
 

@@ -11,10 +11,10 @@ use crate::{
 use anyhow::{Context, Result};
 use gatewright_bindings::services::{self, Difference, ServiceError, Services};
 use gatewright_config::Config;
-use gatewright_planes::{
+use gatewright_gateway::{
     Change, Configured, Part, PartHistogram, ProgramHandlers, RunError, Told, Unable, Undo, api,
-    give_back_start,
 };
+use gatewright_planes::release_start_pages;
 use std::{
     fs::File,
     io::Read,
@@ -95,7 +95,7 @@ impl Run {
             .stop_after
             .and_then(|after| Instant::now().checked_add(Duration::from_secs(after)));
         // Without it the gateway does as well, and is larger.
-        let _given_back = give_back_start();
+        let _released = release_start_pages();
         obey(face, &heard, end, &self.file, &gateway);
         // Control socket and metrics page end, and with them who asks there.
         let ended = lock(&gateway).end_control();

@@ -2,7 +2,7 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_planes::api::Request;
+use gatewright_gateway::api::Request;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;

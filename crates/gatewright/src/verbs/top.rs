@@ -4,7 +4,7 @@ mod rates;
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_planes::api::Request;
+use gatewright_gateway::api::Request;
 use rates::{Look, Rates, rates};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};

@@ -7,8 +7,8 @@ use crate::{
     socket,
 };
 use anyhow::Result;
+use gatewright_gateway::{TraceRequest, api::Request};
 use gatewright_link::{Framing, pcapng::Reader};
-use gatewright_planes::{TraceRequest, api::Request};
 use serde_json::Value;
 use std::fmt::Write;
 use std::fs::File;

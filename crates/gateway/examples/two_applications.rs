@@ -6,7 +6,7 @@
 //! `cargo run --example two_applications -- eth0 192.0.2.1`, as root.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use gatewright_planes::{Gateway, Setup};
+use gatewright_gateway::{Gateway, Setup};
 use gatewright_stack::{At, Attachment, Place, UdpSocket, tap};
 use gatewright_wire::EtherType;
 use std::{

@@ -2,8 +2,9 @@
 
 mod changes;
 
-use crate::{Configured, GatewayError, capture::Which};
+use crate::{Configured, capture::Which};
 use changes::changes;
+use gatewright_planes::GatewayError;
 use gatewright_stack::{Fate, Step, Trace};
 use serde::{Deserialize, Serialize};
 use std::{

@@ -1,4 +1,4 @@
-//! A thread that lets clients in, asleep until one comes or it is to end.
+//! A thread that accepts clients of a listening socket.
 
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -12,24 +12,24 @@ use std::{
     time::Duration,
 };
 
-/// Between two attempts to let a client in that the system has no descriptor or memory for.
+/// Between two attempts to accept a client that the system has no descriptor or memory for.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Lets clients in on a thread of its own, until it is dropped.
+/// Accepts clients on a thread of its own until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ListenerThread {
     /// Written once, never read: whoever polls it later sees it, too.
     end: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Door {
-    /// Calls `accept` whenever a client waits at `listener`, which does not wait itself.
+impl ListenerThread {
+    /// Calls `accept` whenever a client waits at `listener`, which is non-blocking.
     ///
     /// # Errors
     ///
     /// If the system gives no descriptor or no thread.
-    pub(crate) fn open<L: AsFd + Send + 'static>(
+    pub(crate) fn start<L: AsFd + Send + 'static>(
         name: &str,
         listener: L,
         accept: impl Fn(&L) -> io::Result<()> + Send + 'static,
@@ -48,7 +48,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for ListenerThread {
     fn drop(&mut self) {
         // It has no counts to overflow by one.
         let _written = self.end.write(1);
@@ -76,12 +76,12 @@ mod tests {
     };
 
     #[test]
-    fn each_client_is_let_in_and_a_closed_door_lets_nobody_in() {
+    fn each_client_is_accepted_until_the_listener_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (came, comes) = channel();
-        let door = Door::open("door", listener, move |listener| {
+        let thread = ListenerThread::start("listener", listener, move |listener| {
             let (_, from) = listener.accept()?;
             came.send(from).map_err(io::Error::other)
         })
@@ -90,7 +90,7 @@ mod tests {
             let client = TcpStream::connect(address).unwrap();
             assert_eq!(comes.recv().unwrap(), client.local_addr().unwrap());
         }
-        drop(door);
+        drop(thread);
         TcpStream::connect(address).unwrap_err();
         comes.recv().unwrap_err();
     }

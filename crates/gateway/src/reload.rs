@@ -6,7 +6,7 @@
 //! next, so that no destination that both descriptions have is ever without.
 
 use crate::{
-    Configured, GatewayError, Pace, Placement, Prepared, ReopenedLink, RunError,
+    Configured, RunError,
     configured::{Attached, refuse_what_is_not_there, setup},
     difference::{Change, differences},
     handlers::{self, Made},
@@ -15,6 +15,7 @@ use crate::{
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
+use gatewright_planes::{GatewayError, Pace, Placement, Prepared, ReopenedLink};
 use gatewright_stack::AttachmentId;
 
 /// Why a running gateway did not take a description. It runs on as it was.

@@ -3,7 +3,7 @@
 //! The server knows one path, answers one client at a time and closes after each answer: whoever
 //! comes meanwhile waits in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
 
-use crate::{Configured, api, door::Door};
+use crate::{Configured, api, listener::ListenerThread};
 use gatewright_config::Listen;
 use std::{
     io::{self, Read, Write},
@@ -40,7 +40,7 @@ type Page = dyn Fn() -> Result<String, String> + Send;
 pub struct MetricsServer {
     address: Option<SocketAddr>,
     path: Option<PathBuf>,
-    door: Option<Door>,
+    listener: Option<ListenerThread>,
 }
 
 impl MetricsServer {
@@ -74,17 +74,17 @@ impl MetricsServer {
                 (Listener::Unix(listener), None, Some(PathBuf::from(path)))
             }
         };
-        let door = Door::open("metrics", listener, move |listener| {
+        let listener = ListenerThread::start("metrics", listener, move |listener| {
             // A client that goes away in the middle has its own reasons.
             listener.accept().map(|client| drop(client.serve(&page)))
         })?;
-        Ok(Self { address, path, door: Some(door) })
+        Ok(Self { address, path, listener: Some(listener) })
     }
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        drop(self.door.take());
+        drop(self.listener.take());
         if let Some(path) = &self.path {
             // Somebody may have removed it already.
             let _gone = std::fs::remove_file(path);

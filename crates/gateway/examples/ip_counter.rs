@@ -3,7 +3,7 @@
 //! `cargo run --example ip_counter -- eth0`, as root.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use gatewright_planes::{Gateway, Setup};
+use gatewright_gateway::{Gateway, Setup};
 use gatewright_stack::{At, Attachment, Place, tap};
 use gatewright_wire::EtherType;
 use std::error::Error;

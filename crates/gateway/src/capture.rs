@@ -7,9 +7,10 @@
 //! counted.
 
 use crate::{
-    Configured, network,
+    Configured,
     recorder::{FLUSH_EVERY, Pages},
 };
+use gatewright_planes::network;
 use gatewright_stack::{
     At, Attachment, AttachmentId, Counter, Place, Side,
     builtin::{Capture, Captured, Match},

@@ -11,7 +11,8 @@ mod serve;
 
 pub use serve::MetricsServer;
 
-use crate::{KernelStatus, Sojourn, WorkerStatus, api::StatusAnswer};
+use crate::api::StatusAnswer;
+use gatewright_planes::{KernelStatus, Sojourn, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,7 @@ const SOJOURN: Family = (
     "How long packets stayed, from received to sent; each stay is rounded up by 1/16 at the most.",
 );
 
-/// A link's counters by their names in [`LinkStatus`](crate::LinkStatus).
+/// A link's counters by their names in [`LinkStatus`](gatewright_planes::LinkStatus).
 const LINK: [(&str, Family); 16] = [
     ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
     ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),

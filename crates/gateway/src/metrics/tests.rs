@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::{
-    HandledRequests, LayerStatus, LinkStatus, PartAnswer, PartHistogram, Status, Told, WayStatus,
-    WorkerStatus,
+    HandledRequests, PartAnswer, PartHistogram, Told,
     api::{AttachedAnswer, UdpGatewayAnswer},
-    status::named,
 };
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
+use gatewright_planes::{LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters};
 use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;
 use std::{collections::BTreeSet, time::Duration};
@@ -32,7 +31,7 @@ fn link(name: &str) -> LinkStatus {
         mac: None,
         addresses: Vec::new(),
         queues: Vec::new(),
-        counters: named(counters),
+        counters: named_counters(counters),
     }
 }
 

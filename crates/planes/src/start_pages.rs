@@ -1,11 +1,11 @@
-//! What only the start has read of the program's own file is given back.
+//! Unmaps pages of the executable that only start-up used.
 #![expect(unsafe_code, reason = "the advice has no safe wrapper")]
 
 use nix::libc::{MADV_DONTNEED, madvise};
 use std::{fs, io, ptr::with_exposed_provenance_mut};
 
-/// Gives back the pages of the program's file that the process has mapped so far, code and
-/// constants; how many octets they had in memory.
+/// Unmaps the pages of the executable, code and constants, that the process has touched so far, and
+/// returns how many octets they had in memory.
 ///
 /// To be called when a gateway has started: its command line and its description are read, and most
 /// of the code that did so is never needed again. The kernel maps sixteen pages at a touch, so nearly
@@ -16,7 +16,7 @@ use std::{fs, io, ptr::with_exposed_provenance_mut};
 /// # Errors
 ///
 /// What the kernel says where it does not tell of mappings, or does not take the advice.
-pub fn give_back_start() -> io::Result<u64> {
+pub fn release_start_pages() -> io::Result<u64> {
     let program = fs::read_link("/proc/self/exe")?;
     let mut octets = 0;
     for found in unchanged(&fs::read_to_string("/proc/self/smaps")?, &program.to_string_lossy()) {
@@ -100,10 +100,10 @@ mod tests {
 
     #[test]
     fn a_program_runs_on_without_what_it_gave_back() {
-        let first = give_back_start().unwrap();
+        let first = release_start_pages().unwrap();
         assert!(first > 0, "this test has run from somewhere");
         assert_eq!("still here".len(), 10);
         // Whatever has run since is there again, and is less.
-        assert!(give_back_start().unwrap() > 0);
+        assert!(release_start_pages().unwrap() > 0);
     }
 }

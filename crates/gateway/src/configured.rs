@@ -1,19 +1,20 @@
 //! A gateway as its description says: links, routes, handlers, UDP gateways.
 
 use crate::{
-    gateway::{Gateway, GatewayError},
     handlers::{self, Made},
     messages::Messages,
     not_yet,
     part::{Part, Unable},
     recorder::Recorder,
-    setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute},
     tcp_proxy::{Proxies, TcpProxySetup},
-    udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewaySetup},
 };
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
+use gatewright_planes::{
+    DeviceSetup, Gateway, GatewayError, LinkSetup, MergeLimit, RouteTo, Series, Setup, StaticRoute,
+    UdpGateway, UdpGatewaySetup,
+};
 use gatewright_stack::{
     Advertise, Attachment, AttachmentId, Counter, Form, Route, VlanLink, builtin::Count,
 };

@@ -1,7 +1,7 @@
 //! A TCP proxy between clients and servers of the kernel, on this host's own addresses.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use gatewright_planes::{TcpProxy, TcpProxyCounters, TcpProxySetup};
+use gatewright_gateway::{TcpProxy, TcpProxyCounters, TcpProxySetup};
 use gatewright_testbed::wait_until;
 use std::{
     io::{ErrorKind, Read, Write},

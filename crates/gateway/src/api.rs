@@ -16,9 +16,9 @@
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
-//! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](crate::RouteStatus)`]}` |
+//! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](gatewright_planes::RouteStatus)`]}` |
 //! | `{"do":"set-link","name":"lan","up":false}` | the same, without `do` |
-//! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](crate::NeighbourStatus)`]}` |
+//! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](gatewright_planes::NeighbourStatus)`]}` |
 //! | `{"do":"add-neighbour","address":"192.0.2.9","mac":"02:…"}` | `{"neighbours":[…]}`, the one |
 //! | `{"do":"remove-neighbour","address":"192.0.2.9"}` | the same, the one that is gone |
 //! | `{"do":"flush-neighbours","link":"lan"}` | the same, those that were known |
@@ -27,14 +27,14 @@
 
 use crate::{
     AttachedMessages, CaptureRequest, Change, Configured, MessageCounts, Part, PartAnswer,
-    ReloadError, RouteOrder, RouteTarget, Status, Told, TraceRequest, UdpGatewayCounters,
-    capture::Live, door::Door, network, trace,
+    ReloadError, Told, TraceRequest, capture::Live, listener::ListenerThread, trace,
 };
 use gatewright_config::{
     self as config, Attach, AttachMessages, Config, Located, MessageHandler, MessageMatch,
     MessagePosition,
 };
 use gatewright_diagnostic::{Severity, SourceId, Span};
+use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters, network};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -247,7 +247,7 @@ const CLIENT_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    door: Option<Door>,
+    listener: Option<ListenerThread>,
 }
 
 impl Server {
@@ -259,8 +259,8 @@ impl Server {
     pub fn start(gateway: Arc<Mutex<Configured>>, path: &Path) -> io::Result<Self> {
         let clients = Arc::new(AtomicUsize::new(0));
         let accept = move |listener: &UnixListener| accept(listener, &gateway, &clients);
-        let door = Door::open("api", bind(path)?, accept)?;
-        Ok(Self { path: path.to_owned(), door: Some(door) })
+        let listener = ListenerThread::start("api", bind(path)?, accept)?;
+        Ok(Self { path: path.to_owned(), listener: Some(listener) })
     }
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.door.take());
+        drop(self.listener.take());
         // Somebody may have removed it already.
         let _gone = fs::remove_file(&self.path);
     }

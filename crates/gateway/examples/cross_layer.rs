@@ -6,7 +6,7 @@
 //! `cargo run --example cross_layer -- eth0 192.0.2.1 192.0.2.9:7000`, as root: what arrives on
 //! port 7000 of 192.0.2.1 goes to the server.
 
-use gatewright_planes::{Gateway, Setup};
+use gatewright_gateway::{Gateway, Setup};
 use gatewright_stack::{ApplicationSockets, SocketApplication};
 use std::{
     error::Error,

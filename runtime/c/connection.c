@@ -153,6 +153,9 @@ size_t gw_room(struct gw_machine *m, gw_id id)
         return 0;
     if (conn->state != OPEN)
         return BUFFER_OCTETS;
+    /* What it has sent already is read first. */
+    if (conn->waiting)
+        return 0;
     size_t unread = gw_octets_text(&conn->unread).length;
     return m->window > unread ? m->window - unread : 0;
 }

@@ -335,7 +335,8 @@ void gw_datagram(struct gw_machine *m, gw_time now, unsigned role, struct gw_add
 void gw_resolved(struct gw_machine *m, gw_time now, gw_id query, const struct gw_address *address);
 void gw_handle_timeout(struct gw_machine *m, gw_time now);
 bool gw_poll(struct gw_machine *m, struct gw_output *output);
-/* When gw_handle_timeout is due; false if never. */
+/* When gw_handle_timeout is due; false if never. It is due at once while a connection that has sent
+   many messages waits for its next turn: one of them has it by each call. */
 bool gw_poll_timeout(const struct gw_machine *m, gw_time *at);
 struct gw_text gw_unsent(struct gw_machine *m, gw_id conn);
 size_t gw_room(struct gw_machine *m, gw_id conn);

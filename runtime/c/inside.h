@@ -8,6 +8,8 @@
 #define BUFFER_OCTETS 8192u
 /* Requests of one connection that are handled at once where answers may come in any order. */
 #define PIPELINED_MAX 16u
+/* Messages of one connection that are begun before the others have their turn. */
+#define TURN_MESSAGES 16u
 /* Names that may be asked for at once. */
 #define QUERIES_MAX 64u
 /* How long a connection that we ended is read from (RFC 9112 §9.6). */
@@ -124,6 +126,8 @@ struct conn {
     struct letter *streaming, *behind, *behind_last;
     gw_id current; /* the message that is being read */
     uint32_t requests;
+    uint32_t begun; /* messages since its turn began, or since nothing of it was unread */
+    bool waiting;   /* for its next turn, behind the others */
     struct ids tasks, exchanges, waiters;
     gw_id receiver, opening, session;
     struct timer timer;
@@ -295,6 +299,7 @@ struct gw_machine {
     struct map keyed, stored; /* sessions by key; holders by place */
     struct timers timers;
     struct queue work, outputs;
+    struct queue turns; /* connections that wait for their next turn, each once */
     struct conn *unclosed, *unclosed_last; /* ends that found no room among the outputs */
     bool missed; /* work found no room: whoever may have some is looked at */
     size_t window;
@@ -358,6 +363,7 @@ bool streams_from(const struct conn *conn, gw_id incoming);
 
 /* ---- reading.c ---- */
 void read_on(struct gw_machine *m, gw_id conn);
+void take_turn(struct gw_machine *m, gw_id conn);
 void forget_if_unused(struct gw_machine *m, gw_id incoming);
 void incoming_free(struct gw_machine *m, struct gw_incoming *incoming);
 struct gw_incoming *incoming_new(struct gw_machine *m, const struct gw_message *message);

@@ -12,6 +12,8 @@ enum {
     SCRATCH = 65536,  /* the longest read; a datagram, too */
     ACCEPTS = 64,     /* of one listener at one wake-up */
     DATAGRAMS = 64,   /* of one socket at one wake-up */
+    TURN = 16384,     /* octets of one connection before others have their turn */
+    LEFT_OVER = 65536, /* octets at one wake-up of connections that had theirs */
     DRAIN_TURNS = 64  /* of accepting who waits when nobody is to be taken in any more: the backlog */
 };
 
@@ -33,6 +35,10 @@ struct peer {
     bool connecting, readable, writable;
     bool ending; /* its end, or what is wrong with it, is still to be read */
     bool ended;  /* its end was read: nothing is waited for behind it */
+    uint64_t wakeup; /* when its turn began, and what it has given in it */
+    size_t given;
+    bool left;       /* it had its turn, and stands in the line of those that go on after it */
+    uint32_t behind; /* who stands there behind it */
 };
 
 struct loop {
@@ -43,6 +49,8 @@ struct loop {
     gw_time *shut;  /* of roles: until when nobody is taken in; 0 if somebody is */
     struct peer *peers; /* by the index of their id */
     uint32_t room;
+    uint64_t wakeup;
+    uint32_t first, last, left; /* the line of peers that had their turn, and its length */
     struct gw_resolver *resolver;
     bool over;
     gw_time until; /* when it is over at the latest, once it is told to end; 0 before */
@@ -72,7 +80,10 @@ static struct peer *peer_add(struct loop *loop, gw_id id, int fd)
     void *watched = poller_watch(loop->poller, fd, id, true);
     if (!watched)
         return NULL;
-    loop->peers[index] = (struct peer){.id = id, .fd = fd, .watched = watched};
+    /* Its place may still stand in the line for one that is gone. */
+    const struct peer *before = &loop->peers[index];
+    loop->peers[index] = (struct peer){.id = id, .fd = fd, .watched = watched,
+                                       .left = before->left, .behind = before->behind};
     return &loop->peers[index];
 }
 
@@ -91,15 +102,35 @@ static void await(struct loop *loop, gw_id id)
         poller_await(peer->watched, !peer->readable && !peer->ended, !peer->writable);
 }
 
-/* Reads as long as there is something and room for it. */
+/* Whether a peer goes on when the others have had their turn. */
+static bool is_left(struct loop *loop, struct peer *peer)
+{
+    if (peer->left)
+        return true;
+    if (peer->wakeup != loop->wakeup) {
+        peer->wakeup = loop->wakeup;
+        peer->given = 0;
+    }
+    if (peer->given < TURN)
+        return false;
+    uint32_t index = (uint32_t)(peer - loop->peers);
+    *(loop->left++ ? &loop->peers[loop->last].behind : &loop->first) = index;
+    loop->last = index;
+    peer->left = true;
+    return true;
+}
+
+/* Reads as long as there is something, room for it, and its turn. */
 static void read_from(struct loop *loop, gw_id id)
 {
     struct peer *peer;
     size_t room;
-    while ((peer = peer_of(loop, id)) && peer->readable && (room = gw_room(loop->machine, id))) {
+    while ((peer = peer_of(loop, id)) && peer->readable && (room = gw_room(loop->machine, id)) &&
+           !is_left(loop, peer)) {
         size_t asked = room < SCRATCH ? room : SCRATCH;
         ssize_t got = read(peer->fd, loop->scratch, asked);
         if (got > 0) {
+            peer->given += (size_t)got;
             /* Fewer than there was room for were all there were. */
             peer->readable = peer->ending || (size_t)got == asked;
             struct gw_text text = {loop->scratch, (size_t)got};
@@ -213,6 +244,27 @@ static void perform_all(struct loop *loop)
     struct gw_output output;
     while (gw_poll(loop->machine, &output))
         perform(loop, &output);
+}
+
+/* Peers that had their turn have another, up to so many octets: whoever sends without end is served
+   while nobody else has anything new. */
+static void serve_left(struct loop *loop)
+{
+    for (size_t given = 0; loop->left && given < LEFT_OVER;) {
+        struct peer *peer = &loop->peers[loop->first];
+        gw_id id = peer->id;
+        loop->first = peer->behind;
+        loop->left--;
+        peer->left = false;
+        peer->given = 0;
+        peer->wakeup = loop->wakeup;
+        if (!id)
+            continue;
+        read_from(loop, id);
+        perform_all(loop);
+        peer = peer_of(loop, id);
+        given += peer ? peer->given : TURN;
+    }
 }
 
 /* Who waits goes on waiting, and nobody is told of it again and again. */
@@ -381,6 +433,8 @@ static int wait_time(const struct loop *loop)
     for (unsigned role = 0; role < gw_program.roles_count; role++)
         if (loop->shut[role] && loop->shut[role] < at)
             at = loop->shut[role];
+    if (loop->left)
+        return 0;
     if (at == UINT64_MAX)
         return -1;
     gw_time wait = at > now ? (at - now + 999) / 1000 : 0;
@@ -450,7 +504,10 @@ int gw_serve(struct gw_machine *machine, bool share)
         return 1;
     gw_log("ready");
     while (!loop.over) {
+        loop.wakeup++;
         poller_wait(loop.poller, wait_time(&loop));
+        perform_all(&loop);
+        serve_left(&loop);
         gw_time due;
         if (gw_poll_timeout(machine, &due) && due <= gw_now())
             gw_handle_timeout(machine, gw_now());

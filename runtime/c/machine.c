@@ -187,6 +187,7 @@ struct gw_machine *gw_machine_new(gw_time now, const struct gw_program *program,
     m->now = now;
     m->program = program;
     m->work.each = sizeof(struct work);
+    m->turns.each = sizeof(gw_id);
     m->outputs.each = sizeof(struct gw_output);
     m->roles = take_zeroed(program->roles_count * sizeof *m->roles);
     m->clocks = take_zeroed(program->handlers_count * sizeof *m->clocks);
@@ -251,6 +252,7 @@ void gw_machine_free(struct gw_machine *m)
     give(m->timers.heap, m->timers.room * sizeof *m->timers.heap);
     give(m->work.at, m->work.room * m->work.each);
     give(m->outputs.at, m->outputs.room * m->outputs.each);
+    give(m->turns.at, m->turns.room * m->turns.each);
     give(m->clocks, m->program->handlers_count * sizeof *m->clocks);
     give(m->handled, m->program->handlers_count * sizeof *m->handled);
     give(m->roles, m->program->roles_count * sizeof *m->roles);
@@ -291,9 +293,9 @@ bool gw_poll(struct gw_machine *m, struct gw_output *output)
 
 bool gw_poll_timeout(const struct gw_machine *m, gw_time *at)
 {
-    if (!m->timers.count)
+    if (!m->turns.count && !m->timers.count)
         return false;
-    *at = m->timers.heap[1]->at;
+    *at = m->turns.count ? m->now : m->timers.heap[1]->at;
     return true;
 }
 
@@ -405,6 +407,11 @@ void gw_handle_timeout(struct gw_machine *m, gw_time now)
             forget_repeats(m, (unsigned)of);
             break;
         }
+        settle(m);
+    }
+    gw_id next;
+    if (queue_take(&m->turns, &next)) {
+        take_turn(m, next);
         settle(m);
     }
 }

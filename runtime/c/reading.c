@@ -53,6 +53,7 @@ static struct gw_incoming *begin(struct gw_machine *m, struct conn *conn,
         return NULL;
     }
     conn->moved = m->now;
+    conn->begun++;
     incoming->conn = conn->id;
     incoming->role = conn->role;
     incoming->purpose = purpose;
@@ -114,10 +115,30 @@ static struct gw_incoming *begin_response(struct gw_machine *m, struct conn *con
     return incoming;
 }
 
+/* Whether a connection has begun as many messages as it may in a turn; it then waits for its next
+   one behind the others. Without the memory to wait it goes on. */
+static bool is_turn_over(struct gw_machine *m, struct conn *conn)
+{
+    if (conn->begun < TURN_MESSAGES || conn->waiting)
+        return conn->waiting;
+    conn->waiting = queue_add(&m->turns, &conn->id);
+    return conn->waiting;
+}
+
+void take_turn(struct gw_machine *m, gw_id id)
+{
+    struct conn *conn = conn_of(m, id);
+    if (!conn)
+        return;
+    conn->waiting = false;
+    conn->begun = 0;
+    read_on(m, id);
+}
+
 /* Begins the next message if there is an octet of it and somebody to read it. */
 static struct gw_incoming *begin_message(struct gw_machine *m, struct conn *conn)
 {
-    if (!gw_octets_text(&conn->unread).length || conn->skipping)
+    if (!gw_octets_text(&conn->unread).length || conn->skipping || is_turn_over(m, conn))
         return NULL;
     if (conn->receiver) {
         const struct running *task = task_of(m, conn->receiver);
@@ -231,6 +252,8 @@ static void after_reading(struct gw_machine *m, gw_id id)
     struct conn *conn = conn_of(m, id);
     if (!conn)
         return;
+    if (!gw_octets_text(&conn->unread).length)
+        conn->begun = 0;
     bool room = gw_room(m, id) > 0;
     if (conn->blocked && room && !output_add(m, &(struct gw_output){.kind = GW_READ, .id = id})) {
         conn_lose(m, id);

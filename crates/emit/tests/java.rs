@@ -23,7 +23,7 @@ mod peers;
 use build::is_there;
 use build::java::SHORT_LIVED;
 use cases::{cases, compare};
-use gateways::{GATEWAYS, Poverty, agree, program, strangers, transcripts, without_memory};
+use gateways::{GATEWAYS, Poverty, agree, program, strangers, transcripts, turns, without_memory};
 use gatewright_emit::java_package;
 use gatewright_testbed::{Namespace, Needs};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -89,6 +89,9 @@ fn with(name: &str, run: impl FnOnce(&mut Gateway) -> Result<(), Failed>) -> Res
 fn played(name: &str) -> Result<(), Failed> {
     with(name, |gateway| {
         let (program, _) = program(name);
+        if name == "smtp_relay" {
+            turns(gateway)?;
+        }
         if name == "finder" {
             strangers(gateway, &program)?;
         }

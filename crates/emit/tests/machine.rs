@@ -18,7 +18,7 @@ mod happenings;
 mod peers;
 
 use build::{TARGETS, Target};
-use gateways::{GATEWAYS, Poverty, agree, program, strangers, transcripts, without_memory};
+use gateways::{GATEWAYS, Poverty, agree, program, strangers, transcripts, turns, without_memory};
 use libtest_mimic::{Arguments, Failed, Trial};
 use peers::Gateway;
 use std::path::PathBuf;
@@ -45,6 +45,9 @@ fn run(name: &str, target: &Target) -> Result<(), Failed> {
     if target.name == TARGETS[1].name {
         agree(&mut gateway, name, &program)?;
         without_memory(&mut gateway, &program, Poverty::Comes)?;
+    }
+    if name == "smtp_relay" {
+        turns(&mut gateway)?;
     }
     if name == "finder" {
         strangers(&mut gateway, &program)?;

@@ -14,6 +14,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::libc::{MSG_MORE, MSG_NOSIGNAL};
 use socket2::SockRef;
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -25,8 +26,11 @@ use std::time::Duration;
 const ACCEPTS_AT_ONCE: usize = 64;
 /// Datagrams that one socket gives before others have their turn.
 const DATAGRAMS_AT_ONCE: usize = 64;
-/// Turns of reading and writing in one wake-up, before the kernel is asked again.
-const TURNS_MAX: usize = 16;
+/// Octets that one connection gives before others have their turn.
+const OCTETS_A_TURN: usize = 16 << 10;
+/// Octets read in one wake-up of connections that had their turn, before the kernel is asked again:
+/// whoever has something new comes first.
+const OCTETS_LEFT_OVER: u64 = 64 << 10;
 /// Reads of one connection before what they brought is written.
 const READS_AT_ONCE: usize = 2;
 
@@ -68,6 +72,11 @@ pub(crate) struct Generation {
     open: u64,
     /// Connections that may have something to be read, each once.
     to_read: Vec<ConnId>,
+    /// Connections that have had their turn and may have more to be read, each once; none of them
+    /// is among those to be read from.
+    left_over: VecDeque<ConnId>,
+    /// Which wake-up this is.
+    wakeup: u64,
     /// Connections that have something to be written, each once.
     to_write: Vec<ConnId>,
     /// Connections whose last octets the kernel may keep back, for more was to follow.
@@ -89,6 +98,8 @@ struct Connection {
     ending: bool,
     /// It has ended, and the machine knows.
     ended: bool,
+    /// Octets read in its last turn, and in which wake-up that began.
+    turn: (usize, u64),
     reading: bool,
     writing: bool,
     /// The kernel may keep back what it got last.
@@ -132,6 +143,8 @@ impl Generation {
             connections: Vec::new(),
             open: 0,
             to_read: Vec::new(),
+            left_over: VecDeque::new(),
+            wakeup: 0,
             to_write: Vec::new(),
             held_back: Vec::new(),
         };
@@ -235,6 +248,7 @@ impl Generation {
     /// When it wants to be looked at without an event.
     pub(crate) fn wakes_at(&self, now: Duration) -> Option<Duration> {
         let work = !self.to_read.is_empty()
+            || !self.left_over.is_empty()
             || !self.to_write.is_empty()
             || self.doors.iter().any(|door| door.is_due(now))
             || self.sockets.iter().any(|datagrams| datagrams.ours && datagrams.readable);
@@ -344,6 +358,7 @@ impl Generation {
             writable: !connecting,
             ending: false,
             ended: false,
+            turn: (0, 0),
             reading: false,
             writing: false,
             holding: false,
@@ -354,32 +369,56 @@ impl Generation {
         }
     }
 
-    /// Does everything that can be done without asking the kernel for news.
+    /// Does what the kernel has told, and then a part of what is left over from before: whoever
+    /// sends without end is served while nobody else has anything new.
     pub(crate) fn run(&mut self, tools: &mut Tools<'_>) {
-        if self.machine.poll_timeout().is_some_and(|at| at <= tools.now) {
-            self.machine.handle_timeout(tools.now);
-        }
+        self.wakeup = self.wakeup.wrapping_add(1);
         self.accept(tools);
         self.receive(tools);
-        for _turn in 0..TURNS_MAX {
+        self.serve(tools);
+        let most = tools.tally.octets_in.saturating_add(OCTETS_LEFT_OVER);
+        while tools.tally.octets_in < most
+            && let Some(id) = self.left_over.pop_front()
+        {
+            self.begin_turn(id);
+            self.serve(tools);
+        }
+        // A connection that has many requests of what was read goes on with some of them here.
+        if self.machine.poll_timeout().is_some_and(|at| at <= tools.now) {
+            self.machine.handle_timeout(tools.now);
+            self.serve(tools);
+        }
+        for id in std::mem::take(&mut self.held_back) {
+            self.let_out(id);
+        }
+    }
+
+    /// Reads and writes until nothing is left to be, or each connection has had its turn.
+    fn serve(&mut self, tools: &mut Tools<'_>) {
+        self.obey(tools);
+        while !self.to_read.is_empty() || !self.to_write.is_empty() {
             for _read in 0..READS_AT_ONCE {
                 for id in std::mem::take(&mut self.to_read) {
                     self.read(tools, id);
                 }
             }
             self.obey(tools);
-            // Everything that this turn brought has been given to the machine: one write for all.
+            // Everything that was read has been given to the machine: one write for all.
             for id in std::mem::take(&mut self.to_write) {
                 self.write(tools, id);
             }
             self.obey(tools);
-            if self.to_read.is_empty() && self.to_write.is_empty() {
-                break;
-            }
         }
-        for id in std::mem::take(&mut self.held_back) {
-            self.let_out(id);
+    }
+
+    /// Lets a connection go on that has had a turn.
+    fn begin_turn(&mut self, id: ConnId) {
+        let wakeup = self.wakeup;
+        if let Some(connection) = self.connection(id) {
+            connection.turn = (0, wakeup);
+            connection.reading = false;
         }
+        self.want_read(id);
     }
 
     fn accept(&mut self, tools: &mut Tools<'_>) {
@@ -444,6 +483,14 @@ impl Generation {
         if connection.ended || connection.connecting {
             return;
         }
+        if connection.turn.1 != self.wakeup {
+            connection.turn = (0, self.wakeup);
+        }
+        if connection.turn.0 >= OCTETS_A_TURN {
+            connection.reading = true;
+            self.left_over.push_back(id);
+            return;
+        }
         let window = self.machine.window(id);
         let room = window.len();
         if room == 0 {
@@ -460,6 +507,7 @@ impl Generation {
                 // A read that was not filled has emptied the socket; news will be told. An end that
                 // was told already will not be told again.
                 connection.readable = length == room || connection.ending;
+                connection.turn.0 += length;
                 tools.tally.octets_in += u64::try_from(length).unwrap_or_default();
                 self.machine.filled(tools.now, id, length);
                 self.want_read(id);

@@ -440,7 +440,10 @@ impl Stage {
                     return;
                 }
             }
-            if !self.feed() {
+            if self.machine.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.machine.handle_timeout(self.now);
+                outputs += 1;
+            } else if !self.feed() {
                 return;
             }
         }

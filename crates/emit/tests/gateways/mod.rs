@@ -15,6 +15,7 @@ use crate::peers::{Gateway, play, play_among_strangers};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId, StepAction, Transport};
+use gatewright_translate::machine::TURN_MESSAGES;
 use libtest_mimic::Failed;
 use std::fmt::Write;
 use std::fs;
@@ -73,6 +74,38 @@ pub fn strangers(gateway: &mut Gateway, program: &Arc<Program>) -> Result<(), Fa
     let counted = gateway.tell("counted")?;
     let found = counted.iter().any(|count| count == "strangers 1");
     if found { Ok(()) } else { Err(counted.join("\n").into()) }
+}
+
+/// A client of the relay that sends its requests without waiting for answers has them answered by
+/// turns, so that one request of another client waits for one turn of it; counted, not timed.
+pub fn turns(gateway: &mut Gateway) -> Result<(), Failed> {
+    const PIPELINED: usize = 1_000;
+    // As many as the native machine answers in a turn.
+    let turn = usize::try_from(TURN_MESSAGES)?;
+    let request = "4e4f4f500d0a";
+    let answers = |told: &[String]| {
+        let written = told.iter().filter_map(|line| line.strip_prefix("wrote ")?.split_once(' '));
+        // "250 2.0.0 ok" with its end.
+        let count = |octets: &str| octets.matches("32353020322e302e30206f6b0d0a").count();
+        written.map(|(conn, octets)| (conn.to_owned(), count(octets))).collect::<Vec<_>>()
+    };
+    let all = |conn: &str, count| vec![(conn.to_owned(), count)];
+    for line in ["new", "accept 0", "accept 0", "accept 0"] {
+        gateway.tell(line)?;
+    }
+    let many = request.repeat(PIPELINED);
+    let first = answers(&gateway.tell(&format!("octets 0 {many}"))?);
+    let second = answers(&gateway.tell(&format!("octets 1 {many}"))?);
+    let polite = answers(&gateway.tell(&format!("octets 2 {request}"))?);
+    assert_eq!((first, second), (all("0", turn), all("1", turn)));
+    assert_eq!(polite, all("2", 1));
+    // The two who have more take turns to the end.
+    let rest = answers(&gateway.tell("time 0")?);
+    assert!(rest.chunks(2).all(|pair| pair[0].0 == "0" && pair[1].0 == "1"), "{rest:?}");
+    assert!(rest.iter().all(|(_, count)| *count <= turn), "{rest:?}");
+    assert_eq!(rest.iter().map(|(_, count)| count).sum::<usize>(), 2 * (PIPELINED - turn));
+    gateway.tell("free")?;
+    Ok(())
 }
 
 /// Runs of each gateway without memory, and how much happens in each.

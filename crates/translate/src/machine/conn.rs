@@ -43,6 +43,10 @@ pub(crate) struct Conn {
     pub(crate) ended: bool,
     /// Whether the caller was left with no room.
     pub(crate) blocked: bool,
+    /// Messages begun since its turn began, or since nothing of it was unread.
+    pub(crate) begun: u32,
+    /// Whether it waits for its next turn.
+    pub(crate) waiting: bool,
     /// Whether octets up to the end of a line are thrown away.
     pub(crate) skipping: bool,
     pub(crate) unsent: Unsent,
@@ -88,6 +92,8 @@ impl Conn {
             unread: Unread::default(),
             ended: false,
             blocked: false,
+            begun: 0,
+            waiting: false,
             skipping: false,
             unsent: Unsent::default(),
             streaming: None,
@@ -304,6 +310,8 @@ impl Machine {
     /// until [`Output::Read`].
     pub fn room(&self, conn: ConnId) -> usize {
         self.conns.get(conn).map_or(0, |of| match of.state {
+            // What it has sent already is read first.
+            State::Open if of.waiting => 0,
             State::Open => self.window.saturating_sub(of.unread.len()),
             State::Closing | State::Lingering => BUFFER_OCTETS,
             State::Resolving(_) | State::Connecting => 0,

@@ -22,6 +22,13 @@
 //! above them is answered as the protocol says (`full`) and counted ([`counters`]). Two more are
 //! the machine's: [`BUFFER_OCTETS`] and [`PIPELINED_MAX`].
 //!
+//! # Turns
+//!
+//! A connection that has sent many messages at once gives [`TURN_MESSAGES`] of them in a turn. Then
+//! it waits behind the others, takes nothing in ([`room`] is 0), and [`poll_timeout`] is at once:
+//! each [`handle_timeout`] gives one connection its next turn. A caller that asks its system for
+//! news between two of them so serves whoever has one request before whoever has a thousand.
+//!
 //! [`accepted`]: Machine::accepted
 //! [`connected`]: Machine::connected
 //! [`received`]: Machine::received
@@ -97,6 +104,10 @@ pub const BUFFER_OCTETS: usize = 8_192;
 
 /// How many requests of one connection are handled at once where answers may come in any order.
 pub const PIPELINED_MAX: u32 = 16;
+
+/// How many messages of one connection are begun before the others have their turn: what a client
+/// sends without waiting for answers must not make everybody else wait for all of it.
+pub const TURN_MESSAGES: u32 = 16;
 
 /// How many names may be asked for at once.
 pub const QUERIES_MAX: usize = 64;
@@ -264,6 +275,8 @@ pub struct Machine {
     every: Vec<Every>,
     timers: Timers,
     work: VecDeque<Work>,
+    /// Connections that wait for their next turn, each once.
+    turns: VecDeque<ConnId>,
     outputs: VecDeque<Output>,
     pool: Pool,
     parsers: Parsers,
@@ -326,6 +339,7 @@ impl Machine {
             every: Vec::new(),
             timers: Timers::default(),
             work: VecDeque::new(),
+            turns: VecDeque::new(),
             outputs: VecDeque::new(),
             pool: Pool::default(),
             parsers: Parsers::default(),
@@ -361,7 +375,7 @@ impl Machine {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, on the clock of `now`.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.timers.next()
+        if self.turns.is_empty() { self.timers.next() } else { Some(self.now) }
     }
 
     /// Whether nothing but listeners is left: no connection, no handler, nobody who waits.
@@ -401,7 +415,7 @@ impl Machine {
         ]
     }
 
-    /// Time has gone by.
+    /// Time has gone by; one of the connections that wait for their turn has it.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.now = now;
         while let Some(timer) = self.timers.due(now) {
@@ -414,6 +428,10 @@ impl Machine {
                 Timer::Every(clock) => self.clock_strikes(clock),
                 Timer::Repeats(role) => self.forget_repeats(role),
             }
+            self.settle();
+        }
+        if let Some(conn) = self.turns.pop_front() {
+            self.take_turn(conn);
             self.settle();
         }
     }

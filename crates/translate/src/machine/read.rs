@@ -6,7 +6,7 @@ use super::buffers::Unread;
 use super::conn::State;
 use super::request::Requester;
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
-use super::{Count, Machine, Output, Work};
+use super::{Count, Machine, Output, TURN_MESSAGES, Work};
 use crate::parser::{Malformed, Parser, Reason, Until};
 use gatewright_lang::ir::{MessageId, Mode, Side, SlotId};
 use std::sync::Arc;
@@ -124,6 +124,9 @@ impl Machine {
         let Self { conns, pool, .. } = self;
         let Some(of) = conns.get_mut(conn) else { return };
         pool.reclaim_window(&mut of.unread);
+        if of.unread.is_empty() {
+            of.begun = 0;
+        }
         let room = self.room(conn) > 0;
         let Some(of) = self.conns.get_mut(conn) else { return };
         if of.blocked && room {
@@ -146,9 +149,10 @@ impl Machine {
     /// Begins the next message of a connection if there is an octet of it and somebody to read it.
     fn begin_message(&mut self, conn: ConnId) -> Option<IncomingId> {
         let of = self.conns.get(conn)?;
-        if of.unread.is_empty() || of.skipping {
+        if of.unread.is_empty() || of.skipping || self.is_turn_over(conn) {
             return None;
         }
+        let of = self.conns.get(conn)?;
         let program = Arc::clone(&self.program);
         let role = program.role(of.role)?;
         if let Some(task) = of.receiver {
@@ -186,6 +190,25 @@ impl Machine {
         self.begin(conn, view, purpose, goal)
     }
 
+    /// Whether a connection has begun as many messages as it may in a turn; it then waits for its
+    /// next one behind the others.
+    fn is_turn_over(&mut self, conn: ConnId) -> bool {
+        let Some(of) = self.conns.get_mut(conn) else { return true };
+        let over = of.waiting || of.begun >= TURN_MESSAGES;
+        if over && !core::mem::replace(&mut of.waiting, true) {
+            self.turns.push_back(conn);
+        }
+        over
+    }
+
+    /// The next turn of a connection that waited for it.
+    pub(crate) fn take_turn(&mut self, conn: ConnId) {
+        let Some(of) = self.conns.get_mut(conn) else { return };
+        of.waiting = false;
+        of.begun = 0;
+        self.read(conn);
+    }
+
     fn begin_received(&mut self, conn: ConnId, task: TaskId) -> Option<IncomingId> {
         let view = self.received_view(task)?;
         let incoming = self.begin(conn, view, Purpose::Received, Goal::Begun)?;
@@ -210,6 +233,7 @@ impl Machine {
         let now = self.now;
         let of = self.conns.get_mut(conn)?;
         of.moved = now;
+        of.begun = of.begun.saturating_add(1);
         let request = purpose == Purpose::Request;
         of.requests += u32::from(request && of.side == Side::Server);
         let incoming = self.incomings.insert(Incoming {

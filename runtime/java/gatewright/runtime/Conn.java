@@ -34,6 +34,10 @@ final class Conn {
     /** The message that is being read. */
     long current;
     int requests;
+    /** Messages begun since its turn began, or since nothing of it was unread. */
+    int begun;
+    /** It waits for its next turn, behind the others. */
+    boolean waiting;
     long receiver;
     long opening;
     long session;

@@ -11,6 +11,7 @@ import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 
 /** The event loop: one thread, one selector, one machine. */
@@ -19,6 +20,10 @@ final class Loop implements Runnable {
     private static final int SCRATCH = 65_536;
     /** Connections of one listener, or datagrams of one socket, at one wake-up. */
     private static final int AT_ONCE = 64;
+    /** Octets that one connection gives before others have their turn. */
+    private static final int TURN = 16_384;
+    /** Octets at one wake-up of connections that had their turn. */
+    private static final int LEFT_OVER = 65_536;
     /** Turns of taking in who waits when nobody is to come in any more: the longest backlog. */
     private static final int DRAIN_TURNS = 64;
     private static final long WAIT_MAX_MS = 3_600_000;
@@ -33,6 +38,11 @@ final class Loop implements Runnable {
         final SocketChannel channel;
         SelectionKey key;
         boolean over;
+        /** The wake-up in which its turn began, and the octets that it has given in it. */
+        long wakeup;
+        int given;
+        /** It had its turn, and goes on when the others have had theirs. */
+        boolean left;
 
         Peer(long id, SocketChannel channel) {
             this.id = id;
@@ -58,6 +68,9 @@ final class Loop implements Runnable {
     /** By the index of their id. */
     private Peer[] peers = new Peer[64];
     private final ByteBuffer scratch = ByteBuffer.allocateDirect(SCRATCH);
+    /** Peers that had their turn, each once. */
+    private final ArrayDeque<Peer> left = new ArrayDeque<>();
+    private long wakeup;
     /** Until when nobody is taken in, if the system had no descriptor. */
     private long shut = Long.MAX_VALUE;
     private volatile boolean over;
@@ -133,9 +146,12 @@ final class Loop implements Runnable {
     public void run() {
         try {
             while (!over) {
+                wakeup++;
                 waitForEvents();
                 orders();
                 names();
+                performAll();
+                serveLeft();
                 if (machine.timeout() <= Time.now())
                     machine.handleTimeout(Time.now());
                 performAll();
@@ -164,7 +180,7 @@ final class Loop implements Runnable {
     private void waitForEvents() throws IOException {
         long due = Math.min(Math.min(machine.timeout(), until), shut);
         long now = Time.now();
-        if (due <= now)
+        if (due <= now || !left.isEmpty())
             selector.selectNow(this::handle);
         else
             // Rounded up; 0 would be for ever.
@@ -335,16 +351,50 @@ final class Loop implements Runnable {
         }
     }
 
-    /** Reads as long as there is something and room for it. */
+    /** Whether a peer goes on when the others have had their turn. */
+    private boolean isLeft(Peer peer) {
+        if (peer.left)
+            return true;
+        if (peer.wakeup != wakeup) {
+            peer.wakeup = wakeup;
+            peer.given = 0;
+        }
+        if (peer.given < TURN)
+            return false;
+        left.addLast(peer);
+        peer.left = true;
+        return true;
+    }
+
+    /**
+     * Peers that had their turn have another, up to so many octets: whoever sends without end is
+     * served while nobody else has anything new.
+     */
+    private void serveLeft() {
+        for (int given = 0; given < LEFT_OVER && !left.isEmpty();) {
+            Peer peer = left.removeFirst();
+            peer.left = false;
+            peer.wakeup = wakeup;
+            peer.given = 0;
+            readFrom(peer);
+            performAll();
+            given += peer.given;
+        }
+    }
+
+    /** Reads as long as there is something, room for it, and its turn. */
     private void readFrom(Peer peer) {
         while (!peer.over) {
             int room = Math.min(machine.room(peer.id), SCRATCH);
-            peer.watch(SelectionKey.OP_READ, room > 0);
-            if (room == 0)
+            boolean now = room > 0 && !isLeft(peer);
+            // One that is left over is not told of: it is known to have more.
+            peer.watch(SelectionKey.OP_READ, now);
+            if (!now)
                 return;
             try {
                 int got = peer.channel.read(scratch.clear().limit(room));
                 if (got > 0) {
+                    peer.given += got;
                     machine.received(Time.now(), peer.id, scratch.flip());
                 } else if (got < 0) {
                     peer.watch(SelectionKey.OP_READ, false);

@@ -61,6 +61,8 @@ public final class Machine {
     private final long[] counts = new long[Count.values().length];
     /** Tasks to be run, and, below 0, connections to be read from. */
     private final Queue work = new Queue();
+    /** Connections that wait for their next turn, each once. */
+    final Queue turns = new Queue();
     private final ArrayDeque<Output> outputs = new ArrayDeque<>();
 
     /**
@@ -186,13 +188,17 @@ public final class Machine {
         settle();
     }
 
-    /** It is `timeout`, or later. */
+    /** It is `timeout`, or later; one of the connections that wait for their turn has it. */
     public void handleTimeout(long at) {
         now = at;
         for (Timer timer = timers.first(); timer != null && timer.at <= at;
                 timer = timers.first()) {
             timers.cancel(timer);
             due(timer);
+            settle();
+        }
+        if (turns.count() > 0) {
+            reading.takeTurn(turns.take());
             settle();
         }
     }
@@ -290,8 +296,13 @@ public final class Machine {
         return outputs.pollFirst();
     }
 
-    /** When `handleTimeout` is due; the largest number if never. */
+    /**
+     * When `handleTimeout` is due: at once if a connection waits for its turn; the largest number if
+     * never.
+     */
     public long timeout() {
+        if (turns.count() > 0)
+            return now;
         Timer first = timers.first();
         return first == null ? Long.MAX_VALUE : first.at;
     }
@@ -310,7 +321,8 @@ public final class Machine {
             return 0;
         if (conn.state != Conn.State.OPEN)
             return BUFFER_OCTETS;
-        return Math.max(0, window - conn.unread.length());
+        // What it has sent already is read first.
+        return conn.waiting ? 0 : Math.max(0, window - conn.unread.length());
     }
 
     /** How often something was counted. */

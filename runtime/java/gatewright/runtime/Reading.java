@@ -8,6 +8,8 @@ import gatewright.runtime.Incoming.Requester;
 final class Reading {
     /** Requests of one connection that are handled at once where answers come in any order. */
     static final int PIPELINED_MAX = 16;
+    /** Messages of one connection that are begun before the others have their turn. */
+    private static final int TURN_MESSAGES = 16;
 
     private final Machine m;
 
@@ -43,6 +45,7 @@ final class Reading {
     private Incoming begin(Conn conn, Message message, Purpose purpose) {
         Incoming incoming = add(message);
         conn.moved = m.now;
+        conn.begun++;
         incoming.conn = conn.id;
         incoming.role = conn.role;
         incoming.purpose = purpose;
@@ -90,9 +93,32 @@ final class Reading {
         return incoming;
     }
 
+    /**
+     * Whether a connection has begun as many messages as it may in a turn; it then waits for its next
+     * one behind the others.
+     */
+    private boolean isTurnOver(Conn conn) {
+        boolean over = conn.waiting || conn.begun >= TURN_MESSAGES;
+        if (over && !conn.waiting) {
+            conn.waiting = true;
+            m.turns.add(conn.id);
+        }
+        return over;
+    }
+
+    /** The next turn of a connection that waited for it. */
+    void takeTurn(long id) {
+        Conn conn = m.conns.get(id);
+        if (conn == null)
+            return;
+        conn.waiting = false;
+        conn.begun = 0;
+        readOn(id);
+    }
+
     /** Begins the next message if there is an octet of it and somebody to read it. */
     private Incoming beginMessage(Conn conn) {
-        if (conn.unread.length() == 0 || conn.skipping)
+        if (conn.unread.length() == 0 || conn.skipping || isTurnOver(conn))
             return null;
         if (conn.receiver != 0) {
             Task task = m.tasks.get(conn.receiver);
@@ -197,6 +223,8 @@ final class Reading {
         Conn conn = m.conns.get(id);
         if (conn == null)
             return;
+        if (conn.unread.length() == 0)
+            conn.begun = 0;
         boolean room = m.room(id) > 0;
         if (conn.blocked && room)
             m.output(Output.of(Output.Kind.READ, id));

@@ -17,7 +17,7 @@ use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
-use gatewright_onem2m::Cse;
+use gatewright_onem2m::{Cse, NoBase, Unreadable};
 use gatewright_store::{Database, Options, Report, StoreError};
 use std::io;
 use std::net::SocketAddr;
@@ -91,6 +91,14 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The database at this path has no readable CSEBase.
+    #[error("{}: {cause}", path.display())]
+    Tree {
+        /// The database.
+        path: PathBuf,
+        /// What it lacks.
+        cause: NoBase,
+    },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -113,7 +121,7 @@ pub struct Running {
     mqtt: Option<Arc<Broker>>,
     /// Where it is said to be reached, if that was given.
     points_of_access: Vec<String>,
-    unreadable_rows: usize,
+    unreadable: Vec<Unreadable>,
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     descriptors: Claim,
@@ -156,7 +164,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
-    let (cse, unreadable_rows) = Cse::open(cse_config, now(), restored.rows, restored.next_seq);
+    let (cse, unreadable) = Cse::open(cse_config, now(), restored.rows, restored.next_seq)
+        .map_err(|cause| StartError::Tree { path: config.store.unwrap_or_default(), cause })?;
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(cse, outgoing, Quotas::new(config.quota));
     let reports = begin(&engine, database)?;
@@ -181,7 +190,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
     let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(Running { rooms, doors, mqtt, points_of_access, unreadable_rows, stop, tasks, descriptors })
+    Ok(Running { rooms, doors, mqtt, points_of_access, unreadable, stop, tasks, descriptors })
 }
 
 /// Octets of a request that are read.
@@ -440,9 +449,9 @@ impl Running {
         self.descriptors.shortage()
     }
 
-    /// Stored rows that were none and were left out.
-    pub const fn unreadable_rows(&self) -> usize {
-        self.unreadable_rows
+    /// Stored rows that could not be read and were left out; they stay in the store.
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
     }
 
     /// Every counter of machine, store and sockets with its name.

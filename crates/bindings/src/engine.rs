@@ -525,7 +525,7 @@ mod tests {
     fn engine(calls_max: usize) -> (Arc<Engine>, mpsc::Receiver<Call>) {
         let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
         config.admin = Some("CAdmin".to_owned());
-        let (cse, _) = Cse::open(config, now(), Vec::new(), 1);
+        let (cse, _) = Cse::open(config, now(), Vec::new(), 1).unwrap();
         let (outgoing, calls) = mpsc::channel(calls_max);
         let engine = Engine::new(cse, outgoing, Quotas::new(Quota::default()));
         let (database, _) = Database::in_memory(&Options::default()).unwrap();

@@ -14,7 +14,7 @@ use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, View, When};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{CseType, Registrar, Verdict};
+use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
 use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
@@ -164,12 +164,13 @@ impl Services {
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
+        words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
             ("resources", count(engine.resources())),
             ("letters_waiting", count(engine.letters())),
-            ("rows_unreadable", count(cse.unreadable_rows())),
+            ("rows_unreadable", count(cse.unreadable().len())),
         ];
         let histograms = engine.store_histograms().map(|store| {
             vec![
@@ -526,6 +527,12 @@ fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<Strin
     let aged = (aged > 0).then(|| format!("{aged} letters grew too old"));
     let told: Vec<String> = last.into_iter().chain(aged).collect();
     (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Which stored rows are not in the tree, for the operator.
+fn why_unreadable(rows: &[Unreadable]) -> Option<String> {
+    let first = rows.first()?;
+    Some(format!("{} rows cannot be read; row {}: {}", rows.len(), first.row, first.damage))
 }
 
 /// What comes of too few descriptors, for the operator.

@@ -600,7 +600,7 @@ async fn cut() {
         std::fs::write(copy.with_extension("db-wal"), &log[..length]).unwrap();
         let copied = cse::Config { store: Some(copy), ..config.clone() };
         let running = cse::start(copied).await.unwrap();
-        assert_eq!(running.unreadable_rows(), 0, "{length} of {} octets", log.len());
+        assert_eq!(running.unreadable(), [], "{length} of {} octets", log.len());
         let readings = names(&running, "cse-mn").await.len();
         // A letter for each instance, beside those for the device and its places.
         let mut resources = 0;

@@ -34,7 +34,7 @@ struct Store(Cse, u64);
 impl Store {
     fn new() -> Self {
         let config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
-        let (cse, _) = Cse::open(config, NOW, [], 1);
+        let (cse, _) = Cse::open(config, NOW, [], 1).unwrap();
         Self(cse, 0)
     }
 

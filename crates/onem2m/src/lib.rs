@@ -22,6 +22,7 @@
 //! | `schema` | attributes of each resource type |
 //! | `schedule`, `prefix` | times that recur; addresses that begin alike |
 //! | `tree`, `resource` | the tree and what it is made of |
+//! | `stored` | stored rows as they are read back |
 //! | [`cse`] | the machine, one file for each kind of request |
 //! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
 //! | [`coap`] | CoAP: its message layer as a machine of its own, and primitives as its messages |
@@ -44,6 +45,7 @@ mod schedule;
 mod schema;
 mod serialisation;
 pub mod status;
+mod stored;
 pub mod time;
 mod tree;
 
@@ -57,5 +59,6 @@ pub use kind::Kind;
 pub use limits::{Counters, Limits};
 pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
 pub use status::{Meaning, Refusal, Status};
+pub use stored::{Damage, NoBase, Unreadable};
 pub use time::Timestamp;
 pub use tree::Record;

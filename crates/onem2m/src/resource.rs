@@ -1,9 +1,11 @@
 //! One resource: its header, its attributes, and how it is written.
 
 use crate::kind::Kind;
+use crate::stored::{Damage, InstanceHeader};
 use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::fmt::Write;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -156,7 +158,31 @@ impl Resource {
         if let Some(text) = &self.representation {
             return Arc::clone(text);
         }
-        wrap(&self.tag, &Value::Object(self.to_object())).into()
+        wrap(&self.tag, Value::Object(self.to_object())).into()
+    }
+
+    /// Every attribute as the text of one JSON object; what is kept as text stays as it is, so that
+    /// a number keeps its digits.
+    pub(crate) fn attributes_text(&self) -> Cow<'_, str> {
+        match &self.representation {
+            Some(text) => Cow::Borrowed(self.inner(text)),
+            None => Cow::Owned(Value::Object(self.to_object()).to_string()),
+        }
+    }
+
+    /// The JSON text with the tag, of the attributes that `is_wanted` only.
+    pub(crate) fn some_attributes(&self, mut is_wanted: impl FnMut(&str) -> bool) -> String {
+        let whole = self.attributes_text();
+        let all: BTreeMap<String, &RawValue> = serde_json::from_str(&whole).unwrap_or_default();
+        let mut text = String::with_capacity(64);
+        for (name, value) in all.iter().filter(|(name, _)| is_wanted(name)) {
+            text.push(if text.is_empty() { '{' } else { ',' });
+            push_json_text(&mut text, name);
+            text.push(':');
+            text.push_str(value.get());
+        }
+        text.push_str(if text.is_empty() { "{}" } else { "}" });
+        wrap(&self.tag, &text)
     }
 
     /// The JSON text without the tag.
@@ -186,24 +212,31 @@ impl Resource {
     }
 
     /// Reads what [`Self::to_record`] wrote; the parent's slot is still to be found.
-    pub(crate) fn from_record(seq: u64, body: &Arc<str>) -> Option<Self> {
-        let mut outer: Map<String, Value> = serde_json::from_str(body).ok()?;
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the row.
+    pub(crate) fn from_record(seq: u64, body: &Arc<str>) -> Result<Self, Damage> {
+        if InstanceHeader::is_in(body) {
+            return Self::instance_from_record(seq, body);
+        }
+        let mut outer: Map<String, Value> = serde_json::from_str(body)?;
         let mut aside = |name| outer.remove(name).and_then(|it| it.as_str().map(Arc::from));
         let (owner, sponsor) = (aside("_o"), aside("_s"));
-        let (tag, inner) = outer.into_iter().next()?;
-        let Value::Object(mut attributes) = inner else {
-            return None;
+        let Some((tag, Value::Object(mut attributes))) = outer.into_iter().next() else {
+            return Err(Damage::Member("its object of attributes"));
         };
-        let mut text = |name: &str| match attributes.remove(name) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
+        let mut text = |name| match attributes.remove(name) {
+            Some(Value::String(text)) => Ok(text),
+            _ => Err(Damage::Member(name)),
         };
         let (id, name, parent_id) = (text("ri")?, text("rn")?, text("pi")?);
-        let created = Timestamp::parse(&text("ct")?)?;
-        let modified = Timestamp::parse(&text("lt")?)?;
-        let expires = text("et").and_then(|time| Timestamp::parse(&time)).unwrap_or(Timestamp::MAX);
+        let mut time = |name| Timestamp::parse(&text(name)?).ok_or(Damage::Member(name));
+        let (created, modified) = (time("ct")?, time("lt")?);
+        let expires = time("et").unwrap_or(Timestamp::MAX);
         let mut uint = |name: &str| attributes.remove(name).and_then(|number| number.as_u64());
-        let kind = Kind::from_number(u16::try_from(uint("ty")?).ok()?)?;
+        let kind = uint("ty").and_then(|number| u16::try_from(number).ok());
+        let kind = kind.and_then(Kind::from_number).ok_or(Damage::Member("ty"))?;
         let state = uint("st").unwrap_or(0);
         uint("cni");
         uint("cbs");
@@ -212,7 +245,7 @@ impl Resource {
         if representation.is_some() {
             attributes = Map::new();
         }
-        Some(Self {
+        Ok(Self {
             seq,
             kind,
             tag: if kind.tag() == tag { Cow::Borrowed(kind.tag()) } else { Cow::Owned(tag) },
@@ -233,10 +266,36 @@ impl Resource {
             stored_by: 0,
         })
     }
+
+    /// The same, of a contentInstance, of which only the header is kept apart.
+    fn instance_from_record(seq: u64, body: &Arc<str>) -> Result<Self, Damage> {
+        let header = InstanceHeader::read(body)?;
+        let missing = Damage::Member;
+        Ok(Self {
+            seq,
+            kind: Kind::ContentInstance,
+            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            id: header.id.ok_or(missing("ri"))?.into(),
+            name: header.name.ok_or(missing("rn"))?.into(),
+            parent: None,
+            parent_id: header.parent_id.ok_or(missing("pi"))?.into(),
+            created: header.created.ok_or(missing("ct"))?,
+            modified: header.modified.ok_or(missing("lt"))?,
+            expires: header.expires.unwrap_or(Timestamp::MAX),
+            state: header.state,
+            owner: Arc::default(),
+            sponsor: None,
+            attributes: Map::new(),
+            representation: Some(Arc::clone(body)),
+            size: header.size,
+            family: None,
+            stored_by: 0,
+        })
+    }
 }
 
 /// `{"TAG":VALUE}` as text.
-pub(crate) fn wrap(tag: &str, value: &Value) -> String {
+pub(crate) fn wrap(tag: &str, value: impl core::fmt::Display) -> String {
     let mut text = String::with_capacity(256);
     // Tags are names of the specification or were checked when they came in.
     let _ = write!(text, "{{\"{tag}\":{value}}}");

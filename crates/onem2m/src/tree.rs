@@ -3,6 +3,7 @@
 
 use crate::kind::Kind;
 use crate::resource::{Family, Resource};
+use crate::stored::Damage;
 use crate::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -213,12 +214,13 @@ impl Tree {
         found
     }
 
-    /// Takes over a stored row: at start, or to take back what could not be stored. Whether the
-    /// row was a resource whose parent is known.
-    pub(crate) fn restore(&mut self, seq: u64, body: &Arc<str>) -> bool {
-        let Some(mut resource) = Resource::from_record(seq, body) else {
-            return false;
-        };
+    /// Takes over a stored row: at start, or to take back what could not be stored.
+    ///
+    /// # Errors
+    ///
+    /// If the row is no resource, or its parent is not known.
+    pub(crate) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
+        let mut resource = Resource::from_record(seq, body)?;
         if let Some(slot) = self.by_seq(seq) {
             self.set_expiry(slot, resource.expires);
             if let Some(present) = self.get_mut(slot) {
@@ -228,14 +230,14 @@ impl Tree {
                 present.owner = resource.owner;
                 present.sponsor = resource.sponsor;
             }
-            return true;
+            return Ok(());
         }
         resource.parent = self.by_id(&resource.parent_id);
         if resource.parent.is_none() && resource.kind != Kind::CseBase {
-            return false;
+            return Err(Damage::Parent(resource.parent_id));
         }
         self.insert(resource);
-        true
+        Ok(())
     }
 }
 

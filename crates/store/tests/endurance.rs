@@ -85,8 +85,8 @@ impl Running {
         let (database, restored) = Database::open(path, options).unwrap();
         let mut config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
         config.admin = Some("CAdmin".to_owned());
-        let (cse, unreadable) = Cse::open(config, now(), restored.rows, restored.next_seq);
-        assert_eq!(unreadable, 0);
+        let (cse, unreadable) = Cse::open(config, now(), restored.rows, restored.next_seq).unwrap();
+        assert_eq!(unreadable, []);
         let (sender, reports) = channel();
         let writer = database.start(move |report| drop(sender.send(report))).unwrap();
         let mut running = Self { cse, writer, reports, asked: BTreeMap::new(), next: 0 };

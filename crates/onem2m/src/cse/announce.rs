@@ -184,7 +184,7 @@ impl Cse {
         if kind != Kind::CseBaseAnnc {
             self.announce_base(&cse);
         }
-        let content = wrap(&tag, &Value::Object(attributes));
+        let content = wrap(&tag, Value::Object(attributes));
         let request = self.own_request(Operation::Create, above.to_owned());
         self.tell_announcement(&cse, request.creating(kind, content));
     }
@@ -361,7 +361,7 @@ impl Cse {
         if update.is_empty() {
             return;
         }
-        let content = wrap(&tag, &Value::Object(update));
+        let content = wrap(&tag, Value::Object(update));
         let request = self.own_request(Operation::Update, place.to_owned()).with_content(content);
         if let Some(cse) = cse_of(place) {
             self.tell_announcement(cse, request);

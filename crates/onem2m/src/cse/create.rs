@@ -320,16 +320,16 @@ impl Cse {
             1 => Some(resource.to_text()),
             2 => Some(json!({ "m2m:uri": address() }).to_string().into()),
             3 => {
-                let tag = resource.tag.to_string();
-                let mut body = Map::new();
-                body.insert("uri".into(), json!(address()));
-                body.insert(tag, Value::Object(resource.to_object()));
-                Some(json!({ "m2m:rce": body }).to_string().into())
+                let (tag, attributes) = (&resource.tag, resource.attributes_text());
+                let uri = json!(address());
+                let body = format!("{{\"m2m:rce\":{{\"uri\":{uri},\"{tag}\":{attributes}}}}}");
+                Some(body.into())
             }
+            9 if resource.representation.is_some() => Some(resource.to_text()),
             9 => {
                 let mut object = resource.to_object();
                 object.retain(|name, value| given.get(name) != Some(value));
-                Some(wrap(&resource.tag, &Value::Object(object)).into())
+                Some(wrap(&resource.tag, Value::Object(object)).into())
             }
             other => return Err(no_such_result(other)),
         };

@@ -143,7 +143,7 @@ impl Cse {
         ] {
             object.insert(name.to_owned(), value);
         }
-        let representation: Arc<str> = wrap(&tag, &Value::Object(object)).into();
+        let representation: Arc<str> = wrap(&tag, Value::Object(object)).into();
         self.add_instance(Resource {
             seq: instance.seq,
             kind,

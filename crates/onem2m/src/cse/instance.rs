@@ -86,9 +86,6 @@ impl Cse {
         let seq = self.ledger.next_seq();
         let id = instance_id(seq);
         self.place_instance(&mut given, parent, &id)?;
-        // Behind all that may refuse: what gives way must not go for nothing.
-        self.make_room(parent);
-        self.check_room(parent)?;
         let container = self.resource(parent)?;
         let resource = Resource {
             seq,
@@ -111,6 +108,12 @@ impl Cse {
             stored_by: self.ledger.number(),
         };
         let representation: Arc<str> = represent(&resource, &given, from).into();
+        // What is acknowledged must come back: it is read as a restart reads it.
+        Resource::from_record(seq, &representation)
+            .map_err(|damage| Refusal::bad(format!("no content that can be kept: {damage}")))?;
+        // Behind all that may refuse: what gives way must not go for nothing.
+        self.make_room(parent);
+        self.check_room(parent)?;
         self.add_instance(Resource { representation: Some(representation), ..resource });
         self.announce_instance(seq);
         self.instance_response(request, parent, seq)

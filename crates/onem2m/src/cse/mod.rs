@@ -42,6 +42,7 @@ use crate::limits::Counters;
 use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::status::{Refusal, Status};
+use crate::stored::{NESTING_MAX, NoBase, Unreadable, nesting};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::source_of;
@@ -107,15 +108,20 @@ pub struct Cse {
 impl Cse {
     /// A CSE whose tree is made from `rows` (number and body, in ascending order of number), as
     /// they were stored by batches of an earlier run; `next_seq` is the last batch's. Rows that
-    /// are none are left out, and their count is returned.
+    /// cannot be read are left out and told; they stay in the store as they are.
     ///
     /// Its first output may be a batch that stores the CSEBase.
+    ///
+    /// # Errors
+    ///
+    /// If there are rows and none of them is a CSEBase: a CSE that began anew beside them would hide
+    /// that everything is lost.
     pub fn open(
         config: Config,
         now: Duration,
         rows: impl IntoIterator<Item = (u64, Arc<str>)>,
         next_seq: u64,
-    ) -> (Self, usize) {
+    ) -> Result<(Self, Vec<Unreadable>), NoBase> {
         let now = Timestamp::new(now);
         let mut cse = Self {
             ledger: Ledger::new(next_seq.max(1)),
@@ -143,12 +149,18 @@ impl Cse {
             started: now,
             requests_made: 0,
         };
-        let mut unreadable = 0;
-        for (seq, body) in rows {
-            if !cse.restore(seq, &body) {
-                unreadable += 1;
+        let mut unreadable = Vec::new();
+        let mut count = 0;
+        for (row, body) in rows {
+            if let Err(damage) = cse.restore(row, &body) {
+                unreadable.push(Unreadable { row, damage });
             }
-            cse.ledger.keep_above(seq);
+            cse.ledger.keep_above(row);
+            count += 1;
+        }
+        if count > 0 && cse.tree.root().is_none() {
+            let first = unreadable.into_iter().next();
+            return Err(first.map_or(NoBase::Missing(count), NoBase::Damaged));
         }
         cse.found_base();
         cse.fail_abandoned();
@@ -156,7 +168,7 @@ impl Cse {
         cse.pursue_registration();
         cse.run_outbox();
         cse.settle();
-        (cse, unreadable)
+        Ok((cse, unreadable))
     }
 
     /// Takes one step for what happened at `now`, counted from 1970.
@@ -406,6 +418,13 @@ impl Cse {
             filter.check()?;
         }
         Self::check_addresses(request.notify.iter().map(String::as_str))?;
+        let stores = matches!(request.operation, Operation::Create | Operation::Update);
+        let content = request.content.as_deref().filter(|_| stores);
+        if content.is_some_and(|content| nesting(content) > NESTING_MAX) {
+            return Err(Refusal::bad(format!(
+                "the content is nested deeper than {NESTING_MAX} levels"
+            )));
+        }
         let octets = request.content.as_ref().map_or(0, |content| content.len());
         if octets > self.config.limits.content_octets {
             self.counters.content_too_large += 1;

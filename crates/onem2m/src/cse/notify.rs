@@ -9,7 +9,6 @@ use super::subscription::{check_subscription, conditions, duration_of, settle_co
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
-use crate::resource::wrap;
 use crate::status::Status;
 use crate::tree::Slot;
 use core::time::Duration;
@@ -157,9 +156,7 @@ impl Cse {
         let representation: Arc<str> = match (seen, subscription.uint("nct")) {
             (Seen::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
             (Seen::Whole, Some(2)) if event == Event::Updated => {
-                let mut object = subject.to_object();
-                object.retain(|name, _| changed.contains(name));
-                wrap(&subject.tag, &Value::Object(object)).into()
+                subject.some_attributes(|name| changed.iter().any(|it| it == name)).into()
             }
             (Seen::Whole, _) => subject.to_text(),
         };

@@ -12,6 +12,7 @@ use crate::kind::Kind;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
+use crate::stored::Damage;
 use crate::time::Timestamp;
 use crate::tree::Record;
 use core::time::Duration;
@@ -230,14 +231,21 @@ impl Letter {
 }
 
 impl Cse {
-    /// Takes over a stored row, a letter's or a resource's; whether it is one.
-    pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> bool {
+    /// Takes over a stored row, a letter's or a resource's.
+    ///
+    /// # Errors
+    ///
+    /// If it is none.
+    pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
         let Some(letter) = Letter::from_record(body) else {
-            return self.restore_postponed(seq, body) || self.tree.restore(seq, body);
+            if self.restore_postponed(seq, body) {
+                return Ok(());
+            }
+            return self.tree.restore(seq, body);
         };
         let payer = self.payer_of(&letter.lane);
         self.outbox.restore(seq, letter, self.now, payer);
-        true
+        Ok(())
     }
 
     /// Letters that wait or are under way.

@@ -9,7 +9,6 @@ use crate::primitive::{Request, Response};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
-use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// How a request gets to an entity.
@@ -178,9 +177,7 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         let channel = self.demand_channel(from, slot)?;
         let content = request.content.as_deref().unwrap_or("null");
-        let value: Value = serde_json::from_str(content)
-            .map_err(|error| Refusal::bad(format!("content: {error}")))?;
-        let response = Response::from_value(&value)?;
+        let response = Response::from_json(content.as_bytes())?;
         let queue = self.channels.0.get_mut(&channel);
         let call = queue.and_then(|queue| queue.fetched.remove(&*response.id));
         let call = call.ok_or_else(|| Refusal::bad("no such request was fetched"))?;

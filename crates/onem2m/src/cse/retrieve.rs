@@ -7,10 +7,11 @@ use super::{Cse, Done, Refusal, Target, not_found};
 use crate::filter::{Filter, Usage};
 use crate::kind::Kind;
 use crate::primitive::Request;
-use crate::resource::wrap;
+use crate::resource::{Resource, push_json_text, wrap};
 use crate::status::Status;
 use crate::tree::Slot;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
 
 /// Resources chosen for a result, and where the choice was cut.
 #[derive(Debug, Default)]
@@ -74,13 +75,13 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
-        let mut object = resource.to_object();
+        let object = resource.to_object();
         let unknown = request.attributes.iter().find(|&name| !object.contains_key(name));
         if let Some(name) = unknown {
             return Err(not_found(format!("the resource has no attribute {name}")));
         }
-        object.retain(|name, _| request.attributes.contains(name));
-        Ok(Done::with(Status::Ok, wrap(&resource.tag, &Value::Object(object))))
+        let is_wanted = |name: &str| request.attributes.iter().any(|wanted| wanted == name);
+        Ok(Done::with(Status::Ok, resource.some_attributes(is_wanted)))
     }
 
     fn with_children(
@@ -122,13 +123,18 @@ impl Cse {
         let resource = self.resource(slot)?;
         let text = match rcn {
             4 | 8 => {
-                let top = if rcn == 4 { resource.to_object() } else { Map::new() };
-                wrap(&resource.tag, &self.nest(slot, top, &chosen.slots))
+                let mut text = format!("{{\"{}\":", resource.tag);
+                let families = self.families(&chosen.slots);
+                self.nest(slot, rcn == 4, &families, &mut text);
+                text.push('}');
+                text
             }
             5 => {
-                let mut top = resource.to_object();
-                top.insert("ch".into(), self.references(request, &chosen.slots, appended));
-                wrap(&resource.tag, &Value::Object(top))
+                let references = self.references(request, &chosen.slots, appended);
+                let attributes = resource.attributes_text();
+                // No resource is without attributes.
+                let open = attributes.strip_suffix('}').unwrap_or(&attributes);
+                wrap(&resource.tag, format_args!("{open},\"ch\":{references}}}"))
             }
             6 => {
                 let references = self.references(request, &chosen.slots, appended);
@@ -149,29 +155,55 @@ impl Cse {
         Ok(done)
     }
 
-    /// The children among `chosen`, each under the name of its type in its parent's object. A
-    /// resource whose parent was not chosen is not shown.
-    fn nest(&self, top: Slot, mut object: Map<String, Value>, chosen: &[Slot]) -> Value {
-        let below = |parent: Slot| {
-            chosen.iter().copied().filter(move |&slot| {
-                self.tree.get(slot).and_then(|resource| resource.parent) == Some(parent)
-            })
-        };
-        let mut lists: Map<String, Value> = Map::new();
-        for slot in below(top) {
-            let Some(child) = self.tree.get(slot) else {
-                continue;
-            };
-            let value = self.nest(slot, child.to_object(), chosen);
-            match lists.get_mut(&*child.tag) {
-                Some(Value::Array(list)) => list.push(value),
-                _ => {
-                    lists.insert(child.tag.to_string(), Value::Array(vec![value]));
-                }
+    /// The chosen by their parents, each family in the order in which it was chosen.
+    fn families(&self, chosen: &[Slot]) -> HashMap<Slot, Vec<Slot>> {
+        let mut families: HashMap<Slot, Vec<Slot>> = HashMap::new();
+        for &slot in chosen {
+            if let Some(parent) = self.tree.get(slot).and_then(|resource| resource.parent) {
+                families.entry(parent).or_default().push(slot);
             }
         }
-        object.append(&mut lists);
-        Value::Object(object)
+        families
+    }
+
+    /// Writes a resource with the chosen below it, each under the name of its type in its parent's
+    /// object; of the top one its attributes only if they are asked for. A resource whose parent was
+    /// not chosen is not shown. What is kept as text is written as it is: a number keeps its digits.
+    fn nest(
+        &self,
+        slot: Slot,
+        with_attributes: bool,
+        families: &HashMap<Slot, Vec<Slot>>,
+        text: &mut String,
+    ) {
+        let attributes = self.tree.get(slot).filter(|_| with_attributes);
+        let attributes = attributes.map(Resource::attributes_text);
+        let open = attributes.as_deref().and_then(|it| it.strip_suffix('}')).unwrap_or("{");
+        text.push_str(open);
+        let mut is_first = open == "{";
+        let children = families.get(&slot).map_or(&[] as &[Slot], Vec::as_slice);
+        let mut by_tag: BTreeMap<&str, Vec<Slot>> = BTreeMap::new();
+        for &child in children {
+            if let Some(found) = self.tree.get(child) {
+                by_tag.entry(&found.tag).or_default().push(child);
+            }
+        }
+        for (tag, children) in by_tag {
+            if !is_first {
+                text.push(',');
+            }
+            is_first = false;
+            push_json_text(text, tag);
+            text.push_str(":[");
+            for (at, child) in children.into_iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                self.nest(child, true, families, text);
+            }
+            text.push(']');
+        }
+        text.push('}');
     }
 
     fn references(&self, request: &Request, chosen: &[Slot], appended: Option<&str>) -> Value {

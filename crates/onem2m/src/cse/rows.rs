@@ -116,7 +116,9 @@ impl Cse {
             match step {
                 Undo::Row(Record::Put { seq, body }) => {
                     if !self.postpone_again(seq, &body) {
-                        self.restore(seq, &body);
+                        // It was written by the tree that takes it back.
+                        let restored = self.restore(seq, &body);
+                        debug_assert!(restored.is_ok(), "{restored:?}");
                     }
                 }
                 Undo::Row(Record::Delete { seq }) => {

@@ -159,7 +159,7 @@ impl Cse {
                 object.retain(|name, _| {
                     asked.contains_key(name) || matches!(name.as_str(), "lt" | "st")
                 });
-                Ok(Done::with(Status::Updated, wrap(&resource.tag, &Value::Object(object))))
+                Ok(Done::with(Status::Updated, wrap(&resource.tag, Value::Object(object))))
             }
             _ => Ok(Done::with(Status::Updated, resource.to_text())),
         }

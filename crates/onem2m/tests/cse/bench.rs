@@ -39,8 +39,8 @@ impl Bench {
     }
 
     pub(crate) fn with(config: Config) -> Self {
-        let (cse, unreadable) = Cse::open(config, START, [], 1);
-        assert_eq!(unreadable, 0);
+        let (cse, unreadable) = Cse::open(config, START, [], 1).unwrap();
+        assert_eq!(unreadable, []);
         let mut bench = Self {
             cse,
             rows: BTreeMap::new(),
@@ -163,8 +163,9 @@ impl Bench {
     /// A CSE made from what was stored.
     pub(crate) fn reopened(&self) -> Cse {
         let rows = self.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
-        let (cse, unreadable) = Cse::open(self.cse.config().clone(), self.now, rows, self.next_seq);
-        assert_eq!(unreadable, 0);
+        let (cse, unreadable) =
+            Cse::open(self.cse.config().clone(), self.now, rows, self.next_seq).unwrap();
+        assert_eq!(unreadable, []);
         cse
     }
 }

@@ -19,6 +19,7 @@ mod fan;
 mod flex;
 mod group;
 mod identity;
+mod kept;
 mod later;
 mod letters;
 mod missing;

@@ -45,7 +45,9 @@ impl Source {
         })?;
         let mut config = Config::new(CseType::Middle, base.0, base.1);
         config.admin = Some(READER.to_owned());
-        let (cse, _) = Cse::open(config, now(), restored.rows, restored.next_seq);
+        let opened = Cse::open(config, now(), restored.rows, restored.next_seq);
+        let (cse, _) = opened
+            .map_err(|error| Failure::new(Exit::Configuration, format!("{shown}: {error}")))?;
         Ok(Self::Stopped(Box::new(cse), 0))
     }
 

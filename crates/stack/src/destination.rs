@@ -18,7 +18,7 @@ const WAYS: usize = 4;
 const SETS_BITS: u32 = 12;
 
 /// What is asked for: an address of either family.
-pub(crate) trait Key: Copy + Eq {
+pub(crate) trait Key: Copy + Eq + Into<IpAddr> {
     /// No address that is ever looked up.
     const NONE: Self;
     /// A number that spreads neighbouring addresses over the upper bits.

@@ -7,6 +7,7 @@
 
 mod records;
 mod shared;
+mod sources;
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
@@ -639,6 +640,8 @@ pub struct View {
     spare: Vec<Interface>,
     /// Next hops read so far: they are only ever added.
     hops: Vec<Route>,
+    /// What follows from the interfaces for the sources of packets.
+    sources: sources::Sources,
 }
 
 impl View {
@@ -659,6 +662,7 @@ impl View {
             return false;
         }
         std::mem::swap(&mut self.interfaces, &mut self.spare);
+        self.sources.set(&self.interfaces);
         records::read_hops(&self.tables, &mut self.hops);
         self.seen = changes;
         self.generation += 1;

@@ -23,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-/// The source is no host's address, or the destination none that is forwarded to (RFC 1812 §5.3.7).
+/// The source is no other host's address, or the destination none that is forwarded to
+/// (RFC 1812 §5.3.7).
 const MARTIAN: Reason = Reason("martian");
 
 /// The frame was to a group of stations, the packet to one host (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
@@ -306,7 +307,10 @@ fn received_way(
 ) -> Result<Way, Refusal> {
     let meta = packet.meta();
     let destination = header.destination;
-    check_source(header.source, destination).map_err(Refusal::Drop)?;
+    let is_martian = out.host().is_martian_on(meta.ingress, header.source);
+    if is_martian || !may_be_a_source(header.source, destination) {
+        return Err(Refusal::Drop(MARTIAN));
+    }
     if meta.arrival == Arrival::Other {
         return Err(Refusal::Drop(crate::ethernet::OTHER_STATION));
     }
@@ -352,15 +356,13 @@ fn received_way(
 }
 
 /// RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a source is a host's address; only a host that has none yet
-/// may send from none, and only to everyone.
-fn check_source(source: Ipv4Addr, destination: Ipv4Addr) -> Result<(), Reason> {
+/// may send from none, and only to everyone. What the destination may not be on any link is here,
+/// too.
+fn may_be_a_source(source: Ipv4Addr, destination: Ipv4Addr) -> bool {
     let [first, ..] = source.octets();
     let [to, ..] = destination.octets();
     let nobody = source.is_unspecified() && destination.is_broadcast();
-    if (matches!(first, 0 | 127 | 224..) && !nobody) || matches!(to, 0 | 127) {
-        return Err(MARTIAN);
-    }
-    Ok(())
+    (nobody || !matches!(first, 0 | 127 | 224..)) && !matches!(to, 0 | 127)
 }
 
 /// Addresses that no router forwards: of one link (RFC 3927 §7) or reserved (RFC 1812 §5.3.7).

@@ -6,6 +6,7 @@ mod transit;
 use crate::{
     At, IcmpError, Layer, Out, Reason, Route, Side,
     destination::{Destinations, Ingress},
+    ethernet::OTHER_STATION,
     layer::Each,
     reassembly::{Reassembly, Whole},
     redirect,
@@ -106,15 +107,19 @@ impl Ipv6Layer {
             return out.drop(TRUNCATED, packet);
         }
         let (source, destination) = (ip.source_address(), ip.destination_address());
+        let link = packet.meta().ingress;
+        let is_martian = out.host().is_martian_on(link, source) && !tells_of_a_duplicate(ip, rest);
         // Shorter frames are padded by the link.
         packet.truncate(len);
-        if source.is_multicast() || source.is_loopback() {
+        if source.is_multicast() || source.is_loopback() || is_martian {
             return out.drop(SOURCE, packet);
+        }
+        if packet.meta().arrival == Arrival::Other {
+            return out.drop(OTHER_STATION, packet);
         }
         if destination.is_unspecified() || destination.is_loopback() {
             return out.drop(DESTINATION, packet);
         }
-        let link = packet.meta().ingress;
         if destination.is_multicast() {
             if !is_member(out, link, destination) {
                 return out.drop(NOT_MEMBER, packet);
@@ -314,6 +319,14 @@ fn forward(
     meta.next_hop = NextHop::Neighbour(next_hop.into());
     meta.ether_type = EtherType::IPV6.0;
     push_down(packet, out);
+}
+
+/// Whether a packet is a neighbour advertisement of this link: whoever has taken an address of ours
+/// may send it from there (RFC 4861 §7.2.4), and neighbour discovery has to know (RFC 4862 §5.4.4).
+fn tells_of_a_duplicate(ip: Ipv6<'_>, payload: &[u8]) -> bool {
+    ip.next_header() == IpProtocol::ICMPV6
+        && ip.hop_limit() == u8::MAX
+        && payload.first() == Some(&Icmpv6Type::NEIGHBOR_ADVERTISEMENT.0)
 }
 
 /// Does with a packet for this host what its chain of headers came to.

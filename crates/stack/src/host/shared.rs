@@ -1,6 +1,9 @@
 //! A host whose tables other processes read.
 
-use super::{ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View};
+use super::{
+    ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View,
+    sources::Sources,
+};
 use gatewright_tables::{Capacities, RegionError, Tables, TablesWriter};
 use std::{
     collections::HashMap,
@@ -60,7 +63,8 @@ impl View {
     /// A reader of `tables`.
     pub(super) fn of(tables: Tables) -> Self {
         let (interfaces, spare, hops) = (Vec::new(), Vec::new(), Vec::new());
-        let mut view = Self { tables, seen: 0, generation: 0, interfaces, spare, hops };
+        let sources = Sources::default();
+        let mut view = Self { tables, seen: 0, generation: 0, interfaces, spare, hops, sources };
         view.refresh();
         view
     }

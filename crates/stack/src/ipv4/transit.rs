@@ -44,6 +44,7 @@ pub(super) fn pass(
         && view.time_to_live() > 1
         && packet.meta().arrival == Arrival::Unicast
         && view.source_address().is_routable()
+        && !out.host().is_martian(view.source_address())
         && (packet.is_of(out.frames()) || packet.is_abroad());
     if !sane {
         return None;

@@ -38,6 +38,7 @@ pub(super) fn pass(
         && hops > 1
         && packet.meta().arrival == Arrival::Unicast
         && view.source_address().is_routable()
+        && !out.host().is_martian(view.source_address())
         && (packet.is_of(out.frames()) || packet.is_abroad());
     if !sane {
         return None;

@@ -357,6 +357,33 @@ fn checks_are_those_of_their_standards() {
     }
 }
 
+/// Bulk strings of the Redis serialization protocol specification; PUB of the NATS client protocol.
+#[test]
+fn a_length_in_a_line_counts_what_stands_behind_the_line() {
+    let text = include_str!("cases/accept/length_in_a_line.gate");
+    let mut sources = Sources::of("test.gate", text);
+    let program = compile(&mut sources, SourceId::default(), |_, _| None).program.unwrap();
+    for (name, wire, wanted) in [
+        ("resp.bulk", &b"$5\r\nhello\r\n"[..], vec![("value", "hello")]),
+        ("resp.bulk", b"$0\r\n\r\n", vec![("value", "")]),
+        ("resp.bulk", b"$4\r\n\r\n\r\n\r\n", vec![("value", "\r\n\r\n")]),
+        (
+            "nats.publication",
+            b"PUB FOO 11\r\nHello NATS!\r\n",
+            vec![("subject", "FOO"), ("payload", "Hello NATS!")],
+        ),
+    ] {
+        let message = view(&program, name);
+        let slots: Slots =
+            (wanted.into_iter()).map(|(field, value)| (field.to_owned(), octets(value))).collect();
+        assert_eq!(parse(&program, message, wire), Some((slots.clone(), wire.len())), "{name}");
+        assert_eq!(emit(&program, message, &slots), Some(wire.to_vec()), "{name}");
+    }
+    for wire in [&b"$5\r\nhell\r\n"[..], b"$-1\r\n", b"$\r\n\r\n", b"$3\r\nhello\r\n"] {
+        assert_eq!(parse(&program, view(&program, "resp.bulk"), wire), None);
+    }
+}
+
 /// A header cannot be smuggled in through a value.
 #[test]
 fn a_line_end_in_a_value_cannot_be_built() {

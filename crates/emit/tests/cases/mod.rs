@@ -31,8 +31,9 @@ pub struct Case {
 /// Message, and octets of it: RFC 5321 appendix D.1, RFC 9112 §7.1, RFC 7252 appendix A, Modbus
 /// Application Protocol 1.1b3 §6.3, MQTT 3.1.1 §3.2 to §3.10, RFC 2608 §8, UPnP 1.0 §1.2, RFC 3261
 /// §4 and §7.3.3, RFC 2326 §10; then what
-/// the examples lack.
-const CORPUS: [(&str, &[u8]); 46] = [
+/// the examples lack, with bulk strings of RESP (Redis serialization protocol specification) and
+/// PUB of the NATS client protocol.
+const CORPUS: [(&str, &[u8]); 50] = [
     ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
     ("smtp.command", b"DATA\r\n"),
     ("smtp.command", b"data\n"),
@@ -104,6 +105,10 @@ const CORPUS: [(&str, &[u8]); 46] = [
     ("more.sums", b"123456789\x29\xb1"),
     ("more.long_sum", b"123456789\x26\x39\xf4\xcb"),
     ("more.parity", b"123456789\x23"),
+    ("more.bulk", b"$5\r\nhello\r\n"),
+    ("more.bulk", b"$0\r\n\r\n"),
+    ("more.publication", b"PUB FOO 11\r\nHello NATS!\r\n"),
+    ("more.publication", b"PUB NOTIFY   0\r\n\r\n"),
     ("more.folds", b"a: x\r\n\ty\r\nB : 1\r\n\r\n"),
     ("more.folds", b"A:\r\n x \t\r\n \r\n  y\n z \r\nc\t:\n\tq\nb:\r\n\r\n"),
     ("more.folds", b"a: 0123456789\r\n 0123456789\r\n 01234567\r\n\r\n"),
@@ -124,6 +129,16 @@ const CORPUS: [(&str, &[u8]); 46] = [
 const MORE: &str = "
 message more {
     view frame = { counted by u8, at most 40 octets { checked by crc16_modbus { a: rest } } }
+    view bulk = {
+        line, at most 32 octets { \"$\"; size: 1..6 digits }
+        value: size octets, at most 1_000 octets
+        \"\\r\\n\"
+    }
+    view publication = {
+        line, at most 100 octets { \"PUB \"; subject: token; skip spaces; size: 1..7 digits }
+        payload: size octets, at most 1_000 octets
+        \"\\r\\n\"
+    }
     view sums = datagram, at most 40 octets { checked by crc16_ccitt { a: rest } }
     view long_sum = datagram, at most 40 octets { checked by crc32 { a: rest } }
     view parity = datagram, at most 40 octets { checked by lrc { a: rest } }

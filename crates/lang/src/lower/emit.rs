@@ -30,9 +30,16 @@ impl Scope {
 }
 
 impl<'a> Lowering<'_, 'a> {
-    /// A line: its items and its end.
+    /// A view or part that is a line: its items and its end.
     pub(super) fn emit_line(&mut self, items: &'a [Item], scope: &Scope) -> Vec<Emit> {
         let mut emit = self.emit_scope(items, &Scope { one_line: true, ..scope.clone() });
+        emit.push(Emit::Literal(self.context.literal(b"\r\n")));
+        emit
+    }
+
+    /// A line within a view: what its lengths measure may stand behind it, and is known already.
+    fn emit_inner_line(&mut self, items: &'a [Item], scope: &Scope) -> Vec<Emit> {
+        let mut emit = self.emit_items(items, &Scope { one_line: true, ..scope.clone() });
         emit.push(Emit::Literal(self.context.literal(b"\r\n")));
         emit
     }
@@ -128,7 +135,7 @@ impl<'a> Lowering<'_, 'a> {
                 emit.extend(self.if_next_present(space, next, scope));
             }
             Item::Field(field) => self.emit_field(field, items, scope, emit),
-            Item::Line { items, .. } => emit.extend(self.emit_line(items, scope)),
+            Item::Line { items, .. } => emit.extend(self.emit_inner_line(items, scope)),
             Item::Repeated { items, .. } => emit.extend(self.emit_items(items, scope)),
             Item::Counted { by, max, items, .. } => {
                 let body = self.emit_items(items, scope);

@@ -363,6 +363,7 @@ impl<'a> Lowering<'_, 'a> {
             }
             _ => self.items(&part.items, place),
         }
+        let outer = std::mem::replace(&mut self.measured, measured_of(&part.items));
         self.parts.pop();
     }
 
@@ -370,6 +371,7 @@ impl<'a> Lowering<'_, 'a> {
         let max = self.limited(frame.max, frame.span, "a line");
         // Whether it is folded only the octet behind it tells.
         self.window = self.window.max(max.saturating_add(u32::from(frame.folded)));
+        self.measured = outer;
         self.step(ParseOp::EnterLine { max, folded: frame.folded }, frame.span);
         self.items(items, &Place { room: Some(max.saturating_sub(2)), ..place.clone() });
         self.step(ParseOp::Leave, frame.span);

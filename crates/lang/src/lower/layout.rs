@@ -28,6 +28,8 @@ pub(super) struct Lowering<'c, 'a> {
     pub(super) window: u32,
     /// Where a stream was, if one was.
     pub(super) stream: Option<Span>,
+    /// The fields of the view or part that only measure others of it, however deep either stands.
+    pub(super) measured: Vec<&'a str>,
     /// The parts around the current place.
     pub(super) parts: Vec<&'a str>,
 }
@@ -86,6 +88,7 @@ impl<'a> Context<'a> {
             locals: 0,
             window: 0,
             stream: None,
+            measured: measured(&layout.items),
             parts: Vec::new(),
         };
         let emit = lowering.whole(layout);
@@ -245,7 +248,7 @@ impl<'a> Lowering<'_, 'a> {
     // -- Items.
 
     pub(super) fn items(&mut self, items: &'a [Item], place: &Place) {
-        let measured = measured(items);
+        let measured = self.measured.clone();
         let total = min_bits(items);
         for group in self.groups(items) {
             match group {
@@ -410,7 +413,7 @@ impl<'a> Lowering<'_, 'a> {
         };
         let real = Slot {
             name: format!("{}{name}", place.prefix),
-            scratch: place.scratch,
+            scratch: place.scratch || self.measured.contains(&name),
             optional: slot.optional || place.optional,
             ..slot.clone()
         };

@@ -86,6 +86,12 @@ codes! {
     TABLE_END = 237, "a table without an end",
         "A table ends where its `until` says; `end` is the end of the datagram or counted block \
          around it.";
+    RUNS_TOGETHER = 238, "items run together",
+        "What is written must be read back. An item that reads as far as its octets go (a `token`, \
+         a number of digits, `skip spaces`, an optional `one of`) cannot stand before one that can \
+         begin with such an octet, and nothing stands behind `rest` or a list: a reader could not \
+         tell where one ends and the other begins. An optional field has a form in which its \
+         absence can be seen.";
 
     UNKNOWN_HOLE = 240, "unknown hole",
         "A message is built from the fields of its view or the holes of its template, by name or \

@@ -252,6 +252,50 @@ pub(super) fn known(guard: &Guard, holes: &[Hole]) -> Option<bool> {
                 return Some(false);
             };
             match hole.value {
+/// Whether two guards surely never hold together.
+pub(super) fn disjoint(one: &Guard, other: &Guard) -> bool {
+    match (one, other) {
+        (Guard::All(guards), guard) | (guard, Guard::All(guards)) => {
+            guards.iter().any(|of| disjoint(of, guard))
+        }
+        (Guard::Any(guards), guard) | (guard, Guard::Any(guards)) => {
+            guards.iter().all(|of| disjoint(of, guard))
+        }
+        (Guard::Not(inner), guard) | (guard, Guard::Not(inner)) => excludes(inner, guard),
+        (Guard::Is { slot, patterns }, Guard::Is { slot: of, patterns: others }) => {
+            let apart = |one: &Pattern, other: &Pattern| match (*one, *other) {
+                (Pattern::Int { low, high }, Pattern::Int { low: from, high: to }) => {
+                    high < from || to < low
+                }
+                (Pattern::Octets(one), Pattern::Octets(other)) => one != other,
+                _ => false,
+            };
+            slot == of && patterns.iter().all(|one| others.iter().all(|other| apart(one, other)))
+        }
+        _ => false,
+    }
+}
+
+/// Whether `inner` surely holds wherever `guard` does.
+fn excludes(inner: &Guard, guard: &Guard) -> bool {
+    let not = |guard: &Guard| Guard::Not(Box::new(guard.clone()));
+    match (inner, guard) {
+        (Guard::Always, _) => true,
+        (Guard::Any(guards), guard) => guards.iter().any(|of| excludes(of, guard)),
+        (Guard::All(guards), guard) => guards.iter().all(|of| excludes(of, guard)),
+        (Guard::Not(inner), guard) => disjoint(inner, guard),
+        (Guard::Present(slot), Guard::Is { slot: of, .. } | Guard::Present(of)) => slot == of,
+        (Guard::Is { slot, patterns }, Guard::Is { slot: of, patterns: others }) => {
+            slot == of && others.iter().all(|other| covered_pattern(patterns, *other))
+        }
+        (inner, Guard::Not(other)) => match &**other {
+            Guard::Any(guards) => guards.iter().any(|of| excludes(inner, &not(of))),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
                 Operand::Int(value) => Some(patterns.iter().any(|pattern| {
                     matches!(pattern, Pattern::Int { low, high }
                         if (*low..=*high).contains(&value))

@@ -147,6 +147,7 @@ pub(super) fn held(ty: &SlotType) -> u64 {
 
 impl<'a> Lowering<'_, 'a> {
     fn whole(&mut self, layout: &'a Layout) -> Vec<Emit> {
+        let found = self.context.found.len();
         let mut place = Place {
             prefix: String::new(),
             scratch: false,
@@ -172,6 +173,10 @@ impl<'a> Lowering<'_, 'a> {
             }
         };
         self.step(ParseOp::Accept, layout.name.span);
+        // In a layout that is wrong otherwise, what would be found here may follow from that.
+        if self.context.found.len() == found {
+            self.ends_are_told(layout);
+        }
         emit
     }
 
@@ -252,19 +257,9 @@ impl<'a> Lowering<'_, 'a> {
         let total = min_bits(items);
         for group in self.groups(items) {
             match group {
+            self.nothing_behind_a_stream();
                 Group::Word(fields) => self.word(&fields, place, &measured),
                 Group::Item(item) => {
-                    if let Some(before) = self.stream {
-                        self.context.report(
-                            Diagnostic::error(
-                                &codes::STREAM_NOT_LAST,
-                                before,
-                                "the stream is not the last of its message",
-                            )
-                            .label("something comes behind it"),
-                        );
-                        self.stream = None;
-                    }
                     let others = total.saturating_sub(min_bits(std::slice::from_ref(item))) / 8;
                     let mut place = place.clone();
                     place.room = place.room.map(|room| room.saturating_sub(others));
@@ -275,6 +270,16 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     /// Gathers bit fields until they fill octets.
+    /// Reports a stream that another item follows: the item would never be read.
+    fn nothing_behind_a_stream(&mut self) {
+        let Some(before) = self.stream.take() else { return };
+        let message = "the stream is not the last of its message";
+        self.context.report(
+            Diagnostic::error(&codes::STREAM_NOT_LAST, before, message)
+                .label("something comes behind it"),
+        );
+    }
+
     pub(super) fn groups(&mut self, items: &'a [Item]) -> Vec<Group<'a>> {
         let mut groups = Vec::new();
         let mut word: Vec<&Field> = Vec::new();

@@ -70,6 +70,8 @@ pub struct Slot {
     pub span: Span,
     /// What it holds.
     pub ty: SlotType,
+    /// What happens to the letters of its octets when they are read.
+    pub fold: Fold,
     /// Whether a well-formed message may lack it.
     pub optional: bool,
     /// Whether the protocol fills it (`sending`) rather than the gateway.

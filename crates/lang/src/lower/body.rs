@@ -6,7 +6,7 @@ use super::scope::{Flow, Local, SessionState, Ty, Value};
 use super::statement::Loop;
 use crate::codes;
 use crate::ir::{
-    Block, BlockId, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
+    Block, BlockId, Fold, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
     RegisterId, RegisterType, RoleId, SlotId, Statement, Terminator,
 };
 use crate::syntax::ast::{Answers, MessageModule, Name};
@@ -150,6 +150,16 @@ impl<'c, 'a> Body<'c, 'a> {
     pub(super) fn register(&mut self, name: &str, span: Span, ty: RegisterType) -> RegisterId {
         self.registers.push(Register { name: name.to_owned(), span, ty });
         RegisterId::new(self.registers.len() - 1)
+    }
+
+    /// How the letters of a message's field are folded; those of any other value are not.
+    pub(super) fn fold_of(&self, operand: Operand) -> Fold {
+        let Operand::Slot { view, slot } = operand else { return Fold::Keep };
+        let message = match self.registers.get(view.index()).map(|register| register.ty) {
+            Some(RegisterType::View(message)) => self.context.message(message),
+            _ => None,
+        };
+        message.and_then(|message| message.slot(slot)).map_or(Fold::Keep, |slot| slot.fold)
     }
 
     pub(super) fn retype(&mut self, register: RegisterId, to: RegisterType) {

@@ -8,8 +8,8 @@ use super::value::columns_fit;
 use super::{Constant, Context};
 use crate::codes;
 use crate::ir::{
-    Build, Check, Emit, Guard, Hole, Message, MessageId, Operand, PeersId, RoleId, Slot, SlotId,
-    SlotType, Source,
+    Build, Check, Emit, Fold, Guard, Hole, Message, MessageId, Operand, PeersId, RoleId, Slot,
+    SlotId, SlotType, Source,
 };
 use crate::syntax::ast::{
     self, Call, Expression, ExpressionKind, MessageModule, Parameter, Path, SendingValue, Template,
@@ -116,6 +116,7 @@ impl<'a> Context<'a> {
                 name,
                 span: hole.name.span,
                 ty,
+                fold: Fold::Keep,
                 optional: false,
                 private: false,
                 scratch: false,

@@ -76,7 +76,7 @@ impl Body<'_, '_> {
                 PatternKind::Absent => {
                     any.push(Test::Not(Box::new(Test::Present(value.operand))));
                 }
-                _ => plain.push(self.lowered_pattern(pattern, &value.ty)?),
+                _ => plain.push(self.lowered_pattern(pattern, value)?),
             }
         }
         if !plain.is_empty() {
@@ -104,7 +104,8 @@ impl Body<'_, '_> {
         if any.len() == 1 { any.pop() } else { Some(Test::Any(any)) }
     }
 
-    fn lowered_pattern(&mut self, pattern: &ast::Pattern, ty: &Ty) -> Option<Pattern> {
+    fn lowered_pattern(&mut self, pattern: &ast::Pattern, value: &Value) -> Option<Pattern> {
+        let ty = &value.ty;
         if let PatternKind::Name(name) = &pattern.kind {
             // A constant of any module in reach.
             let path = ast::Path { module: None, name: name.clone() };
@@ -125,7 +126,8 @@ impl Body<'_, '_> {
             return None;
         };
         let module = *self.modules.first()?;
-        self.context.pattern(module, pattern, &slot_type)
+        let fold = self.fold_of(value.operand);
+        self.context.pattern(module, pattern, &slot_type, fold)
     }
 
     fn comparison(

@@ -97,6 +97,13 @@ impl<'a> Lowering<'_, 'a> {
             name: format!("{}{}", place.prefix, field.name.text),
             span: field.name.span,
             ty,
+            fold: match field.ty {
+                FieldType::Token(case)
+                | FieldType::Word(case)
+                | FieldType::Until(case, _)
+                | FieldType::Rest(case) => fold(case),
+                _ => Fold::Keep,
+            },
             optional: field.optional || place.optional,
             private: field.private,
             scratch: place.scratch || measured.contains(&field.name.text.as_str()),
@@ -356,6 +363,7 @@ impl<'a> Lowering<'_, 'a> {
             return;
         }
         self.parts.push(&part.name.text);
+        let outer = std::mem::replace(&mut self.measured, measured_of(&part.items));
         match &part.frame {
             ast::Frame::Line(frame) => {
                 let item_place = Place { bounded: true, ..place.clone() };
@@ -363,7 +371,7 @@ impl<'a> Lowering<'_, 'a> {
             }
             _ => self.items(&part.items, place),
         }
-        let outer = std::mem::replace(&mut self.measured, measured_of(&part.items));
+        self.measured = outer;
         self.parts.pop();
     }
 
@@ -371,7 +379,6 @@ impl<'a> Lowering<'_, 'a> {
         let max = self.limited(frame.max, frame.span, "a line");
         // Whether it is folded only the octet behind it tells.
         self.window = self.window.max(max.saturating_add(u32::from(frame.folded)));
-        self.measured = outer;
         self.step(ParseOp::EnterLine { max, folded: frame.folded }, frame.span);
         self.items(items, &Place { room: Some(max.saturating_sub(2)), ..place.clone() });
         self.step(ParseOp::Leave, frame.span);
@@ -684,6 +691,11 @@ impl<'a> Lowering<'_, 'a> {
             name: format!("{}{}", place.prefix, entry.name.text),
             span: entry.name.span,
             ty,
+            fold: match entry.convert {
+                ast::Convert::Lower => Fold::Lower,
+                ast::Convert::Upper => Fold::Upper,
+                _ => Fold::Keep,
+            },
             optional: place.optional || entry.presence == Presence::Optional,
             private: entry.private,
             scratch: place.scratch || measured.contains(&entry.name.text.as_str()),

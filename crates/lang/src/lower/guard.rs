@@ -3,12 +3,12 @@
 use super::layout::Lowering;
 use super::{Constant, Context};
 use crate::codes;
-use crate::ir::{Guard, Hole, Operand, Pattern, Slot, SlotId, SlotType};
+use crate::ir::{Fold, Guard, Hole, Operand, Pattern, Slot, SlotId, SlotType};
 use crate::syntax::ast::{
     self, Comparison, Condition, ConditionKind, Expression, ExpressionKind, Literal, MessageModule,
     PatternKind,
 };
-use gatewright_diagnostic::Span;
+use gatewright_diagnostic::{Diagnostic, Span};
 
 /// What stands for a guard that is wrong.
 const NEVER: Guard = Guard::Any(Vec::new());
@@ -54,7 +54,7 @@ impl<'a> Context<'a> {
         &mut self,
         fields: Fields<'_, 'a>,
         value: &Expression,
-    ) -> Option<(SlotId, SlotType)> {
+    ) -> Option<(SlotId, Slot)> {
         let ExpressionKind::Path(path) = &value.kind else {
             let message = "a guard looks at fields of the message, and at nothing else";
             self.error(&codes::WRONG_PLACE, value.span, message);
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
             return None;
         };
         let slot = fields.slots.get(index)?;
-        Some((SlotId::new(index), slot.ty.clone()))
+        Some((SlotId::new(index), slot.clone()))
     }
 
     fn guard_is(
@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
         value: &Expression,
         patterns: &[ast::Pattern],
     ) -> Option<Guard> {
-        let (slot, ty) = self.guarded_slot(fields, value)?;
+        let (slot, of) = self.guarded_slot(fields, value)?;
         let mut plain = Vec::new();
         let mut any = Vec::new();
         for pattern in patterns {
@@ -92,10 +92,10 @@ impl<'a> Context<'a> {
                 PatternKind::Present => any.push(Guard::Present(slot)),
                 PatternKind::Absent => any.push(Guard::Not(Box::new(Guard::Present(slot)))),
                 // A list without an element was never filled.
-                PatternKind::Empty if matches!(ty, SlotType::List { .. }) => {
+                PatternKind::Empty if matches!(of.ty, SlotType::List { .. }) => {
                     any.push(Guard::Not(Box::new(Guard::Present(slot))));
                 }
-                _ => plain.push(self.pattern(fields.module, pattern, &ty)?),
+                _ => plain.push(self.pattern(fields.module, pattern, &of.ty, of.fold)?),
             }
         }
         if !plain.is_empty() {
@@ -104,12 +104,14 @@ impl<'a> Context<'a> {
         if any.len() == 1 { any.pop() } else { Some(Guard::Any(any)) }
     }
 
-    /// A pattern for a value of the type; `present` and `absent` are none.
+    /// A pattern for a value of the type whose letters are folded so; `present` and `absent` are
+    /// none.
     pub(super) fn pattern(
         &mut self,
         module: &'a MessageModule,
         pattern: &ast::Pattern,
         ty: &SlotType,
+        fold: Fold,
     ) -> Option<Pattern> {
         let lowered = match &pattern.kind {
             PatternKind::Range(low, high) => Pattern::Int { low: *low, high: *high },
@@ -123,7 +125,30 @@ impl<'a> Context<'a> {
             }
             PatternKind::Present | PatternKind::Absent => return None,
         };
+        self.is_folded(lowered, fold, pattern);
         self.fits(lowered, ty, pattern.span).then_some(lowered)
+    }
+
+    /// Reports octets that a field with folded letters never is.
+    fn is_folded(&mut self, lowered: Pattern, fold: Fold, pattern: &ast::Pattern) {
+        let Pattern::Octets(literal) = lowered else { return };
+        let octets = self.octets(literal);
+        let (folded, letters) = match fold {
+            Fold::Keep => return,
+            Fold::Upper => (octets.to_ascii_uppercase(), "capitals"),
+            Fold::Lower => (octets.to_ascii_lowercase(), "small letters"),
+        };
+        if folded == octets {
+            return;
+        }
+        let message = format!("the value is read in {letters} and never this");
+        let mut diagnostic = Diagnostic::error(&codes::UNREACHABLE, pattern.span, message);
+        let plain = |octet: &u8| matches!(octet, b' '..=b'~') && !b"\"\\{}".contains(octet);
+        if matches!(pattern.kind, PatternKind::Octets(_)) && folded.iter().all(plain) {
+            let text = format!("\"{}\"", String::from_utf8_lossy(&folded));
+            diagnostic = diagnostic.fix(pattern.span, text.clone(), &format!("write `{text}`"));
+        }
+        self.report(diagnostic);
     }
 
     /// Whether a value of the type could match.
@@ -162,7 +187,7 @@ impl<'a> Context<'a> {
         left: &Expression,
         right: &Expression,
     ) -> Option<Guard> {
-        let (slot, ty) = self.guarded_slot(fields, left)?;
+        let (slot, Slot { ty, .. }) = self.guarded_slot(fields, left)?;
         let ExpressionKind::Number(number) = right.kind else {
             self.error(&codes::NOT_CONSTANT, right.span, "a guard compares with a number");
             return None;
@@ -227,31 +252,6 @@ pub(super) fn covered_pattern(before: &[Pattern], later: Pattern) -> bool {
     })
 }
 
-/// Whether a guard holds over holes that are constants; `None` if that is not known yet.
-pub(super) fn known(guard: &Guard, holes: &[Hole]) -> Option<bool> {
-    match guard {
-        Guard::Always => Some(true),
-        Guard::Present(slot) => Some(holes.iter().any(|hole| hole.slot == *slot)),
-        Guard::Not(inner) => known(inner, holes).map(|holds| !holds),
-        Guard::All(guards) => {
-            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
-            if all.contains(&Some(false)) {
-                return Some(false);
-            }
-            (!all.contains(&None)).then_some(true)
-        }
-        Guard::Any(guards) => {
-            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
-            if all.contains(&Some(true)) {
-                return Some(true);
-            }
-            (!all.contains(&None)).then_some(false)
-        }
-        Guard::Is { slot, patterns } => {
-            let Some(hole) = holes.iter().find(|hole| hole.slot == *slot) else {
-                return Some(false);
-            };
-            match hole.value {
 /// Whether two guards surely never hold together.
 pub(super) fn disjoint(one: &Guard, other: &Guard) -> bool {
     match (one, other) {
@@ -296,6 +296,31 @@ fn excludes(inner: &Guard, guard: &Guard) -> bool {
     }
 }
 
+/// Whether a guard holds over holes that are constants; `None` if that is not known yet.
+pub(super) fn known(guard: &Guard, holes: &[Hole]) -> Option<bool> {
+    match guard {
+        Guard::Always => Some(true),
+        Guard::Present(slot) => Some(holes.iter().any(|hole| hole.slot == *slot)),
+        Guard::Not(inner) => known(inner, holes).map(|holds| !holds),
+        Guard::All(guards) => {
+            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
+            if all.contains(&Some(false)) {
+                return Some(false);
+            }
+            (!all.contains(&None)).then_some(true)
+        }
+        Guard::Any(guards) => {
+            let all: Vec<_> = guards.iter().map(|guard| known(guard, holes)).collect();
+            if all.contains(&Some(true)) {
+                return Some(true);
+            }
+            (!all.contains(&None)).then_some(false)
+        }
+        Guard::Is { slot, patterns } => {
+            let Some(hole) = holes.iter().find(|hole| hole.slot == *slot) else {
+                return Some(false);
+            };
+            match hole.value {
                 Operand::Int(value) => Some(patterns.iter().any(|pattern| {
                     matches!(pattern, Pattern::Int { low, high }
                         if (*low..=*high).contains(&value))

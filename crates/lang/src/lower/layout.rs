@@ -3,7 +3,7 @@
 use super::{Context, twice};
 use crate::codes;
 use crate::ir::{
-    ColumnType, Emit, Guard, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId,
+    ColumnType, Emit, Fold, Guard, LocalId, Message, MessageId, ParseOp, ParseStep, Slot, SlotId,
     SlotType, StepId,
 };
 use crate::syntax::ast::{
@@ -247,7 +247,8 @@ impl<'a> Lowering<'_, 'a> {
     /// A slot that only the parser knows.
     pub(super) fn scratch(&mut self, name: &str, ty: SlotType, span: Span) -> SlotId {
         let name = format!("{name}#{}", self.slots.len());
-        self.declare(Slot { name, span, ty, optional: true, private: false, scratch: true })
+        let fold = Fold::Keep;
+        self.declare(Slot { name, span, ty, fold, optional: true, private: false, scratch: true })
     }
 
     // -- Items.
@@ -256,8 +257,8 @@ impl<'a> Lowering<'_, 'a> {
         let measured = self.measured.clone();
         let total = min_bits(items);
         for group in self.groups(items) {
-            match group {
             self.nothing_behind_a_stream();
+            match group {
                 Group::Word(fields) => self.word(&fields, place, &measured),
                 Group::Item(item) => {
                     let others = total.saturating_sub(min_bits(std::slice::from_ref(item))) / 8;
@@ -269,7 +270,6 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    /// Gathers bit fields until they fill octets.
     /// Reports a stream that another item follows: the item would never be read.
     fn nothing_behind_a_stream(&mut self) {
         let Some(before) = self.stream.take() else { return };
@@ -280,6 +280,7 @@ impl<'a> Lowering<'_, 'a> {
         );
     }
 
+    /// Gathers bit fields until they fill octets.
     pub(super) fn groups(&mut self, items: &'a [Item]) -> Vec<Group<'a>> {
         let mut groups = Vec::new();
         let mut word: Vec<&Field> = Vec::new();

@@ -117,7 +117,9 @@ impl<'a> Context<'a> {
             self.error(&codes::WRONG_TYPE, span, message);
             return;
         };
-        info.slots.push(Slot { name, span, ty, optional: true, private: false, scratch: false });
+        let fold = crate::ir::Fold::Keep;
+        let (optional, private, scratch) = (true, false, false);
+        info.slots.push(Slot { name, span, ty, fold, optional, private, scratch });
     }
 
     /// The role of peers that can be stored: one that can be told something unasked.

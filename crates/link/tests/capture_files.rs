@@ -6,6 +6,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
     reason = "a test may fail loudly"
 )]
 
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         trial("tshark_reads_names_times_and_comments", &["tshark"], tshark_reads),
         trial("capinfos_finds_nothing_wrong", &["capinfos"], capinfos_agrees),
         trial("formats_of_editcap_are_read", &["editcap"], editcap_formats),
+        trial("rare_blocks_and_options_are_read_as_tshark_reads_them", &["tshark"], rare_blocks),
+        trial("a_frame_check_sequence_is_no_payload", &[], check_sequences),
+        trial("files_of_other_versions_are_refused", &[], other_versions),
+        trial("a_link_says_why_a_file_is_not_read_on", &[], reason),
         trial("a_link_replays_at_the_recorded_speed", &[], replays),
         trial("a_link_records_what_is_sent", &[], records),
     ];
@@ -262,6 +267,144 @@ fn editcap_formats() -> Result<(), Failed> {
             expected.iter().map(|(at, octets, len)| (coarse(*at), octets.clone(), *len)).collect();
         assert_eq!(records, expected, "{format}");
     }
+    Ok(())
+}
+
+/// A block of a little-endian file: type, body padded to 32 bits, length on both sides.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut block = [&kind.to_le_bytes(), &[0; 4][..], body].concat();
+    block.resize(block.len().next_multiple_of(4), 0);
+    let len = u32::try_from(block.len() + 4).unwrap().to_le_bytes();
+    block[4..8].copy_from_slice(&len);
+    block.extend(len);
+    block
+}
+
+/// A section of this version, without its length or options.
+fn section(major: u16) -> Vec<u8> {
+    let version = [major.to_le_bytes(), 0_u16.to_le_bytes()].concat();
+    block(0x0a0d_0d0a, &[&0x1a2b_3c4d_u32.to_le_bytes(), &version[..], &[0xff; 8]].concat())
+}
+
+/// An interface of this link type, with one option.
+fn described(link_type: u16, snap_len: u32, option: (u16, &[u8])) -> Vec<u8> {
+    let (code, value) = option;
+    let len = u16::try_from(value.len()).unwrap();
+    let mut body = [link_type.to_le_bytes(), [0; 2]].concat();
+    body.extend(snap_len.to_le_bytes());
+    body.extend([code.to_le_bytes(), len.to_le_bytes()].concat());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+    block(1, &[&body[..], &[0; 4]].concat())
+}
+
+/// An enhanced packet block of the first interface (6), or a packet block (2), with options.
+fn packet(kind: u32, stamp: u64, octets: &[u8], len: u32, options: &[u8]) -> Vec<u8> {
+    let words = [0, (stamp >> 32) as u32, stamp as u32, octets.len() as u32, len];
+    let mut body = words.map(u32::to_le_bytes).concat();
+    body.extend(octets);
+    body.resize(body.len().next_multiple_of(4), 0);
+    block(kind, &[&body[..], options].concat())
+}
+
+fn rare_blocks() -> Result<(), Failed> {
+    const OFFSET: u16 = 14;
+    const SNAP_LEN: u32 = 20;
+    let octets = frame(7, 60);
+    let ip = [&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0][..], &[192, 0, 2, 1, 192, 0, 2, 2]];
+    let stamp = 1_700_000_000_000_000;
+    let ethernet = |option| described(1, 0, option);
+    let short = block(3, &[&60_u32.to_le_bytes(), &octets[..20]].concat());
+    let files = [
+        ("an obsolete packet block", ethernet((0, &[])), packet(2, stamp, &octets, 60, &[])),
+        (
+            "an offset of minus an hour",
+            ethernet((OFFSET, &(-3600_i64).to_le_bytes())),
+            packet(6, stamp, &octets, 60, &[]),
+        ),
+        ("a simple block, cut at the snap length", described(1, SNAP_LEN, (0, &[])), short),
+        ("raw IPv4", described(228, 0, (0, &[])), packet(6, stamp, &ip.concat(), 20, &[])),
+    ];
+    for (what, interface, packet) in files {
+        let file = [section(1), interface, packet].concat();
+        let fields = ["frame.time_epoch", "frame.len", "frame.cap_len"];
+        let mut arguments = vec!["-r", "-", "-T", "fields", "-E", "separator=|"];
+        for field in &fields {
+            arguments.extend(["-e", field]);
+        }
+        let said = String::from_utf8(run("tshark", &arguments, &file)?)?;
+        let ours: Vec<_> = read_all(&file)?
+            .iter()
+            .map(|(_, at, octets, len, ..)| {
+                let at = (*at != Duration::ZERO)
+                    .then(|| format!("{}.{:09}", at.as_secs(), at.subsec_nanos()));
+                format!("{}|{len}|{}", at.unwrap_or_default(), octets.len())
+            })
+            .collect();
+        assert_eq!(ours, said.lines().collect::<Vec<_>>(), "{what}");
+    }
+    let file = [section(1), described(229, 0, (0, &[])), packet(6, stamp, &[0x60; 40], 40, &[])];
+    let file = file.concat();
+    let mut reader = Reader::new(&file[..]);
+    assert!(reader.next_record()?.is_some());
+    assert_eq!(reader.interfaces()[0].framing, Some(Framing::Ip), "raw IPv6");
+    Ok(())
+}
+
+/// draft-ietf-opsawg-pcap §4 for the classic file, draft-ietf-opsawg-pcapng §4.2 and §4.3.1 for the
+/// other: the length is the interface's, in bits, or the packet's own, in octets.
+fn check_sequences() -> Result<(), Failed> {
+    const FCS_LEN: u16 = 13;
+    let octets = frame(7, 64);
+    let flags = [&[2, 0, 4, 0][..], &(4_u32 << 5).to_le_bytes(), &[0; 4]].concat();
+    let of_interface =
+        [section(1), described(1, 0, (FCS_LEN, &[32])), packet(6, 0, &octets, 64, &[])];
+    let of_packet = [section(1), described(1, 0, (0, &[])), packet(6, 0, &octets, 64, &flags)];
+    // Two units of two octets, the bit P, Ethernet.
+    let classic = |link_type: u32, captured: u32| {
+        let head = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, link_type, 1, 0, captured, 64];
+        let octets = &octets[..usize::try_from(captured).unwrap()];
+        [&head.map(u32::to_le_bytes).concat()[..], octets].concat()
+    };
+    for (what, file, captured, len) in [
+        ("of the interface", of_interface.concat(), 60, 60),
+        ("of the packet", of_packet.concat(), 60, 60),
+        ("of a classic file", classic(2 << 28 | 1 << 26 | 1, 64), 60, 60),
+        ("of which a part was captured", classic(2 << 28 | 1 << 26 | 1, 62), 60, 60),
+        ("of which nothing was captured", classic(2 << 28 | 1 << 26 | 1, 40), 40, 60),
+        ("of unknown length", classic(2 << 28 | 1, 64), 64, 64),
+    ] {
+        let records = read_all(&file)?;
+        assert_eq!((records[0].2.len(), records[0].3), (captured, len), "{what}");
+        assert_eq!(records[0].2, octets[..captured], "{what}");
+    }
+    Ok(())
+}
+
+fn other_versions() -> Result<(), Failed> {
+    assert!(read_all(&section(1))?.is_empty());
+    let said = read_all(&section(2)).unwrap_err().to_string();
+    assert_eq!(said, "malformed capture file: a section of a version that is not 1 at octet 0");
+    // Up to version 2.3 the two lengths of a record stood the other way round.
+    for (major, minor) in [(2_u32, 3_u32), (2, 5), (3, 4)] {
+        let head = [0xa1b2_c3d4, minor << 16 | major, 0, 0, 65_535, 1];
+        let said = read_all(&head.map(u32::to_le_bytes).concat()).unwrap_err().to_string();
+        assert_eq!(said, "malformed capture file: a version that is not 2.4 at octet 0");
+    }
+    Ok(())
+}
+
+fn reason() -> Result<(), Failed> {
+    let pool = Rc::new(Pool::new(8, CHUNK_SIZE)?);
+    let mut file = three_frames();
+    file.truncate(file.len() - 4);
+    let file = Box::new(std::io::Cursor::new(file));
+    let mut link = link(&pool).replay(file, Speed::Unlimited);
+    let mut batch = Batch::default();
+    link.receive(Duration::ZERO, &mut batch);
+    assert_eq!((batch.len(), link.state()), (2, LinkState::Down));
+    let why = &link.info().why;
+    assert!(why.contains("ends inside of a block that begins at octet"), "{why}");
     Ok(())
 }
 

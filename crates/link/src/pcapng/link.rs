@@ -110,8 +110,9 @@ impl CaptureLink {
                     self.input = None;
                     return;
                 }
-                Err(_) => {
+                Err(error) => {
                     self.counters.receive_malformed += 1;
+                    self.info.why = format!("the capture file is not read on: {error}");
                     self.input = None;
                     return;
                 }

@@ -37,8 +37,12 @@ pub struct Interface {
     pub framing: Option<Framing>,
     /// Units of its time stamps in a second.
     pub(crate) units: u64,
-    /// Seconds to be added to its time stamps.
-    pub(crate) offset_s: u64,
+    /// Seconds to be added to its time stamps (`if_tsoffset`, a signed number).
+    pub(crate) offset_s: i64,
+    /// Octets of a frame that were captured at the most; 0 for all (`if_snaplen`).
+    pub(crate) snap_len: u32,
+    /// Octets of the frame check sequence at the end of each frame, which are no part of a record.
+    pub(crate) fcs_len: u8,
 }
 
 /// A frame of a capture file.
@@ -61,6 +65,7 @@ pub struct Record<'a> {
 // Block types (draft-ietf-opsawg-pcapng §4).
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
+const PACKET: u32 = 2; // obsolete (appendix A), and still in files
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -72,11 +77,14 @@ const OPTION_INTERFACE_NAME: u16 = 2;
 const OPTION_PACKET_FLAGS: u16 = 2;
 const OPTION_APPLICATION: u16 = 4;
 const OPTION_RESOLUTION: u16 = 9;
+const OPTION_FCS_LEN: u16 = 13;
 const OPTION_OFFSET: u16 = 14;
 
 /// Link types (draft-ietf-opsawg-pcaplinktype).
 const LINK_TYPE_ETHERNET: u16 = 1;
 const LINK_TYPE_RAW_IP: u16 = 101;
+const LINK_TYPE_IPV4: u16 = 228;
+const LINK_TYPE_IPV6: u16 = 229;
 
 /// Interfaces of a file at the most.
 const INTERFACES_MAX: usize = 4096;

@@ -1,8 +1,9 @@
 use super::{
     BYTE_ORDER, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACES_MAX, Interface,
-    InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_RAW_IP, NANOS_PER_SECOND, OPTION_COMMENT,
-    OPTION_END, OPTION_INTERFACE_NAME, OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION,
-    Record, SECTION_HEADER, SIMPLE_PACKET,
+    InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_RAW_IP,
+    NANOS_PER_SECOND, OPTION_COMMENT, OPTION_END, OPTION_FCS_LEN, OPTION_INTERFACE_NAME,
+    OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, PACKET, Record, SECTION_HEADER,
+    SIMPLE_PACKET,
 };
 use crate::Framing;
 use std::io::{self, Read as _};
@@ -72,6 +73,15 @@ struct Place {
     comment: (usize, usize),
 }
 
+impl Place {
+    /// Leaves out a frame check sequence of `fcs_len` octets, as far as it was captured.
+    fn without_fcs(&mut self, fcs_len: u8) {
+        self.len = self.len.saturating_sub(fcs_len.into());
+        let (from, to) = self.octets;
+        self.octets = (from, to.min(from.saturating_add(self.len)));
+    }
+}
+
 impl<R: io::Read> Reader<R> {
     /// A reader at the front of a file.
     pub fn new(input: R) -> Self {
@@ -122,7 +132,7 @@ impl<R: io::Read> Reader<R> {
             let Some(kind) = self.next_block()? else { return Ok(None) };
             match kind {
                 INTERFACE_DESCRIPTION => self.describe()?,
-                ENHANCED_PACKET => return self.enhanced().map(Some),
+                ENHANCED_PACKET | PACKET => return self.packet(kind).map(Some),
                 SIMPLE_PACKET => return self.simple().map(Some),
                 _ => {}
             }
@@ -150,6 +160,7 @@ impl<R: io::Read> Reader<R> {
     }
 
     fn begin_section(&mut self, length: [u8; 4]) -> Result<u32, ReadError> {
+        const MAJOR_VERSION: u16 = 1;
         let mut order = [0; 4];
         if !self.fill(&mut order)? {
             return Err(ReadError::Truncated { at: self.at });
@@ -161,9 +172,13 @@ impl<R: io::Read> Reader<R> {
         };
         self.format = Format::Pcapng;
         self.earlier = u32::try_from(self.interfaces.len()).unwrap_or(u32::MAX);
+        let at = self.at;
         let len = self.word(length);
         self.read_body(len, 16)?;
-        Ok(SECTION_HEADER)
+        match self.block.first_chunk() {
+            Some(&[m_1, m_2]) if self.half([m_1, m_2]) == MAJOR_VERSION => Ok(SECTION_HEADER),
+            _ => Err(ReadError::Malformed { what: "a section of a version that is not 1", at }),
+        }
     }
 
     /// Reads what is left of a block of `len` octets, of which `apart` are the lengths, the type
@@ -213,7 +228,7 @@ impl<R: io::Read> Reader<R> {
         if self.interfaces.len() >= INTERFACES_MAX {
             return Err(self.malformed("too many interfaces"));
         }
-        let Some(&[l_1, l_2, ..]) = self.block.first_chunk::<8>() else {
+        let Some(&[l_1, l_2, _, _, snap_len @ ..]) = self.block.first_chunk::<8>() else {
             return Err(self.malformed("an interface that is too short"));
         };
         let mut interface = Interface {
@@ -222,6 +237,8 @@ impl<R: io::Read> Reader<R> {
             // §4.2: "If this option is not present, a resolution of 10^-6 is assumed".
             units: 1_000_000,
             offset_s: 0,
+            snap_len: self.word(snap_len),
+            fcs_len: 0,
         };
         let mut at = 8;
         while let Some((code, from, to)) = self.option_at(&mut at) {
@@ -236,8 +253,10 @@ impl<R: io::Read> Reader<R> {
                 }
                 (OPTION_OFFSET, offset) => {
                     let seconds = offset.first_chunk().map(|&octets| self.double(octets));
-                    interface.offset_s = seconds.unwrap_or_default();
+                    interface.offset_s = seconds.unwrap_or_default().cast_signed();
                 }
+                // In bits (§4.2).
+                (OPTION_FCS_LEN, &[bits]) => interface.fcs_len = bits.div_ceil(8),
                 _ => {}
             }
         }
@@ -245,14 +264,19 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    fn enhanced(&self) -> Result<Place, ReadError> {
+    /// An enhanced packet block (§4.3), or its predecessor (appendix A), which has 16 bits for the
+    /// interface, and 16 for what was lost since the packet before.
+    fn packet(&self, kind: u32) -> Result<Place, ReadError> {
         const HEADER_LEN: usize = 20;
-        let words = self.block.first_chunk::<HEADER_LEN>().map(|header| {
-            let (words, _) = header.as_chunks::<4>();
-            [0, 1, 2, 3, 4].map(|number| words.get(number).map_or(0, |&word| self.word(word)))
-        });
-        let Some([interface, high, low, captured, len]) = words else {
+        let Some(header) = self.block.first_chunk::<HEADER_LEN>() else {
             return Err(self.malformed("a packet that is too short"));
+        };
+        let (words, _) = header.as_chunks::<4>();
+        let word = |number| words.get(number).map_or(0, |&word| self.word(word));
+        let [interface, high, low, captured, len] = [0, 1, 2, 3, 4].map(word);
+        let interface = match header {
+            &[i_1, i_2, ..] if kind == PACKET => u32::from(self.half([i_1, i_2])),
+            _ => interface,
         };
         let id = InterfaceId(self.earlier.saturating_add(interface));
         let Some(interface) = self.interface(id) else {
@@ -267,21 +291,29 @@ impl<R: io::Read> Reader<R> {
             direction: None,
             comment: (0, 0),
         };
+        let mut fcs_len = interface.fcs_len;
         let mut at = end.next_multiple_of(4);
         while let Some((code, from, to)) = self.option_at(&mut at) {
             match code {
                 OPTION_COMMENT => place.comment = (from, to),
                 OPTION_PACKET_FLAGS => {
                     let flags = self.block.get(from..to).and_then(|value| value.first_chunk());
-                    place.direction = match flags.map(|&flags| self.word(flags) & 3) {
-                        Some(1) => Some(Direction::Inbound),
-                        Some(2) => Some(Direction::Outbound),
+                    let flags = flags.map_or(0, |&flags| self.word(flags));
+                    place.direction = match flags & 3 {
+                        1 => Some(Direction::Inbound),
+                        2 => Some(Direction::Outbound),
                         _ => None,
                     };
+                    // Bits 5 to 8, in octets: overrides what the interface says, unless it is 0.
+                    match flags >> 5 & 0xf {
+                        0 => {}
+                        octets => fcs_len = u8::try_from(octets).unwrap_or(0),
+                    }
                 }
                 _ => {}
             }
         }
+        place.without_fcs(fcs_len);
         Ok(place)
     }
 
@@ -292,20 +324,26 @@ impl<R: io::Read> Reader<R> {
             return Err(self.malformed("a packet that is too short"));
         };
         let id = InterfaceId(self.earlier);
-        if self.interface(id).is_none() {
+        let Some(interface) = self.interface(id) else {
             return Err(self.malformed("a packet of an interface that was not described"));
-        }
+        };
         let len = usize::try_from(self.word(len)).unwrap_or(usize::MAX);
-        // What was captured is as long as the block, without its padding.
-        let captured = len.min(self.block.len() - HEADER_LEN);
-        Ok(Place {
+        // "The minimum of the Original Packet Length and the SnapLen": the rest is padding.
+        let snap_len = match interface.snap_len {
+            0 => usize::MAX,
+            octets => usize::try_from(octets).unwrap_or(usize::MAX),
+        };
+        let captured = len.min(snap_len).min(self.block.len() - HEADER_LEN);
+        let mut place = Place {
             interface: id,
             at: Duration::ZERO,
             octets: (HEADER_LEN, HEADER_LEN + captured),
             len,
             direction: None,
             comment: (0, 0),
-        })
+        };
+        place.without_fcs(interface.fcs_len);
+        Ok(place)
     }
 
     fn packet_end(&self, header_len: usize, captured: u32) -> Result<usize, ReadError> {
@@ -328,7 +366,8 @@ impl<R: io::Read> Reader<R> {
 
     /// The header of a classic file, of which two words have been read.
     fn begin_classic(&mut self, magic: [u8; 4], version: [u8; 4]) -> Result<(), ReadError> {
-        const MAJOR_VERSION: u16 = 2;
+        // 2.4 is the only one whose lengths are in this order (draft-ietf-opsawg-pcap §4).
+        const VERSION: (u16, u16) = (2, 4);
         const HEADER_LEN: u32 = 24;
         let units = |word| match word {
             CLASSIC_MICROS => Some(1_000_000),
@@ -340,15 +379,20 @@ impl<R: io::Read> Reader<R> {
         let found = found.or_else(|| units(u32::from_be_bytes(magic)).map(|units| (true, units)));
         let Some((is_big_endian, units)) = found else { return Err(ReadError::Unknown(little)) };
         self.is_big_endian = is_big_endian;
-        let [major_1, major_2, ..] = version;
-        if self.half([major_1, major_2]) != MAJOR_VERSION {
-            return Err(self.malformed("a version that is not 2"));
+        let [major_1, major_2, minor_1, minor_2] = version;
+        if (self.half([major_1, major_2]), self.half([minor_1, minor_2])) != VERSION {
+            return Err(self.malformed("a version that is not 2.4"));
         }
         self.read_exactly(HEADER_LEN - 8)?;
         let link_type = self.block.last_chunk().map_or(0, |&word| self.word(word));
-        // The upper bits tell of a frame check sequence, which captures do not have.
         let framing = u16::try_from(link_type & 0xffff).ok().and_then(framing);
-        self.interfaces.push(Interface { name: String::new(), framing, units, offset_s: 0 });
+        // The four upper bits count the frame check sequence in units of two octets, if the bit P
+        // says so (draft-ietf-opsawg-pcap §4).
+        let has_fcs = link_type & 1 << 26 != 0;
+        let fcs_len = if has_fcs { u8::try_from(link_type >> 28 << 1).unwrap_or(0) } else { 0 };
+        // The file's own limit is no part of what a record says.
+        let (name, offset_s, snap_len) = (String::new(), 0, 0);
+        self.interfaces.push(Interface { name, framing, units, offset_s, snap_len, fcs_len });
         self.format = Format::Classic;
         self.at += u64::from(HEADER_LEN);
         Ok(())
@@ -367,16 +411,19 @@ impl<R: io::Read> Reader<R> {
         }
         self.read_exactly(captured)?;
         self.at += 16 + u64::from(captured);
-        let units = self.interfaces.first().map_or(1, |interface| interface.units);
+        let interface = self.interfaces.first();
+        let (units, fcs_len) = interface.map_or((1, 0), |it| (it.units, it.fcs_len));
         let nanos = u64::from(fraction) * (NANOS_PER_SECOND / units);
-        Ok(Some(Place {
+        let mut place = Place {
             interface: InterfaceId(0),
             at: Duration::from_secs(u64::from(seconds)) + Duration::from_nanos(nanos),
             octets: (0, self.block.len()),
             len: usize::try_from(len).unwrap_or(usize::MAX),
             direction: None,
             comment: (0, 0),
-        }))
+        };
+        place.without_fcs(fcs_len);
+        Ok(Some(place))
     }
 
     fn malformed(&self, what: &'static str) -> ReadError {
@@ -399,7 +446,7 @@ impl<R: io::Read> Reader<R> {
 fn framing(link_type: u16) -> Option<Framing> {
     match link_type {
         LINK_TYPE_ETHERNET => Some(Framing::Ethernet),
-        LINK_TYPE_RAW_IP => Some(Framing::Ip),
+        LINK_TYPE_RAW_IP | LINK_TYPE_IPV4 | LINK_TYPE_IPV6 => Some(Framing::Ip),
         _ => None,
     }
 }
@@ -416,6 +463,6 @@ fn time(stamp: u64, interface: &Interface) -> Duration {
     let (seconds, rest) = (stamp / interface.units, stamp % interface.units);
     let nanos = u128::from(rest) * u128::from(NANOS_PER_SECOND) / u128::from(interface.units);
     let nanos = u64::try_from(nanos).unwrap_or_default();
-    Duration::from_secs(seconds.saturating_add(interface.offset_s))
+    Duration::from_secs(seconds.saturating_add_signed(interface.offset_s))
         .saturating_add(Duration::from_nanos(nanos))
 }

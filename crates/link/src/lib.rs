@@ -25,6 +25,7 @@
 
 mod bpf;
 mod btf;
+mod claim;
 mod division;
 mod exclusive;
 mod interface;

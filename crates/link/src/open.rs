@@ -1,5 +1,6 @@
 //! From a description of a link to the link, and to the reason for its mode.
 
+use crate::claim::Claim;
 use crate::division::Division;
 use crate::exclusive::{KernelSilenced, NotSilenced, drop_ours};
 use crate::interface::Interface;
@@ -186,6 +187,14 @@ pub enum OpenError {
         /// Whether only a right is missing.
         is_permission: bool,
     },
+    /// The link was to be exclusive, but another process has it.
+    #[error("{name} cannot be exclusive: {by} is the host there")]
+    Claimed {
+        /// The interface.
+        name: String,
+        /// The other process, in words.
+        by: String,
+    },
     /// The kernel refused.
     #[error("cannot {action} on {name}: {source}")]
     System {
@@ -294,11 +303,12 @@ impl Opener {
     /// Opens an interface as a link that ends with its device.
     pub(crate) fn reopen(&self, config: &LinkConfig) -> Result<Opened, OpenError> {
         let mut known = self.shares.lock();
+        let claim = claim(config, &known)?;
         let opened = match self.begin(config, &known)? {
             Begun::Link(opened) => opened,
             Begun::PacketSocket(wanted) => wanted.prepare(config)?.into_link(config, &self.pool)?,
         };
-        publish(&mut known, config, &opened);
+        publish(&mut known, config, &opened, claim);
         Ok(opened)
     }
 
@@ -321,6 +331,8 @@ impl Opener {
             move |error| (index, error)
         };
         let mut known = self.shares.lock();
+        let claims = configs.iter().map(|config| claim(config, &known).map_err(of(config)));
+        let claims = claims.collect::<Result<Vec<_>, _>>()?;
         let begun = configs.iter().map(|config| self.begin(config, &known).map_err(of(config)));
         let begun = begun.collect::<Result<Vec<_>, _>>()?;
         thread::scope(|scope| {
@@ -334,9 +346,10 @@ impl Opener {
                     }
                 })
                 .collect();
-            let links = opening.into_iter().zip(configs).map(|(opening, config)| {
+            let links = opening.into_iter().zip(configs).zip(claims);
+            let links = links.map(|((opening, config), claim)| {
                 let opened = opening.finish(config, &self.pool).map_err(of(config))?;
-                publish(&mut known, config, &opened);
+                publish(&mut known, config, &opened, claim);
                 Ok(self.returning(config, opened))
             });
             links.collect()
@@ -594,8 +607,23 @@ impl Opener {
     }
 }
 
+/// Claims the interface of an exclusive link, unless another share of it has.
+fn claim(config: &LinkConfig, known: &Known) -> Result<Option<Claim>, OpenError> {
+    // An interface that is not there is told by who opens it.
+    let Ok(interface) = Interface::find(&config.interface) else { return Ok(None) };
+    let is_first = known.find(config.index, &config.interface, interface.index)?.is_none();
+    if !config.exclusive || !is_first {
+        return Ok(None);
+    }
+    Claim::take(interface.index)
+        .map_err(|by| OpenError::Claimed { name: config.interface.clone(), by })
+}
+
 /// Has other openers find what was opened, if it is one share of several.
-fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened) {
+fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened, claim: Option<Claim>) {
+    if let Some(claim) = claim {
+        opened.common.hold(claim);
+    }
     if config.share.of > 1 {
         known.set(config.index, &opened.common);
     }

@@ -5,13 +5,14 @@
 //! others join. What they have in common lives as long as one of them does; a device that one share
 //! finds gone is gone for all, so that no share of an old device stands beside one of a new.
 
+use crate::claim::Claim;
 use crate::packet_socket::Bound;
 use crate::xdp::Trunk;
 use crate::{LinkInfo, OpenError, exclusive::KernelSilenced};
 use gatewright_packet::LinkIndex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Which part of a link's queues a worker has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,6 +93,7 @@ pub(crate) struct Common {
     /// What the link is, as the first share has found it.
     pub(crate) info: LinkInfo,
     pub(crate) part: Part,
+    claim: OnceLock<Claim>,
     has_gone: AtomicBool,
 }
 
@@ -123,7 +125,13 @@ impl Group {
 
 impl Common {
     pub(crate) fn new(info: LinkInfo, part: Part) -> Arc<Self> {
-        Arc::new(Self { info, part, has_gone: AtomicBool::new(false) })
+        Arc::new(Self { info, part, claim: OnceLock::new(), has_gone: AtomicBool::new(false) })
+    }
+
+    /// Holds the claim to an exclusive link for as long as one share of it lives.
+    pub(crate) fn hold(&self, claim: Claim) {
+        // The first share alone makes a claim.
+        let _other = self.claim.set(claim);
     }
 
     /// Tells the other shares that the device has gone.

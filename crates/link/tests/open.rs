@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         trial("a_missing_device_and_a_missing_right_are_named", refused),
         trial("every_packet_comes_home_when_a_link_closes", comes_home),
         trial("a_link_opens_again_at_once", opens_again),
+        trial("one_process_is_the_host_on_an_exclusive_link", one_host),
         trial("kill_9_detaches_the_program", kill_9),
         trial("kill_9_gives_the_kernel_its_voice_back", kill_9_of_a_packet_socket),
         trial("a_link_that_goes_is_told_and_taken_back", goes_and_returns),
@@ -309,18 +310,46 @@ fn opens_again() -> Result<(), Failed> {
     })?
 }
 
+/// Starts a copy that opens g0; what it says of that.
+fn copy_opens(
+    gateway: &Namespace,
+    role: &str,
+) -> Result<(gatewright_testbed::Process, String), Failed> {
+    let mut copy = gateway
+        .command(env::current_exe()?.to_str().ok_or("a path of another world")?)
+        .env(ROLE, role)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(copy.stdout().ok_or("no output")?).lines();
+    let said = lines.next().ok_or("it ended")??;
+    Ok((copy, said))
+}
+
+fn one_host() -> Result<(), Failed> {
+    for (first, second) in [("packet", "packet"), ("xdp", "packet"), ("packet", "xdp")] {
+        let (gateway, _cable) = cable(1500)?;
+        let (host, said) = copy_opens(&gateway, first)?;
+        assert_eq!(said, "opened");
+        let (_other, said) = copy_opens(&gateway, second)?;
+        assert!(said.starts_with("g0 cannot be exclusive: "), "{first}, {second}: {said}");
+        assert!(said.ends_with(" is the host there"), "{said}");
+        // The interface of the same index in another namespace is another one.
+        let (elsewhere, _cable) = cable(1500)?;
+        assert_eq!(copy_opens(&elsewhere, second)?.1, "opened");
+        host.kill();
+        let opens = || copy_opens(&gateway, second).is_ok_and(|(_, said)| said == "opened");
+        assert!(wait_until(LIMIT, opens), "a killed process has no claim");
+    }
+    Ok(())
+}
+
 fn kill_9() -> Result<(), Failed> {
     let (gateway, _cable) = cable(1500)?;
     let attached = || -> Result<bool, Failed> {
         Ok(gateway.ip(&["-details", "link", "show", "dev", "g0"])?.contains("prog/xdp"))
     };
-    let mut copy = gateway
-        .command(env::current_exe()?.to_str().ok_or("a path of another world")?)
-        .env(ROLE, "xdp")
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut lines = BufReader::new(copy.stdout().ok_or("no output")?).lines();
-    assert_eq!(lines.next().ok_or("it ended")??, "opened");
+    let (copy, said) = copy_opens(&gateway, "xdp")?;
+    assert_eq!(said, "opened");
     assert!(attached()?);
     copy.kill();
     assert!(wait_until(LIMIT, || !attached().unwrap_or(true)), "the program must go");
@@ -346,13 +375,8 @@ fn kill_9_of_a_packet_socket() -> Result<(), Failed> {
         Ok(refused)
     };
     assert!(wait_until(LIMIT, || speaks().unwrap_or(false)), "it can");
-    let mut copy = gateway
-        .command(env::current_exe()?.to_str().ok_or("a path of another world")?)
-        .env(ROLE, "packet")
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut lines = BufReader::new(copy.stdout().ok_or("no output")?).lines();
-    assert_eq!(lines.next().ok_or("it ended")??, "opened");
+    let (copy, said) = copy_opens(&gateway, "packet")?;
+    assert_eq!(said, "opened");
     assert!(!speaks()?, "the link is exclusive");
     copy.kill();
     assert!(wait_until(LIMIT, || speaks().unwrap_or(false)), "it must be able to again");

@@ -4,10 +4,12 @@ mod claim;
 
 use crate::{
     AddressState, At, Event, IcmpError, Interface, Layer, LinkNeighbours, NeighbourOutput, Out,
-    Reason, SharedNeighbours, UNCLAIMED, ethernet::TRUNCATED, neighbour::Advertised,
+    Reason, SharedNeighbours, UNCLAIMED,
+    ethernet::{OTHER_STATION, TRUNCATED},
+    neighbour::Advertised,
     random::Random,
 };
-use claim::{Claim, Due};
+use claim::{Claim, Due, Verdict};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, MacAddress,
@@ -35,9 +37,11 @@ pub(crate) const CONFLICT: Reason = Reason("conflict");
 /// Receives `ether:arp` and answers to the station that asked; keeps the neighbours of each link.
 /// Transmits nothing but its own messages: packets that come by `unresolved:ipv4` wait here until
 /// their neighbour has answered, and go to `error:ipv4:HostUnreachable` if it does not. Probes each
-/// tentative address before it is used, and one that is in use at once meanwhile, announces it afterwards, and defends it (RFC 5227); tells
-/// [`Event::Unique`] and [`Event::Duplicate`]. Drops `truncated`, `bad-arp`, `own-arp`,
-/// `no-frame`, `conflict`, and what the neighbour cache drops.
+/// tentative address before it is used, and one that is in use at once meanwhile, announces it
+/// afterwards, and defends it for as long as it is in use (RFC 5227). An address that another station
+/// has is probed again every minute. Tells [`Event::Unique`], [`Event::Duplicate`] and
+/// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `own-arp`, `other-station`, `no-frame`,
+/// `conflict`, and what the neighbour cache drops.
 #[derive(Debug)]
 pub struct ArpLayer {
     links: Vec<ArpLink>,
@@ -78,8 +82,13 @@ impl Layer for ArpLayer {
                 continue;
             };
             let arrival = packet.meta().arrival;
-            if let Err(reason) = read(&packet).and_then(|message| link.hear(message, arrival, out))
-            {
+            // A promiscuous link shows what is said to other stations: they answer it themselves.
+            let heard = if arrival == Arrival::Other {
+                Err(OTHER_STATION)
+            } else {
+                read(&packet).and_then(|message| link.hear(message, arrival, out))
+            };
+            if let Err(reason) = heard {
                 out.drop(reason, packet);
             }
             link.settle(out);
@@ -174,18 +183,28 @@ impl ArpLink {
     /// Whether another station uses an address of ours, or is about to; defends it or gives it up.
     fn conflicts(&mut self, message: &ArpFields, out: &mut Out<'_>) -> bool {
         let probed = message.sender_protocol.is_unspecified().then_some(message.target_protocol);
-        let claim = self.claims.iter_mut().find(|claim| {
+        // Whoever has an address that we gave up is a neighbour like any other.
+        let claim = self.claims.iter_mut().filter(|claim| !claim.is_duplicate()).find(|claim| {
             claim.address == message.sender_protocol
                 || (claim.is_probing() && Some(claim.address) == probed)
         });
         let Some(claim) = claim else { return false };
-        let address = claim.address;
-        if claim.defend(out.now()) {
-            self.announce(address, out);
-        } else {
-            let (link, by) = (self.link, message.sender_hardware);
-            self.claims.retain(|claim| claim.address != address);
-            out.report(Event::Duplicate { link, address: address.into(), by });
+        let (link, by, ip) = (self.link, message.sender_hardware, claim.address);
+        let address = IpAddr::V4(ip);
+        match claim.conflict(out.now()) {
+            Verdict::Silent => {}
+            Verdict::Defend => {
+                self.announce(ip, out);
+                out.report(Event::Conflict { link, address, by });
+            }
+            Verdict::GiveUp => {
+                let interface = out.host().interface(link);
+                let known = interface.and_then(|interface| state_of(interface, ip));
+                // One that was probed again and found taken is no news.
+                if known != Some(AddressState::Duplicate) {
+                    out.report(Event::Duplicate { link, address, by });
+                }
+            }
         }
         true
     }
@@ -207,15 +226,14 @@ impl ArpLink {
             self.handle_timeout(random, out);
             return;
         }
-        let state = |address| state_of(interface, address);
-        self.claims.retain(|claim| {
-            state(claim.address).is_some_and(|state| state != AddressState::Duplicate)
-        });
+        self.claims.retain(|claim| state_of(interface, claim.address).is_some());
         for address in &interface.addresses {
             let IpAddr::V4(ip) = address.ip else { continue };
             let found = self.claims.iter_mut().find(|claim| claim.address == ip);
             match (address.state, found) {
-                (AddressState::Tentative, None) => {
+                // A duplicate without a claim is one of before the link went down: the other station
+                // may be gone.
+                (AddressState::Tentative | AddressState::Duplicate, None) => {
                     self.claims.push(Claim::probing(ip, now, random));
                 }
                 (AddressState::Preferred | AddressState::Deprecated, None) => {

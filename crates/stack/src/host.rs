@@ -170,7 +170,8 @@ pub enum Event {
         /// Whether it carries frames.
         up: bool,
     },
-    /// Another host uses an address of ours (RFC 5227 §2.4, RFC 4862 §5.4.5).
+    /// Another station has an address that was to be ours (RFC 5227 §2.1.1, RFC 4862 §5.4.5): it is
+    /// not used until a later check finds it [`Unique`](Self::Unique).
     Duplicate {
         /// The link.
         link: LinkIndex,
@@ -179,7 +180,17 @@ pub enum Event {
         /// The other host.
         by: MacAddress,
     },
-    /// A tentative address was found to be unique.
+    /// Another station uses an address that is in use here (RFC 5227 §2.4, RFC 4862 §5.4.4): it stays
+    /// ours and is defended. Told once in ten seconds for each address.
+    Conflict {
+        /// The link.
+        link: LinkIndex,
+        /// The address.
+        address: IpAddr,
+        /// The other station; zero if it did not say.
+        by: MacAddress,
+    },
+    /// An address that was checked is nobody else's: one that is tentative, or that was a duplicate.
     Unique {
         /// The link.
         link: LinkIndex,

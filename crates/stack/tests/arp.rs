@@ -171,21 +171,78 @@ fn an_address_in_use_at_once_is_checked_meanwhile() {
     assert_eq!(gateway.events(), [duplicate]);
 }
 
-/// RFC 5227 §2.4 (b): defended once in ten seconds, then given up.
+/// RFC 5227 §2.4 (c): a router defends its address indefinitely, with one announcement in ten
+/// seconds at the most; no number of forged messages takes it away.
 #[test]
-fn an_address_in_use_is_defended_once() {
+fn an_address_in_use_is_defended_and_never_given_up() {
     let mut gateway = Gateway::cold();
     let conflict = arp(ALL, ArpFields::request(A.0, LAN_IP, A.1));
     let announcement = (LAN, arp(ALL, ArpFields::request(LAN_MAC, LAN_IP, LAN_IP)));
-    let sent = gateway.receive(LAN, std::slice::from_ref(&conflict));
-    assert_eq!(sent, std::slice::from_ref(&announcement));
-    gateway.tick(11);
-    assert_eq!(gateway.receive(LAN, std::slice::from_ref(&conflict)), [announcement]);
-    assert!(gateway.events().is_empty());
-    gateway.tick(9);
-    assert!(gateway.receive(LAN, &[conflict]).is_empty());
+    let told = Event::Conflict { link: LAN, address: LAN_IP.into(), by: A.0 };
+    for _ in 0..3 {
+        let sent = gateway.receive(LAN, std::slice::from_ref(&conflict));
+        assert_eq!(sent, std::slice::from_ref(&announcement));
+        gateway.tick(9);
+        assert!(gateway.receive(LAN, std::slice::from_ref(&conflict)).is_empty());
+        assert_eq!(gateway.events(), std::slice::from_ref(&told));
+        gateway.tick(2);
+    }
+    assert_eq!(gateway.drops(), [("arp", "conflict", 6)]);
+    let request = ArpFields::request(B.0, Ipv4Addr::new(10, 0, 0, 3), LAN_IP);
+    assert_eq!(gateway.receive(LAN, &[arp(ALL, request)]).len(), 1, "it is still answered");
+}
+
+/// RFC 5227 §2.1.1: no more than one attempt a minute (RATE_LIMIT_INTERVAL); as soon as the other
+/// station is gone the address is ours.
+#[test]
+fn a_duplicate_that_has_gone_is_found_to_be_unique() {
+    let mut gateway = tentative();
+    gateway.tick(1);
+    let holder = arp(ALL, ArpFields::request(A.0, LAN_IP, A.1));
+    gateway.receive(LAN, std::slice::from_ref(&holder));
     let duplicate = Event::Duplicate { link: LAN, address: LAN_IP.into(), by: A.0 };
     assert_eq!(gateway.events(), [duplicate]);
+    let state = |state| Address { state, ..address(LAN_IP, 24) };
+    gateway.host.add_address(LAN, state(AddressState::Duplicate)).unwrap();
+    let probe = (LAN, arp(ALL, ArpFields::request(LAN_MAC, Ipv4Addr::UNSPECIFIED, LAN_IP)));
+    assert!(gateway.tick(58).is_empty());
+    assert_eq!(gateway.tick(3), std::slice::from_ref(&probe));
+    assert!(gateway.receive(LAN, &[holder]).is_empty());
+    assert!(gateway.events().is_empty(), "still there, as told");
+    assert!(gateway.tick(59).is_empty());
+    assert_eq!(gateway.tick(10), [probe.clone(), probe.clone(), probe]);
+    assert_eq!(gateway.events(), [UNIQUE]);
+    gateway.host.add_address(LAN, state(AddressState::Preferred)).unwrap();
+    let announcement = (LAN, arp(ALL, ArpFields::request(LAN_MAC, LAN_IP, LAN_IP)));
+    assert_eq!(gateway.tick(10), [announcement.clone(), announcement]);
+}
+
+/// A link that was down may be another network: a duplicate is probed anew at once.
+#[test]
+fn a_duplicate_is_claimed_again_when_the_link_comes_up() {
+    let mut gateway = tentative();
+    gateway.tick(1);
+    gateway.receive(LAN, &[arp(ALL, ArpFields::request(A.0, LAN_IP, A.1))]);
+    let duplicate = Address { state: AddressState::Duplicate, ..address(LAN_IP, 24) };
+    gateway.host.add_address(LAN, duplicate).unwrap();
+    gateway.tick(1);
+    gateway.events();
+    gateway.host.change_interface(LAN, |interface| interface.up = false);
+    gateway.tick(1);
+    gateway.host.change_interface(LAN, |interface| interface.up = true);
+    gateway.tick(10);
+    assert_eq!(gateway.events(), [UNIQUE]);
+}
+
+/// A promiscuous link shows what is said to other stations; they answer it, not we.
+#[test]
+fn messages_to_other_stations_are_not_heard() {
+    let mut gateway = Gateway::cold();
+    gateway.host.change_interface(LAN, |interface| interface.promiscuous = true);
+    let request = ArpFields::request(A.0, A.1, LAN_IP);
+    assert!(gateway.receive(LAN, &[arp(B.0, request)]).is_empty());
+    assert_eq!(gateway.drops(), [("arp", "other-station", 1)]);
+    assert_eq!(gateway.receive(LAN, &[arp(LAN_MAC, request)]).len(), 1);
 }
 
 #[test]

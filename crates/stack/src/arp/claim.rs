@@ -20,8 +20,11 @@ const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 const ANNOUNCEMENTS: u8 = 2;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// DEFEND_INTERVAL: a second conflict within it is not defended against.
+/// DEFEND_INTERVAL: at most one conflict within it is answered.
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+
+/// RATE_LIMIT_INTERVAL: how often an address that another station has is probed again.
+const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
@@ -33,6 +36,19 @@ enum Phase {
     Checking(u8),
     /// In use, and announced this often.
     Announcing(u8),
+    /// Another station has it; it is probed again from time to time.
+    Duplicate,
+}
+
+/// What follows from a conflict.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// The address stays ours and is announced once.
+    Defend,
+    /// Nothing changes and nothing is sent.
+    Silent,
+    /// The address is the other station's until that is gone.
+    GiveUp,
 }
 
 /// An address of ours on one link.
@@ -68,7 +84,7 @@ impl Claim {
 
     /// The address is put in use.
     pub(super) fn take_up(&mut self, now: Duration) {
-        if !matches!(self.phase, Phase::Announcing(_) | Phase::Checking(_)) {
+        if matches!(self.phase, Phase::Probing(_) | Phase::Unique) {
             (self.phase, self.due) = (Phase::Announcing(0), Some(now));
         }
     }
@@ -78,15 +94,32 @@ impl Claim {
         matches!(self.phase, Phase::Probing(_))
     }
 
-    /// Whether a conflict is answered by one announcement; if not, the address is given up
-    /// (RFC 5227 §2.4 (b)). One whose first check has just failed was the other's before.
-    pub(super) fn defend(&mut self, now: Duration) -> bool {
-        let in_use = matches!(self.phase, Phase::Announcing(_));
-        let rested = self.defended.is_none_or(|then| now >= then + DEFEND_INTERVAL);
-        if in_use && rested {
-            self.defended = Some(now);
+    /// Whether another station is known to have the address.
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.phase == Phase::Duplicate
+    }
+
+    /// Another station uses the address, or is about to.
+    ///
+    /// An address whose first check fails is the other station's. One in use is never given up: a
+    /// single forged message would take it away (RFC 5227 §2.4 (c): "it MAY elect to attempt to
+    /// defend its address indefinitely", as "a link's default router" does).
+    pub(super) fn conflict(&mut self, now: Duration) -> Verdict {
+        match self.phase {
+            Phase::Announcing(_) => {
+                // "the host MUST NOT send another defensive ARP Announcement" within the interval,
+                // so that two such stations do not answer each other for ever.
+                if self.defended.is_some_and(|then| now < then + DEFEND_INTERVAL) {
+                    return Verdict::Silent;
+                }
+                self.defended = Some(now);
+                Verdict::Defend
+            }
+            Phase::Probing(_) | Phase::Unique | Phase::Checking(_) | Phase::Duplicate => {
+                (self.phase, self.due) = (Phase::Duplicate, Some(now + RATE_LIMIT_INTERVAL));
+                Verdict::GiveUp
+            }
         }
-        in_use && rested
     }
 
     /// What is due now.
@@ -98,6 +131,7 @@ impl Claim {
             Phase::Probing(sent @ ..PROBES) => {
                 (Phase::Probing(sent + 1), Some(probe_wait(sent + 1, random)), Due::Probe)
             }
+            Phase::Duplicate => (Phase::Probing(1), Some(probe_wait(1, random)), Due::Probe),
             Phase::Checking(sent @ ..PROBES) => {
                 (Phase::Checking(sent + 1), Some(probe_wait(sent + 1, random)), Due::Probe)
             }

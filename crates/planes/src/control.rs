@@ -1,5 +1,10 @@
 //! The control side of a gateway: its host, its plan, its attachments, what it learnt.
 
+mod learn;
+mod learnt;
+#[cfg(test)]
+mod tests;
+
 use crate::{
     gateway::{Attached, GatewayError},
     kernel::Kernel,
@@ -10,29 +15,13 @@ use crate::{
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Address, AddressState, Attachment, AttachmentId, Binding, Counter, Drops, Event, Handler, Host,
-    HostError, Interface, Lease, Plan, Route, Swap, Target, WiringError,
+    Address, Attachment, AttachmentId, Binding, Counter, Drops, Handler, Host, HostError,
+    Interface, Plan, Route, Swap, Target, WiringError,
 };
-use gatewright_tables::{
-    Prefix,
-    records::{self, Name},
-};
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr},
-    time::{Duration, Instant},
-};
-
-/// Something learnt that ends by itself.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Learnt {
-    Router { link: LinkIndex, address: IpAddr },
-    Address { link: LinkIndex, address: IpAddr },
-    OnLink { link: LinkIndex, prefix: Prefix<Ipv6Addr> },
-}
-
-/// Things learnt that can expire, at the most: hosts must bound what routers make them keep.
-const LEARNT_MAX: usize = 256;
+use gatewright_tables::records::{self, Name};
+use learn::Recent;
+use learnt::Learnt;
+use std::fmt;
 
 /// What the control plane knows of a gateway.
 pub(crate) struct Control {
@@ -47,7 +36,11 @@ pub(crate) struct Control {
     next_id: u32,
     /// What is kept of the kernel, where links are shared with it.
     pub(crate) kernel: Option<Kernel>,
-    learnt: Vec<(Learnt, Instant)>,
+    learnt: Learnt,
+    /// What was told of late, for people.
+    recent: Recent,
+    /// What interfaces carried before a router said less (RFC 4861 §6.3.4).
+    link_mtus: Vec<(LinkIndex, u32)>,
     routes: Vec<(StaticRoute, Origin)>,
     /// The links that a command has taken down.
     closed: Vec<LinkIndex>,
@@ -120,7 +113,8 @@ impl Control {
         graph_drops: Drops,
         others: Vec<Other>,
     ) -> Self {
-        let (attached, learnt, routes) = (Vec::new(), Vec::new(), Vec::new());
+        let (attached, routes, link_mtus) = (Vec::new(), Vec::new(), Vec::new());
+        let (learnt, recent) = (Learnt::default(), Recent::default());
         let (closed, downs) = (Vec::new(), Downs::default());
         let (next_id, kernel) = (1, None);
         Self {
@@ -134,6 +128,8 @@ impl Control {
             next_id,
             kernel,
             learnt,
+            recent,
+            link_mtus,
             routes,
             closed,
             downs,
@@ -279,36 +275,6 @@ impl Control {
         }
     }
 
-    /// Acts upon what a layer learnt. A table that is full leaves things as they are.
-    pub(crate) fn learn(&mut self, event: Event) {
-        match event {
-            // Another worker may have found its share otherwise since this one told.
-            Event::Link { link, .. } => {
-                let up = self.downs.is_up(link) && !self.closed.contains(&link);
-                self.set_up_with_vlans(link, up);
-            }
-            Event::Duplicate { link, address, .. } => {
-                self.set_state(link, address, AddressState::Duplicate);
-            }
-            Event::Unique { link, address } => {
-                self.set_state(link, address, AddressState::Preferred);
-            }
-            Event::Router { link, address, lifetime } => self.router(link, address, lifetime),
-            Event::Prefix { link, prefix, on_link: true, valid, .. } => {
-                self.on_link(link, prefix, valid);
-            }
-            Event::Lease { link, lease } => self.lease(link, lease),
-            Event::Wanted { link, address } => {
-                if let Some(kernel) = &self.kernel {
-                    kernel.want(link, address);
-                }
-            }
-            // Redirects and path MTUs are kept by the layers that learnt them; prefixes that are
-            // not on the link matter only for addresses, which come as `Unique`.
-            _ => {}
-        }
-    }
-
     /// Takes a link down by command, or up again.
     pub(crate) fn close(&mut self, link: LinkIndex, closed: bool) {
         self.closed.retain(|other| *other != link);
@@ -345,7 +311,12 @@ impl Control {
         if own.shared {
             return;
         }
-        for address in own.addresses.clone().into_iter().filter(|_| up) {
+        let addresses = own.addresses.clone();
+        if !up {
+            // It may come up as another network.
+            self.forget_link(link);
+        }
+        for address in addresses.into_iter().filter(|_| up) {
             // What was there a moment ago fits.
             let _fits = self.host.add_address(link, address);
         }
@@ -356,7 +327,7 @@ impl Control {
         let v4 = self.host.routes().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V4(to));
         let v6 = self.host.routes6().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V6(to));
         let wanted = self.routes.iter().map(|(route, _)| route.to);
-        let learnt = self.learnt.iter().map(|(learnt, _)| learnt.to());
+        let learnt = self.learnt.destinations();
         let all: Vec<RouteTo> = v4.chain(v6).chain(wanted).chain(learnt).collect();
         for to in all {
             // As above.
@@ -372,88 +343,6 @@ impl Control {
             }
             _ => true,
         }
-    }
-
-    fn set_state(&mut self, link: LinkIndex, ip: IpAddr, state: AddressState) {
-        let interface = self.host.interfaces().iter().find(|found| found.link == link);
-        let known = interface
-            .and_then(|interface| interface.addresses.iter().find(|address| address.ip == ip));
-        let prefix_len = known.map_or(if ip.is_ipv4() { 32 } else { 64 }, |known| known.prefix_len);
-        let _full = self.host.add_address(link, Address { ip, prefix_len, state });
-    }
-
-    fn router(&mut self, link: LinkIndex, address: IpAddr, lifetime: Duration) {
-        let learnt = Learnt::Router { link, address };
-        self.forget(learnt);
-        if lifetime.is_zero() {
-            return self.unlearn(learnt);
-        }
-        self.remember(learnt, lifetime);
-        let _full = self.settle(learnt.to());
-    }
-
-    fn on_link(&mut self, link: LinkIndex, prefix: Prefix<Ipv6Addr>, valid: Duration) {
-        let learnt = Learnt::OnLink { link, prefix };
-        self.forget(learnt);
-        if valid.is_zero() {
-            return self.unlearn(learnt);
-        }
-        self.remember(learnt, valid);
-        let _full = self.settle(learnt.to());
-    }
-
-    fn lease(&mut self, link: LinkIndex, lease: Option<Lease>) {
-        let Some(lease) = lease else {
-            let of_link = |learnt: &Learnt| match *learnt {
-                Learnt::Address { link: other, .. } => other == link,
-                Learnt::Router { link: other, address } => other == link && address.is_ipv4(),
-                Learnt::OnLink { .. } => false,
-            };
-            let over: Vec<_> = self.learnt.extract_if(.., |(learnt, _)| of_link(learnt)).collect();
-            for (learnt, _) in over {
-                self.unlearn(learnt);
-            }
-            return;
-        };
-        let address: IpAddr = lease.address.into();
-        let state = AddressState::Preferred;
-        let _full = self
-            .host
-            .add_address(link, Address { ip: address, prefix_len: lease.prefix_len, state });
-        let learnt = Learnt::Address { link, address };
-        self.forget(learnt);
-        self.remember(learnt, lease.duration);
-        if let Some(&router) = lease.routers.first() {
-            self.router(link, router.into(), lease.duration);
-        }
-    }
-
-    fn remember(&mut self, learnt: Learnt, lifetime: Duration) {
-        if self.learnt.len() < LEARNT_MAX
-            && let Some(end) = Instant::now().checked_add(lifetime)
-        {
-            self.learnt.push((learnt, end));
-        }
-    }
-
-    fn forget(&mut self, learnt: Learnt) {
-        self.learnt.retain(|(other, _)| *other != learnt);
-    }
-
-    /// Takes back what has expired at `now`.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        let over: Vec<_> = self.learnt.extract_if(.., |(_, end)| *end <= now).collect();
-        for (learnt, _) in over {
-            self.unlearn(learnt);
-        }
-    }
-
-    fn unlearn(&mut self, learnt: Learnt) {
-        if let Learnt::Address { link, address } = learnt {
-            self.host.remove_address(link, address);
-        }
-        // Fewer routes always fit.
-        let _fits = self.settle(learnt.to());
     }
 
     /// Makes an interface that is as `before` says as `after` says; what was learnt on it stays, for
@@ -483,11 +372,9 @@ impl Control {
             }
             Ok::<_, HostError>(())
         })?;
-        if before.dhcp && !after.dhcp {
-            self.lease(link, None);
-        }
+        // A lease that is no longer wanted ends when its client has released it, and says so.
         if before.autoconfigure && !after.autoconfigure {
-            self.unlearn_all6(link, after);
+            self.forget(|thing| thing.link() == link && thing.is_advertised());
         }
         // A subnet that went with an address may be wanted for another reason.
         let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
@@ -504,11 +391,7 @@ impl Control {
         if let Some(Interface { link, .. }) = gone {
             self.set_up(*link, false);
             self.closed.retain(|closed| closed != link);
-            let taught: Vec<_> =
-                self.learnt.extract_if(.., |(learnt, _)| learnt.link() == *link).collect();
-            for (learnt, _) in taught {
-                self.unlearn(learnt);
-            }
+            self.forget_link(*link);
             self.host.remove_interface(*link);
         }
         if let Some(come) = come {
@@ -521,28 +404,6 @@ impl Control {
         // Routes that only this link, or only others, could lead.
         let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
         wanted.into_iter().try_for_each(|to| self.settle(to))
-    }
-
-    /// Forgets what routers taught on `link`.
-    fn unlearn_all6(&mut self, link: LinkIndex, after: &Interface) {
-        let of_routers = |learnt: &Learnt| match *learnt {
-            Learnt::Router { link: on, address } => on == link && address.is_ipv6(),
-            Learnt::OnLink { link: on, .. } => on == link,
-            Learnt::Address { .. } => false,
-        };
-        let over: Vec<_> = self.learnt.extract_if(.., |(learnt, _)| of_routers(learnt)).collect();
-        for (learnt, _) in over {
-            self.unlearn(learnt);
-        }
-        let configured = |ip| after.addresses.iter().any(|address| address.ip == ip);
-        let own = self.host.interfaces().iter().find(|own| own.link == link);
-        let made: Vec<IpAddr> = (own.into_iter().flat_map(|own| &own.addresses))
-            .map(|address| address.ip)
-            .filter(|&ip| ip.is_ipv6() && !configured(ip))
-            .collect();
-        for ip in made {
-            self.host.remove_address(link, ip);
-        }
     }
 
     /// Who wants the route to `to`, as [`RouteStatus`](crate::RouteStatus) tells it.
@@ -614,11 +475,8 @@ impl Control {
         wanted.min_by_key(|(_, origin)| *origin).map(|(route, _)| route.route)
     }
 
-    /// The latest that was learnt.
     fn learnt(&self, to: RouteTo) -> Option<Route> {
-        let learnt = self.learnt.iter().rev().map(|(learnt, _)| *learnt);
-        let routes = learnt.filter(|learnt| learnt.to() == to).filter_map(Learnt::route);
-        routes.into_iter().find(|route| self.leads(*route))
+        self.learnt.route(to, |route| self.leads(route))
     }
 }
 
@@ -643,36 +501,5 @@ fn attachment_record(id: AttachmentId, of: &Attachment) -> records::Attachment {
         position: id.0,
         side: of.side as u16,
         place: of.place as u16,
-    }
-}
-
-impl Learnt {
-    /// The link that it was learnt on.
-    const fn link(self) -> LinkIndex {
-        match self {
-            Self::Router { link, .. } | Self::Address { link, .. } | Self::OnLink { link, .. } => {
-                link
-            }
-        }
-    }
-
-    /// The destinations whose route it is about.
-    fn to(self) -> RouteTo {
-        match self {
-            Self::Router { address: IpAddr::V4(_), .. } => RouteTo::V4(Prefix::all()),
-            Self::Router { address: IpAddr::V6(_), .. } => RouteTo::V6(Prefix::all()),
-            Self::Address { address: IpAddr::V4(ip), .. } => RouteTo::V4(Prefix::host(ip)),
-            Self::Address { address: IpAddr::V6(ip), .. } => RouteTo::V6(Prefix::host(ip)),
-            Self::OnLink { prefix, .. } => RouteTo::V6(prefix),
-        }
-    }
-
-    /// The route itself; that of an address comes from the interface that has it.
-    fn route(self) -> Option<Route> {
-        match self {
-            Self::Router { link, address } => Some(Route::Via { link, gateway: address }),
-            Self::OnLink { link, .. } => Some(Route::Connected(link)),
-            Self::Address { .. } => None,
-        }
     }
 }

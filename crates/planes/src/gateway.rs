@@ -24,7 +24,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// Why a gateway cannot be opened.
@@ -385,6 +385,12 @@ impl Gateway {
         })
     }
 
+    /// What the layers told of late, oldest first: links and addresses that went and came, routers
+    /// and leases that were learnt or lost. A few hundred are kept.
+    pub fn events(&self) -> Vec<(SystemTime, Event)> {
+        self.control().recent_events().cloned().collect()
+    }
+
     /// How long packets stay in this gateway.
     pub fn sojourn(&self) -> &Sojourn {
         self.workers.sojourn()
@@ -420,7 +426,7 @@ fn listen(control: &Mutex<Control>, events: &Receiver<Event>) {
         let event = events.recv_timeout(Duration::from_millis(500));
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Ok(event) => control.learn(event),
+            Ok(event) => control.learn(event, Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

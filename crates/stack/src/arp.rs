@@ -198,8 +198,7 @@ impl ArpLink {
                 out.report(Event::Conflict { link, address, by });
             }
             Verdict::GiveUp => {
-                let interface = out.host().interface(link);
-                let known = interface.and_then(|interface| state_of(interface, ip));
+                let known = out.host().interface(link).and_then(|own| own.state(address));
                 // One that was probed again and found taken is no news.
                 if known != Some(AddressState::Duplicate) {
                     out.report(Event::Duplicate { link, address, by });
@@ -226,7 +225,7 @@ impl ArpLink {
             self.handle_timeout(random, out);
             return;
         }
-        self.claims.retain(|claim| state_of(interface, claim.address).is_some());
+        self.claims.retain(|claim| interface.state(claim.address.into()).is_some());
         for address in &interface.addresses {
             let IpAddr::V4(ip) = address.ip else { continue };
             let found = self.claims.iter_mut().find(|claim| claim.address == ip);
@@ -329,10 +328,6 @@ impl ArpLink {
             out.drop(UNCLAIMED, packet);
         }
     }
-}
-
-fn state_of(interface: &Interface, ip: Ipv4Addr) -> Option<AddressState> {
-    interface.addresses.iter().find(|address| address.ip == ip).map(|address| address.state)
 }
 
 /// The address to ask with: one of the target's subnet if we have one there. Without any address

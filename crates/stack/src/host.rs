@@ -129,6 +129,11 @@ impl Interface {
         })
     }
 
+    /// The state of its address `ip`, if it has it.
+    pub fn state(&self, ip: IpAddr) -> Option<AddressState> {
+        self.addresses.iter().find(|address| address.ip == ip).map(|address| address.state)
+    }
+
     /// Whether `ip` is one of its addresses that may be used.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.usable().any(|address| address.ip == ip)
@@ -205,6 +210,8 @@ pub enum Event {
         address: IpAddr,
         /// How long it may be used.
         lifetime: Duration,
+        /// How it stands to other routers.
+        preference: RouterPreference,
     },
     /// A prefix was advertised (RFC 4861 §4.6.2).
     Prefix {
@@ -220,6 +227,13 @@ pub enum Event {
         valid: Duration,
         /// How long they may be used for new exchanges.
         preferred: Duration,
+    },
+    /// A router advertised the largest packet of the link (RFC 4861 §4.6.4).
+    LinkMtu {
+        /// The link.
+        link: LinkIndex,
+        /// Octets.
+        mtu: u32,
     },
     /// The link-layer address of a neighbour is wanted, or whether it still holds, where the kernel
     /// asks for it ([`Interface::shared`]).
@@ -245,6 +259,12 @@ pub enum Event {
         /// Octets of the largest packet.
         mtu: u32,
     },
+    /// What a router or server of the link taught was not kept: there is too much of it. Told by the
+    /// control side.
+    LearntFull {
+        /// The link.
+        link: LinkIndex,
+    },
     /// A DHCP server gave or renewed a lease; `None` when it is over.
     Lease {
         /// The link.
@@ -252,6 +272,31 @@ pub enum Event {
         /// What was given.
         lease: Option<Lease>,
     },
+}
+
+/// How a default router stands to others (RFC 4191 §2.1).
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum RouterPreference {
+    /// After the others.
+    Low,
+    /// As most.
+    #[default]
+    Medium,
+    /// Before the others.
+    High,
+}
+
+impl RouterPreference {
+    /// What the two bits of a router advertisement say: "01 High, 00 Medium (default), 11 Low"; "If the
+    /// Reserved (10) value is received, the receiver MUST treat the value as if it were (00)"
+    /// (RFC 4191 §2.1, §2.2).
+    pub const fn of_bits(bits: u8) -> Self {
+        match bits {
+            0b01 => Self::High,
+            0b11 => Self::Low,
+            _ => Self::Medium,
+        }
+    }
 }
 
 /// What a DHCP server gave (RFC 2131).
@@ -265,6 +310,8 @@ pub struct Lease {
     pub routers: Vec<Ipv4Addr>,
     /// Name servers, best first.
     pub name_servers: Vec<Ipv4Addr>,
+    /// Routes beside the default one (RFC 3442); by an unspecified router they are on the link.
+    pub routes: Vec<(Prefix<Ipv4Addr>, Ipv4Addr)>,
     /// How long it holds.
     pub duration: Duration,
 }

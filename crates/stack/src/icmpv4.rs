@@ -3,7 +3,8 @@
 mod discovery;
 
 use crate::{
-    At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, View, ethernet::NO_HEADROOM,
+    At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
+    ethernet::NO_HEADROOM,
 };
 use discovery::Discovery;
 use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};
@@ -397,7 +398,8 @@ fn routers(message: &[u8], link: LinkIndex, out: &mut Out<'_>) -> Option<()> {
         .filter(|&ip| interface.addresses.iter().any(|address| address.covers(ip.into())))
         .collect();
     for address in neighbours {
-        out.report(Event::Router { link, address: address.into(), lifetime });
+        let (address, preference) = (address.into(), RouterPreference::default());
+        out.report(Event::Router { link, address, lifetime, preference });
     }
     Some(())
 }

@@ -66,7 +66,8 @@ pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
 pub use host::{
-    Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route, View,
+    Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route,
+    RouterPreference, View,
 };
 pub use icmpv4::Icmpv4Layer;
 pub use icmpv6::Icmpv6Layer;

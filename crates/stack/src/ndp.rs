@@ -7,19 +7,20 @@ pub(crate) mod router;
 
 use crate::icmpv4::{REDIRECTS_AT_ONCE, REDIRECTS_PER_SECOND};
 use crate::{
-    At, Bucket, Event, IcmpError, Layer, LinkNeighbours, NeighbourOutput, Out, Reason,
-    SharedNeighbours, UNCLAIMED, neighbour::Advertised, random::Random,
+    AddressState, Advertise, At, Bucket, Event, IcmpError, Interface, Layer, LinkNeighbours,
+    NeighbourOutput, Out, Reason, RouterPreference, SharedNeighbours, UNCLAIMED,
+    ethernet::OTHER_STATION, ipv6::solicited_node, neighbour::Advertised, random::Random,
 };
-use dad::{Dad, Probe};
-use gatewright_packet::{Batch, LinkIndex, NextHop, Packet};
+use dad::{Dad, Probe, Verdict};
+use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_tables::Prefix;
 use gatewright_wire::{
     EtherType, MacAddress,
     icmpv6::Icmpv6Type,
-    ipv6::Ipv6,
+    ipv6::{Ipv6, MTU_MIN},
     ndp::{
-        NdpOption, NdpOptions, NeighborAdvertisement, NeighborSolicitation, Redirect,
-        RouterAdvertisement, RouterSolicitation,
+        NdpOption, NdpOptions, NeighborAdvertisement, NeighborSolicitation, PrefixInformation,
+        Redirect, RouterAdvertisement, RouterSolicitation,
     },
 };
 use message::{ALL_NODES, Heard};
@@ -31,6 +32,8 @@ use std::{
 
 /// The message breaks a rule of RFC 4861 §6.1, §7.1 or §8.1: it came over a router, or is cut.
 const INVALID: Reason = Reason("invalid-message");
+/// There is no address to send from.
+const NO_SOURCE: Reason = Reason("no-source");
 /// The message is about an address that is not ours.
 const NOT_OURS: Reason = Reason("not-ours");
 /// An advertisement or redirect that this link is not configured to believe.
@@ -46,11 +49,13 @@ const CONFLICT: Reason = Reason("conflict");
 ///
 /// Receives `dispatch:133` to `dispatch:137` (ICMPv6 types) and `unresolved:ipv6`, whose packets
 /// wait here until their neighbour has answered; they go to `error:ipv6:HostUnreachable` if it does
-/// not. Checks each address for duplicates, asks for routers where the link configures itself,
-/// and advertises this host as a router where the link says so. Tells [`Event::Unique`],
-/// [`Event::Duplicate`], [`Event::Router`], [`Event::Prefix`] and [`Event::Redirect`]. Drops
-/// `invalid-message`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and
-/// what the neighbour cache drops. Receives `error:ipv6:Redirect`, packets whose sender is to be told
+/// not. Checks each address for duplicates, and one that another station has every minute again;
+/// defends those in use; asks for routers where the link configures itself, and advertises this host
+/// as a router where the link says so, and once more with lifetime zero when it no longer does. Tells
+/// [`Event::Unique`], [`Event::Duplicate`], [`Event::Conflict`], [`Event::Router`], [`Event::Prefix`],
+/// [`Event::LinkMtu`] and [`Event::Redirect`]. Drops `invalid-message`,
+/// `other-station`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and what
+/// the neighbour cache drops. Receives `error:ipv6:Redirect`, packets whose sender is to be told
 /// of a better first hop.
 #[derive(Debug)]
 pub struct NdpLayer {
@@ -131,18 +136,15 @@ impl Layer for NdpLayer {
     }
 
     fn handle_host(&mut self, out: &mut Out<'_>) {
-        let now = out.now();
         for link in &mut self.links {
-            let Some(interface) = out.host().interface(link.link).cloned() else { continue };
+            let Some(interface) = out.host().interface(link.link).cloned() else {
+                link.end(out);
+                continue;
+            };
             if interface.shared {
                 continue;
             }
-            link.dad.look_at(&interface, now, &mut self.random, out);
-            link.solicitor.look_at(&interface, now, &mut self.random);
-            if let Some(begun) = link.advertiser.look_at(&interface, now, &mut self.random) {
-                // A router listens to what is for all of them.
-                out.join(message::ALL_ROUTERS.into(), interface.link, begun);
-            }
+            link.look_at(&interface, &mut self.random, out);
         }
     }
 
@@ -165,7 +167,8 @@ impl Layer for NdpLayer {
             link.neighbours.lock().handle_timeout(now);
             link.settle(out);
             let Some(interface) = out.host().interface(link.link).cloned() else { continue };
-            for probe in link.dad.due(now, link.neighbours.lock().retransmit()) {
+            let retransmit = link.neighbours.lock().retransmit();
+            for probe in link.dad.due(now, retransmit) {
                 match probe {
                     Probe::Ask(target) => message::probe(&interface, target, out),
                     Probe::Unique(address) => {
@@ -175,7 +178,8 @@ impl Layer for NdpLayer {
                 }
             }
             if link.solicitor.due(now, SOLICITATION_EVERY) {
-                message::solicit_routers(&interface, out);
+                let source = interface.link_local().filter(|ip| !link.dad.is_probing(*ip));
+                message::solicit_routers(&interface, source, out);
             }
             if let Some(advertise) = link.advertiser.due(&interface, now, &mut self.random) {
                 message::advertise_router(&interface, &advertise, ALL_NODES, out);
@@ -185,6 +189,51 @@ impl Layer for NdpLayer {
 }
 
 impl NdpLink {
+    /// Begins and ends as the interface says; what was under way ends when the link goes down.
+    fn look_at(&mut self, interface: &Interface, random: &mut Random, out: &mut Out<'_>) {
+        let now = out.now();
+        if !interface.up {
+            self.neighbours.lock().clear();
+            self.settle(out);
+        }
+        self.dad.look_at(interface, now, random, out);
+        self.solicitor.look_at(interface, now, random);
+        let was_router = self.advertiser.has_advertised();
+        if let Some(begun) = self.advertiser.look_at(interface, now, random) {
+            // A router listens to what is for all of them.
+            out.join(message::ALL_ROUTERS.into(), interface.link, begun);
+            if !begun && was_router && interface.up {
+                advertise_no_more(interface, out);
+            }
+        }
+    }
+
+    /// The interface is gone.
+    fn end(&mut self, out: &mut Out<'_>) {
+        let none = Interface { link: self.link, ..Interface::default() };
+        // Nothing begins there, and so nothing is random.
+        self.look_at(&none, &mut Random::new(0), out);
+    }
+
+    /// The address to ask for `target` from, and whether it is known to be ours alone.
+    ///
+    /// RFC 4429 §3.2: "A node MUST NOT use an Optimistic Address as the source address of a Neighbor
+    /// Solicitation." Where there is no other, it is used without our link-layer address, so that
+    /// no neighbour's cache is changed by it.
+    fn source_for(&self, target: Ipv6Addr, out: &Out<'_>) -> Option<(Ipv6Addr, bool)> {
+        let chosen = out.host().source6(Some(self.link), target)?;
+        if !self.dad.is_probing(chosen) {
+            return Some((chosen, true));
+        }
+        let own = out.host().interface(self.link)?.usable();
+        let settled = own.filter_map(|address| match address.ip {
+            IpAddr::V6(ip) if !self.dad.is_probing(ip) => Some(ip),
+            _ => None,
+        });
+        let nearest = settled.max_by_key(|ip| (ip.to_bits() ^ target.to_bits()).leading_zeros());
+        Some(nearest.map_or((chosen, false), |ip| (ip, true)))
+    }
+
     /// Does what the neighbour cache asks for.
     fn settle(&mut self, out: &mut Out<'_>) {
         loop {
@@ -197,7 +246,10 @@ impl NdpLink {
                     out.report(Event::Wanted { link: self.link, address });
                 }
                 Some(NeighbourOutput::Solicit { address: IpAddr::V6(target), to }) => {
-                    message::solicit(self.link, target, to, out);
+                    match self.source_for(target, out) {
+                        Some(source) => message::solicit(self.link, target, to, source, out),
+                        None => out.count(NO_SOURCE),
+                    }
                 }
                 Some(NeighbourOutput::Send(packet)) => {
                     if let Err(packet) = out.push_released(self.link, packet) {
@@ -213,7 +265,8 @@ impl NdpLink {
                 Some(NeighbourOutput::Count(reason)) => out.count(reason),
                 Some(NeighbourOutput::RouterGone(address)) => {
                     let lifetime = Duration::ZERO;
-                    out.report(Event::Router { link: self.link, address, lifetime });
+                    let preference = RouterPreference::default();
+                    out.report(Event::Router { link: self.link, address, lifetime, preference });
                 }
                 // A cache of IPv6 asks for IPv6 addresses.
                 Some(NeighbourOutput::Solicit { .. }) => {}
@@ -248,6 +301,10 @@ impl NdpLink {
         random: &mut Random,
         out: &mut Out<'_>,
     ) -> Result<(), Reason> {
+        // A promiscuous link shows what is said to other stations; they answer it themselves.
+        if packet.meta().arrival == Arrival::Other {
+            return Err(OTHER_STATION);
+        }
         let heard = Heard::of(packet, out.at()).ok_or(INVALID)?;
         match heard.kind {
             Icmpv6Type::NEIGHBOR_SOLICITATION => self.solicited(&heard, out),
@@ -265,13 +322,16 @@ impl NdpLink {
         let target = message.target_address();
         let source_mac = link_address(options, true).map_err(|()| INVALID)?;
         let probing = heard.source.is_unspecified();
-        if target.is_multicast() || (probing && source_mac.is_some()) {
+        // §7.1.1: "If the IP source address is the unspecified address, the IP destination address is
+        // a solicited-node multicast address", and "there is no source link-layer address option".
+        let to_group = heard.destination == solicited_node(target);
+        if target.is_multicast() || (probing && (source_mac.is_some() || !to_group)) {
             return Err(INVALID);
         }
         if probing && self.dad.is_probing(target) {
             // "If the source address of the Neighbor Solicitation is the unspecified address, the
             // solicitation is from a node performing Duplicate Address Detection."
-            self.duplicate(target, MacAddress::ZERO, out);
+            self.conflict(target, MacAddress::ZERO, out);
             return Err(CONFLICT);
         }
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
@@ -282,7 +342,9 @@ impl NdpLink {
             self.neighbours.lock().heard(heard.source.into(), mac, true, out.now());
         }
         let to = if probing { ALL_NODES } else { heard.source };
-        message::advertise(&interface, target, to, !probing, out);
+        // RFC 4429 §3.3: an address that is still checked overrides nobody's cache.
+        let overrides = !self.dad.is_probing(target);
+        message::advertise(&interface, target, to, (!probing, overrides), out);
         Ok(())
     }
 
@@ -298,7 +360,7 @@ impl NdpLink {
         let ours = interface.has(target.into()) || self.dad.is_probing(target);
         if ours {
             if mac != Some(interface.mac) {
-                self.duplicate(target, mac.unwrap_or(MacAddress::ZERO), out);
+                self.conflict(target, mac.unwrap_or(MacAddress::ZERO), out);
             }
             return Err(CONFLICT);
         }
@@ -312,9 +374,25 @@ impl NdpLink {
         Ok(())
     }
 
-    fn duplicate(&mut self, address: Ipv6Addr, by: MacAddress, out: &mut Out<'_>) {
-        self.dad.give_up(address);
-        out.report(Event::Duplicate { link: self.link, address: address.into(), by });
+    /// The station `by` uses an address of ours.
+    fn conflict(&mut self, target: Ipv6Addr, by: MacAddress, out: &mut Out<'_>) {
+        let (link, address) = (self.link, IpAddr::V6(target));
+        match self.dad.conflict(target, out.now()) {
+            Verdict::Silent => {}
+            Verdict::Defend => {
+                if let Some(interface) = out.host().interface(link).cloned() {
+                    message::advertise(&interface, target, ALL_NODES, (false, true), out);
+                }
+                out.report(Event::Conflict { link, address, by });
+            }
+            Verdict::GiveUp => {
+                // One that was probed again and found taken is no news.
+                let known = out.host().interface(link).and_then(|own| own.state(address));
+                if known != Some(AddressState::Duplicate) {
+                    out.report(Event::Duplicate { link, address, by });
+                }
+            }
+        }
     }
 
     /// Router solicitation (RFC 4861 §6.2.6).
@@ -347,7 +425,7 @@ impl NdpLink {
             return Err(INVALID);
         }
         let mac = link_address(options, true).map_err(|()| INVALID)?;
-        let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
+        let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
         if !interface.autoconfigure {
             return Err(NOT_ASKED);
         }
@@ -363,31 +441,43 @@ impl NdpLink {
             neighbours.set_times(time(message.reachable_time()), time(message.retrans_timer()));
         }
         self.solicitor.answered();
-        out.report(Event::Router { link: self.link, address: router, lifetime });
+        let preference = RouterPreference::of_bits(message.preference());
+        out.report(Event::Router { link: self.link, address: router, lifetime, preference });
         for option in NdpOptions::new(options).flatten() {
-            let NdpOption::PrefixInformation(found) = option else { continue };
-            let Ok(prefix) = Prefix::new(found.prefix(), found.prefix_length()) else { continue };
-            let (valid, preferred) = (found.valid_lifetime(), found.preferred_lifetime());
-            if prefix.address().is_unicast_link_local() || preferred > valid {
-                continue;
-            }
-            let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-            // RFC 4862 §5.5.3: an address is made of a prefix that, with the interface identifier,
-            // fills 128 bits.
-            let autonomous = found.autonomous() && prefix.len() == 64;
-            out.report(Event::Prefix {
-                link: self.link,
-                prefix,
-                on_link: found.on_link(),
-                autonomous,
-                valid: seconds(valid),
-                preferred: seconds(preferred),
-            });
-            if autonomous && valid > 0 {
-                self.dad.form(prefix.address(), &interface, now, out);
+            match option {
+                NdpOption::PrefixInformation(found) => self.prefix(found, out),
+                // §6.3.4: "greater than or equal to the minimum IPv6 link MTU"; whether the link
+                // carries as much, the control side knows.
+                NdpOption::Mtu(mtu) if usize::try_from(mtu).is_ok_and(|mtu| mtu >= MTU_MIN) => {
+                    out.report(Event::LinkMtu { link: self.link, mtu });
+                }
+                _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Tells of a prefix that a router advertises (RFC 4861 §6.3.4, RFC 4862 §5.5.3).
+    fn prefix(&self, found: PrefixInformation<'_>, out: &mut Out<'_>) {
+        let Ok(prefix) = Prefix::new(found.prefix(), found.prefix_length()) else { return };
+        let (valid, preferred) = (found.valid_lifetime(), found.preferred_lifetime());
+        if prefix.address().is_unicast_link_local() || preferred > valid {
+            return;
+        }
+        // "The value of all one bits (0xffffffff) represents infinity" (RFC 4861 §4.6.2).
+        let seconds = |seconds: u32| match seconds {
+            u32::MAX => Duration::MAX,
+            seconds => Duration::from_secs(seconds.into()),
+        };
+        out.report(Event::Prefix {
+            link: self.link,
+            prefix,
+            on_link: found.on_link(),
+            // An address is made of a prefix that, with the interface identifier, fills 128 bits.
+            autonomous: found.autonomous() && prefix.len() == 64,
+            valid: seconds(valid),
+            preferred: seconds(preferred),
+        });
     }
 
     /// Redirect (RFC 4861 §8.3).
@@ -411,13 +501,29 @@ impl NdpLink {
         if interface.forwarding || !from_router {
             return Err(NOT_ASKED);
         }
-        if let Some(mac) = mac {
-            self.neighbours.lock().heard(target.into(), mac, true, out.now());
+        {
+            let mut neighbours = self.neighbours.lock();
+            if let Some(mac) = mac {
+                neighbours.heard(target.into(), mac, true, out.now());
+            }
+            // §8.3: "If the Target and Destination Addresses are not the same, the host MUST set
+            // IsRouter to TRUE for the target."
+            if target != destination {
+                neighbours.set_router(target.into(), true);
+            }
         }
         let (destination, gateway) = (destination.into(), target.into());
         out.report(Event::Redirect { link: self.link, destination, gateway });
         Ok(())
     }
+}
+
+/// Tells the hosts of a link that this is no longer a router of theirs (RFC 4861 §6.2.5: "a Router
+/// Lifetime field of zero").
+fn advertise_no_more(interface: &Interface, out: &mut Out<'_>) {
+    let last =
+        Advertise { interval: Duration::ZERO, lifetime: Duration::ZERO, hop_limit: 0, mtu: false };
+    message::advertise_router(interface, &last, ALL_NODES, out);
 }
 
 /// The source (or else the target) link-layer address among the options; an error if any of them

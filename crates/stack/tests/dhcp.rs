@@ -5,6 +5,7 @@ mod common;
 
 use common::{Frame, Gateway, LAN, LAN_MAC, address, ether, hex, interface, ipv4};
 use gatewright_stack::{AddressState, Event, Interface, Lease, SuiteLink};
+use gatewright_tables::Prefix;
 use gatewright_wire::{
     Checksum, EtherType, IpProtocol, MacAddress,
     dhcpv4::{DhcpOption, DhcpType, Dhcpv4Fields, FLAG_BROADCAST, Operation, read, write},
@@ -129,6 +130,7 @@ fn lease() -> Event {
         prefix_len: 24,
         routers: vec![Ipv4Addr::new(10, 0, 0, 1)],
         name_servers: vec![Ipv4Addr::new(9, 9, 9, 9), Ipv4Addr::new(1, 1, 1, 1)],
+        routes: Vec::new(),
         duration: Duration::from_hours(1),
     };
     Event::Lease { link: LAN, lease: Some(lease) }
@@ -256,9 +258,46 @@ fn messages_that_are_not_for_us_are_dropped_by_cause() {
     assert!(asked(&gateway.tick(100)).is_empty(), "switched off");
 }
 
-/// RFC 3442: with classless routes, the list of routers does not count.
+/// A server that refuses whatever it has offered is not asked as fast as it answers: at once, and
+/// then after 4, 8, 16, 32 and 64 seconds, each a second more or less (RFC 2131 §4.1).
 #[test]
-fn a_classless_default_route_replaces_the_routers() {
+fn a_server_that_always_refuses_is_asked_more_and_more_rarely() {
+    let mut gateway = client();
+    let mut times = Vec::new();
+    for second in 0..200 {
+        for discover in asked(&gateway.tick(1)) {
+            times.push(second);
+            gateway.receive(LAN, &[answer(discover.xid, DhcpType::OFFER, |_| {})]);
+            gateway.receive(LAN, &[answer(discover.xid, DhcpType::NAK, |_| {})]);
+        }
+    }
+    let gaps: Vec<i32> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps.len(), 7, "{gaps:?}");
+    for (gap, expected) in gaps.iter().zip([0, 4, 8, 16, 32, 64, 64]) {
+        assert!((gap - expected).abs() <= 2, "{gaps:?}");
+    }
+}
+
+/// RFC 2131 §4.4.6: a client that no longer wants its address tells the server, to which alone it is
+/// sent, from that address and with it in *ciaddr* (table 5).
+#[test]
+fn a_lease_that_is_no_longer_wanted_is_released() {
+    let mut gateway = leased();
+    gateway.host.change_interface(LAN, |interface| interface.dhcp = false);
+    let mut sent = gateway.tick(1);
+    let reply = gatewright_wire::arp::ArpFields::request(LAN_MAC, OURS, SERVER).reply(SERVER_MAC);
+    sent.extend(gateway.receive(LAN, &[ether(LAN_MAC, SERVER_MAC, EtherType::ARP, &reply.emit())]));
+    let release = asked(&sent).pop().unwrap();
+    assert_eq!(
+        (release.kind, release.from, release.to),
+        (DhcpType::RELEASE, OURS, (SERVER_MAC, SERVER))
+    );
+    assert_eq!((release.ciaddr, release.requested, release.server), (OURS, None, Some(SERVER)));
+    assert_eq!(gateway.events(), [OVER]);
+}
+
+/// What the client learns of an acknowledgement with these octets of options at its end.
+fn acknowledged(options: &[u8]) -> Lease {
     let mut gateway = client();
     let discover = asked(&gateway.tick(1)).pop().unwrap();
     gateway.receive(LAN, &[answer(discover.xid, DhcpType::OFFER, |_| {})]);
@@ -266,13 +305,32 @@ fn a_classless_default_route_replaces_the_routers() {
     let (_, datagram) = Ipv4::split(&plain[14..]).unwrap();
     let (_, message) = Udp::split(datagram).unwrap();
     let end = message.iter().rposition(|&octet| octet == 255).unwrap();
-    let routes = hex("79 0e 18 c0a801 0a000007 00 0a000009 00ff");
-    let with_routes = [&message[..end], &routes[..16], &[255]].concat();
-    gateway.receive(LAN, &[carried(&with_routes)]);
-    let Some(Event::Lease { lease: Some(lease), .. }) = gateway.events().pop() else {
-        unreachable!("{:?}", gateway.drops())
-    };
+    gateway.receive(LAN, &[carried(&[&message[..end], options, &[255]].concat())]);
+    match gateway.events().pop() {
+        Some(Event::Lease { lease: Some(lease), .. }) => lease,
+        other => unreachable!("{other:?} {:?}", gateway.drops()),
+    }
+}
+
+/// RFC 3442: with classless routes, the list of routers does not count.
+#[test]
+fn classless_routes_replace_the_routers() {
+    let lease = acknowledged(&hex("79 0d 18 c0a801 0a000007 00 0a000009"));
     assert_eq!(lease.routers, [Ipv4Addr::new(10, 0, 0, 9)]);
+    let to = Prefix::new(Ipv4Addr::new(192, 168, 1, 0), 24).unwrap();
+    assert_eq!(lease.routes, [(to, Ipv4Addr::new(10, 0, 0, 7))]);
+}
+
+/// RFC 3396 §7: an option in several pieces is put together before it is read, wherever it was cut.
+#[test]
+fn an_option_in_pieces_is_put_together() {
+    let data = hex("18 c0a801 0a000007 00 0a000009");
+    let whole = acknowledged(&[&hex("79 0d")[..], &data].concat());
+    for cut in 0..=data.len() {
+        let (first, second) = data.split_at(cut);
+        let piece = |data: &[u8]| [&[121, u8::try_from(data.len()).unwrap()], data].concat();
+        assert_eq!(acknowledged(&[piece(first), piece(second)].concat()), whole, "cut at {cut}");
+    }
 }
 
 proptest! {

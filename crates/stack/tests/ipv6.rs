@@ -12,10 +12,10 @@ use common::{
     LAN, LAN_MAC, WAN, WAN_MAC, ether,
     ipv6::{
         A_MAC, A6, B_MAC, B6, LAN6, ROUTER, WAN6, cold, echo_request, fragments, frame, gateway,
-        icmp, link_local, packets, solicitation, solicited,
+        icmp, link_local, packets, solicitation, solicited, with,
     },
 };
-use gatewright_stack::{Event, Reason};
+use gatewright_stack::{Address, AddressState, Event, Reason, RouterPreference};
 use gatewright_tables::Prefix;
 use gatewright_wire::{
     Checksum, EtherType, IpProtocol, MacAddress,
@@ -179,33 +179,18 @@ fn a_packet_waits_for_its_neighbour() {
     assert_eq!(sent, [(WAN, frame(B_MAC, WAN_MAC, IpProtocol(253), (A6, B6), 63, b"x"))]);
 }
 
-/// RFC 4862 §5.4: whoever probes for our address, or has it, is told as a duplicate.
+/// RFC 4862 §5.4.3: a probe for an address that is ours is answered to everyone.
 #[test]
-fn a_duplicate_address_is_told() {
+fn a_probe_for_our_address_is_answered() {
     let mut gateway = cold(|_| {});
-    let head = NeighborAdvertisementFields {
-        kind: Icmpv6Type::NEIGHBOR_ADVERTISEMENT,
-        code: 0,
-        checksum: 0,
-        router: false,
-        solicited: false,
-        override_flag: true,
-        target_address: LAN6,
-    };
     let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let message = icmp((LAN6, group), [&head.emit()[..], &[2, 1], &A_MAC.0].concat());
-    let all = MacAddress::of_ipv6_multicast(group);
-    gateway.receive(LAN, &[frame(all, A_MAC, IpProtocol::ICMPV6, (LAN6, group), 255, &message)]);
-    let told = Event::Duplicate { link: LAN, address: LAN6.into(), by: A_MAC };
-    assert_eq!(gateway.events(), [told]);
-    // A probe for an address that is ours is answered to everyone.
     let probe = solicitation(A_MAC, Ipv6Addr::UNSPECIFIED, WAN6);
     let answer = packets(&gateway.receive(WAN, &[probe]));
     assert_eq!((answer[0].1.destination_address, answer[0].2[0]), (group, 136));
 }
 
-/// RFC 4861 §6.3.4, RFC 4862 §5.5.3: a link that configures itself learns router and prefix, forms
-/// an address and checks it; another link believes nothing.
+/// RFC 4861 §6.3.4, RFC 4862 §5.5.3: a link that configures itself learns router and prefix, and an
+/// address that is made of them is checked; another link believes nothing.
 #[test]
 fn a_router_advertisement_configures_who_asked_for_it() {
     let prefix = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 0);
@@ -216,6 +201,8 @@ fn a_router_advertisement_configures_who_asked_for_it() {
         cur_hop_limit: 64,
         managed: false,
         other_config: false,
+        home_agent: false,
+        preference: 0,
         router_lifetime: 1800,
         reachable_time: 0,
         retrans_timer: 0,
@@ -236,11 +223,15 @@ fn a_router_advertisement_configures_who_asked_for_it() {
     for link in [WAN, LAN] {
         gateway.receive(link, std::slice::from_ref(&advertisement));
     }
-    gateway.tick(5);
     let formed = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0xff, 0xfe00, 0x10);
     let (link, hour) = (LAN, Duration::from_hours(1));
     let expected = [
-        Event::Router { link, address: ROUTER.into(), lifetime: hour / 2 },
+        Event::Router {
+            link,
+            address: ROUTER.into(),
+            lifetime: hour / 2,
+            preference: RouterPreference::Medium,
+        },
         Event::Prefix {
             link,
             prefix: Prefix::new(prefix, 64).unwrap(),
@@ -249,9 +240,12 @@ fn a_router_advertisement_configures_who_asked_for_it() {
             valid: hour,
             preferred: hour / 2,
         },
-        Event::Unique { link, address: formed.into() },
     ];
     assert_eq!(gateway.events(), expected);
+    let tentative = Address { state: AddressState::Tentative, ..with(formed) };
+    gateway.host.add_address(LAN, tentative).unwrap();
+    gateway.tick(5);
+    assert_eq!(gateway.events(), [Event::Unique { link, address: formed.into() }]);
 }
 
 /// A flood of solicitations from invented hosts stays inside its bounds, and A, who has answered us,

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{A, Gateway, LAN, LAN_IP, LAN_MAC, address, ether, hex, interface, ipv4};
-use gatewright_stack::{Advertise, Event, Interface, SuiteLink};
+use gatewright_stack::{Advertise, Event, Interface, RouterPreference, SuiteLink};
 use gatewright_wire::{EtherType, IpProtocol, MacAddress};
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -79,7 +79,12 @@ fn a_host_asks_three_times_until_it_is_answered() {
     asking.events();
     asking.receive(LAN, &[ether(MacAddress(ALL_SYSTEMS), A.0, EtherType::IPV4, &packet)]);
     let lifetime = Duration::from_mins(30);
-    let expected = Event::Router { link: LAN, address: router.into(), lifetime };
+    let expected = Event::Router {
+        link: LAN,
+        address: router.into(),
+        lifetime,
+        preference: RouterPreference::Medium,
+    };
     assert!(asking.events().contains(&expected));
     assert_eq!(messages(&mut asking, 60), []);
 }

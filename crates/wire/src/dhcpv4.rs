@@ -176,8 +176,12 @@ kinds! {
 }
 
 impl<'p> DhcpOption<'p> {
-    /// The option of this number; an error if its length cannot be right.
-    fn read(kind: u8, data: &'p [u8]) -> Result<Self, OptionError> {
+    /// The option of this number with this data, which may come from several pieces (RFC 3396).
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::Length`] if its length cannot be right.
+    pub fn of(kind: u8, data: &'p [u8]) -> Result<Self, OptionError> {
         let bad = OptionError::Length { kind: u16::from(kind), length: data.len() };
         let octet = || data.first_chunk().filter(|_| data.len() == 1).map(|&[o]| o).ok_or(bad);
         let word = || data.try_into().map(u16::from_be_bytes).map_err(|_| bad);
@@ -259,7 +263,8 @@ fn put(kind: u8, data: &[u8], writer: &mut Writer<'_>) -> Result<(), Truncated> 
 }
 
 /// The options of a message, those in *file* and *sname* included where the message says so; ends
-/// at the end or after the first error. An option in several pieces (RFC 3396) comes in pieces.
+/// at the end or after the first error. An option in several pieces (RFC 3396) comes in pieces, of which
+/// [`Self::pieces`] tells the data as it is.
 #[derive(Clone, Debug)]
 pub struct DhcpOptions<'p> {
     rest: &'p [u8],
@@ -340,7 +345,13 @@ impl<'p> DhcpOptions<'p> {
         true
     }
 
-    fn read(&mut self) -> Result<Option<DhcpOption<'p>>, OptionError> {
+    /// Number and data of each piece of an option, in the order in which RFC 3396 §5 puts them
+    /// together: those of the message, of *file*, of *sname*.
+    pub fn pieces(self) -> DhcpPieces<'p> {
+        DhcpPieces(self)
+    }
+
+    fn read(&mut self) -> Result<Option<(u8, &'p [u8])>, OptionError> {
         loop {
             match self.rest {
                 [DhcpOption::PAD, rest @ ..] => self.rest = rest,
@@ -354,20 +365,40 @@ impl<'p> DhcpOptions<'p> {
         }
     }
 
-    fn option(&mut self, kind: u8, rest: &'p [u8]) -> Result<DhcpOption<'p>, OptionError> {
+    fn option(&mut self, kind: u8, rest: &'p [u8]) -> Result<(u8, &'p [u8]), OptionError> {
         let found = rest.len() + 1;
         let truncated = |needed| OptionError::Truncated { kind: u16::from(kind), needed, found };
         let (&length, rest) = rest.split_first().ok_or(truncated(2))?;
         let length = usize::from(length);
         let (data, rest) = rest.split_at_checked(length).ok_or(truncated(length + 2))?;
         self.rest = rest;
-        let option = DhcpOption::read(kind, data)?;
-        if let DhcpOption::Overload(overload) = option
+        if let (DhcpOption::OVERLOAD, [overload]) = (kind, data)
             && self.in_message
         {
             self.overload = overload & (OVERLOAD_FILE | OVERLOAD_SNAME);
         }
-        Ok(option)
+        Ok((kind, data))
+    }
+
+    fn end(&mut self) {
+        self.rest = &[];
+        self.overload = 0;
+    }
+}
+
+/// The pieces of the options of a message; ends at the end or after the first error.
+#[derive(Clone, Debug)]
+pub struct DhcpPieces<'p>(DhcpOptions<'p>);
+
+impl<'p> Iterator for DhcpPieces<'p> {
+    type Item = Result<(u8, &'p [u8]), OptionError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.0.read().transpose();
+        if !matches!(read, Some(Ok(_))) {
+            self.0.end();
+        }
+        read
     }
 }
 
@@ -376,9 +407,9 @@ impl<'p> Iterator for DhcpOptions<'p> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let read = self.read().transpose();
+        let read = read.map(|piece| piece.and_then(|(kind, data)| DhcpOption::of(kind, data)));
         if !matches!(read, Some(Ok(_))) {
-            self.rest = &[];
-            self.overload = 0;
+            self.end();
         }
         read
     }

@@ -18,14 +18,15 @@ header! {
 }
 
 header! {
-    /// Router advertisement (RFC 4861 §4.2); lifetime in seconds, times in milliseconds.
+    /// Router advertisement (RFC 4191 §2.2, which adds the preference to RFC 4861 §4.2); lifetime in
+    /// seconds, times in milliseconds.
     RouterAdvertisement = r"
      0                   1                   2                   3
      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
     +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     |     Type      |     Code      |          Checksum             |
     +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-    | Cur Hop Limit |M|O|  Reserved |       Router Lifetime         |
+    | Cur Hop Limit |M|O|H|Prf|Resvd|       Router Lifetime         |
     +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     |                         Reachable Time                        |
     +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
@@ -34,7 +35,7 @@ header! {
     |   Options ...
     +-+-+-+-+-+-+-+-+-+-+-+-
     " where type as kind: Icmpv6Type, checksum: checksum,
-        m as managed, o as other_config
+        m as managed, o as other_config, h as home_agent, prf as preference, resvd: reserved
 }
 
 header! {
@@ -316,6 +317,9 @@ const OPTION_UNIT: usize = 8;
 
 /// The options behind a message, in order; ends at the end or after the first error, for which the
 /// whole message is to be dropped (RFC 4861 §4.6: "an option with length zero").
+///
+/// An option whose length its kind cannot have comes as [`NdpOption::Other`], which receivers ignore:
+/// the others behind it still count (RFC 8106 §5.3.1 has such an option discarded, not the message).
 #[derive(Clone, Debug)]
 pub struct NdpOptions<'p> {
     rest: &'p [u8],
@@ -333,32 +337,40 @@ impl<'p> NdpOptions<'p> {
         let truncated = |needed| OptionError::Truncated { kind: u16::from(kind), needed, found };
         let (head, _) = OptionHead::split(self.rest).map_err(|_| truncated(OPTION_UNIT))?;
         let length = usize::from(head.length()) * OPTION_UNIT;
-        let bad = OptionError::Length { kind: u16::from(kind), length };
         if length == 0 {
-            return Err(bad);
+            return Err(OptionError::Length { kind: u16::from(kind), length });
         }
         let (option, rest) = self.rest.split_at_checked(length).ok_or(truncated(length))?;
         self.rest = rest;
-        let data = option.get(OptionHead::LEN..).unwrap_or_default();
-        Ok(Some(match kind {
-            NdpOption::SOURCE_LINK_LAYER_ADDRESS => NdpOption::SourceLinkLayerAddress(data),
-            NdpOption::TARGET_LINK_LAYER_ADDRESS => NdpOption::TargetLinkLayerAddress(data),
-            NdpOption::PREFIX_INFORMATION => {
-                let octets = option.try_into().map_err(|_| bad)?;
-                NdpOption::PrefixInformation(PrefixInformation::of(octets))
-            }
-            NdpOption::REDIRECTED_HEADER => {
-                let (_, packet) = RedirectedHeader::split(option).map_err(|_| bad)?;
-                NdpOption::RedirectedHeader(packet)
-            }
-            NdpOption::MTU => NdpOption::Mtu(Mtu::of(option.try_into().map_err(|_| bad)?).mtu()),
-            NdpOption::RECURSIVE_DNS => {
-                let (dns, addresses) = RecursiveDns::split(option).map_err(|_| bad)?;
-                let (addresses, []) = addresses.as_chunks() else { return Err(bad) };
-                NdpOption::RecursiveDns { lifetime: dns.lifetime(), addresses }
-            }
-            _ => NdpOption::Other { kind, data },
-        }))
+        Ok(Some(NdpOption::of(kind, option)))
+    }
+}
+
+impl<'p> NdpOption<'p> {
+    /// The option of this kind in `octets`, which begin with kind and length.
+    fn of(kind: u8, octets: &'p [u8]) -> Self {
+        let data = octets.get(OptionHead::LEN..).unwrap_or_default();
+        let other = Self::Other { kind, data };
+        match kind {
+            Self::SOURCE_LINK_LAYER_ADDRESS => Self::SourceLinkLayerAddress(data),
+            Self::TARGET_LINK_LAYER_ADDRESS => Self::TargetLinkLayerAddress(data),
+            Self::PREFIX_INFORMATION => octets
+                .try_into()
+                .map_or(other, |octets| Self::PrefixInformation(PrefixInformation::of(octets))),
+            Self::REDIRECTED_HEADER => RedirectedHeader::split(octets)
+                .map_or(other, |(_, packet)| Self::RedirectedHeader(packet)),
+            Self::MTU => octets.try_into().map_or(other, |octets| Self::Mtu(Mtu::of(octets).mtu())),
+            Self::RECURSIVE_DNS => RecursiveDns::split(octets)
+                .ok()
+                .and_then(|(dns, addresses)| match addresses.as_chunks() {
+                    (addresses @ [_, ..], []) => {
+                        Some(Self::RecursiveDns { lifetime: dns.lifetime(), addresses })
+                    }
+                    _ => None,
+                })
+                .unwrap_or(other),
+            _ => other,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a server's message says.
 
 use crate::{Lease, Reason};
+use gatewright_tables::Prefix;
 use gatewright_wire::{
     MacAddress,
-    dhcpv4::{DhcpOption, DhcpType, Operation, read},
+    dhcpv4::{DhcpOption, DhcpOptions, DhcpType, Operation, read},
 };
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -18,6 +19,9 @@ const NOT_OURS: Reason = Reason("not-ours");
 
 /// Routers and name servers that are taken over at the most.
 const SERVERS_MAX: usize = 8;
+
+/// Routes of a lease that are taken over at the most.
+const ROUTES_MAX: usize = 64;
 
 /// The lease time that never ends (RFC 2131 §3.3).
 const FOREVER: u32 = u32::MAX;
@@ -44,22 +48,25 @@ impl Offer {
             return Err(NOT_OURS);
         }
         let mut said = Said::default();
-        for option in options {
-            said.take(option.map_err(|_| BAD_OPTION)?);
+        for (kind, data) in &whole(options)? {
+            said.take(DhcpOption::of(*kind, data).map_err(|_| BAD_OPTION)?);
         }
         let address = header.yiaddr();
         let prefix_len = prefix_len(said.mask, address);
         let duration = seconds(said.lease_time.unwrap_or(0));
         let renew = said.renewal.map_or(duration / 2, seconds).min(duration);
         let rebind = said.rebinding.map_or(duration / 8 * 7, seconds).clamp(renew, duration);
-        // RFC 3442: with classless routes, the list of routers is not looked at.
-        let routers = said.default_routes.unwrap_or(said.routers);
+        // RFC 3442: "the DHCP client MUST ignore the Router option" beside classless routes.
+        let (routers, routes) = said.classless.unwrap_or((said.routers, Vec::new()));
         let name_servers = said.name_servers;
-        let lease = Lease { address, prefix_len, routers, name_servers, duration };
+        let lease = Lease { address, prefix_len, routers, name_servers, routes, duration };
         let kind = said.kind.ok_or(TRUNCATED)?;
         Ok(Self { kind, server: said.server, lease, renew, rebind })
     }
 }
+
+/// Classless routes: the default routers, and other routes.
+type Classless = (Vec<Ipv4Addr>, Vec<(Prefix<Ipv4Addr>, Ipv4Addr)>);
 
 #[derive(Default)]
 struct Said {
@@ -67,7 +74,7 @@ struct Said {
     server: Option<Ipv4Addr>,
     mask: Option<Ipv4Addr>,
     routers: Vec<Ipv4Addr>,
-    default_routes: Option<Vec<Ipv4Addr>>,
+    classless: Option<Classless>,
     name_servers: Vec<Ipv4Addr>,
     lease_time: Option<u32>,
     renewal: Option<u32>,
@@ -88,29 +95,47 @@ impl Said {
             DhcpOption::LeaseTime(time) => self.lease_time = Some(time),
             DhcpOption::RenewalTime(time) => self.renewal = Some(time),
             DhcpOption::RebindingTime(time) => self.rebinding = Some(time),
-            DhcpOption::ClasslessRoutes(routes) => {
-                self.default_routes = Some(default_routes(routes));
-            }
+            DhcpOption::ClasslessRoutes(routes) => self.classless = Some(classless(routes)),
             _ => {}
         }
     }
 }
 
-/// The routers of the default routes among classless routes (RFC 3442): width, as many octets of
-/// the prefix as it has, router.
-fn default_routes(mut rest: &[u8]) -> Vec<Ipv4Addr> {
-    let mut routers = Vec::new();
+/// The options with the pieces of each put together (RFC 3396 §7), in the order of their first ones.
+fn whole(options: DhcpOptions<'_>) -> Result<Vec<(u8, Vec<u8>)>, Reason> {
+    let mut whole: Vec<(u8, Vec<u8>)> = Vec::new();
+    for piece in options.pieces() {
+        let (kind, data) = piece.map_err(|_| BAD_OPTION)?;
+        match whole.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, octets)) => octets.extend(data),
+            None => whole.push((kind, data.to_vec())),
+        }
+    }
+    Ok(whole)
+}
+
+/// Default routers and other routes of classless routes (RFC 3442): width, as many octets of the
+/// prefix as it has, router. What follows one that cannot be read is left out.
+fn classless(mut rest: &[u8]) -> Classless {
+    let (mut routers, mut routes) = (Vec::new(), Vec::new());
     while let Some((&width, tail)) = rest.split_first() {
-        let prefix = usize::from(width).div_ceil(8);
-        let Some((router, tail)) = tail.get(prefix..).and_then(<[u8]>::split_first_chunk) else {
-            break;
-        };
+        let octets = usize::from(width).div_ceil(8);
+        let Some((prefix, tail)) = tail.split_at_checked(octets) else { break };
+        let Some((router, tail)) = tail.split_first_chunk() else { break };
+        let mut network = [0; 4];
+        for (to, from) in network.iter_mut().zip(prefix) {
+            *to = *from;
+        }
+        let router = Ipv4Addr::from_octets(*router);
+        let Ok(to) = Prefix::new(Ipv4Addr::from_octets(network), width) else { break };
         if width == 0 && routers.len() < SERVERS_MAX {
-            routers.push(Ipv4Addr::from_octets(*router));
+            routers.push(router);
+        } else if width > 0 && routes.len() < ROUTES_MAX {
+            routes.push((to, router));
         }
         rest = tail;
     }
-    routers
+    (routers, routes)
 }
 
 /// Bits of the subnet: of the mask if it is one, else of the address's class (RFC 950 §1).

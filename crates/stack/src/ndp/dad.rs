@@ -1,7 +1,6 @@
-//! Duplicate address detection and the forming of addresses (RFC 4862 §5.4, §5.5).
+//! Duplicate address detection (RFC 4862 §5.4), and what follows from a conflict afterwards.
 
-use crate::{Address, AddressState, Interface, Out, ipv6::solicited_node, random::Random};
-use gatewright_packet::LinkIndex;
+use crate::{Interface, Out, ipv6::solicited_node, random::Random};
 use std::{
     net::{IpAddr, Ipv6Addr},
     time::Duration,
@@ -14,10 +13,15 @@ const TRANSMITS: u8 = 1;
 /// that start together do not speak together.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Addresses of one link at the most: what routers can make a host form is bounded.
-const ADDRESSES_MAX: usize = 64;
+/// At most one conflict within it is answered: DEFEND_INTERVAL of RFC 5227 §1.1, as RFC 4862 has
+/// none.
+const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An address that was looked at.
+/// How often an address that another station has is probed again: RATE_LIMIT_INTERVAL of RFC 5227
+/// §1.1, as RFC 4862 has none.
+const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// An address of the interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Known {
     address: Ipv6Addr,
@@ -27,12 +31,22 @@ struct Known {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// `sent` probes are out; the next step is at `at`.
-    Probing {
-        sent: u8,
-        at: Duration,
-    },
-    Unique,
-    Duplicate,
+    Probing { sent: u8, at: Duration },
+    /// Ours; a conflict was answered last at `defended`.
+    Unique { defended: Option<Duration> },
+    /// Another station has it; it is probed again at `again`.
+    Duplicate { again: Duration },
+}
+
+/// What follows from a conflict.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// The address stays ours and is advertised once.
+    Defend,
+    /// Nothing changes and nothing is sent.
+    Silent,
+    /// The address is the other station's until that is gone.
+    GiveUp,
 }
 
 /// What is due.
@@ -51,7 +65,8 @@ pub(super) struct Dad {
 }
 
 impl Dad {
-    /// Takes up addresses that are new on the interface, lets go those that are gone.
+    /// Takes up addresses that are new on the interface, lets go those that are gone; all of them
+    /// while the link is down, so that they are checked anew when it comes up.
     pub(super) fn look_at(
         &mut self,
         interface: &Interface,
@@ -59,44 +74,27 @@ impl Dad {
         random: &mut Random,
         out: &mut Out<'_>,
     ) {
-        let v6 = |address: &Address| match address.ip {
-            IpAddr::V6(ip) if address.state != AddressState::Duplicate => Some(ip),
-            _ => None,
-        };
-        let wanted: Vec<Ipv6Addr> = interface.addresses.iter().filter_map(v6).collect();
         let link = interface.link;
+        let wanted: Vec<Ipv6Addr> = (interface.addresses.iter())
+            .filter(|_| interface.up)
+            .filter_map(|address| match address.ip {
+                IpAddr::V6(ip) => Some(ip),
+                IpAddr::V4(_) => None,
+            })
+            .collect();
         self.known.retain(|known| {
-            let stays = wanted.contains(&known.address)
-                || matches!(known.state, State::Probing { .. } | State::Duplicate);
+            let stays = wanted.contains(&known.address);
             if !stays {
                 out.join(solicited_node(known.address).into(), link, false);
             }
             stays
         });
         for address in wanted {
-            let at = now + random.between(Duration::ZERO, FIRST_WITHIN);
-            self.take_up(address, link, at, out);
-        }
-    }
-
-    /// Makes an address of an advertised prefix and checks it (RFC 4862 §5.5.3 (d)).
-    pub(super) fn form(
-        &mut self,
-        prefix: Ipv6Addr,
-        interface: &Interface,
-        now: Duration,
-        out: &mut Out<'_>,
-    ) {
-        let identifier = u64::from_be_bytes(interface.mac.interface_identifier());
-        let address = Ipv6Addr::from_bits(prefix.to_bits() | u128::from(identifier));
-        self.take_up(address, interface.link, now, out);
-    }
-
-    fn take_up(&mut self, address: Ipv6Addr, link: LinkIndex, at: Duration, out: &mut Out<'_>) {
-        let known = self.known.iter().any(|known| known.address == address);
-        if !known && self.known.len() < ADDRESSES_MAX {
-            self.known.push(Known { address, state: State::Probing { sent: 0, at } });
-            out.join(solicited_node(address).into(), link, true);
+            if self.state_mut(address).is_none() {
+                let at = now + random.between(Duration::ZERO, FIRST_WITHIN);
+                self.known.push(Known { address, state: State::Probing { sent: 0, at } });
+                out.join(solicited_node(address).into(), link, true);
+            }
         }
     }
 
@@ -108,18 +106,38 @@ impl Dad {
         self.known.iter().any(probing)
     }
 
-    /// Another host has `address`.
-    pub(super) fn give_up(&mut self, address: Ipv6Addr) {
-        for known in self.known.iter_mut().filter(|known| known.address == address) {
-            known.state = State::Duplicate;
+    /// Another station has said that `address` is its own.
+    ///
+    /// Detection ends once the address is ours (RFC 4862 §5.4.4, case 2: "How to handle such a case
+    /// is beyond the scope of this document"): a single forged message would take it away. It is
+    /// defended then, as an IPv4 one is (RFC 5227 §2.4 (c)).
+    pub(super) fn conflict(&mut self, address: Ipv6Addr, now: Duration) -> Verdict {
+        let Some(state) = self.state_mut(address) else { return Verdict::Silent };
+        match *state {
+            State::Probing { .. } => {
+                *state = State::Duplicate { again: now + RATE_LIMIT_INTERVAL };
+                Verdict::GiveUp
+            }
+            State::Unique { defended }
+                if defended.is_none_or(|then| now >= then + DEFEND_INTERVAL) =>
+            {
+                *state = State::Unique { defended: Some(now) };
+                Verdict::Defend
+            }
+            State::Unique { .. } | State::Duplicate { .. } => Verdict::Silent,
         }
+    }
+
+    fn state_mut(&mut self, address: Ipv6Addr) -> Option<&mut State> {
+        let found = self.known.iter_mut().find(|known| known.address == address);
+        found.map(|known| &mut known.state)
     }
 
     /// When the next step is due.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
         let at = |known: &Known| match known.state {
-            State::Probing { at, .. } => Some(at),
-            _ => None,
+            State::Probing { at, .. } | State::Duplicate { again: at } => Some(at),
+            State::Unique { .. } => None,
         };
         self.known.iter().filter_map(at).min()
     }
@@ -128,15 +146,16 @@ impl Dad {
     pub(super) fn due(&mut self, now: Duration, retransmit: Duration) -> Vec<Probe> {
         let mut due = Vec::new();
         for known in &mut self.known {
-            let State::Probing { sent, at } = known.state else { continue };
-            if at > now {
-                continue;
-            }
+            let sent = match known.state {
+                State::Probing { sent, at } if at <= now => sent,
+                State::Duplicate { again } if again <= now => 0,
+                _ => continue,
+            };
             if sent < TRANSMITS {
                 known.state = State::Probing { sent: sent + 1, at: now + retransmit };
                 due.push(Probe::Ask(known.address));
             } else {
-                known.state = State::Unique;
+                known.state = State::Unique { defended: None };
                 due.push(Probe::Unique(known.address));
             }
         }

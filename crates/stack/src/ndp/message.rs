@@ -81,22 +81,23 @@ fn compose<'o>(
     packet
 }
 
-/// Asks who has `target`, or whether the station `to` still does (RFC 4861 §7.2.2).
+/// Asks who has `target`, or whether the station `to` still does (RFC 4861 §7.2.2). Our own station is
+/// told if `source` is not being checked (RFC 4429 §3.2).
 pub(super) fn solicit(
     link: LinkIndex,
     target: Ipv6Addr,
     to: Option<MacAddress>,
+    (source, is_checked): (Ipv6Addr, bool),
     out: &mut Out<'_>,
 ) {
     let Some(mac) = out.host().interface(link).map(|interface| interface.mac) else { return };
-    let Some(source) = out.host().source6(Some(link), target) else { return out.count(NO_SOURCE) };
     let head = NeighborSolicitationFields {
         kind: Icmpv6Type::NEIGHBOR_SOLICITATION,
         code: 0,
         checksum: 0,
         target_address: target,
     };
-    let options = [NdpOption::SourceLinkLayerAddress(&mac.0)];
+    let options = is_checked.then_some(NdpOption::SourceLinkLayerAddress(&mac.0));
     let Some(mut packet) = compose(&head.emit(), options, out) else { return };
     let destination = if to.is_some() { target } else { solicited_node(target) };
     if let Some(to) = to {
@@ -118,12 +119,13 @@ pub(super) fn probe(interface: &Interface, target: Ipv6Addr, out: &mut Out<'_>) 
     send_with_hops(packet, source, destination, Some(interface.link), HOPS, out);
 }
 
-/// Tells `to` where `target` is: an answer if `solicited` (RFC 4861 §7.2.4).
+/// Tells `to` where `target` is: an answer if `solicited`, which replaces what is known if it
+/// `overrides` (RFC 4861 §7.2.4).
 pub(super) fn advertise(
     interface: &Interface,
     target: Ipv6Addr,
     to: Ipv6Addr,
-    solicited: bool,
+    (solicited, overrides): (bool, bool),
     out: &mut Out<'_>,
 ) {
     let head = NeighborAdvertisementFields {
@@ -132,7 +134,7 @@ pub(super) fn advertise(
         checksum: 0,
         router: interface.forwarding,
         solicited,
-        override_flag: true,
+        override_flag: overrides,
         target_address: target,
     };
     let options = [NdpOption::TargetLinkLayerAddress(&interface.mac.0)];
@@ -165,11 +167,11 @@ pub(super) fn redirect(
     send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
 }
 
-/// Asks routers to advertise themselves (RFC 4861 §6.3.7).
-pub(super) fn solicit_routers(interface: &Interface, out: &mut Out<'_>) {
+/// Asks routers to advertise themselves (RFC 4861 §6.3.7), from `source` if there is one that is not
+/// being checked.
+pub(super) fn solicit_routers(interface: &Interface, source: Option<Ipv6Addr>, out: &mut Out<'_>) {
     let head =
         RouterSolicitationFields { kind: Icmpv6Type::ROUTER_SOLICITATION, code: 0, checksum: 0 };
-    let source = interface.link_local();
     // §4.1: no link-layer address from an unspecified source.
     let mac = source.map(|_| NdpOption::SourceLinkLayerAddress(&interface.mac.0));
     let Some(packet) = compose(&head.emit(), mac, out) else { return };
@@ -192,6 +194,8 @@ pub(super) fn advertise_router(
         cur_hop_limit: advertise.hop_limit,
         managed: false,
         other_config: false,
+        home_agent: false,
+        preference: 0,
         // A router's lifetime has 16 bits; the longest allowed is 9000 s (RFC 4861 §6.2.1).
         router_lifetime: u16::try_from(advertise.lifetime.as_secs()).unwrap_or(u16::MAX),
         reachable_time: 0,

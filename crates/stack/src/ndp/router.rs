@@ -33,12 +33,13 @@ pub(crate) struct Solicitor {
 }
 
 impl Solicitor {
-    /// Begins when the link is told to configure itself.
+    /// Begins when the link is told to configure itself, and when one that does comes up.
     pub(crate) fn look_at(&mut self, interface: &Interface, now: Duration, random: &mut Random) {
-        if interface.autoconfigure && !self.started {
+        let asks = interface.autoconfigure && interface.up;
+        if asks && !self.started {
             let at = now + random.between(Duration::ZERO, SOLICITATION_WITHIN);
             *self = Self { sent: 0, at: Some(at), started: true };
-        } else if !interface.autoconfigure {
+        } else if !asks {
             *self = Self::default();
         }
     }
@@ -79,7 +80,7 @@ impl Advertiser {
         now: Duration,
         random: &mut Random,
     ) -> Option<bool> {
-        match (&interface.advertise, self.at) {
+        match (interface.advertise.as_ref().filter(|_| interface.up), self.at) {
             (Some(_), None) => {
                 self.at = Some(now + random.between(Duration::ZERO, ANSWER_WITHIN));
                 Some(true)
@@ -90,6 +91,11 @@ impl Advertiser {
             }
             _ => None,
         }
+    }
+
+    /// Whether this host has said that it is a router, and nothing else since.
+    pub(crate) const fn has_advertised(&self) -> bool {
+        self.last.is_some()
     }
 
     /// A host has asked: the answer goes to all, soon, and not too often (RFC 4861 §6.2.6).

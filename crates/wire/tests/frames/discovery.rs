@@ -192,6 +192,8 @@ fn router_advertisement() -> Frame {
         cur_hop_limit: 64,
         managed: false,
         other_config: true,
+        home_agent: false,
+        preference: 0,
         router_lifetime: 1800,
         reachable_time: 30_000,
         retrans_timer: 1000,

@@ -1,0 +1,338 @@
+//! What the control side does about what layers learn.
+
+use super::{
+    Control,
+    learnt::{Full, Thing},
+};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{Address, AddressState, Event, Interface, Lease, RouterPreference};
+use gatewright_tables::Prefix;
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv6Addr},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Bits of a prefix that is one IPv6 address.
+const HOST_BITS: u8 = 128;
+
+/// Events that are kept at the most; the oldest gives way.
+const RECENT_MAX: usize = 256;
+
+/// The latest events, for people: what is told again and again, such as a router's regular
+/// advertisement, is among them once.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    kept: VecDeque<(SystemTime, Event)>,
+}
+
+impl Recent {
+    fn keep(&mut self, event: Event) {
+        if self.kept.len() >= RECENT_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((SystemTime::now(), event));
+    }
+}
+
+impl Control {
+    /// The latest events, oldest first.
+    pub(crate) fn recent_events(&self) -> impl Iterator<Item = &(SystemTime, Event)> {
+        self.recent.kept.iter()
+    }
+
+    /// Acts upon what a layer learnt at `now`. A table that is full leaves things as they are.
+    pub(crate) fn learn(&mut self, event: Event, now: Instant) {
+        let told = event.clone();
+        let is_news = match event {
+            // Another worker may have found its share otherwise since this one told.
+            Event::Link { link, .. } => {
+                let up = self.downs.is_up(link) && !self.closed.contains(&link);
+                self.set_up_with_vlans(link, up);
+                true
+            }
+            Event::Duplicate { link, address, .. } => {
+                self.set_state(link, address, AddressState::Duplicate)
+            }
+            Event::Unique { link, address } => {
+                self.set_state(link, address, AddressState::Preferred)
+            }
+            Event::Router { link, address, lifetime, preference } => {
+                self.router(link, address, (lifetime, preference), now)
+            }
+            Event::Prefix { link, prefix, on_link, autonomous, valid, preferred } => {
+                let mut is_news = on_link && self.on_link(link, prefix, valid, now);
+                if autonomous {
+                    is_news |= self.form(link, (prefix, on_link), (valid, preferred), now);
+                }
+                is_news
+            }
+            Event::LinkMtu { link, mtu } => self.link_mtu(link, mtu),
+            Event::Redirect { link, destination, gateway } => {
+                self.redirect((link, destination, gateway), now)
+            }
+            Event::Lease { link, lease } => self.lease(link, lease, now),
+            Event::Wanted { link, address } => {
+                if let Some(kernel) = &self.kernel {
+                    kernel.want(link, address);
+                }
+                false
+            }
+            Event::Conflict { .. } => true,
+            // Path MTUs are kept by the layers that learnt them.
+            _ => false,
+        };
+        if is_news {
+            self.recent.keep(told);
+        }
+    }
+
+    /// Puts an address of an interface into another state; whether it was in another.
+    fn set_state(&mut self, link: LinkIndex, ip: IpAddr, state: AddressState) -> bool {
+        let interface = self.host.interfaces().iter().find(|found| found.link == link);
+        let known = interface
+            .and_then(|interface| interface.addresses.iter().find(|address| address.ip == ip));
+        // One that has gone meanwhile is not brought back; one that is deprecated is in use.
+        let Some(&known) = known.filter(|known| match state {
+            AddressState::Preferred => {
+                matches!(known.state, AddressState::Tentative | AddressState::Duplicate)
+            }
+            _ => known.state != state,
+        }) else {
+            return false;
+        };
+        let _full = self.host.add_address(link, Address { state, ..known });
+        true
+    }
+
+    fn router(
+        &mut self,
+        link: LinkIndex,
+        address: IpAddr,
+        (lifetime, preference): (Duration, RouterPreference),
+        now: Instant,
+    ) -> bool {
+        let router = Thing::Router { link, address };
+        if lifetime.is_zero() {
+            let by = |thing: &Thing| match *thing {
+                Thing::Redirect { link: on, gateway, .. } => on == link && gateway == address,
+                thing => thing == router,
+            };
+            return self.forget(by);
+        }
+        self.remember(router, lifetime, preference, now)
+    }
+
+    fn on_link(
+        &mut self,
+        link: LinkIndex,
+        prefix: Prefix<Ipv6Addr>,
+        valid: Duration,
+        now: Instant,
+    ) -> bool {
+        let thing = Thing::OnLink { link, prefix };
+        if valid.is_zero() {
+            return self.forget(|other| *other == thing);
+        }
+        self.remember(thing, valid, RouterPreference::default(), now)
+    }
+
+    /// Makes an address of an advertised prefix (RFC 4862 §5.5.3 (d)), or takes the lifetimes of the
+    /// one that was made of it.
+    fn form(
+        &mut self,
+        link: LinkIndex,
+        (prefix, on_link): (Prefix<Ipv6Addr>, bool),
+        lifetimes: (Duration, Duration),
+        now: Instant,
+    ) -> bool {
+        let configures = |own: &&Interface| own.link == link && own.autoconfigure && own.up;
+        let Some(own) = self.host.interfaces().iter().find(configures) else { return false };
+        let identifier = u64::from_be_bytes(own.mac.interface_identifier());
+        let bits = prefix.address().to_bits() | u128::from(identifier);
+        let ip = IpAddr::V6(Ipv6Addr::from_bits(bits));
+        let is_configured = own.state(ip).is_some() && !self.learnt.has(address(link, ip));
+        if is_configured {
+            return false;
+        }
+        match self.learnt.form((link, ip), lifetimes, now) {
+            Ok(true) => {
+                // RFC 5942 §3: an address says nothing of which others are on the link.
+                let prefix_len = if on_link { prefix.len() } else { HOST_BITS };
+                let state = AddressState::Tentative;
+                let _full = self.host.add_address(link, Address { ip, prefix_len, state });
+                true
+            }
+            Ok(false) => {
+                self.deprecate(now);
+                false
+            }
+            Err(full) => self.overfull(link, full),
+        }
+    }
+
+    /// Has each formed address begin exchanges, or no longer, as its preferred lifetime says
+    /// (RFC 4862 §5.5.4).
+    fn deprecate(&mut self, now: Instant) {
+        let formed: Vec<_> = self.learnt.formed(now).collect();
+        for (link, ip, is_preferred) in formed {
+            let own = self.host.interfaces().iter().find(|own| own.link == link);
+            let known = own.and_then(|own| own.addresses.iter().find(|known| known.ip == ip));
+            let state = match known.map(|known| known.state) {
+                Some(AddressState::Preferred) if !is_preferred => AddressState::Deprecated,
+                Some(AddressState::Deprecated) if is_preferred => AddressState::Preferred,
+                _ => continue,
+            };
+            if let Some(&known) = known {
+                let _full = self.host.add_address(link, Address { state, ..known });
+            }
+        }
+    }
+
+    /// A router says how large packets of the link may be (RFC 4861 §6.3.4): never more than the
+    /// device carries.
+    fn link_mtu(&mut self, link: LinkIndex, mtu: u32) -> bool {
+        let Some(own) = self.host.interfaces().iter().find(|own| own.link == link) else {
+            return false;
+        };
+        let known = self.link_mtus.iter().find(|(on, _)| *on == link);
+        let device = known.map_or(own.mtu, |(_, mtu)| *mtu);
+        let mtu = mtu.min(device);
+        if mtu == own.mtu || !own.autoconfigure {
+            return false;
+        }
+        if known.is_none() {
+            self.link_mtus.push((link, device));
+        }
+        self.host.change_interface(link, |own| own.mtu = mtu);
+        true
+    }
+
+    fn redirect(&mut self, what: (LinkIndex, IpAddr, IpAddr), now: Instant) -> bool {
+        let (link, destination, gateway) = what;
+        if self.learnt.has(Thing::Redirect { link, destination, gateway }) {
+            return false;
+        }
+        match self.learnt.redirect(what, now) {
+            Ok(gone) => {
+                let to = Thing::Redirect { link, destination, gateway }.to();
+                for to in gone.map(Thing::to).into_iter().chain([to]) {
+                    let _full = self.settle(to);
+                }
+                true
+            }
+            Err(full) => self.overfull(link, full),
+        }
+    }
+
+    /// A DHCP server gave or renewed a lease, or it is over; whether it is another than before.
+    pub(super) fn lease(&mut self, link: LinkIndex, lease: Option<Lease>, now: Instant) -> bool {
+        let mut given = Vec::new();
+        if let Some(lease) = &lease {
+            given.push(address(link, lease.address.into()));
+            // The first is the preferred one (RFC 2132 §3.5); the others are not asked whether they
+            // are there.
+            let first = lease.routers.first().map(|&ip| Thing::Router { link, address: ip.into() });
+            given.extend(first);
+            let leased = |&(to, gateway)| Thing::Leased { link, to, gateway };
+            given.extend(lease.routes.iter().map(leased));
+        }
+        let mut is_news = self
+            .forget(|thing| thing.link() == link && thing.is_leased() && !given.contains(thing));
+        let Some(lease) = lease else { return is_news };
+        let ip: IpAddr = lease.address.into();
+        let own = self.host.interfaces().iter().find(|own| own.link == link);
+        let held = own.and_then(|own| own.addresses.iter().find(|held| held.ip == ip));
+        let (prefix_len, state) = (lease.prefix_len, AddressState::Preferred);
+        if held.is_none_or(|held| held.prefix_len != prefix_len) {
+            let _full = self.host.add_address(link, Address { ip, prefix_len, state });
+        }
+        for thing in given {
+            is_news |= self.remember(thing, lease.duration, RouterPreference::default(), now);
+        }
+        is_news
+    }
+
+    /// Keeps `thing` for `lifetime`; whether it is new.
+    fn remember(
+        &mut self,
+        thing: Thing,
+        lifetime: Duration,
+        preference: RouterPreference,
+        now: Instant,
+    ) -> bool {
+        match self.learnt.take(thing, lifetime, preference, now) {
+            Ok(is_news) => {
+                let _full = self.settle(thing.to());
+                is_news
+            }
+            Err(full) => self.overfull(thing.link(), full),
+        }
+    }
+
+    /// What a router or server of `link` taught is not kept; told once until there is room again.
+    fn overfull(&mut self, link: LinkIndex, Full { is_news }: Full) -> bool {
+        if is_news {
+            self.recent.keep(Event::LearntFull { link });
+        }
+        false
+    }
+
+    /// Takes back what has expired at `now`.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let over = self.learnt.expire(now);
+        self.take_back(over);
+        self.deprecate(now);
+    }
+
+    /// Forgets what `which` says; whether there was any.
+    pub(super) fn forget(&mut self, which: impl Fn(&Thing) -> bool) -> bool {
+        let gone = self.learnt.remove(which);
+        let any = !gone.is_empty();
+        self.take_back(gone);
+        any
+    }
+
+    /// Forgets all that was learnt on `link`.
+    pub(super) fn forget_link(&mut self, link: LinkIndex) {
+        self.forget(|thing| thing.link() == link);
+        let device = self.link_mtus.extract_if(.., |(on, _)| *on == link).next();
+        if let Some((_, mtu)) = device {
+            self.host.change_interface(link, |own| own.mtu = mtu);
+        }
+    }
+
+    fn take_back(&mut self, gone: Vec<Thing>) {
+        for thing in gone {
+            match thing {
+                Thing::Address { link, address } => self.host.remove_address(link, address),
+                Thing::OnLink { link, prefix } => self.narrow(link, prefix),
+                _ => {}
+            }
+            // Fewer routes always fit.
+            let _fits = self.settle(thing.to());
+        }
+    }
+
+    /// A prefix is no longer on the link; addresses made of it may outlive that.
+    fn narrow(&mut self, link: LinkIndex, prefix: Prefix<Ipv6Addr>) {
+        let own = self.host.interfaces().iter().find(|own| own.link == link);
+        let made: Vec<Address> = (own.into_iter().flat_map(|own| &own.addresses))
+            .filter(|own| {
+                matches!(own.ip, IpAddr::V6(ip) if prefix.contains(ip))
+                    && self.learnt.has(address(link, own.ip))
+            })
+            .copied()
+            .collect();
+        for own in made {
+            self.host.remove_address(link, own.ip);
+            let prefix_len = HOST_BITS;
+            let _full = self.host.add_address(link, Address { prefix_len, ..own });
+        }
+    }
+}
+
+/// An address that was learnt.
+const fn address(link: LinkIndex, address: IpAddr) -> Thing {
+    Thing::Address { link, address }
+}

@@ -1,0 +1,267 @@
+//! What a gateway has learnt from the network: routers, prefixes, addresses, better first hops.
+//!
+//! Each thing has an end, and a place in a list that has a bound; what the router has comes from the
+//! list by [`Learnt::route`].
+
+use crate::setup::RouteTo;
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{Route, RouterPreference};
+use gatewright_tables::Prefix;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+/// Something learnt that ends by itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Thing {
+    /// A default router.
+    Router { link: LinkIndex, address: IpAddr },
+    /// An address of ours.
+    Address { link: LinkIndex, address: IpAddr },
+    /// A prefix whose addresses are on the link.
+    OnLink { link: LinkIndex, prefix: Prefix<Ipv6Addr> },
+    /// A route of a lease (RFC 3442); on the link if the gateway is unspecified.
+    Leased { link: LinkIndex, to: Prefix<Ipv4Addr>, gateway: Ipv4Addr },
+    /// A better first hop to one destination, which may be the destination itself.
+    Redirect { link: LinkIndex, destination: IpAddr, gateway: IpAddr },
+}
+
+/// A thing with how long it holds.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    thing: Thing,
+    /// For ever if there is none.
+    until: Option<Instant>,
+    /// Of an address: until when it begins exchanges.
+    preferred_until: Option<Instant>,
+    /// Of a router.
+    preference: RouterPreference,
+}
+
+/// Things learnt at the most: hosts must bound what routers make them keep.
+pub(super) const LEARNT_MAX: usize = 256;
+
+/// Redirects among them at the most; the oldest gives way.
+const REDIRECTS_MAX: usize = 64;
+
+/// How long a redirect holds. RFC 4861 §8.3 has no time; a path MTU, which is believed on the same
+/// grounds, holds as long (RFC 8201 §5.3).
+const REDIRECT_FOR: Duration = Duration::from_mins(10);
+
+/// The shortest valid lifetime that an advertisement without authentication cuts an address to
+/// (RFC 4862 §5.5.3 (e)).
+const TWO_HOURS: Duration = Duration::from_hours(2);
+
+/// All that was learnt, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Learnt {
+    entries: Vec<Entry>,
+    /// Something was refused because there is too much, since there was room last.
+    overfull: bool,
+}
+
+/// There is no room for more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Full {
+    /// Whether there was room a moment ago.
+    pub(super) is_news: bool,
+}
+
+impl Learnt {
+    /// Takes `thing`, which holds for `lifetime` from `now` on; whether it is new. One that is known
+    /// keeps its place.
+    pub(super) fn take(
+        &mut self,
+        thing: Thing,
+        lifetime: Duration,
+        preference: RouterPreference,
+        now: Instant,
+    ) -> Result<bool, Full> {
+        let until = now.checked_add(lifetime);
+        if let Some(known) = self.entry(thing) {
+            (known.until, known.preference) = (until, preference);
+            return Ok(false);
+        }
+        if self.entries.len() >= LEARNT_MAX {
+            return Err(Full { is_news: !std::mem::replace(&mut self.overfull, true) });
+        }
+        self.entries.push(Entry { thing, until, preferred_until: None, preference });
+        Ok(true)
+    }
+
+    /// Takes a redirect; what gives way to it.
+    pub(super) fn redirect(
+        &mut self,
+        (link, destination, gateway): (LinkIndex, IpAddr, IpAddr),
+        now: Instant,
+    ) -> Result<Option<Thing>, Full> {
+        let others = |thing: &Thing| matches!(thing, Thing::Redirect { .. });
+        let to = Thing::Redirect { link, destination, gateway }.to();
+        // The latest that is heard of a destination holds.
+        self.remove(|thing| others(thing) && thing.to() == to);
+        let redirects = self.entries.iter().filter(|entry| others(&entry.thing));
+        let gone = (redirects.clone().count() >= REDIRECTS_MAX)
+            .then(|| redirects.map(|entry| entry.thing).next())
+            .flatten();
+        self.remove(|thing| Some(*thing) == gone);
+        let thing = Thing::Redirect { link, destination, gateway };
+        self.take(thing, REDIRECT_FOR, RouterPreference::default(), now)?;
+        Ok(gone)
+    }
+
+    /// Takes an address made of an advertised prefix, or the lifetimes of one that is known; whether
+    /// it is new. Nothing comes of a prefix that is no longer valid.
+    pub(super) fn form(
+        &mut self,
+        (link, address): (LinkIndex, IpAddr),
+        (valid, preferred): (Duration, Duration),
+        now: Instant,
+    ) -> Result<bool, Full> {
+        let thing = Thing::Address { link, address };
+        let known = self.entry(thing).map(|entry| entry.until);
+        if known.is_none() && valid.is_zero() {
+            return Ok(false);
+        }
+        let lifetime = known.map_or(valid, |until| {
+            let remaining = until.map_or(Duration::MAX, |until| until.duration_since(now));
+            // RFC 4862 §5.5.3 (e), 1 to 3: no advertisement, which may be forged, takes an address
+            // away sooner than in two hours.
+            if valid > TWO_HOURS || valid > remaining { valid } else { remaining.min(TWO_HOURS) }
+        });
+        let is_new = self.take(thing, lifetime, RouterPreference::default(), now)?;
+        if let Some(entry) = self.entry(thing) {
+            // "the preferred lifetime of the address is reset to the Preferred Lifetime in the
+            // received advertisement."
+            entry.preferred_until = now.checked_add(preferred);
+        }
+        Ok(is_new)
+    }
+
+    /// Whether `thing` is known.
+    pub(super) fn has(&self, thing: Thing) -> bool {
+        self.entries.iter().any(|entry| entry.thing == thing)
+    }
+
+    /// Forgets what `which` says; what it was.
+    pub(super) fn remove(&mut self, which: impl Fn(&Thing) -> bool) -> Vec<Thing> {
+        let gone: Vec<Thing> = self
+            .entries
+            .extract_if(.., |entry| which(&entry.thing))
+            .map(|gone| gone.thing)
+            .collect();
+        self.overfull &= gone.is_empty();
+        gone
+    }
+
+    /// Forgets what has ended at `now`; what it was.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Thing> {
+        let over = |entry: &mut Entry| entry.until.is_some_and(|until| until <= now);
+        let gone: Vec<Thing> = self.entries.extract_if(.., over).map(|gone| gone.thing).collect();
+        self.overfull &= gone.is_empty();
+        gone
+    }
+
+    /// The formed addresses with whether they begin exchanges at `now`.
+    pub(super) fn formed(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (LinkIndex, IpAddr, bool)> + '_ {
+        self.entries.iter().filter_map(move |entry| match entry.thing {
+            Thing::Address { link, address } if address.is_ipv6() => {
+                Some((link, address, entry.preferred_until.is_none_or(|until| until > now)))
+            }
+            _ => None,
+        })
+    }
+
+    /// The destinations that things are about.
+    pub(super) fn destinations(&self) -> impl Iterator<Item = RouteTo> + '_ {
+        self.entries.iter().map(|entry| entry.thing.to())
+    }
+
+    /// The route to `to`: of several routers the most preferred, and of these the one that was known
+    /// first, so that no later one takes the traffic over (RFC 4861 §6.3.6, RFC 4191 §3.2).
+    pub(super) fn route(&self, to: RouteTo, leads: impl Fn(Route) -> bool) -> Option<Route> {
+        let about = self.entries.iter().filter(|entry| entry.thing.to() == to);
+        let routes = about.filter_map(|entry| Some((entry.preference, entry.thing.route()?)));
+        let usable = routes.filter(|(_, route)| leads(*route));
+        // Of equal ones, `max_by_key` has the last.
+        usable
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .max_by_key(|(preference, _)| *preference)
+            .map(|(_, route)| route)
+    }
+
+    fn entry(&mut self, thing: Thing) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.thing == thing)
+    }
+}
+
+impl Thing {
+    /// The link that it was learnt on.
+    pub(super) const fn link(self) -> LinkIndex {
+        match self {
+            Self::Router { link, .. }
+            | Self::Address { link, .. }
+            | Self::OnLink { link, .. }
+            | Self::Leased { link, .. }
+            | Self::Redirect { link, .. } => link,
+        }
+    }
+
+    /// Whether a DHCP server gave it.
+    pub(super) const fn is_leased(self) -> bool {
+        match self {
+            Self::Router { address, .. } | Self::Address { address, .. } => address.is_ipv4(),
+            Self::Leased { .. } => true,
+            Self::OnLink { .. } | Self::Redirect { .. } => false,
+        }
+    }
+
+    /// Whether an IPv6 router gave it.
+    pub(super) const fn is_advertised(self) -> bool {
+        match self {
+            Self::Router { address, .. } | Self::Address { address, .. } => address.is_ipv6(),
+            Self::Redirect { destination, .. } => destination.is_ipv6(),
+            Self::OnLink { .. } => true,
+            Self::Leased { .. } => false,
+        }
+    }
+
+    /// The destinations whose route it is about.
+    pub(super) fn to(self) -> RouteTo {
+        let host = |ip| match ip {
+            IpAddr::V4(ip) => RouteTo::V4(Prefix::host(ip)),
+            IpAddr::V6(ip) => RouteTo::V6(Prefix::host(ip)),
+        };
+        match self {
+            Self::Router { address: IpAddr::V4(_), .. } => RouteTo::V4(Prefix::all()),
+            Self::Router { address: IpAddr::V6(_), .. } => RouteTo::V6(Prefix::all()),
+            Self::Address { address: ip, .. } | Self::Redirect { destination: ip, .. } => host(ip),
+            Self::OnLink { prefix, .. } => RouteTo::V6(prefix),
+            Self::Leased { to, .. } => RouteTo::V4(to),
+        }
+    }
+
+    /// The route itself; that of an address comes from the interface that has it.
+    fn route(self) -> Option<Route> {
+        match self {
+            Self::Router { link, address } => Some(Route::Via { link, gateway: address }),
+            Self::OnLink { link, .. } => Some(Route::Connected(link)),
+            Self::Leased { link, gateway, .. } if gateway.is_unspecified() => {
+                Some(Route::Connected(link))
+            }
+            Self::Leased { link, gateway, .. } => {
+                Some(Route::Via { link, gateway: gateway.into() })
+            }
+            Self::Redirect { link, destination, gateway } if destination == gateway => {
+                Some(Route::Connected(link))
+            }
+            Self::Redirect { link, gateway, .. } => Some(Route::Via { link, gateway }),
+            Self::Address { .. } => None,
+        }
+    }
+}

@@ -20,7 +20,7 @@ const NO_CLIENT: Reason = Reason("no-client");
 /// A DHCP client on each link whose [`Interface`](crate::Interface) asks for one.
 ///
 /// Receives the payloads of `udp:68`, sends by `local:ipv4`, and tells [`Event::Lease`] when a
-/// lease begins, is prolonged, or is over. If the leased address turns out to be another host's (its
+/// lease begins, is prolonged, or is over. One that is no longer wanted is released. If the leased address turns out to be another host's (its
 /// state becomes [`AddressState::Duplicate`]), the lease is declined. Drops `no-client`, and
 /// messages that do not fit by cause.
 #[derive(Debug)]
@@ -76,6 +76,13 @@ impl Layer for DhcpLayer {
         let asks = |link: LinkIndex, out: &Out<'_>| {
             out.host().interface(link).is_some_and(|interface| interface.dhcp && interface.up)
         };
+        for (link, client) in self.clients.iter_mut().filter(|(link, _)| !asks(*link, out)) {
+            // Where the link is down there is nobody to tell.
+            if out.host().interface(*link).is_some_and(|interface| interface.up) {
+                client.release(now);
+            }
+        }
+        self.settle(out);
         self.clients.retain(|(link, _)| asks(*link, out));
         for interface in out.host().interfaces() {
             let known = self.clients.iter_mut().find(|(link, _)| *link == interface.link);

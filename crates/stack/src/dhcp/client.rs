@@ -91,6 +91,8 @@ pub(super) struct Client {
     /// When what is held began.
     leased_at: Duration,
     outputs: VecDeque<Output>,
+    /// Refusals since the last lease.
+    refused: u32,
 }
 
 impl Client {
@@ -108,6 +110,7 @@ impl Client {
             offer: None,
             leased_at: now,
             outputs: VecDeque::new(),
+            refused: 0,
         }
     }
 
@@ -146,7 +149,15 @@ impl Client {
             }
             (State::Requesting | State::Renewing | State::Rebinding, DhcpType::NAK) => {
                 self.lose();
-                self.restart(now, Duration::ZERO);
+                // A lease that ends is asked for anew at once. A server that refuses what it has
+                // just offered would be asked as fast as it answers: the waits are those between
+                // unanswered messages (RFC 2131 §4.1).
+                let wait = match self.refused {
+                    0 => Duration::ZERO,
+                    refused => self.wait(refused - 1),
+                };
+                self.refused = self.refused.saturating_add(1);
+                self.restart(now, wait);
                 Ok(())
             }
             _ => Err(UNEXPECTED),
@@ -184,6 +195,19 @@ impl Client {
         self.restart(now, DECLINE_WAIT);
     }
 
+    /// Gives the lease back, as the address is no longer wanted (RFC 2131 §4.4.6).
+    pub(super) fn release(&mut self, now: Duration) {
+        let Some(Offer { server: Some(server), .. }) = self.offer else { return };
+        if self.address().is_none() {
+            return;
+        }
+        self.xid = u32::try_from(self.random.draw() >> 32).unwrap_or_default();
+        self.began = now;
+        self.send(now, DhcpType::RELEASE, server, &[DhcpOption::ServerIdentifier(server)]);
+        self.lose();
+        self.restart(now, Duration::ZERO);
+    }
+
     fn restart(&mut self, now: Duration, wait: Duration) {
         self.state = State::Init;
         self.offer = None;
@@ -201,6 +225,7 @@ impl Client {
         // A renewal may leave out who it is from.
         offer.server = offer.server.or(self.offer.as_ref().and_then(|held| held.server));
         self.state = State::Bound;
+        self.refused = 0;
         self.leased_at = now;
         self.due = now.saturating_add(offer.renew);
         self.outputs.push_back(Output::Lease(Some(offer.lease.clone())));
@@ -251,17 +276,21 @@ impl Client {
 
     /// Waits longer after each message: 4, 8, 16, 32, then 64 seconds.
     fn back_off(&mut self, now: Duration) {
-        let wait = RETRANSMIT_FIRST * (1 << self.sent.min(4));
+        self.due = now + self.wait(self.sent);
         self.sent += 1;
-        let wait = wait.min(RETRANSMIT_MAX);
-        self.due = now
-            + self.random.between(wait.saturating_sub(RETRANSMIT_JITTER), wait + RETRANSMIT_JITTER);
+    }
+
+    /// The wait after so many others.
+    fn wait(&mut self, before: u32) -> Duration {
+        let wait = (RETRANSMIT_FIRST * (1 << before.min(4))).min(RETRANSMIT_MAX);
+        self.random.between(wait.saturating_sub(RETRANSMIT_JITTER), wait + RETRANSMIT_JITTER)
     }
 
     fn send(&mut self, now: Duration, kind: DhcpType, to: Ipv4Addr, more: &[DhcpOption<'_>]) {
         // RFC 2131 §4.3.6: ciaddr is filled in only while an address is held; a client without one
         // can be answered by broadcast only.
-        let held = self.address().filter(|_| kind == DhcpType::REQUEST);
+        let told = matches!(kind, DhcpType::REQUEST | DhcpType::RELEASE);
+        let held = self.address().filter(|_| told);
         let from = held.unwrap_or(Ipv4Addr::UNSPECIFIED);
         let secs = now.saturating_sub(self.began).as_secs().min(u64::from(u16::MAX));
         let mut chaddr = [0; 16];
@@ -291,7 +320,8 @@ impl Client {
         let mut options =
             vec![DhcpOption::MessageType(kind), DhcpOption::ClientIdentifier(&identifier)];
         options.extend(more);
-        if kind != DhcpType::DECLINE {
+        // Table 5 of RFC 2131 allows neither in DECLINE and RELEASE.
+        if !matches!(kind, DhcpType::DECLINE | DhcpType::RELEASE) {
             options.push(DhcpOption::MaximumMessageSize(MAXIMUM_MESSAGE_SIZE));
             options.push(DhcpOption::ParameterRequestList(&WANTED));
         }

@@ -109,7 +109,7 @@ impl Places {
         let interest = Interest::new(self, target_of(url, &call.request.to));
         let place = self.place(&interest.target, call.own, left).await.ok_or(Failure::NoPlace)?;
         // What sends is large, and most of what waits for a place is not sent yet.
-        let answer = Box::pin(sender.send_to(url, &call.request)).await;
+        let answer = Box::pin(sender.send_as(url, &call.request, call.serialisation)).await;
         drop((place, interest));
         answer.map_err(Failure::Unreachable)
     }

@@ -91,16 +91,28 @@ impl Sender {
         url: &str,
         request: &Request,
     ) -> Result<Response, Unreachable> {
+        self.send_as(url, request, None).await
+    }
+
+    /// Sends a request to a URL that can be used, written as its receiver wants it, and waits for
+    /// the answer.
+    pub(crate) async fn send_as(
+        &self,
+        url: &str,
+        request: &Request,
+        wanted: Option<Serialisation>,
+    ) -> Result<Response, Unreachable> {
+        let serialisation = wanted.unwrap_or(self.serialisation);
         if coap::Sender::can_use(url) {
-            return self.coap.send(url, request, self.serialisation).await;
+            return self.coap.send(url, request, serialisation).await;
         }
         if self.ws.can_use(url) {
             // A connection that begins is large, and few do.
-            return Box::pin(self.ws.send(url, request, self.serialisation)).await;
+            return Box::pin(self.ws.send(url, request, serialisation)).await;
         }
         if self.mqtt.can_use(url) {
-            return self.mqtt.send(url, request, self.serialisation).await;
+            return self.mqtt.send(url, request, serialisation).await;
         }
-        self.http.send(url, request, self.serialisation).await
+        self.http.send(url, request, serialisation).await
     }
 }

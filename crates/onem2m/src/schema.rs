@@ -214,6 +214,15 @@ const SUBSCRIPTION: &[Attribute] = &[
     free("ln", Flag),
     free("nec", Uint),
     free("pn", Uint),
+    once("su", Text),
+    free("nfu", Text),
+    free("gpi", Text),
+    free("nsp", Uint),
+    free("rl", Object),
+    once("psn", Uint),
+    free("nse", Flag),
+    ours("nsi", Objects),
+    free("acrs", Texts),
 ];
 
 const FLEX_CONTAINER: &[Attribute] = &[

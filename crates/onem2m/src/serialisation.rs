@@ -22,6 +22,15 @@ impl Serialisation {
         }
     }
 
+    /// Whether contentSerialization (m2m:serializations) calls it so: by its media type, or by that
+    /// of resources (TS-0004 §6.7).
+    pub(crate) fn is_called(self, name: &str) -> bool {
+        match self {
+            Self::Json => matches!(name, "application/json" | "application/vnd.onem2m-res+json"),
+            Self::Cbor => matches!(name, "application/cbor" | "application/vnd.onem2m-res+cbor"),
+        }
+    }
+
     /// JSON text from the octets of a message.
     ///
     /// # Errors

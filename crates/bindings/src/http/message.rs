@@ -22,6 +22,8 @@ const REQUEST_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-ret");
 const RESULT_EXPIRES: HeaderName = HeaderName::from_static("x-m2m-rst");
 const EXECUTES: HeaderName = HeaderName::from_static("x-m2m-oet");
 const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
+const EVENT_CATEGORY: HeaderName = HeaderName::from_static("x-m2m-ec");
+const NOTIFIED: HeaderName = HeaderName::from_static("x-m2m-rtu");
 const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
 const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
@@ -242,6 +244,12 @@ pub(crate) fn write_request(
     }
     if let Some(vendor) = &request.vendor {
         builder = builder.header(VENDOR, &**vendor);
+    }
+    if let Some(category) = request.event_category {
+        builder = builder.header(EVENT_CATEGORY, category);
+    }
+    if !request.notify.is_empty() {
+        builder = builder.header(NOTIFIED, request.notify.join("&"));
     }
     builder.body(Full::new(body)).map_err(|_| bad("a header"))
 }
@@ -467,6 +475,8 @@ mod tests {
             ("oet", "20991231T235958,000000"),
             ("rset", "60000"),
             ("vsi", "v"),
+            ("ec", "4"),
+            ("rtu", "http://a:1/n&coap://b"),
             ("lbl", "x+y"),
             ("atr", "con,a&b=c"),
             ("lbq", "color IN (red, green)+NT size"),

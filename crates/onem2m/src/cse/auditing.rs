@@ -131,7 +131,7 @@ impl Cse {
     pub(super) fn note_passed_on(&mut self, route: &Route, request: &Request, purpose: &Purpose) {
         let Purpose::Forward(Asker { asked: Some(asked), .. }) = purpose else { return };
         let to = match route {
-            Route::Urls(urls) => urls.first().cloned().unwrap_or_default(),
+            Route::Urls(urls, _) => urls.first().cloned().unwrap_or_default(),
             Route::Device(device) => device_address(device),
             Route::Channel(_) => "its polling channel".to_owned(),
         };

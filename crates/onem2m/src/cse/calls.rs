@@ -2,7 +2,7 @@
 
 use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal, Whom};
 use crate::limits::share;
-use crate::primitive::{Request, Response};
+use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
 use crate::time::Timestamp;
 use std::collections::hash_map::Entry;
@@ -16,6 +16,8 @@ pub struct Call {
     pub id: CallId,
     /// Where the entity can be reached, best first; the sender takes the first that it can use.
     pub urls: Vec<String>,
+    /// How the entity wants to be written to, if it says.
+    pub serialisation: Option<Serialisation>,
     /// What to send.
     pub request: Request,
     /// When the CSE gives it up by itself.
@@ -167,14 +169,15 @@ impl Cse {
     /// 5103 if too many are unanswered.
     pub(super) fn call(
         &mut self,
-        urls: Vec<String>,
+        (urls, serialisation): (Vec<String>, Option<Serialisation>),
         request: Request,
         purpose: Purpose,
         payer: &str,
     ) -> Result<(), Refusal> {
         let own = purpose.is_own();
         let (id, deadline) = self.open_call(&request, purpose, payer)?;
-        self.ledger.say(Output::Call(Box::new(Call { id, urls, request, deadline, own })));
+        let call = Call { id, urls, serialisation, request, deadline, own };
+        self.ledger.say(Output::Call(Box::new(call)));
         Ok(())
     }
 

@@ -64,11 +64,10 @@ impl Cse {
         slot: Slot,
         given: &Map<String, Value>,
     ) -> Result<bool, Refusal> {
-        let subscription =
-            self.blocking_subscription(slot).and_then(|subscription| self.tree.get(subscription));
-        let Some(subscription) = subscription else {
+        let Some(keeper) = self.blocking_subscription(slot) else {
             return Ok(false);
         };
+        let subscription = self.resource(keeper)?;
         let criteria = subscription.attribute("enc");
         let attributes = criteria.and_then(|it| it.get("atr")).and_then(Value::as_array);
         let is_meant = attributes.is_none_or(|names| {
@@ -78,7 +77,6 @@ impl Cse {
             return Ok(false);
         };
         let (target, owner) = (target.to_owned(), Arc::clone(&subscription.owner));
-        let subscription = subscription.id.to_string();
         // Where the request comes from says nothing of where the subscriber is.
         let source = self.source.take();
         let seen = self.seen_by(&owner, slot);
@@ -93,7 +91,8 @@ impl Cse {
                 return Ok(false);
             }
         };
-        let event = self.event_content(&subscription, &blocking_event(&representation));
+        let event = blocking_event(&representation);
+        let event = self.event_content(self.resource(keeper)?, &target, &event);
         let request = request.received_at(self.now);
         self.defer(&request)?;
         let seq = self.resource(slot)?.seq;

@@ -48,8 +48,13 @@ impl Cse {
         self.demand_creation(from, kind, parent)?;
         let parent_kind = self.resource(parent)?.kind;
         if !parent_kind.takes(kind) {
+            // TS-0004 §7.4.8.2.1.
+            let status = match kind {
+                Kind::Subscription => Status::TargetNotSubscribable,
+                _ => Status::InvalidChildResourceType,
+            };
             return Err(Refusal::new(
-                Status::InvalidChildResourceType,
+                status,
                 format!("a {} takes no {}", parent_kind.prefix(), kind.prefix()),
             ));
         }

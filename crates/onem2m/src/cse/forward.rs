@@ -5,7 +5,7 @@ use super::polling::Route;
 use super::{Asker, Cse, Refusal, denied, not_found};
 use crate::address::cse_of;
 use crate::kind::Kind;
-use crate::primitive::Request;
+use crate::primitive::{Request, Serialisation};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -59,7 +59,7 @@ impl Cse {
         }
         match (reachable_at(resource), self.channel_of(entity)) {
             (Err(_), Some(channel)) => Ok(Route::Channel(channel)),
-            (urls, _) => Ok(Route::Urls(urls?)),
+            (urls, _) => Ok(Route::Urls(urls?, serialisation_of(resource))),
         }
     }
 
@@ -102,6 +102,17 @@ impl Cse {
         let registrar = self.config.registrar.as_ref()?;
         let from_above = from.starts_with('/') && from.starts_with(registrar.cse_id.as_str());
         if from_above { None } else { self.remote_cse(&registrar.cse_id) }
+    }
+}
+
+/// How an entity wants to be written to: "it shall use one of the serializations specified in that
+/// <AE>'s contentSerialization attribute" (TS-0004 §7.5.1.1). Nothing if it leaves the choice.
+fn serialisation_of(entity: &Resource) -> Option<Serialisation> {
+    let speaks = |wanted: Serialisation| entity.texts("csz").any(|it| wanted.is_called(it));
+    match (speaks(Serialisation::Json), speaks(Serialisation::Cbor)) {
+        (false, true) => Some(Serialisation::Cbor),
+        (true, false) => Some(Serialisation::Json),
+        _ => None,
     }
 }
 

@@ -171,7 +171,8 @@ impl Cse {
         }
     }
 
-    /// Removes the oldest instances until the container is within its mni and mbs.
+    /// Removes the oldest instances until the container is within its mni and mbs: "the Hosting CSE
+    /// shall not generate notifications" of that (TS-0004 §7.4.7.2.1).
     pub(super) fn trim(&mut self, parent: Slot) {
         loop {
             let Some(container) = self.tree.get(parent) else {
@@ -186,7 +187,7 @@ impl Cse {
                 return;
             };
             self.counters.trimmed += 1;
-            self.take_out(oldest);
+            self.take_out_untold(oldest);
         }
     }
 
@@ -197,7 +198,7 @@ impl Cse {
             && let Some(oldest) = self.tree.oldest(parent)
         {
             self.counters.trimmed += 1;
-            self.take_out(oldest);
+            self.take_out_untold(oldest);
         }
     }
 

@@ -80,7 +80,7 @@ impl Cse {
     ///
     /// 4103 unless each target is the originator itself, one of its points of access, or an AE here
     /// that it may notify.
-    fn check_targets(&self, from: &str, targets: &[String]) -> Result<(), Refusal> {
+    pub(super) fn check_targets(&self, from: &str, targets: &[String]) -> Result<(), Refusal> {
         if self.is_almighty(from) {
             return Ok(());
         }

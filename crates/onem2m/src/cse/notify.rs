@@ -9,6 +9,7 @@ use super::subscription::{check_subscription, conditions, duration_of, settle_co
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
+use crate::resource::{Resource, push_json_text};
 use crate::status::Status;
 use crate::tree::Slot;
 use core::time::Duration;
@@ -18,9 +19,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How long a notification is kept for a target that is away.
-const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+pub(super) const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// How long a batch waits that sets no duration (bn without dur).
 const GATHERED_FOR: Duration = Duration::from_mins(1);
+/// The same as m2m:batchNotify says it.
+const GATHERED_FOR_TEXT: &str = "PT1M";
+
+/// m2m:stdEventCats, latest: a newer notification replaces one that waits.
+const LATEST: u64 = 4;
 
 /// What happened to a resource that may be subscribed to (m2m:notificationEventType).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -190,16 +196,22 @@ impl Cse {
         let Some(subscription) = self.tree.get(slot) else {
             return;
         };
-        let content = self.event_content(&subscription.id, event);
-        let category = subscription.uint("nec");
-        let latest_only = subscription.uint("pn") == Some(1) || subscription.flag("ln");
-        let gather = self.gather(subscription.attribute("bn"));
+        let latest = subscription.flag("ln");
+        // "If the latestNotify attribute is set, the Originator shall assign Event Category
+        // parameter of value latest" (TS-0004 §7.5.1.2.2, step 2.3).
+        let category = if latest { Some(LATEST) } else { subscription.uint("nec") };
+        let gather = self.gather(subscription.attribute("bn"), latest);
+        // A batch is counted by what it is made of, and its latest is all that is told.
+        let latest_only = (subscription.uint("pn") == Some(1) || latest) && gather.is_none();
         let id = Arc::clone(&subscription.id);
-        let targets: Vec<String> = subscription.texts("nu").map(str::to_owned).collect();
+        let targets: Vec<(String, String)> = subscription
+            .texts("nu")
+            .map(|target| (target.to_owned(), self.event_content(subscription, target, event)))
+            .collect();
         let remaining = subscription.uint("exc");
-        for target in targets {
+        for (target, content) in targets {
             let mut request = self.own_request(Operation::Notify, target.clone());
-            request.content = Some(content.as_str().into());
+            request.content = Some(content.into());
             request.event_category = category.and_then(|number| u32::try_from(number).ok());
             let lane: Arc<str> = format!("{id} {target}").into();
             let until = self.now.plus(KEPT_FOR);
@@ -218,10 +230,26 @@ impl Cse {
         self.count_down(slot, remaining);
     }
 
-    /// What a notification of this subscription says.
-    pub(super) fn event_content(&self, subscription: &str, event: &str) -> String {
-        let reference = Value::from(format!("{}/{subscription}", self.config.cse_id));
-        format!("{{\"m2m:sgn\":{{\"nev\":{event},\"sur\":{reference}}}}}")
+    /// What a notification of this subscription says to a target: with the subscription's creator,
+    /// if that is named (TS-0001 §10.2.10.7), and where a group is to forward it.
+    pub(super) fn event_content(
+        &self,
+        subscription: &Resource,
+        target: &str,
+        event: &str,
+    ) -> String {
+        let reference = Value::from(format!("{}/{}", self.config.cse_id, subscription.id));
+        let mut text = format!("{{\"m2m:sgn\":{{\"nev\":{event},\"sur\":{reference}");
+        if let Some(creator) = subscription.text("cr") {
+            text.push_str(",\"cr\":");
+            push_json_text(&mut text, &self.originator_for(target, creator));
+        }
+        if let Some(forwarding) = subscription.text("nfu") {
+            text.push_str(",\"nfu\":");
+            push_json_text(&mut text, forwarding);
+        }
+        text.push_str("}}");
+        text
     }
 
     /// expirationCounter: a subscription that has said enough goes.
@@ -235,13 +263,13 @@ impl Cse {
         }
     }
 
-    fn gather(&self, given: Option<&Value>) -> Option<Gather> {
+    fn gather(&self, given: Option<&Value>, latest: bool) -> Option<Gather> {
         let given = given?;
         let number = given.get("num").and_then(Value::as_u64);
         let number = number.and_then(|number| usize::try_from(number).ok());
         let limit = self.config.limits.batch;
         let duration = given.get("dur").and_then(duration_of).unwrap_or(GATHERED_FOR);
-        Some(Gather { number: number.unwrap_or(limit).clamp(1, limit), duration })
+        Some(Gather { number: number.unwrap_or(limit).clamp(1, limit), duration, latest })
     }
 
     /// Checks a subscription and asks its targets whether they want notifications; it is
@@ -265,16 +293,25 @@ impl Cse {
         }
         if !self.allows(from, Right::Retrieve, parent, None) {
             return Err(Refusal::new(
-                Status::SubscriptionCreatorHasNoPrivilege,
+                Status::OriginatorHasNoPrivilege,
                 "who subscribes must be allowed to retrieve",
             ));
         }
         check_subscription(&draft.attributes, self.config.limits.list_entries)?;
+        self.check_subscriber(from, &draft.attributes)?;
         settle_content(&mut draft.attributes, self.resource(parent)?.kind)?;
         self.check_only_blocking(parent, &draft.attributes)?;
         let given = draft.attributes.clone();
         let id = format!("{}{:x}", Kind::Subscription.prefix(), self.ledger.next_seq());
         let targets = self.targets_to_ask(&draft.attributes, from, &[]);
+        if !targets.is_empty() {
+            // "If the notificationURI is not the Originator, the Hosting CSE shall set the
+            // Originator's ID as the <subscription> resource's creator attribute."
+            draft.attributes.insert("cr".into(), json!(from));
+        }
+        if let Some(Value::Object(batch)) = draft.attributes.get_mut("bn") {
+            batch.entry("dur").or_insert_with(|| json!(GATHERED_FOR_TEXT));
+        }
         draft.id = Some(id.clone());
         if targets.is_empty() {
             let slot = self.found(draft)?;

@@ -3,7 +3,7 @@
 
 use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
-use super::polling::Route;
+use super::polling::{Route, notification_target};
 use super::{Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
 use crate::audit::End;
@@ -46,6 +46,8 @@ pub struct Gather {
     pub number: usize,
     /// What has waited so long goes out all the same.
     pub duration: Duration,
+    /// Of each batch only the latest is told (latestNotify).
+    pub latest: bool,
 }
 
 #[derive(Debug, Default)]
@@ -195,7 +197,8 @@ impl Letter {
         let mut request = self.request.clone();
         // As text within the text: numbers must come back digit for digit.
         let content = request.content.take();
-        let gather = self.batch.map(|batch| json!([batch.number, batch.duration.as_millis()]));
+        let gather =
+            self.batch.map(|batch| json!([batch.number, batch.duration.as_millis(), batch.latest]));
         let body = json!({
             "lane": &*self.lane,
             "target": self.target,
@@ -218,7 +221,8 @@ impl Letter {
         let gather = gather.and_then(|pair| {
             let number = usize::try_from(pair.first()?.as_u64()?).ok()?;
             let duration = Duration::from_millis(pair.get(1)?.as_u64()?);
-            Some(Gather { number, duration })
+            let latest = pair.get(2).and_then(Value::as_bool).unwrap_or(false);
+            Some(Gather { number, duration, latest })
         });
         Some(Self {
             lane: text("lane")?.into(),
@@ -366,6 +370,19 @@ impl Cse {
         }
     }
 
+    /// Has what is gathered on a lane go out at once: nothing more is coming.
+    pub(super) fn flush(&mut self, name: &Arc<str>) {
+        let Some(lane) = self.outbox.lanes.get_mut(name) else { return };
+        for (&seq, kept) in &mut lane.letters {
+            let before = kept.letter.to_record();
+            let Some(gather) = &mut kept.letter.batch else { continue };
+            gather.duration = Duration::ZERO;
+            let body = kept.letter.to_record();
+            self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+        }
+        self.run_lane(name);
+    }
+
     /// Forgets a letter, to be stored, which ended so.
     fn discard(&mut self, seq: u64, end: End) {
         if let Some(letter) = self.outbox.forget(seq) {
@@ -439,7 +456,8 @@ impl Cse {
                     return;
                 }
                 let number = gather.number.min(lane.letters.len());
-                let contents = lane.letters.values().take(number);
+                let superseded = if gather.latest { number.saturating_sub(1) } else { 0 };
+                let contents = lane.letters.values().take(number).skip(superseded);
                 let contents = contents.filter_map(|kept| kept.letter.request.content.as_deref());
                 request.content = Some(gathered(contents).into());
                 number
@@ -475,16 +493,22 @@ impl Cse {
 
     /// Where an entity can be reached now; a request for an application goes to its URL.
     pub(super) fn reach(&self, target: &str, request: &mut Request) -> Result<Route, Refusal> {
+        let (target, serialisation) = notification_target(target);
         if target.contains("://") {
-            return Ok(Route::Urls(vec![target.to_owned()]));
+            request.to.clone_from(&target);
+            return Ok(Route::Urls(vec![target], serialisation));
         }
-        match Address::parse(target, &self.config.cse_id, &self.config.provider) {
+        let chosen = |route| match (route, serialisation) {
+            (Route::Urls(urls, _), Some(chosen)) => Route::Urls(urls, Some(chosen)),
+            (route, _) => route,
+        };
+        match Address::parse(&target, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => {
                 let Some(super::Target::Resource(slot)) = self.resolve(path) else {
                     return Err(not_found("no such entity"));
                 };
-                let route = self.route_to(slot)?;
-                if let (Kind::ApplicationEntity, Route::Urls(urls)) =
+                let route = chosen(self.route_to(slot)?);
+                if let (Kind::ApplicationEntity, Route::Urls(urls, _)) =
                     (self.resource(slot)?.kind, &route)
                     && let Some(url) = urls.first()
                 {
@@ -495,8 +519,8 @@ impl Cse {
             Address::There { cse, .. } => {
                 let hop = self.next_hop(cse, &self.config.cse_id);
                 let hop = hop.ok_or_else(|| not_found("no such CSE"))?;
-                target.clone_into(&mut request.to);
-                self.route_to(hop)
+                request.to.clone_from(&target);
+                self.route_to(hop).map(chosen)
             }
             Address::Elsewhere => Err(not_found("no such service provider")),
         }

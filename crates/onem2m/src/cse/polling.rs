@@ -5,7 +5,7 @@ use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::nonblocking::request_text;
 use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
 use crate::kind::Kind;
-use crate::primitive::{Request, Response};
+use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// How a request gets to an entity.
 #[derive(Clone, Debug)]
 pub(super) enum Route {
-    /// To one of these URLs.
-    Urls(Vec<String>),
+    /// To one of these URLs, written so; without a word, as whoever sends likes it.
+    Urls(Vec<String>, Option<Serialisation>),
     /// To the device of this name, which the process around the machine speaks with.
     Device(String),
     /// Into the polling channel of this number.
@@ -237,7 +237,7 @@ impl Cse {
     ) -> Result<(), Refusal> {
         self.note_passed_on(&route, &request, &purpose);
         match route {
-            Route::Urls(urls) => self.call(urls, request, purpose, payer),
+            Route::Urls(urls, how) => self.call((urls, how), request, purpose, payer),
             Route::Device(device) => {
                 let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.ledger.say(Output::AskDevice(Box::new(DeviceCall { id, device, request })));
@@ -247,6 +247,47 @@ impl Cse {
                 let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }
+        }
+    }
+}
+
+/// The target of a notification without its "notification serialization indication, in form of
+/// key-value pair, e.g. \"ct=json\", after the delimiter \"?\"" (TS-0004 §7.5.1.2.2), and what that
+/// says.
+pub(super) fn notification_target(target: &str) -> (String, Option<Serialisation>) {
+    let whole = || (target.to_owned(), None);
+    let Some((before, query)) = target.split_once('?') else { return whole() };
+    let (mut rest, mut indicated) = (Vec::new(), None);
+    for pair in query.split('&') {
+        match pair {
+            "ct=json" => indicated = Some(Serialisation::Json),
+            "ct=cbor" => indicated = Some(Serialisation::Cbor),
+            other => rest.push(other),
+        }
+    }
+    match (indicated, rest.is_empty()) {
+        (None, _) => whole(),
+        (some, true) => (before.to_owned(), some),
+        (some, false) => (format!("{before}?{}", rest.join("&")), some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_says_how_it_wants_to_be_told() {
+        let (json, cbor) = (Some(Serialisation::Json), Some(Serialisation::Cbor));
+        for (target, expected) in [
+            ("http://a:1/n", ("http://a:1/n", None)),
+            ("http://a:1/n?ct=cbor", ("http://a:1/n", cbor)),
+            ("http://a:1/n?x=1&ct=json&y", ("http://a:1/n?x=1&y", json)),
+            ("http://a:1/n?x=ct=cbor", ("http://a:1/n?x=ct=cbor", None)),
+            ("/id-mn/Ca?ct=cbor", ("/id-mn/Ca", cbor)),
+        ] {
+            let (to, how) = notification_target(target);
+            assert_eq!((&*to, how), expected, "{target}");
         }
     }
 }

@@ -154,7 +154,8 @@ impl Cse {
     }
 
     fn call_registrar(&mut self, registrar: &Registrar, request: Request) {
-        if self.call(vec![registrar.url.clone()], request, Purpose::Registration, "").is_err() {
+        let way = (vec![registrar.url.clone()], None);
+        if self.call(way, request, Purpose::Registration, "").is_err() {
             self.registration.stage = Stage::Due(self.now.plus(FULL_AFTER));
         }
     }

@@ -71,10 +71,19 @@ impl Cse {
         if let Some(parent) = parent {
             self.tell(parent, Event::ChildDeleted, slot, &[]);
         }
+        self.take_out_untold(slot);
+    }
+
+    /// Takes a resource out as [`Self::take_out`], without telling who subscribed to its parent.
+    pub(super) fn take_out_untold(&mut self, slot: Slot) {
+        let parent = self.tree.get(slot).and_then(|resource| resource.parent);
         let going = self.tree.subtree(slot);
         self.withdraw_all(&going);
         for &slot in &going {
             self.tell(slot, Event::Deleted, slot, &[]);
+        }
+        for &slot in &going {
+            self.end_subscription(slot);
         }
         // Children first, so that taking back puts parents first.
         for slot in going.into_iter().rev() {

@@ -2,15 +2,19 @@
 //! told, and what goes together.
 
 use super::access::ALL_RIGHTS;
+use super::notify::KEPT_FOR;
+use super::outbox::Letter;
 use super::watch::{REPORT_ON_MISSING, check_missing_data};
 use super::{Cse, Refusal};
 use crate::filter::Filter;
 use crate::kind::Kind;
+use crate::primitive::Operation;
 use crate::status::Status;
 use crate::time::parse_duration;
 use crate::tree::Slot;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// What is monitored, which has no number among the events.
 const OPERATION: u64 = 0;
@@ -78,6 +82,59 @@ impl Cse {
         let above = subscription.parent.and_then(|parent| self.tree.get(parent));
         let subscribed = above.map_or(Kind::CseBase, |above| above.kind);
         settle_content(&mut whole, subscribed)
+    }
+}
+
+impl Cse {
+    /// A subscription is about to go: what was gathered for its targets goes out, and its
+    /// subscriberURI hears of the end (TS-0004 §7.5.1.2.4).
+    pub(super) fn end_subscription(&mut self, slot: Slot) {
+        let subscription = self.tree.get(slot).filter(|it| it.kind == Kind::Subscription);
+        let Some(subscription) = subscription else {
+            return;
+        };
+        let id = Arc::clone(&subscription.id);
+        let lane_of = |target: &str| -> Arc<str> { format!("{id} {target}").into() };
+        let lanes: Vec<Arc<str>> = subscription.texts("nu").map(lane_of).collect();
+        let told = subscription.text("su").map(str::to_owned);
+        for lane in lanes {
+            self.flush(&lane);
+        }
+        let Some(target) = told else {
+            return;
+        };
+        let reference = format!("{}/{id}", self.config.cse_id);
+        let content = json!({ "m2m:sgn": { "sud": true, "sur": reference } }).to_string();
+        let mut request = self.own_request(Operation::Notify, target.clone());
+        request.content = Some(content.into());
+        // Not among the notifications, of which several may go out as one.
+        let lane = format!("{id} {target} end").into();
+        let until = self.now.plus(KEPT_FOR);
+        self.counters.notifications += 1;
+        if self.post(Letter { lane, target, request, until, batch: None }).is_err() {
+            self.counters.notifications_dropped += 1;
+        }
+    }
+
+    /// Whether the end of a subscription may be told to whom its subscriberURI names: nobody asks it,
+    /// so it is the subscriber, one of the targets that are asked, or whom the subscriber may notify.
+    ///
+    /// # Errors
+    ///
+    /// 4103 if it is somebody else.
+    pub(super) fn check_subscriber(
+        &self,
+        from: &str,
+        attributes: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        let Some(subscriber) = attributes.get("su").and_then(Value::as_str) else {
+            return Ok(());
+        };
+        let targets = attributes.get("nu").and_then(Value::as_array).into_iter().flatten();
+        if targets.filter_map(Value::as_str).any(|target| target == subscriber) {
+            return Ok(());
+        }
+        self.check_targets(from, &[subscriber.to_owned()])
     }
 }
 
@@ -209,7 +266,16 @@ fn check_blocking(whole: &Map<String, Value>, events: &[u64]) -> Result<(), Refu
 }
 
 /// Notification policies: what a subscription says beside its targets and events.
-const POLICIES: [&str; 5] = ["exc", "bn", "ln", "nec", "pn"];
+const POLICIES: [&str; 13] =
+    ["exc", "bn", "ln", "nec", "pn", "su", "nfu", "gpi", "nsp", "rl", "psn", "nse", "acrs"];
+
+/// Those that are not offered, and what they would be.
+const NOT_OFFERED: [(&str, &str); 4] = [
+    ("rl", "limits of notifications in a time (rl)"),
+    ("psn", "notifications of what was before the subscription (psn)"),
+    ("nse", "statistics of notifications (nse)"),
+    ("acrs", "subscriptions across resources (acrs)"),
+];
 
 /// The conditions of event notification criteria as a filter.
 pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
@@ -246,6 +312,12 @@ pub(super) fn check_subscription(
     }
     if attributes.get("exc").and_then(Value::as_u64) == Some(0) {
         return Err(Refusal::bad("exc is at least 1"));
+    }
+    for (name, what) in NOT_OFFERED {
+        let is_wanted = |value: &Value| !(value.is_null() || *value == Value::Bool(false));
+        if attributes.get(name).is_some_and(is_wanted) {
+            return Err(Refusal::new(Status::NotImplemented, format!("{what} are not offered")));
+        }
     }
     match attributes.get("nct").and_then(Value::as_u64) {
         None | Some(1..=3 | content::TIME_SERIES) => {}

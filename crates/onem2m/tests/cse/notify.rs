@@ -151,7 +151,7 @@ fn who_may_create_but_not_retrieve_may_not_subscribe() {
     bench.update("Ca", "cse-in/a/c", &format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#));
     let sub = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"]}}}}"#);
     let refused = bench.create("Cb", "cse-in/a/c", Kind::Subscription, &sub);
-    assert_eq!(refused.status.number(), 4101);
+    assert_eq!(refused.status.number(), 4103, "TS-0004 §7.4.8.2.1");
 }
 
 #[test]
@@ -327,6 +327,166 @@ fn a_batch_goes_when_it_is_full_or_old() {
     let calls = bench.calls();
     let list = content(&calls[0])["m2m:agn"]["m2m:sgn"].clone();
     assert_eq!(list.as_array().unwrap().len(), 1);
+}
+
+/// TS-0001 §10.2.10.7: with `ln` a batch is counted by all of its events, and the latest is told; as
+/// one of the event category *latest* (TS-0004 §7.5.1.2.2, step 2.3).
+#[test]
+fn of_a_batch_the_latest_alone_may_be_told() {
+    let batch = r#","enc":{"net":[3]},"ln":true,"bn":{"num":3,"dur":"PT10S"}"#;
+    let mut bench = subscribed(batch);
+    let told = |call: &Call| {
+        assert_eq!(call.request.event_category, Some(4));
+        let list = content(call)["m2m:agn"]["m2m:sgn"].clone();
+        assert_eq!(list.as_array().unwrap().len(), 1);
+        list[0]["nev"]["rep"]["m2m:cin"]["rn"].as_str().unwrap().to_owned()
+    };
+    for number in 0..7 {
+        bench.reading(&format!("n{number}"), "1");
+        for call in bench.calls() {
+            assert_eq!(told(&call), format!("n{number}"));
+            assert!(matches!(number, 2 | 5), "{number}");
+            bench.reply(&call, Status::Ok);
+        }
+    }
+    bench.cse = bench.reopened();
+    bench.reading("n7", "1");
+    bench.pass(Duration::from_secs(10));
+    let calls = bench.calls();
+    assert_eq!((calls.len(), told(&calls[0])), (1, "n7".to_owned()));
+    bench.reply(&calls[0], Status::Ok);
+    assert_eq!(bench.cse.letters(), 0);
+}
+
+/// What was gathered is told when nothing more will come: the subscription was deleted, has said
+/// enough, or went with what it is of.
+#[test]
+fn what_is_gathered_outlives_its_subscription() {
+    let batch = r#""enc":{"net":[3]},"bn":{"num":100,"dur":"PT1H"}"#;
+    let ends: [(&str, &[&str]); 3] = [
+        (&format!(",{batch}"), &["cse-in/a/c/s"]),
+        (&format!(r#","exc":2,{batch}"#), &[]),
+        (&format!(",{batch}"), &["cse-in/a"]),
+    ];
+    for (attributes, deleted) in ends {
+        let mut bench = subscribed(attributes);
+        bench.reading("n0", "1");
+        assert!(bench.calls().is_empty());
+        bench.reading("n1", "1");
+        for to in deleted {
+            assert_eq!(bench.delete("Ca", to).status.number(), 2002);
+        }
+        let calls = bench.calls();
+        assert_eq!(calls.len(), 1, "{attributes}");
+        let list = content(&calls[0])["m2m:agn"]["m2m:sgn"].clone();
+        assert_eq!(list.as_array().unwrap().len(), 2, "{attributes}");
+        bench.reply(&calls[0], Status::Ok);
+        assert_eq!(bench.cse.letters(), 0);
+    }
+}
+
+/// TS-0004 §7.5.1.2.4: the end of a subscription is told to its subscriberURI.
+#[test]
+fn the_end_of_a_subscription_is_told() {
+    let mut bench = subscribed(&format!(r#","su":"{TARGET}""#));
+    let id = crate::bench::json(&bench.get("Ca", "cse-in/a/c/s"))["m2m:sub"]["ri"].clone();
+    bench.delete("Ca", "cse-in/a/c/s");
+    let calls = bench.calls();
+    assert_eq!((calls.len(), &*calls[0].urls), (1, &[TARGET.to_owned()][..]));
+    let reference = format!("/id-in/{}", id.as_str().unwrap());
+    assert_eq!(content(&calls[0]), json!({"m2m:sgn": {"sud": true, "sur": reference}}));
+    // Nobody asks it whether it wants to hear: it is none whom the subscriber could not notify.
+    bench.register("Cb", "b");
+    for (su, status) in [("http://elsewhere:1", 4103), ("cse-in/b", 4103), ("cse-in/a", 2001)] {
+        let content = format!(r#"{{"m2m:sub":{{"nu":["cse-in/a"],"su":"{su}"}}}}"#);
+        let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, &content);
+        assert_eq!(made.status.number(), status, "{su}");
+    }
+}
+
+/// TS-0001 §9.6.8: attributes that are there, and those that are refused by name.
+#[test]
+fn policies_of_a_subscription_are_kept_or_refused_by_name() {
+    let mut bench = Bench::with_container();
+    let mut made = |attribute: &str| {
+        let content = format!(r#"{{"m2m:sub":{{"nu":["cse-in/a"],{attribute}}}}}"#);
+        bench.create("Ca", "cse-in/a/c", Kind::Subscription, &content)
+    };
+    for kept in [r#""nsp":3"#, r#""gpi":"grp1""#, r#""nfu":"http://a:1""#, r#""nse":false"#] {
+        assert_eq!(made(kept).status.number(), 2001, "{kept}");
+    }
+    for refused in [
+        r#""rl":{"mnn":3,"tww":"PT1M"}"#,
+        r#""psn":3"#,
+        r#""nse":true"#,
+        r#""acrs":["/id-mn/crs1"]"#,
+    ] {
+        let response = made(refused);
+        assert_eq!(response.status.number(), 5001, "{refused}");
+        let name = refused.split('"').nth(1).unwrap();
+        assert!(response.content.unwrap().contains(name), "{refused}");
+    }
+    assert_eq!(made(r#""nsi":[]"#).status.number(), 4000);
+    let batch = made(r#""bn":{"num":3}"#);
+    let batch = crate::bench::json(&batch)["m2m:sub"]["bn"].clone();
+    assert_eq!(batch, json!({"num": 3, "dur": "PT1M"}), "TS-0004 §7.4.8.2.1, Recv-6.5");
+}
+
+/// TS-0004 §7.4.8.2.1 and TS-0001 §10.2.10.7: who subscribed others is named, to them, too; for a
+/// group, where it is to forward what it is told.
+#[test]
+fn a_notification_names_the_creator_of_its_subscription() {
+    let mut bench = subscribed(r#","nfu":"http://there:2""#);
+    let made = crate::bench::json(&bench.get("Ca", "cse-in/a/c/s"))["m2m:sub"].clone();
+    assert_eq!(made["cr"], "Ca");
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+    let calls = bench.calls();
+    let told = content(&calls[0])["m2m:sgn"].clone();
+    assert_eq!((&told["cr"], &told["nfu"]), (&json!("Ca"), &json!("http://there:2")));
+}
+
+/// TS-0004 §7.5.1.1 and §7.5.1.2.2, step 2.5: how a target wants to be written to.
+#[test]
+fn a_target_is_written_to_as_it_wants() {
+    use gatewright_onem2m::Serialisation;
+    let (json, cbor) = (Some(Serialisation::Json), Some(Serialisation::Cbor));
+    for (csz, target, expected) in [
+        ("", "cse-in/a", None),
+        (r#","csz":["application/cbor"]"#, "cse-in/a", cbor),
+        (r#","csz":["application/cbor","application/json"]"#, "cse-in/a", None),
+        (r#","csz":["application/cbor"]"#, "cse-in/a?ct=json", json),
+        ("", "cse-in/a?ct=cbor", cbor),
+        ("", "http://a:1/in?ct=cbor", cbor),
+    ] {
+        let mut bench = Bench::with_container();
+        let poa = format!(r#"{{"m2m:ae":{{"poa":["http://a:1/in"],"rr":true{csz}}}}}"#);
+        assert_eq!(bench.update("Ca", "cse-in/a", &poa).status.number(), 2004);
+        let sub = format!(r#"{{"m2m:sub":{{"nu":["{target}"],"enc":{{"net":[3]}}}}}}"#);
+        let request =
+            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+        bench.ask_all(request);
+        for call in bench.calls() {
+            assert_eq!((call.serialisation, &*call.request.to), (expected, "http://a:1/in"));
+            bench.reply(&call, Status::Ok);
+        }
+        bench.reading("one", "1");
+        let calls = bench.calls();
+        assert_eq!((calls.len(), calls[0].serialisation), (1, expected), "{target}");
+        let to = (&*calls[0].urls, &*calls[0].request.to);
+        assert_eq!(to, (&["http://a:1/in".to_owned()][..], "http://a:1/in"), "{target}");
+    }
+}
+
+/// TS-0004 §7.4.7.2.1: what a container lets go to make room is no deletion that anybody hears of.
+#[test]
+fn instances_that_make_room_go_unheard() {
+    let mut bench = subscribed(r#","enc":{"net":[4]}"#);
+    bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mni":1}}"#);
+    bench.reading("one", "1");
+    bench.reading("two", "2");
+    assert!(bench.calls().is_empty());
+    bench.delete("Ca", "cse-in/a/c/two");
+    assert_eq!(said(&bench.calls()[0]), (4, "two".to_owned()));
 }
 
 #[test]

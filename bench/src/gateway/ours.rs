@@ -2,7 +2,7 @@
 
 use super::world::{LOCAL, OWN_IP, REMOTE};
 use gatewright_link::{Backend, Mode};
-use gatewright_planes::{Gateway, Series, Setup, UdpGateway, UdpGatewaySetup};
+use gatewright_planes::{Planes, Series, Setup, UdpGateway, UdpGatewaySetup};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) fn gateway(
         setup.link(name, name).backend(backend).address(ip, 24);
     }
     setup.spin = spin.unwrap_or(setup.spin);
-    let gateway = Gateway::open(&setup).map_err(|error| error.to_string())?;
+    let gateway = Planes::open(&setup).map_err(|error| error.to_string())?;
     let relay = series.map(|series| {
         let setup = UdpGatewaySetup { listen: LOCAL.into(), server: REMOTE.into(), series };
         UdpGateway::start(gateway.sockets(), setup).map_err(|error| error.to_string())

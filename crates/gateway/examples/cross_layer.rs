@@ -6,7 +6,7 @@
 //! `cargo run --example cross_layer -- eth0 192.0.2.1 192.0.2.9:7000`, as root: what arrives on
 //! port 7000 of 192.0.2.1 goes to the server.
 
-use gatewright_gateway::{Gateway, Setup};
+use gatewright_gateway::{Planes, Setup};
 use gatewright_stack::{ApplicationSockets, SocketApplication};
 use std::{
     error::Error,
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server: SocketAddr = arguments.next().ok_or("name a server, ADDRESS:PORT")?.parse()?;
     let mut setup = Setup::new(1);
     setup.link("lan", &device).address(address, SUBNET_BITS);
-    let gateway = Gateway::open(&setup)?;
+    let gateway = Planes::open(&setup)?;
     let listen = SocketAddr::new(address, server.port());
     let _running = gateway.sockets().run(&[listen], Box::new(Joiner { server }))?;
     loop {

@@ -3,7 +3,7 @@
 //! `cargo run --example ip_counter -- eth0`, as root.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use gatewright_gateway::{Gateway, Setup};
+use gatewright_gateway::{Planes, Setup};
 use gatewright_stack::{At, Attachment, Place, tap};
 use gatewright_wire::EtherType;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::error::Error;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut setup = Setup::new(1);
     setup.link("lan", &std::env::args().nth(1).ok_or("name an interface")?);
-    let gateway = Gateway::open(&setup)?;
+    let gateway = Planes::open(&setup)?;
     let mut count = 0;
     let counter = tap(move |batch| {
         count += batch.len();

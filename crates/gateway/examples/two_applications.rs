@@ -6,7 +6,7 @@
 //! `cargo run --example two_applications -- eth0 192.0.2.1`, as root.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use gatewright_gateway::{Gateway, Setup};
+use gatewright_gateway::{Planes, Setup};
 use gatewright_stack::{At, Attachment, Place, UdpSocket, tap};
 use gatewright_wire::EtherType;
 use std::{
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address: IpAddr = arguments.next().ok_or("name an address of ours")?.parse()?;
     let mut setup = Setup::new(1);
     setup.link("lan", &device).address(address, SUBNET_BITS);
-    let gateway = Gateway::open(&setup)?;
+    let gateway = Planes::open(&setup)?;
 
     let frames = watch(&gateway, At::Frame)?;
     let echo = gateway.sockets().bind(SocketAddr::new(address, ECHO))?;
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A handler that counts what passes at `at`.
-fn watch(gateway: &Gateway, at: At) -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
+fn watch(gateway: &Planes, at: At) -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
     let seen = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&seen);
     let look = tap(move |batch| {

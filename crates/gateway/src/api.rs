@@ -404,7 +404,7 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             return Err("nobody waits for this under the lock".to_owned().into());
         }
         Request::Sojourn => {
-            let buckets: Vec<_> = gateway.gateway().sojourn().buckets().collect();
+            let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
         }
         Request::Attach(request) => {
@@ -435,25 +435,25 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             gateway.set_link(&name, up)?;
             Ok(json!({ "name": name, "up": up }))
         }
-        Request::Neighbours => Ok(json!({ "neighbours": gateway.gateway().neighbours()? })),
+        Request::Neighbours => Ok(json!({ "neighbours": gateway.planes().neighbours()? })),
         Request::AddNeighbour { address, mac, link } => {
-            let added = gateway.gateway().add_neighbour(address, &mac, link.as_deref())?;
+            let added = gateway.planes().add_neighbour(address, &mac, link.as_deref())?;
             Ok(json!({ "neighbours": [added] }))
         }
         Request::RemoveNeighbour { address, link } => {
-            let gone = gateway.gateway().remove_neighbour(address, link.as_deref())?;
+            let gone = gateway.planes().remove_neighbour(address, link.as_deref())?;
             Ok(json!({ "neighbours": [gone] }))
         }
         Request::FlushNeighbours { link } => {
-            Ok(json!({ "neighbours": gateway.gateway().flush_neighbours(link.as_deref())? }))
+            Ok(json!({ "neighbours": gateway.planes().flush_neighbours(link.as_deref())? }))
         }
-        Request::Routes => Ok(json!({ "routes": gateway.gateway().routes() })),
+        Request::Routes => Ok(json!({ "routes": gateway.planes().routes() })),
         Request::AddRoute { to, via, link } => {
             let order = RouteOrder { to: RouteTarget::parse(&to)?, via, link };
-            Ok(json!({ "routes": [gateway.gateway().add_route(&order)?] }))
+            Ok(json!({ "routes": [gateway.planes().add_route(&order)?] }))
         }
         Request::RemoveRoute { to } => {
-            Ok(json!({ "routes": gateway.gateway().remove_route(RouteTarget::parse(&to)?)? }))
+            Ok(json!({ "routes": gateway.planes().remove_route(RouteTarget::parse(&to)?)? }))
         }
     };
     value.map_err(|error| error.to_string().into())
@@ -472,7 +472,7 @@ fn read(text: &str) -> Result<Config, String> {
 
 /// A gateway's metrics as OpenMetrics text.
 pub(crate) fn metrics(gateway: &Configured) -> Result<String, String> {
-    Ok(crate::metrics::text(&status(gateway)?, gateway.gateway().sojourn()))
+    Ok(crate::metrics::text(&status(gateway)?, gateway.planes().sojourn()))
 }
 
 /// What a gateway is and has counted, as it answers on the control socket.
@@ -495,7 +495,7 @@ pub fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
     let relays = gateway.udp_gateways().iter();
     let udp_gateways = relays.map(|(name, relay)| relay_answer(name, relay.counters()));
     Ok(StatusAnswer {
-        gateway: gateway.gateway().status().map_err(|error| error.to_string())?,
+        gateway: gateway.planes().status().map_err(|error| error.to_string())?,
         attached: attached.collect(),
         udp_gateways: udp_gateways.collect(),
         parts: {
@@ -607,7 +607,7 @@ fn messages_of(request: &AttachRequest) -> Result<AttachMessages, String> {
 /// The handler that a request describes.
 fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
     let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
-    let link = |name: &str| gateway.gateway().link(name).map(|_| plain(name));
+    let link = |name: &str| gateway.planes().link(name).map(|_| plain(name));
     let prefix = |text: &Option<String>| text.as_deref().map(network).transpose();
     let needed = |value: Option<u32>, name: &str| {
         value.ok_or_else(|| format!("a {} needs {name}", request.handler))

@@ -109,13 +109,13 @@ impl Live {
             Some(other) => return Err(format!("{other} is neither receive nor transmit")),
         };
         let link =
-            request.which.link.as_deref().map(|name| gateway.gateway().link(name)).transpose()?;
+            request.which.link.as_deref().map(|name| gateway.planes().link(name)).transpose()?;
         let which = request.which.matching()?;
         let (capture, captured, missed) = Capture::new(at, Side::Receive, which);
         let (mut ids, mut refused) = (Vec::new(), None);
         for &side in sides {
             let attachment = Attachment { at, side, place: Place::Tap, link };
-            match gateway.gateway().attach(attachment, Box::new(capture.beside(side))) {
+            match gateway.planes().attach(attachment, Box::new(capture.beside(side))) {
                 Ok(id) => ids.push(id),
                 Err(error) => refused = Some(error.to_string()),
             }
@@ -149,7 +149,7 @@ impl Live {
         let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
         for id in &self.ids {
             // A gateway that has ended has none.
-            let _gone = gateway.gateway().detach(*id);
+            let _gone = gateway.planes().detach(*id);
         }
         drop(gateway);
         let packets = sent?;

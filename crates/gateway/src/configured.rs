@@ -12,7 +12,7 @@ use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{
-    DeviceSetup, Gateway, GatewayError, LinkSetup, MergeLimit, RouteTo, Series, Setup, StaticRoute,
+    DeviceSetup, LinkSetup, MergeLimit, Planes, PlanesError, RouteTo, Series, Setup, StaticRoute,
     UdpGateway, UdpGatewaySetup,
 };
 use gatewright_stack::{
@@ -34,14 +34,14 @@ pub enum RunError {
     NotInThisVersion(String),
     /// The gateway cannot be opened.
     #[error(transparent)]
-    Gateway(Box<GatewayError>),
+    Planes(Box<PlanesError>),
     /// A handler cannot be attached.
     #[error("handler {name}: {source}")]
     Attach {
         /// The handler.
         name: String,
         /// Why.
-        source: Box<GatewayError>,
+        source: Box<PlanesError>,
     },
     /// A handler cannot be attached at messages.
     #[error("{at}: {why}")]
@@ -83,9 +83,9 @@ pub enum RunError {
     },
 }
 
-impl From<GatewayError> for RunError {
-    fn from(source: GatewayError) -> Self {
-        Self::Gateway(Box::new(source))
+impl From<PlanesError> for RunError {
+    fn from(source: PlanesError) -> Self {
+        Self::Planes(Box::new(source))
     }
 }
 
@@ -93,7 +93,7 @@ impl RunError {
     /// The exit code of a program that ends for this (`sysexits.h`).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Gateway(source) | Self::Attach { source, .. } => source.exit_code(),
+            Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) | Self::Messages { .. } => 78,
             Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::UdpGateway { .. }
@@ -133,7 +133,7 @@ pub struct Configured {
     pub(crate) names: Vec<String>,
     pub(crate) tcp_proxies: Proxies,
     parts: Vec<Part>,
-    pub(crate) gateway: Gateway,
+    pub(crate) planes: Planes,
     /// The start of its randomness.
     pub(crate) seed: u64,
     /// The description as it is in force.
@@ -179,7 +179,7 @@ impl Configured {
         if takes_links(config) {
             names.extend((0..SPARE_PLACES).map(|_| String::new()));
         }
-        let gateway = Gateway::open(&setup(config, &names, seed)?)?;
+        let planes = Planes::open(&setup(config, &names, seed)?)?;
         let mut configured = Self {
             udp_gateways: Vec::new(),
             attached: Vec::new(),
@@ -188,7 +188,7 @@ impl Configured {
             names,
             tcp_proxies: Proxies::default(),
             parts: Vec::new(),
-            gateway,
+            planes,
             seed,
             config: config.clone(),
             file: None,
@@ -236,8 +236,8 @@ impl Configured {
     }
 
     /// The gateway.
-    pub const fn gateway(&self) -> &Gateway {
-        &self.gateway
+    pub const fn planes(&self) -> &Planes {
+        &self.planes
     }
 
     /// Remembers the file of the description, which `reload` reads again.
@@ -287,7 +287,7 @@ impl Configured {
             handlers::make(attach, &self.names)?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
-        let id = self.gateway.attach(attachment, handler).map_err(attach_error)?;
+        let id = self.planes.attach(attachment, handler).map_err(attach_error)?;
         self.recorders.extend(recorder.map(|recorder| (id, recorder)));
         self.attached.push(Attached { id, name, attachment, count, missed, described: None });
         Ok(id)
@@ -302,7 +302,7 @@ impl Configured {
         if self.detach_messages(id) {
             return Ok(true);
         }
-        let found = self.gateway.detach(id)?.is_some();
+        let found = self.planes.detach(id)?.is_some();
         self.attached.retain(|attached| attached.id != id);
         // The handler is gone, so its recorder writes what waits and ends.
         self.recorders.retain(|(other, _)| *other != id);
@@ -321,8 +321,8 @@ impl Configured {
     ///
     /// Why it cannot be, in words for the operator.
     pub fn set_link(&self, name: &str, up: bool) -> Result<(), String> {
-        let link = self.gateway.link(name)?;
-        self.gateway.set_link(link, up).map_err(|error| error.to_string())
+        let link = self.planes.link(name)?;
+        self.planes.set_link(link, up).map_err(|error| error.to_string())
     }
 
     /// Starts a UDP gateway.
@@ -347,7 +347,7 @@ impl Configured {
         };
         let listen = SocketAddr::new(ip, relay.port.value);
         let started =
-            UdpGateway::start(self.gateway.sockets(), UdpGatewaySetup { listen, server, series });
+            UdpGateway::start(self.planes.sockets(), UdpGatewaySetup { listen, server, series });
         let name = relay.name.value.clone();
         match started {
             Ok(started) => self.udp_gateways.push((name, started)),

@@ -26,7 +26,7 @@ pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use configured::{Attached, Configured, RunError, ServeControl};
 pub use difference::Change;
 /// What embedders describe in code.
-pub use gatewright_planes::{Gateway, GatewayError, LinkSetup, Setup};
+pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use messages::{
     AttachedMessages, Counting, MessageCounts, MessageRecord, MessageRecords, ProgramHandlers,
 };

@@ -15,7 +15,7 @@ use crate::{
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
-use gatewright_planes::{GatewayError, Pace, Placement, Prepared, ReopenedLink};
+use gatewright_planes::{Pace, Placement, PlanesError, Prepared, ReopenedLink};
 use gatewright_stack::AttachmentId;
 
 /// Why a running gateway did not take a description. It runs on as it was.
@@ -30,8 +30,8 @@ pub enum ReloadError {
     Run(#[from] RunError),
 }
 
-impl From<GatewayError> for ReloadError {
-    fn from(source: GatewayError) -> Self {
+impl From<PlanesError> for ReloadError {
+    fn from(source: PlanesError) -> Self {
         Self::Run(source.into())
     }
 }
@@ -133,13 +133,13 @@ impl Configured {
         handlers: NewHandlers,
     ) -> Result<Vec<Change>, ReloadError> {
         let (then, now) = (setup(old, places, self.seed)?, setup(config, &self.names, self.seed)?);
-        let exchanged = self.gateway.exchange(&then, &now)?;
+        let exchanged = self.planes.exchange(&then, &now)?;
         if let Err(error) = self.exchange(old, config) {
-            self.gateway.undo(exchanged);
+            self.planes.undo(exchanged);
             return Err(error.into());
         }
         self.commit(handlers)?;
-        self.gateway.set_pace(Pace { spin: now.spin })?;
+        self.planes.set_pace(Pace { spin: now.spin })?;
         if self.config.cse != config.cse || self.config.devices != config.devices {
             self.parts().iter().for_each(|part| part.take(config));
         }
@@ -204,16 +204,16 @@ impl Configured {
         }
         // What an embedder or a live capture has attached is no affair of the description's.
         let own = |id| self.attached.iter().any(|attached| attached.id == id);
-        let others = self.gateway.handlers().into_iter().filter(|(id, ..)| !own(*id));
+        let others = self.planes.handlers().into_iter().filter(|(id, ..)| !own(*id));
         placements.extend(others.map(|(id, ..)| Placement::Kept(id)));
-        Ok(NewHandlers { prepared: self.gateway.prepare(placements)?, attached })
+        Ok(NewHandlers { prepared: self.planes.prepare(placements)?, attached })
     }
 
     /// Exchanges the wiring; handlers that are gone end their files.
-    fn commit(&mut self, new: NewHandlers) -> Result<(), GatewayError> {
+    fn commit(&mut self, new: NewHandlers) -> Result<(), PlanesError> {
         let NewHandlers { prepared, attached } = new;
         let ids = prepared.ids().to_vec();
-        self.gateway.commit(prepared)?;
+        self.planes.commit(prepared)?;
         self.attached.clear();
         for (id, (attached, recorder)) in ids.into_iter().zip(attached) {
             self.recorders.extend(recorder.map(|recorder| (id, recorder)));

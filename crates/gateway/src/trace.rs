@@ -4,7 +4,7 @@ mod changes;
 
 use crate::{Configured, capture::Which};
 use changes::changes;
-use gatewright_planes::GatewayError;
+use gatewright_planes::PlanesError;
 use gatewright_stack::{Fate, Step, Trace};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -95,22 +95,22 @@ pub(crate) fn trace(
     let patience = Duration::try_from_secs_f64(seconds)
         .map_err(|_| format!("{seconds} seconds cannot be waited for"))?;
     let (traced, names) = begin(&lock(), request)?;
-    let ended = |error: GatewayError| error.to_string();
+    let ended = |error: PlanesError| error.to_string();
     let trace = match traced.recv_timeout(patience) {
         Ok(trace) => {
             let gateway = lock();
-            if gateway.gateway().worker_count() > 1 {
+            if gateway.planes().worker_count() > 1 {
                 // The others wait for theirs still.
-                gateway.gateway().end_trace().map_err(ended)?;
+                gateway.planes().end_trace().map_err(ended)?;
             }
             trace
         }
         Err(RecvTimeoutError::Disconnected) => return Err(BUSY.to_owned()),
         Err(RecvTimeoutError::Timeout) => {
-            lock().gateway().end_trace().map_err(ended)?;
+            lock().planes().end_trace().map_err(ended)?;
             let back = std::iter::from_fn(|| traced.recv_timeout(BACK_WITHIN).ok());
             let longest = back.max_by_key(|trace| trace.steps().len());
-            longest.ok_or_else(|| ended(GatewayError::Ended))?
+            longest.ok_or_else(|| ended(PlanesError::Ended))?
         }
     };
     Ok(told(&trace, &names))
@@ -121,13 +121,12 @@ fn begin(
     request: &TraceRequest,
 ) -> Result<(Receiver<Trace>, Vec<String>), String> {
     let which = request.which.matching()?;
-    let link =
-        request.which.link.as_deref().map(|name| gateway.gateway().link(name)).transpose()?;
+    let link = request.which.link.as_deref().map(|name| gateway.planes().link(name)).transpose()?;
     let frame = request.octets()?;
     if frame.is_some() && link.is_none() {
         return Err("by which link is the frame to come?".to_owned());
     }
-    let traced = gateway.gateway().trace(link, which, frame).map_err(|error| error.to_string())?;
+    let traced = gateway.planes().trace(link, which, frame).map_err(|error| error.to_string())?;
     Ok((traced, gateway.link_names().to_vec()))
 }
 

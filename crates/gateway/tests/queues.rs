@@ -9,7 +9,7 @@
 
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::{Configured, Gateway};
+use gatewright_gateway::{Configured, Planes};
 use gatewright_planes::{QueueStatus, Status};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -43,7 +43,7 @@ fn reaches_south(north: &Namespace) -> bool {
 }
 
 /// What a gateway says of itself; on a busy machine a worker may answer late.
-fn status_of(gateway: &Gateway) -> Status {
+fn status_of(gateway: &Planes) -> Status {
     let mut status = None;
     wait_until(WITHIN, || {
         status = gateway.status().ok();
@@ -53,7 +53,7 @@ fn status_of(gateway: &Gateway) -> Status {
 }
 
 /// The workers that have the queues of a link.
-fn queues_of(gateway: &Gateway, link: usize) -> Vec<(u32, usize)> {
+fn queues_of(gateway: &Planes, link: usize) -> Vec<(u32, usize)> {
     let status = status_of(gateway);
     let pair = |queue: &QueueStatus| (queue.queue, queue.worker);
     status.links[link].queues.iter().map(pair).collect()
@@ -78,17 +78,17 @@ fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
     let of_one = if mode == "xdp" { vec![(0, 0), (1, 0)] } else { vec![(0, 0)] };
     let there = || wait_until(WITHIN, || reaches_south(&north));
     assert!(there());
-    assert_eq!(queues_of(gateway.gateway(), 0), of_one);
+    assert_eq!(queues_of(gateway.planes(), 0), of_one);
     for (config, queues) in [(&all, &both), (&one, &of_one), (&all, &both)] {
         let changes = middle.run(|| gateway.reload(config))??;
         assert!(changes.iter().any(|change| change.how.starts_with("queues")), "{changes:?}");
-        assert_eq!(queues_of(gateway.gateway(), 0), *queues);
-        assert!(there(), "{:#?}", gateway.gateway().status());
+        assert_eq!(queues_of(gateway.planes(), 0), *queues);
+        assert!(there(), "{:#?}", gateway.planes().status());
     }
     let error = middle.run(|| gateway.reload(&nowhere))?.unwrap_err();
     assert!(error.to_string().contains("there is no interface nowhere"), "{error}");
-    assert_eq!(queues_of(gateway.gateway(), 0), both, "as before");
-    assert!(there(), "{:#?}", gateway.gateway().status());
+    assert_eq!(queues_of(gateway.planes(), 0), both, "as before");
+    assert!(there(), "{:#?}", gateway.planes().status());
     Ok(())
 }
 

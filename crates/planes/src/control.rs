@@ -6,8 +6,8 @@ mod learnt;
 mod tests;
 
 use crate::{
-    gateway::{Attached, GatewayError},
     kernel::Kernel,
+    planes::{Attached, PlanesError},
     setup::{RouteTo, StaticRoute},
     shares::Downs,
     status::{LayerStatus, WayStatus},
@@ -148,7 +148,7 @@ impl Control {
         &mut self,
         attachment: Attachment,
         handler: Box<dyn Handler>,
-    ) -> Result<(AttachmentId, Vec<Swap>), GatewayError> {
+    ) -> Result<(AttachmentId, Vec<Swap>), PlanesError> {
         let id = AttachmentId(self.next_id);
         let kept = self.attached.iter().map(|(id, ..)| Placement::Kept(*id));
         let all = kept.chain([Placement::New(attachment, handler)]).collect();
@@ -157,7 +157,7 @@ impl Control {
     }
 
     /// The swaps that detach a handler, if there is one.
-    pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Vec<Swap>>, GatewayError> {
+    pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Vec<Swap>>, PlanesError> {
         let others = self.attached.iter().filter(|(other, ..)| *other != id);
         let kept: Vec<_> = others.map(|(id, ..)| Placement::Kept(*id)).collect();
         if kept.len() == self.attached.len() {
@@ -168,7 +168,7 @@ impl Control {
     }
 
     /// Compiles the wiring in which just `placements` stand, in their order; nothing changes yet.
-    pub(crate) fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, GatewayError> {
+    pub(crate) fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, PlanesError> {
         let (mut attached, mut next_id) = (Vec::new(), self.next_id);
         let mut first = Vec::new();
         let mut others: Vec<Vec<_>> = self.others.iter().map(|_| Vec::new()).collect();
@@ -182,7 +182,7 @@ impl Control {
                     next_id += 1;
                     attached.push((id, attachment, taken.clone()));
                     for of in &mut others {
-                        let another = handler.another().ok_or(GatewayError::OneOnly(attachment))?;
+                        let another = handler.another().ok_or(PlanesError::OneOnly(attachment))?;
                         of.push((id, another, taken.part()));
                     }
                     first.push((id, handler, taken));

@@ -5,7 +5,7 @@
 
 use crate::{
     control::Origin,
-    gateway::{Gateway, GatewayError},
+    planes::{Planes, PlanesError},
     reopen::Reopen,
     setup::{LinkSetup, Setup, StaticRoute},
     start::interface,
@@ -52,14 +52,14 @@ impl Exchanged {
     }
 }
 
-impl Gateway {
+impl Planes {
     /// Exchanges the links and routes of `old`, which are in force, for those of `new`, whose links
     /// stand at the same places. A link whose device differs is closed and opened anew.
     ///
     /// # Errors
     ///
     /// What cannot be opened or does not fit; then everything is as it was.
-    pub fn exchange(&self, old: &Setup, new: &Setup) -> Result<Exchanged, GatewayError> {
+    pub fn exchange(&self, old: &Setup, new: &Setup) -> Result<Exchanged, PlanesError> {
         let before = self.furnished(old);
         let (orders, reopened) = self.reopen_links(&old.links, &new.links)?;
         let after = self.furnished(new);
@@ -97,7 +97,7 @@ impl Gateway {
         &self,
         old: &[LinkSetup],
         new: &[LinkSetup],
-    ) -> Result<(Vec<Reopen>, Vec<ReopenedLink>), GatewayError> {
+    ) -> Result<(Vec<Reopen>, Vec<ReopenedLink>), PlanesError> {
         let (mut done, mut told) = (Vec::new(), Vec::new());
         let differ = |(old, new): &(&LinkSetup, &LinkSetup)| {
             old.device != new.device || old.queues != new.queues
@@ -132,7 +132,7 @@ impl Gateway {
     }
 
     /// Gives the host what is in `after` and takes what was in `before` only.
-    fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), GatewayError> {
+    fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), PlanesError> {
         let furnished = self.change(|control| -> Result<(), HostError> {
             for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
                 match (before, after) {

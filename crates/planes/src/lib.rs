@@ -7,23 +7,23 @@
 //! that the worker takes between two batches. The worker never waits for the control plane.
 //!
 //! ```no_run
-//! use gatewright_planes::{Gateway, Setup};
+//! use gatewright_planes::{Planes, Setup};
 //! use std::net::Ipv4Addr;
 //!
 //! let mut setup = Setup::new(1);
 //! setup.link("lan", "eth0").address(Ipv4Addr::new(192, 0, 2, 1), 24);
 //! setup.link("wan", "eth1").address(Ipv4Addr::new(198, 51, 100, 1), 24);
-//! let gateway = Gateway::open(&setup)?;
+//! let gateway = Planes::open(&setup)?;
 //! std::thread::park();
-//! # Ok::<(), gatewright_planes::GatewayError>(())
+//! # Ok::<(), gatewright_planes::PlanesError>(())
 //! ```
 
 mod control;
 mod crew;
 mod exchange;
-mod gateway;
 mod kernel;
 mod neighbours;
+mod planes;
 mod reopen;
 mod routes;
 mod setup;
@@ -39,9 +39,9 @@ mod workers;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
-pub use gateway::{Gateway, GatewayError};
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
+pub use planes::{Planes, PlanesError};
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute, WORKERS_MAX};
 pub use sojourn::Sojourn;

@@ -4,7 +4,7 @@
 //! some times a second and whenever somebody asks. `permanent` is the control side's: neighbours that
 //! were set, which the worker puts into its caches.
 
-use crate::{Gateway, control::Control, kernel::Told, worker::Command};
+use crate::{Planes, control::Control, kernel::Told, worker::Command};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{LinkNeighbours, NeighbourState};
 use gatewright_tables::{
@@ -216,7 +216,7 @@ pub struct NeighbourStatus {
     pub state: &'static str,
 }
 
-impl Gateway {
+impl Planes {
     /// The neighbours on all links, as the data plane knows them now.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use crate::{
     crew::nothing,
-    gateway::GatewayError,
+    planes::PlanesError,
     setup::{DeviceSetup, LinkSetup},
     shares::{share_of, shares},
     worker::Command,
@@ -38,7 +38,7 @@ pub(crate) struct OpenDevice {
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Has the workers close a link and open it as `order` says; what it is then.
-pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, GatewayError> {
+pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, PlanesError> {
     close(workers, order)?;
     let new = match open_all(workers, &order.device)? {
         Ok(info) => return Ok(info),
@@ -53,16 +53,16 @@ pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, Gate
             format!("{new}; and it could not be opened again as it was: {old}: it is closed")
         }
     };
-    Err(GatewayError::Reopen { name: order.device.name.clone(), reason })
+    Err(PlanesError::Reopen { name: order.device.name.clone(), reason })
 }
 
 /// Has all workers close what they have of a link.
-fn close(workers: &Workers, order: &Reopen) -> Result<(), GatewayError> {
+fn close(workers: &Workers, order: &Reopen) -> Result<(), PlanesError> {
     for worker in 0..workers.len() {
         let (answer, closed) = channel();
         let link = order.device.device.index();
         workers.one(worker, Command::CloseDevice(link, answer))?;
-        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)?;
+        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| PlanesError::Ended)?;
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn close(workers: &Workers, order: &Reopen) -> Result<(), GatewayError> {
 fn open_all(
     workers: &Workers,
     link: &LinkSetup,
-) -> Result<Result<LinkInfo, OpenError>, GatewayError> {
+) -> Result<Result<LinkInfo, OpenError>, PlanesError> {
     let shares = match shares(link, workers.len()) {
         Ok(shares) => shares,
         Err(error) => return Ok(Err(error)),
@@ -83,14 +83,14 @@ fn open_all(
         let order = OpenDevice { device: link.device.clone(), share, shares };
         let (answer, opened) = channel();
         workers.one(worker, Command::OpenDevice(Box::new(order), answer))?;
-        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| GatewayError::Ended)? {
+        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| PlanesError::Ended)? {
             Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
         }
     }
     // There is a first share wherever there are shares.
-    first.map(Ok).ok_or(GatewayError::Ended)
+    first.map(Ok).ok_or(PlanesError::Ended)
 }
 
 /// A link without a device: it gives nothing, and drops what it is given.

@@ -1,7 +1,7 @@
 //! The routes of a running gateway: listed with where they come from, added and removed by command.
 
 use crate::{
-    Gateway,
+    Planes,
     control::{Control, Origin},
     setup::{RouteTo, StaticRoute},
 };
@@ -109,7 +109,7 @@ impl RouteTarget {
     }
 }
 
-impl Gateway {
+impl Planes {
     /// The routes in force, of both families.
     pub fn routes(&self) -> Vec<RouteStatus> {
         self.change(|control| {

@@ -3,9 +3,9 @@
 use crate::{
     control::{Control, Origin, Other},
     crew::{Berth, Crew, FIRST},
-    gateway::GatewayError,
     kernel::{self, News, follow},
     neighbours::Neighbourhood,
+    planes::PlanesError,
     reopen::Closed,
     setup::{DeviceSetup, LinkSetup, Setup, WORKERS_MAX},
     shares::{Downs, share_of, shares},
@@ -82,7 +82,7 @@ struct Order {
     waker: Arc<Waker>,
     sojourn: Arc<Sojourn>,
     epoch: Instant,
-    opened: SyncSender<Result<Opened, GatewayError>>,
+    opened: SyncSender<Result<Opened, PlanesError>>,
 }
 
 /// How links are divided among workers.
@@ -96,9 +96,9 @@ struct Split {
 }
 
 impl Split {
-    fn new(setup: &Setup) -> Result<Self, GatewayError> {
+    fn new(setup: &Setup) -> Result<Self, PlanesError> {
         let of = |link: &LinkSetup| {
-            let failed = |source| GatewayError::Link { name: link.name.clone(), source };
+            let failed = |source| PlanesError::Link { name: link.name.clone(), source };
             shares(link, setup.workers).map_err(failed)
         };
         let shares = setup.links.iter().map(of).collect::<Result<Vec<_>, _>>()?;
@@ -108,10 +108,10 @@ impl Split {
 }
 
 /// Opens a gateway.
-pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
+pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     refuse_mixed(setup)?;
     if !(1..=WORKERS_MAX).contains(&setup.workers) {
-        return Err(GatewayError::Workers(setup.workers));
+        return Err(PlanesError::Workers(setup.workers));
     }
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
@@ -120,7 +120,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, GatewayError> {
     let (workers, opened) = hire(setup, &split, &mut host, division.as_ref(), &events)?;
     drop(events);
     let mut opened = opened.into_iter();
-    let first = opened.next().ok_or(GatewayError::Ended)?;
+    let first = opened.next().ok_or(PlanesError::Ended)?;
     let mut links = first.links;
     let mut others = Vec::new();
     for Opened { plan, links: more, drops, graph_drops, .. } in opened {
@@ -152,7 +152,7 @@ fn hire(
     host: &mut Host,
     division: Option<&Arc<Division>>,
     events: &SyncSender<Event>,
-) -> Result<(Workers, Vec<Opened>), GatewayError> {
+) -> Result<(Workers, Vec<Opened>), PlanesError> {
     let chunk_size = chunk_size(setup)?;
     let waker = |_| {
         let made = Waker::new().map(Arc::new);
@@ -188,28 +188,28 @@ fn hire(
         let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
         let thread = Some(thread.map_err(system("start a thread"))?);
         workers.add(Hand { commands, waker, handled, thread });
-        told.push(answer.recv().map_err(|_| GatewayError::Ended)??);
+        told.push(answer.recv().map_err(|_| PlanesError::Ended)??);
     }
     Ok((workers, told))
 }
 
 /// Octets of a chunk that holds the frames of every link.
-fn chunk_size(setup: &Setup) -> Result<usize, GatewayError> {
+fn chunk_size(setup: &Setup) -> Result<usize, PlanesError> {
     let needed = |link: &LinkSetup| {
         let len = match &link.device {
             DeviceSetup::Interface(device) => frame_len_max(&device.interface),
             DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
             DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(0),
         };
-        let failed = |source| GatewayError::Link { name: link.name.clone(), source };
+        let failed = |source| PlanesError::Link { name: link.name.clone(), source };
         len.map(Pool::chunk_size_for).map_err(failed)
     };
     let all = setup.links.iter().map(needed).collect::<Result<Vec<_>, _>>()?;
     Ok(all.into_iter().fold(setup.chunk_size, usize::max).min(CHUNK_SIZE_DATAGRAM))
 }
 
-fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> GatewayError {
-    move |source| GatewayError::System { action, source }
+fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> PlanesError {
+    move |source| PlanesError::System { action, source }
 }
 
 /// Two numbers for the tables, neither of which tells the layers' randomness, which begins with
@@ -220,12 +220,12 @@ const fn seeds(seed: u64) -> [u64; 2] {
 }
 
 /// Refuses links that are shared with the kernel beside others.
-fn refuse_mixed(setup: &Setup) -> Result<(), GatewayError> {
+fn refuse_mixed(setup: &Setup) -> Result<(), PlanesError> {
     let shared = setup.links.iter().find(|link| link.is_shared());
     let other = setup.links.iter().find(|link| !link.is_shared());
     if let (Some(shared), Some(other)) = (shared, other) {
         let (shared, other) = (shared.name.clone(), other.name.clone());
-        return Err(GatewayError::Mixed { shared, other });
+        return Err(PlanesError::Mixed { shared, other });
     }
     Ok(())
 }
@@ -269,7 +269,7 @@ pub(crate) fn open(
 fn open_all(
     opener: &Opener,
     setups: &[(&LinkSetup, Share)],
-) -> Result<Vec<Box<dyn Link>>, GatewayError> {
+) -> Result<Vec<Box<dyn Link>>, PlanesError> {
     let interfaces: Vec<_> = (setups.iter())
         .filter_map(|(link, share)| match &link.device {
             DeviceSetup::Interface(config) => Some(LinkConfig { share: *share, ..config.clone() }),
@@ -279,7 +279,7 @@ fn open_all(
     let failed = |index: LinkIndex, source| {
         let link = setups.iter().find(|(link, _)| link.device.index() == index);
         let name = link.map_or_else(String::new, |(link, _)| link.name.clone());
-        GatewayError::Link { name, source }
+        PlanesError::Link { name, source }
     };
     let opened = opener.open_all(&interfaces).map_err(|(index, source)| failed(index, source))?;
     let mut opened = opened.into_iter();
@@ -295,7 +295,7 @@ fn open_all(
 }
 
 /// Opens what a worker has, and readies it to run.
-fn build(order: Order) -> Result<(Worker, Opened), GatewayError> {
+fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
     let Order { setup, berth, split, view, .. } = order;
     let (own, several) = (berth.own, berth.workers() > 1);
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
@@ -410,23 +410,23 @@ fn all_links(
 }
 
 /// What all links are, in their order: the devices as they were opened, and the VLANs on them.
-fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo>, GatewayError> {
+fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo>, PlanesError> {
     let device = |link| opened.iter().find(|(known, _)| *known == link).map(|(_, info)| info);
     let info = |link: &LinkSetup| {
         let DeviceSetup::Vlan(vlan) = link.device else {
-            return device(link.device.index()).cloned().ok_or(GatewayError::Ended);
+            return device(link.device.index()).cloned().ok_or(PlanesError::Ended);
         };
         let below = setup.links.iter().find(|below| below.device.index() == vlan.below);
         match below.zip(device(vlan.below)) {
             Some((below, device)) => Ok(tagged::info(vlan, below, device)),
-            None => Err(GatewayError::NoTags { name: link.name.clone() }),
+            None => Err(PlanesError::NoTags { name: link.name.clone() }),
         }
     };
     setup.links.iter().map(info).collect()
 }
 
 /// Gives the host its interfaces and addresses.
-fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), GatewayError> {
+fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), PlanesError> {
     for (link, info) in setup.links.iter().zip(infos).filter(|(link, _)| !link.is_spare()) {
         host.add_interface(interface(link, info))?;
     }

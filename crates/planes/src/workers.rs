@@ -2,7 +2,7 @@
 
 use crate::{
     crew::{FIRST, Handled},
-    gateway::GatewayError,
+    planes::PlanesError,
     sojourn::Sojourn,
     worker::{Command, Waker},
 };
@@ -68,8 +68,8 @@ impl Workers {
     }
 
     /// Where commands for the first go, for those who do not wait for it to wake.
-    pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, GatewayError> {
-        let first = self.hands.get(FIRST).ok_or(GatewayError::Ended)?;
+    pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, PlanesError> {
+        let first = self.hands.get(FIRST).ok_or(PlanesError::Ended)?;
         Ok(first.commands.clone())
     }
 
@@ -88,29 +88,29 @@ impl Workers {
     }
 
     /// Has the first do something: it has all that is not transit.
-    pub(crate) fn first(&self, command: Command) -> Result<(), GatewayError> {
+    pub(crate) fn first(&self, command: Command) -> Result<(), PlanesError> {
         self.one(FIRST, command)
     }
 
-    pub(crate) fn one(&self, worker: usize, command: Command) -> Result<(), GatewayError> {
-        let hand = self.hands.get(worker).ok_or(GatewayError::Ended)?;
-        hand.commands.send(command).map_err(|_| GatewayError::Ended)?;
+    pub(crate) fn one(&self, worker: usize, command: Command) -> Result<(), PlanesError> {
+        let hand = self.hands.get(worker).ok_or(PlanesError::Ended)?;
+        hand.commands.send(command).map_err(|_| PlanesError::Ended)?;
         Wake::wake(hand.waker.as_ref());
         Ok(())
     }
 
     /// Has each do something.
-    pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), GatewayError> {
+    pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), PlanesError> {
         (0..self.hands.len()).try_for_each(|worker| self.one(worker, command()))
     }
 
     /// What all have counted for each link, whether it is up, and who has which of its queues.
-    pub(crate) fn links(&self) -> Result<Vec<LinkNow>, GatewayError> {
+    pub(crate) fn links(&self) -> Result<Vec<LinkNow>, PlanesError> {
         let mut all: Vec<LinkNow> = Vec::new();
         for worker in 0..self.hands.len() {
             let (answer, links) = channel();
             self.one(worker, Command::Links(answer))?;
-            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| GatewayError::Ended)?;
+            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| PlanesError::Ended)?;
             all.resize_with(links.len(), LinkNow::default);
             for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
                 now.counters = now.counters.plus(counters);

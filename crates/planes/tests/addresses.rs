@@ -4,7 +4,7 @@
 
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
-use gatewright_planes::{Gateway, LinkSetup, Setup};
+use gatewright_planes::{LinkSetup, Planes, Setup};
 use gatewright_stack::AddressState;
 use gatewright_testbed::{Command, Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -59,11 +59,11 @@ fn world() -> Result<World, Failed> {
 }
 
 impl World {
-    fn gateway(&self, describe: impl FnOnce(&mut LinkSetup) + Send) -> Result<Gateway, Failed> {
+    fn gateway(&self, describe: impl FnOnce(&mut LinkSetup) + Send) -> Result<Planes, Failed> {
         let gateway = self.middle.run(|| {
             let mut setup = Setup::new(7);
             describe(setup.link("wan", "g0").backend(Backend::PacketSocket));
-            Gateway::open(&setup).unwrap()
+            Planes::open(&setup).unwrap()
         })?;
         Ok(gateway)
     }

@@ -12,7 +12,7 @@ mod numbered;
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{
-    Gateway, GatewayError, Series, Setup, Status, UdpGateway, UdpGatewaySetup, WorkerStatus,
+    Planes, PlanesError, Series, Setup, Status, UdpGateway, UdpGatewaySetup, WorkerStatus,
 };
 use gatewright_stack::{At, Attachment, Interface, Place, Route, builtin::Count, tap};
 use gatewright_tables::Prefix;
@@ -40,7 +40,7 @@ struct Kind {
 struct World {
     north: Namespace,
     south: Namespace,
-    gateway: Option<Gateway>,
+    gateway: Option<Planes>,
     _middle: Namespace,
     links: [Veth; 2],
 }
@@ -95,7 +95,7 @@ impl World {
             for link in &mut setup.links {
                 link.queues = Some(queues);
             }
-            Gateway::open(&setup).unwrap()
+            Planes::open(&setup).unwrap()
         });
         let world = Self {
             north,
@@ -115,7 +115,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        format!("{:#?}", self.gateway.as_ref().map(Gateway::status))
+        format!("{:#?}", self.gateway.as_ref().map(Planes::status))
     }
 }
 
@@ -373,7 +373,7 @@ fn swaps_lose_and_repeat_nothing(kind: Kind) -> Result<(), Failed> {
     let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     match gateway.attach(at, tap(|_| {})) {
         Ok(_) if kind.workers == 1 => Ok(()),
-        Err(GatewayError::OneOnly(refused)) if kind.workers > 1 && refused == at => Ok(()),
+        Err(PlanesError::OneOnly(refused)) if kind.workers > 1 && refused == at => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
 }

@@ -8,7 +8,7 @@
 )]
 
 use gatewright_link::Backend;
-use gatewright_planes::{Gateway, QueueStatus, Setup, Status};
+use gatewright_planes::{Planes, QueueStatus, Setup, Status};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{NeighbourKey, NeighbourState};
 use gatewright_testbed::{Interface, Namespace, Needs, Veth, wait_until};
@@ -54,7 +54,7 @@ struct Kind {
 struct World {
     north: Namespace,
     south: Namespace,
-    gateway: Gateway,
+    gateway: Planes,
     middle: Namespace,
 }
 
@@ -83,7 +83,7 @@ fn reaches_south(north: &Namespace) -> bool {
 }
 
 /// What a gateway says of itself; on a busy machine a worker may answer late.
-fn status_of(gateway: &Gateway) -> Status {
+fn status_of(gateway: &Planes) -> Status {
     let mut status = None;
     wait_until(WITHIN, || {
         status = gateway.status().ok();
@@ -93,7 +93,7 @@ fn status_of(gateway: &Gateway) -> Status {
 }
 
 /// The workers that have the queues of a link.
-fn queues_of(gateway: &Gateway, link: usize) -> Vec<(u32, usize)> {
+fn queues_of(gateway: &Planes, link: usize) -> Vec<(u32, usize)> {
     let status = status_of(gateway);
     let pair = |queue: &QueueStatus| (queue.queue, queue.worker);
     status.links[link].queues.iter().map(pair).collect()
@@ -110,7 +110,7 @@ impl World {
             for link in &mut setup.links {
                 link.queues = asked;
             }
-            Gateway::open(&setup).unwrap()
+            Planes::open(&setup).unwrap()
         })?;
         let world = Self { north, south, gateway, middle };
         let there = || reaches_south(&world.north);

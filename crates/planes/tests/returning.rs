@@ -8,7 +8,7 @@
 )]
 
 use gatewright_link::Backend;
-use gatewright_planes::{Gateway, Setup};
+use gatewright_planes::{Planes, Setup};
 use gatewright_stack::Route;
 use gatewright_testbed::{Namespace, Needs, TestbedError, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -37,7 +37,7 @@ struct World {
     south: Namespace,
     middle: Namespace,
     queues: usize,
-    gateway: Gateway,
+    gateway: Planes,
 }
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
             for link in &mut setup.links {
                 link.queues = Some(queues);
             }
-            Gateway::open(&setup).unwrap()
+            Planes::open(&setup).unwrap()
         })?;
         Ok(Self { north, south, middle, queues, gateway })
     }

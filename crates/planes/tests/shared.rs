@@ -8,7 +8,7 @@
 
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
-use gatewright_planes::{Gateway, KernelStatus, Setup, Status};
+use gatewright_planes::{KernelStatus, Planes, Setup, Status};
 use gatewright_stack::Route;
 use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -38,7 +38,7 @@ struct Kind {
 
 /// Two hosts on two subnets, and between them a kernel with addresses and our gateway beside it.
 struct World {
-    gateway: Option<Gateway>,
+    gateway: Option<Planes>,
     north: Namespace,
     middle: Namespace,
     south: Namespace,
@@ -83,7 +83,7 @@ impl World {
             setup.workers = workers;
             setup.link("lan", "g0").backend(backend).shared();
             setup.link("wan", "g1").backend(backend).shared();
-            Gateway::open(&setup)
+            Planes::open(&setup)
         })??;
         let world = Self { gateway: Some(gateway), north, middle, south, links: [lan, wan] };
         let there = || [SOUTH, SOUTH6].iter().all(|to| world.ping(&["-c1", "-W1", to]));
@@ -102,7 +102,7 @@ impl World {
         pinged.is_ok_and(|pinged| pinged.status.success())
     }
 
-    fn gateway(&self) -> &Gateway {
+    fn gateway(&self) -> &Planes {
         self.gateway.as_ref().unwrap()
     }
 
@@ -121,7 +121,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        format!("{:#?}", self.gateway.as_ref().map(Gateway::status))
+        format!("{:#?}", self.gateway.as_ref().map(Planes::status))
     }
 
     /// Frames that our links have sent.

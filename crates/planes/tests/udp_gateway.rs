@@ -8,7 +8,7 @@
 
 use gatewright_link::Backend;
 use gatewright_planes::{
-    Gateway, MergeLimit, Series, Setup, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
+    MergeLimit, Planes, Series, Setup, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
 };
 use gatewright_stack::{Form, split};
 use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// A client and a server that know no way to each other, and a gateway.
 struct World {
-    gateway: Option<Gateway>,
+    gateway: Option<Planes>,
     north: Namespace,
     south: Namespace,
     _middle: Namespace,
@@ -49,7 +49,7 @@ impl World {
             let mut setup = Setup::new(7);
             setup.link("lan", "g0").backend(backend).address(LAN, 24);
             setup.link("wan", "g1").backend(backend).address(WAN, 24);
-            Gateway::open(&setup)
+            Planes::open(&setup)
         })??;
         Ok(Self { gateway: Some(gateway), north, south, _middle: middle, _links: [lan, wan] })
     }

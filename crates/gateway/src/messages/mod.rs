@@ -158,7 +158,7 @@ impl Configured {
         let programs = programs.ok_or_else(|| refused("no program runs here".to_owned()))?;
         // Before a file is made: one that is there already goes.
         programs.check(attach).map_err(refused)?;
-        let id = self.gateway.take_id();
+        let id = self.planes.take_id();
         let (records, recorder) = match &attach.handler {
             MessageHandler::Capture { file } => {
                 let started = MessageRecorder::start(file, &attach.at.value.to_string());

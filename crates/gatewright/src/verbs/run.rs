@@ -70,7 +70,7 @@ impl Run {
         };
         // The gateway attaches to them for as long as they are here.
         let (programs, _handlers) = run_programs(face, &config, &mut gateway)?;
-        for link in gateway.gateway().status()?.links {
+        for link in gateway.planes().status()?.links {
             face.note(&format!(
                 "link {}: {} by {}, {}; {}; MTU {}, {}",
                 link.name,

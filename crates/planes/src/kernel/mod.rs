@@ -12,7 +12,7 @@ mod socket;
 
 use crate::{
     control::Control,
-    gateway::GatewayError,
+    planes::PlanesError,
     setup::{LinkSetup, Setup},
     worker::Command,
 };
@@ -86,12 +86,12 @@ pub(crate) struct Kernel {
     status: KernelStatus,
 }
 
-fn failed(action: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
-    move |source| GatewayError::Kernel { action, source }
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> PlanesError {
+    move |source| PlanesError::Kernel { action, source }
 }
 
 /// The division of shared links with the kernel, if there are any.
-pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, GatewayError> {
+pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesError> {
     if !setup.links.iter().any(LinkSetup::is_shared) {
         return Ok(None);
     }
@@ -106,7 +106,7 @@ pub(crate) fn follow(
     division: Arc<Division>,
     host: &mut Host,
     commands: Sender<Command>,
-) -> Result<(Kernel, News), GatewayError> {
+) -> Result<(Kernel, News), PlanesError> {
     let asked = || failed("ask the kernel for its addresses and routes");
     let devices = setup.links.iter().filter_map(|link| {
         Some((
@@ -281,8 +281,8 @@ impl Follower {
         news: News,
         control: Arc<Mutex<Control>>,
         wake: Arc<dyn Wake>,
-    ) -> Result<Self, GatewayError> {
-        let system = |action| move |source| GatewayError::System { action, source };
+    ) -> Result<Self, PlanesError> {
+        let system = |action| move |source| PlanesError::System { action, source };
         let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let stop = Arc::new(stop.map_err(|errno| system("make an eventfd")(errno.into()))?);
         let stopped = Arc::clone(&stop);

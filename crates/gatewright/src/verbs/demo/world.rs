@@ -1,7 +1,7 @@
 //! Two hosts, two subnets, and a gateway between them, in namespaces.
 
 use anyhow::Result;
-use gatewright_planes::{Gateway, Setup};
+use gatewright_planes::{Planes, Setup};
 use gatewright_testbed::{Namespace, Veth, wait_until};
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -26,7 +26,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The demo's world. Fields are dropped in order: the gateway before its links.
 pub(super) struct World {
-    gateway: Gateway,
+    gateway: Planes,
     _cables: [Veth; 2],
     pub(super) north: Namespace,
     pub(super) south: Namespace,
@@ -55,7 +55,7 @@ impl World {
             let mut setup = Setup::new(1);
             setup.link("lan", "lan").address(LAN, 24).address(LAN6, 64);
             setup.link("wan", "wan").address(WAN, 24).address(WAN6, 64);
-            Gateway::open(&setup)
+            Planes::open(&setup)
         })??;
         let world = Self { gateway, _cables: [lan, wan], north, south, _middle: middle };
         let reached = |target: String| {
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// The gateway in the middle.
-    pub(super) const fn gateway(&self) -> &Gateway {
+    pub(super) const fn gateway(&self) -> &Planes {
         &self.gateway
     }
 }

@@ -1,4 +1,4 @@
-//! A running gateway.
+//! The planes as they run.
 
 use crate::{
     control::{Control, Placement, Prepared},
@@ -30,7 +30,7 @@ use std::{
 /// Why a gateway cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum GatewayError {
+pub enum PlanesError {
     /// A link cannot be opened.
     #[error("link {name}: {source}")]
     Link {
@@ -108,7 +108,7 @@ pub(crate) struct Reopened {
     pub(crate) pause: Duration,
 }
 
-impl GatewayError {
+impl PlanesError {
     /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
     /// 69 for a missing device or resource.
     pub fn exit_code(&self) -> u8 {
@@ -121,10 +121,10 @@ impl GatewayError {
     }
 }
 
-/// A running gateway: links, layers and handlers on workers of their own.
+/// Planes that run: links, layers and handlers on workers of their own.
 ///
 /// Dropping it stops the workers and closes the links.
-pub struct Gateway {
+pub struct Planes {
     control: Arc<Mutex<Control>>,
     workers: Workers,
     sockets: Sockets,
@@ -134,26 +134,26 @@ pub struct Gateway {
     follower: Option<Follower>,
 }
 
-impl fmt::Debug for Gateway {
+impl fmt::Debug for Planes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway").field("host", &self.control().host).finish_non_exhaustive()
+        f.debug_struct("Planes").field("host", &self.control().host).finish_non_exhaustive()
     }
 }
 
-impl Gateway {
+impl Planes {
     /// Opens every link before the first packet is forwarded: a gateway runs whole or not at all.
     ///
     /// # Errors
     ///
-    /// [`GatewayError`] names the link, table or resource that failed.
-    pub fn open(setup: &Setup) -> Result<Self, GatewayError> {
+    /// [`PlanesError`] names the link, table or resource that failed.
+    pub fn open(setup: &Setup) -> Result<Self, PlanesError> {
         let Started { control, workers, events, sockets, news } = start::start(setup)?;
         let control = Arc::new(Mutex::new(control));
         let listening = Arc::clone(&control);
         let listener = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || listen(&listening, &events))
-            .map_err(|source| GatewayError::System { action: "start a thread", source })?;
+            .map_err(|source| PlanesError::System { action: "start a thread", source })?;
         let follow = |news| Follower::start(news, Arc::clone(&control), workers.waker());
         let follower = news.map(follow).transpose()?;
         Ok(Self {
@@ -184,13 +184,13 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Wiring`] if nothing passes where it was to stand, [`GatewayError::OneOnly`]
+    /// [`PlanesError::Wiring`] if nothing passes where it was to stand, [`PlanesError::OneOnly`]
     /// if there are several workers and it cannot make another of itself ([`Handler::another`]).
     pub fn attach(
         &self,
         attachment: Attachment,
         handler: Box<dyn Handler>,
-    ) -> Result<AttachmentId, GatewayError> {
+    ) -> Result<AttachmentId, PlanesError> {
         let mut control = self.control();
         let (id, swaps) = control.attach(attachment, handler)?;
         self.swap(swaps)?;
@@ -202,8 +202,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn detach(&self, id: AttachmentId) -> Result<Option<Box<dyn Handler>>, GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn detach(&self, id: AttachmentId) -> Result<Option<Box<dyn Handler>>, PlanesError> {
         let mut control = self.control();
         let Some(swaps) = control.detach(id)? else { return Ok(None) };
         let back = self.swap(swaps)?.into_iter().flat_map(|swap| swap.handlers);
@@ -217,7 +217,7 @@ impl Gateway {
     /// # Errors
     ///
     /// As [`Self::attach`].
-    pub fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, GatewayError> {
+    pub fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, PlanesError> {
         self.control().prepare(placements)
     }
 
@@ -225,8 +225,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn commit(&self, prepared: Prepared) -> Result<(), GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn commit(&self, prepared: Prepared) -> Result<(), PlanesError> {
         let mut control = self.control();
         let swaps = control.commit(prepared);
         self.swap(swaps).map(drop)
@@ -261,8 +261,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
         self.workers.each(|| Command::Close(link, !up))?;
         self.change(|control| control.close(link, !up));
         Ok(())
@@ -284,13 +284,13 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn set_pace(&self, pace: Pace) -> Result<(), GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
         self.workers.each(|| Command::Pace(pace))
     }
 
     /// Closes a link and opens it as another device; how long its frames were not taken.
-    pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, GatewayError> {
+    pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
         let info = reopen(&self.workers, order)?;
         self.control().opened(order.device.device.index(), &info);
@@ -301,13 +301,13 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
+    /// [`PlanesError::Ended`] if the worker has ended.
     pub fn trace(
         &self,
         link: Option<LinkIndex>,
         which: Match,
         frame: Option<Vec<u8>>,
-    ) -> Result<Receiver<Trace>, GatewayError> {
+    ) -> Result<Receiver<Trace>, PlanesError> {
         let (back, traced) = channel();
         let epoch = Instant::now();
         let vlan = self.control().plan.vlans().iter().find(|vlan| Some(vlan.link) == link).copied();
@@ -327,13 +327,13 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn end_trace(&self) -> Result<(), GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn end_trace(&self) -> Result<(), PlanesError> {
         self.workers.each(|| Command::EndTrace)
     }
 
     /// Has each worker take its swap; what they give back, in their order.
-    fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, GatewayError> {
+    fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, PlanesError> {
         let mut answers = Vec::new();
         for (worker, swap) in swaps.into_iter().enumerate() {
             let (answer, old) = channel();
@@ -341,15 +341,15 @@ impl Gateway {
             answers.push(old);
         }
         let old = |old: Receiver<Swap>| old.recv_timeout(ANSWER_WITHIN);
-        answers.into_iter().map(|answer| old(answer).map_err(|_| GatewayError::Ended)).collect()
+        answers.into_iter().map(|answer| old(answer).map_err(|_| PlanesError::Ended)).collect()
     }
 
     /// What the gateway is and has counted.
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Ended`] if the worker has ended.
-    pub fn status(&self) -> Result<Status, GatewayError> {
+    /// [`PlanesError::Ended`] if the worker has ended.
+    pub fn status(&self) -> Result<Status, PlanesError> {
         let counted = self.workers.links()?;
         let control = self.control();
         let links: Vec<_> = ((0..).zip(control.links.iter().zip(counted)))
@@ -409,7 +409,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for Planes {
     fn drop(&mut self) {
         drop(self.follower.take());
         self.workers.stop();

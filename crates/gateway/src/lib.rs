@@ -10,21 +10,26 @@
 pub mod api;
 mod capture;
 mod configured;
+mod control;
 mod difference;
+mod gateway;
 mod handlers;
 mod listener;
 mod messages;
 pub mod metrics;
 mod not_yet;
 mod part;
+mod programs;
 mod recorder;
 mod reload;
+mod services;
 mod tcp_proxy;
 mod trace;
 
 pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use configured::{Attached, Configured, RunError, ServeControl};
 pub use difference::Change;
+pub use gateway::{Gateway, Say, StartError, StartOptions};
 /// What embedders describe in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use messages::{
@@ -32,6 +37,7 @@ pub use messages::{
 };
 pub use not_yet::not_in_this_version;
 pub use part::{HandledRequests, Part, PartAnswer, PartHistogram, Told, Unable, Undo};
+pub use programs::{ProgramError, beside, import, post, strangers};
 pub use reload::ReloadError;
 pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest};

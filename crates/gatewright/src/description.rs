@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
-use gatewright_gateway::{Change, not_in_this_version};
+use gatewright_gateway::{Change, beside, import, not_in_this_version, post, strangers};
 use gatewright_lang::ir::Program;
 use std::fs;
 use std::io::Read;
@@ -100,7 +100,7 @@ fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
                 let known = known.collect::<Vec<_>>().join(", ");
                 format!("there is no program {name}: {known}")
             }
-            Some(of) => crate::programs::post(0, attach).check(of).err()?.to_string(),
+            Some(of) => post(0, attach).check(of).err()?.to_string(),
         };
         Some(Diagnostic::error(&codes::NO_MESSAGE_POSITION, attach.at.span, message))
     };
@@ -116,18 +116,6 @@ pub(crate) fn folder_of(path: &str) -> Result<PathBuf, Failure> {
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     std::path::absolute(folder).map_err(|error| Failure::file(path, &error))
-}
-
-/// What is said of addresses for roles that the program does not have.
-pub(crate) fn strangers(
-    program: Option<&Program>,
-    at: &[(String, String)],
-) -> impl Iterator<Item = String> {
-    let roles = program.map(|program| &program.roles);
-    let strange = at.iter().filter(move |(name, _)| {
-        roles.is_some_and(|roles| roles.iter().all(|role| role.name != *name))
-    });
-    strange.map(|(name, _)| format!("the program has no role `{name}`"))
 }
 
 /// The text of a file, or of standard input for `-`.
@@ -147,17 +135,4 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
         let at = error.utf8_error().valid_up_to();
         Failure::new(Exit::Configuration, format!("{path}: not UTF-8 from octet {at} on"))
     })
-}
-
-/// What the program `from` means by `use "path"`.
-pub(crate) fn import(from: &str, path: &str) -> Option<(String, String)> {
-    let file = beside(from, path);
-    let text = fs::read_to_string(&file).ok()?;
-    Some((file, text))
-}
-
-/// `path` as the text `from` means it: relative to its own folder.
-fn beside(from: &str, path: &str) -> String {
-    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
-    folder.join(path).to_string_lossy().into_owned()
 }

@@ -30,6 +30,15 @@ impl Exit {
         (Self::Configuration, "a description or another input is wrong or cannot be read"),
     ];
 
+    /// How a verb ends for a library's exit code.
+    pub(crate) const fn of(code: u8) -> Self {
+        match code {
+            77 => Self::Permission,
+            78 => Self::Configuration,
+            _ => Self::Unavailable,
+        }
+    }
+
     /// The number for the shell.
     pub(crate) const fn code(self) -> u8 {
         match self {

@@ -7,8 +7,6 @@
 mod description;
 mod exit;
 mod face;
-mod programs;
-mod rim;
 mod signals;
 mod socket;
 mod verbs;

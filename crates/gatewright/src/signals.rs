@@ -36,22 +36,18 @@ impl Signals {
         Ok(Self { set, terminal: has_terminal() })
     }
 
-    /// Tells each signal, made to what `wrap` says, to whoever hears `told`.
+    /// Tells each signal to whoever hears `told`.
     ///
     /// # Errors
     ///
     /// If the system gives no thread.
-    pub(crate) fn tell<T: Send + 'static>(
-        self,
-        told: Sender<T>,
-        wrap: impl Fn(Asked) -> T + Send + 'static,
-    ) -> Result<()> {
+    pub(crate) fn tell(self, told: Sender<Asked>) -> Result<()> {
         let listen = move || {
             while let Ok(signal) = self.set.wait() {
                 let left = self.terminal && !has_terminal();
                 let asked =
                     if signal == Signal::SIGHUP && !left { Asked::Reload } else { Asked::Stop };
-                if told.send(wrap(asked)).is_err() {
+                if told.send(asked).is_err() {
                     return;
                 }
             }

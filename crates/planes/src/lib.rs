@@ -1,4 +1,4 @@
-//! The planes of a gateway, and [`Gateway`], the type that embedders use.
+//! The planes of a gateway: [`Planes`] opens its links and moves their packets.
 //!
 //! The *data plane* is a worker: a thread that owns the links, the slab and one graph, and moves
 //! batches between them without a lock. The *control plane* is every other thread: it owns the

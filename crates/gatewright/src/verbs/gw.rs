@@ -9,13 +9,14 @@ mod test;
 mod trace;
 mod view;
 
-use crate::description::{import, read};
+use crate::description::read;
 use crate::{
     exit::{Exit, Failure},
     face::Face,
 };
 use anyhow::Result;
 use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_gateway::import;
 use gatewright_lang::Compiled;
 
 pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, messages, roles, handlers, tests, session_octets, \

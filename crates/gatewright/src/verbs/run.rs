@@ -4,23 +4,18 @@ use crate::{
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
-    programs::Programs,
-    rim::{Retired, Rim},
     signals::{Asked, Signals},
+    socket,
 };
 use anyhow::{Context, Result};
-use gatewright_bindings::services::{self, Difference, ServiceError, Services};
-use gatewright_config::Config;
-use gatewright_gateway::{
-    Change, Configured, Part, PartHistogram, ProgramHandlers, RunError, Told, Unable, Undo, api,
-};
+use gatewright_gateway::{Gateway, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
     fs::File,
     io::Read,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{self, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -54,167 +49,37 @@ impl Run {
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
         let signals = Signals::hold()?;
-        let mut gateway = Configured::open(&config, seed()?).map_err(|error| failure(&error))?;
-        // Standard input cannot be read a second time.
-        if let Ok(file) = std::fs::canonicalize(&self.file) {
-            gateway.set_file(file.to_string_lossy().into_owned());
-        }
-        let services = match serve(face, &config, &mut gateway) {
-            Ok(services) => services,
+        let options = StartOptions {
+            seed: seed()?,
+            // Standard input cannot be read a second time.
+            file: std::fs::canonicalize(&self.file)
+                .ok()
+                .map(|file| file.to_string_lossy().into_owned()),
+            socket: self.socket,
+            default_socket: socket::default_path(&config.name),
+            say: Arc::new(move |line| face.note(line)),
+        };
+        let gateway = match Gateway::start(&config, options) {
+            Ok(gateway) => gateway,
             Err(error) => {
-                let (key, why) = error.key();
-                let refused = [refusal(&read.sources, key, &why, false)];
-                face.findings(&refused, &read.sources);
-                return Err(Failure::new(Exit::Unavailable, error.to_string()).into());
+                if let Some((key, why)) = error.refused() {
+                    face.findings(&[refusal(&read.sources, key, &why, false)], &read.sources);
+                }
+                return Err(failure(&error).into());
             }
         };
-        // The gateway attaches to them for as long as they are here.
-        let (programs, _handlers) = run_programs(face, &config, &mut gateway)?;
-        for link in gateway.planes().status()?.links {
-            face.note(&format!(
-                "link {}: {} by {}, {}; {}; MTU {}, {}",
-                link.name,
-                link.device,
-                link.mode,
-                link.why,
-                link.kernel,
-                link.mtu,
-                link.addresses.join(", ")
-            ));
-        }
-        for relay in &config.tcp_proxies {
-            let (name, to) = (&relay.name.value, relay.forward.value);
-            face.note(&format!("tcp_proxy {name}: relays {} to {to}", relay.listen.value));
-        }
-        let gateway = Arc::new(Mutex::new(gateway));
-        let (tell, heard) = mpsc::channel();
-        signals.tell(tell.clone(), Heard::Asked)?;
-        let rim = Rim::serve(face, self.socket, &config, &gateway)?;
-        lock(&gateway).on_control(rim.on_reload(tell));
+        let (tell, asked) = mpsc::channel();
+        signals.tell(tell)?;
         let end = self
             .stop_after
             .and_then(|after| Instant::now().checked_add(Duration::from_secs(after)));
         // Without it the gateway does as well, and is larger.
         let _released = release_start_pages();
-        obey(face, &heard, end, &self.file, &gateway);
-        // Control socket and metrics page end, and with them who asks there.
-        let ended = lock(&gateway).end_control();
-        drop(ended);
-        let status = {
-            let gateway = lock(&gateway);
-            api::status(&gateway).map_err(anyhow::Error::msg)?
-        };
-        drop(gateway);
-        programs.stop();
-        if let Some(services) = services {
-            services.stop();
-        }
+        obey(face, &asked, end, &self.file, &gateway);
+        let status = gateway.stop().map_err(anyhow::Error::msg)?;
         face.answer(&status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }
-}
-
-/// What a service tells of itself, if it is there.
-type Tell = fn(&Services) -> Option<services::Told>;
-/// What of a service's table is another.
-type Differ = fn(&Config, &Config) -> Vec<Difference>;
-
-/// Whether the files of a service's certificates hold others than it uses.
-type Renewed = fn(&Services, &Config) -> bool;
-
-/// Starts the service entity and the listener for devices, if the description asks for them, and
-/// has the gateway tell of them.
-fn serve(
-    face: Face,
-    config: &Config,
-    gateway: &mut Configured,
-) -> Result<Option<Arc<Services>>, ServiceError> {
-    let Some(services) = Services::start(config)? else { return Ok(None) };
-    let parts: [(&str, Tell, Differ, Renewed); 2] = [
-        (
-            "cse",
-            |it| Some(it.cse_told()),
-            Services::cse_differences,
-            Services::cse_certificates_differ,
-        ),
-        (
-            "devices",
-            Services::devices_told,
-            Services::devices_differences,
-            Services::devices_certificates_differ,
-        ),
-    ];
-    for (name, tell, differ, renewed) in parts {
-        let Some(told) = tell(&services) else { continue };
-        let words: Vec<_> = told.words.iter().map(|(_, said)| said.as_str()).collect();
-        face.note(&format!("{name}: {}", words.join(", ")));
-        let [weak, asked, taker] = [(); 3].map(|()| Arc::downgrade(&services));
-        let part = Part::new(name, move || {
-            weak.upgrade().and_then(|services| tell(&services)).map(part_told).unwrap_or_default()
-        });
-        let differences = move |old: &Config, new: &Config| {
-            let change = |it: Difference| {
-                let made = if it.restart { Change::restart } else { Change::new };
-                made(it.key, it.how)
-            };
-            let mut told: Vec<_> = differ(old, new).into_iter().map(change).collect();
-            // What the files hold is no text of the description.
-            if told.is_empty() && asked.upgrade().is_some_and(|services| renewed(&services, new)) {
-                let how = "what its files of certificates hold changed";
-                told.push(Change::new(format!("[{name}.tls]"), how));
-            }
-            told
-        };
-        // One of the parts takes all, as they hang together.
-        let take = move |config: &Config| match taker.upgrade() {
-            Some(services) if name == "cse" => services.take(config).map_err(|error| {
-                let (key, why) = error.key();
-                Unable { key: Some(key.to_owned()), why }
-            }),
-            _ => Ok(Box::new(|| {}) as Undo),
-        };
-        gateway.add_part(part.exchanging(differences, take));
-    }
-    Ok(Some(services))
-}
-
-/// What a service tells, in the words of the planes.
-fn part_told(told: services::Told) -> Told {
-    let histograms = told.histograms.into_iter().map(|(name, it)| PartHistogram {
-        name,
-        counts: it.counts().to_vec(),
-        sum: it.sum(),
-        largest: it.largest(),
-    });
-    Told {
-        words: told.words,
-        gauges: told.gauges,
-        counters: told.counters,
-        histograms: histograms.collect(),
-        ..Told::default()
-    }
-}
-
-/// Starts the programs that the description names, and has the gateway tell of them; a reload may
-/// bring others.
-fn run_programs(
-    face: Face,
-    config: &Config,
-    gateway: &mut Configured,
-) -> Result<(Programs, Arc<dyn ProgramHandlers>)> {
-    let programs = Programs::start(&config.programs, seed()?)?;
-    for note in programs.notes() {
-        face.note(&note);
-    }
-    let [told, known, taker] = [(); 3].map(|()| programs.clone());
-    let part = Part::new("programs", move || told.told());
-    gateway.add_part(part.exchanging(
-        move |_, new| known.differences(&new.programs),
-        move |new| Ok(taker.exchange(&new.programs)?),
-    ));
-    let handlers: Arc<dyn ProgramHandlers> = Arc::new(programs.clone());
-    gateway.set_programs(&handlers).map_err(|error| failure(&error))?;
-    Ok((programs, handlers))
 }
 
 /// The start of all randomness, from the system.
@@ -236,46 +101,28 @@ pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     Ok(stopped)
 }
 
-/// What the main thread hears.
-enum Heard {
-    Asked(Asked),
-    /// To be dropped here, where nothing is locked.
-    Retired(#[expect(dead_code, reason = "it is only to be dropped")] Retired),
-}
-
-impl From<Retired> for Heard {
-    fn from(retired: Retired) -> Self {
-        Self::Retired(retired)
-    }
-}
-
-fn lock(gateway: &Mutex<Configured>) -> MutexGuard<'_, Configured> {
-    gateway.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Does what signals ask until one asks to end, or it is time.
 fn obey(
     face: Face,
-    heard: &mpsc::Receiver<Heard>,
+    asked: &mpsc::Receiver<Asked>,
     end: Option<Instant>,
     file: &str,
-    gateway: &Mutex<Configured>,
+    gateway: &Gateway,
 ) {
     loop {
-        let heard = match end {
-            None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(end) => heard.recv_timeout(end.saturating_duration_since(Instant::now())),
+        let asked = match end {
+            None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(end) => asked.recv_timeout(end.saturating_duration_since(Instant::now())),
         };
-        match heard {
-            Ok(Heard::Asked(Asked::Reload)) => reload(face, file, gateway),
-            Ok(Heard::Retired(_)) => {}
-            Ok(Heard::Asked(Asked::Stop)) | Err(_) => return,
+        match asked {
+            Ok(Asked::Reload) => reload(face, file, gateway),
+            Ok(Asked::Stop) | Err(_) => return,
         }
     }
 }
 
 /// Takes the description as it is now; what is wrong with it changes nothing.
-fn reload(face: Face, file: &str, gateway: &Mutex<Configured>) {
+fn reload(face: Face, file: &str, gateway: &Gateway) {
     if file == "-" {
         face.note("SIGHUP: the description came by standard input: nothing is changed");
         return;
@@ -288,7 +135,7 @@ fn reload(face: Face, file: &str, gateway: &Mutex<Configured>) {
     let Some(config) = read.config else {
         return face.note(&format!("SIGHUP: {file}: nothing is changed"));
     };
-    match lock(gateway).reload(&config) {
+    match gateway.reload(&config) {
         Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
         Ok(changes) => changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}"))),
         Err(error) => {
@@ -300,11 +147,6 @@ fn reload(face: Face, file: &str, gateway: &Mutex<Configured>) {
 }
 
 /// A gateway's failure with its exit code.
-pub(super) fn failure(error: &RunError) -> Failure {
-    let exit = match error.exit_code() {
-        77 => Exit::Permission,
-        78 => Exit::Configuration,
-        _ => Exit::Unavailable,
-    };
-    Failure::new(exit, error.to_string())
+fn failure(error: &StartError) -> Failure {
+    Failure::new(Exit::of(error.exit_code()), error.to_string())
 }

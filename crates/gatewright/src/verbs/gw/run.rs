@@ -2,12 +2,13 @@
 
 use super::compile;
 use crate::exit::Exit;
+use crate::exit::Failure;
 use crate::face::Face;
-use crate::programs::failure;
 use crate::verbs::run::{seed, stopped};
 use anyhow::Result;
 use gatewright_diagnostic::Sources;
-use gatewright_runner::{Options, Runner};
+use gatewright_gateway::ProgramError;
+use gatewright_runner::{Options, Runner, RunnerError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -106,7 +107,7 @@ impl Run {
         let mut running = Vec::new();
         for (file, (program, sources)) in self.files.iter().zip(compiled) {
             let runner = Runner::start(&program, options.clone());
-            let runner = runner.map_err(|error| failure(file, &error))?;
+            let runner = runner.map_err(|source| failure(file, source))?;
             let (file, name) = (file.clone(), program.name.clone());
             running.push(Running { file, name, stamps: stamps(&sources), runner });
         }
@@ -201,6 +202,12 @@ impl Running {
             handlers: report.handlers.into_iter().map(handled).collect(),
         }
     }
+}
+
+/// Why a program cannot be run, with its exit code.
+fn failure(file: &str, source: RunnerError) -> Failure {
+    let error = ProgramError::Run { file: file.to_owned(), source };
+    Failure::new(Exit::of(error.exit_code()), error.to_string())
 }
 
 /// How a file was when it was read.

@@ -1,22 +1,22 @@
-//! What of a running gateway listens: its control socket and its metrics page, which a reload may
-//! move.
+//! Control socket and metrics page of a running gateway, which a reload may move.
 
-use crate::{exit::Exit, exit::Failure, face::Face, socket};
-use gatewright_config::{Config, Control, Listen};
-use gatewright_gateway::{Configured, ServeControl, api::Server, metrics::MetricsServer};
+use crate::{Configured, ServeControl, api::Server, gateway::Say, metrics::MetricsServer};
+use gatewright_config::{Control, Listen};
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak, mpsc::Sender},
+    sync::{Arc, Mutex, Weak},
+    thread,
 };
 
-/// What listened before a reload. To be dropped by whoever holds no lock that its clients wait for.
+/// Listeners of control socket and metrics page before a reload. They are dropped by a thread that
+/// holds no lock that their clients wait for.
 #[derive(Debug)]
-pub(crate) struct Retired(Option<Server>, Option<MetricsServer>);
+struct Retired(Option<Server>, Option<MetricsServer>);
 
-/// What listens now.
-pub(crate) struct Rim {
-    face: Face,
-    /// The socket that the command line names, whatever the description says.
+/// Listeners of control socket and metrics page.
+pub(crate) struct ControlListeners {
+    say: Say,
+    /// The control socket, whatever the description says.
     named: Option<PathBuf>,
     default: PathBuf,
     gateway: Weak<Mutex<Configured>>,
@@ -26,34 +26,32 @@ pub(crate) struct Rim {
     metrics: Option<MetricsServer>,
 }
 
-impl Rim {
-    /// Listens as `config` says, but at the socket `named` if there is one.
+impl ControlListeners {
+    /// Listens as `control` says, but at the socket `named` if there is one.
     pub(crate) fn serve(
-        face: Face,
+        say: Say,
         named: Option<PathBuf>,
-        config: &Config,
+        default: PathBuf,
+        control: &Control,
         gateway: &Arc<Mutex<Configured>>,
-    ) -> Result<Self, Failure> {
-        let default = socket::default_path(&config.name);
-        let control = config.control.clone();
+    ) -> Result<Self, String> {
+        let control = control.clone();
         let path = place(named.as_ref(), &control, &default);
-        let unavailable = |words| Failure::new(Exit::Unavailable, words);
-        let server = listen(gateway, &path).map_err(unavailable)?;
-        face.note(&format!("control socket: {}", path.display()));
-        let metrics = serve_metrics(face, &control, gateway).map_err(unavailable)?;
+        let server = listen(gateway, &path)?;
+        say(&format!("control socket: {}", path.display()));
+        let metrics = serve_metrics(&say, &control, gateway)?;
         let (gateway, server) = (Arc::downgrade(gateway), Some(server));
-        Ok(Self { face, named, default, gateway, path, server, control, metrics })
+        Ok(Self { say, named, default, gateway, path, server, control, metrics })
     }
 
-    /// What a reload asks; what listened before goes to `retire`.
-    pub(crate) fn on_reload<T: From<Retired> + Send + 'static>(
-        mut self,
-        retire: Sender<T>,
-    ) -> ServeControl {
+    /// What a reload asks.
+    pub(crate) fn on_reload(mut self) -> ServeControl {
         Box::new(move |control| {
             let retired = self.change(control)?;
-            // Without anybody to take it the process ends.
-            let _ended = retire.send(retired.into());
+            // Without a thread they are dropped here, and their clients wait for the lock no longer
+            // than they listen.
+            let started = thread::Builder::new().name("retire".to_owned());
+            let _dropped = started.spawn(move || drop(retired));
             Ok(())
         })
     }
@@ -65,10 +63,10 @@ impl Rim {
         // Both listen before anything ends.
         let server = if moves { Some(listen(&gateway, &path)?) } else { None };
         let same = self.control.metrics == control.metrics;
-        let metrics = if same { None } else { serve_metrics(self.face, control, &gateway)? };
+        let metrics = if same { None } else { serve_metrics(&self.say, control, &gateway)? };
         let mut retired = Retired(None, None);
         if moves {
-            self.face.note(&format!("control socket: {}", path.display()));
+            (self.say)(&format!("control socket: {}", path.display()));
             retired.0 = std::mem::replace(&mut self.server, server);
             self.path = path;
         }
@@ -92,7 +90,7 @@ fn listen(gateway: &Arc<Mutex<Configured>>, path: &Path) -> Result<Server, Strin
 
 /// The metrics page, if the description asks for one.
 fn serve_metrics(
-    face: Face,
+    say: &Say,
     control: &Control,
     gateway: &Arc<Mutex<Configured>>,
 ) -> Result<Option<MetricsServer>, String> {
@@ -103,6 +101,6 @@ fn serve_metrics(
     };
     let server = MetricsServer::start(Arc::clone(gateway), &listen.value)
         .map_err(|error| format!("metrics {place}: {error}"))?;
-    face.note(&format!("metrics: {place}"));
+    say(&format!("metrics: {place}"));
     Ok(Some(server))
 }

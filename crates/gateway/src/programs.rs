@@ -1,13 +1,11 @@
 //! The programs of a description, as a part of its gateway.
 
-use crate::description::{import, strangers};
-use crate::exit::{Exit, Failure};
-use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
-use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_gateway::{
-    Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords,
+use crate::{
+    Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords, Part,
     ProgramHandlers, Told, Undo,
 };
+use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
+use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::ir::Program;
 use gatewright_runner::{
     Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
@@ -15,6 +13,7 @@ use gatewright_runner::{
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +21,41 @@ use std::{fs, mem, thread};
 
 /// How long requests may go on when the gateway ends, or their program is taken out of it.
 const END_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why the programs of a description do not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// A program is refused, or its file cannot be read.
+    #[error("{0}")]
+    Refused(String),
+    /// A program cannot be run.
+    #[error("{file}: {source}")]
+    Run {
+        /// Its file.
+        file: String,
+        /// Why.
+        source: RunnerError,
+    },
+}
+
+impl ProgramError {
+    /// The exit code of a program that ends for this (`sysexits.h`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(_)
+            | Self::Run {
+                source: RunnerError::Config(_) | RunnerError::NoAddress { .. }, ..
+            } => 78,
+            Self::Run { source: RunnerError::Listen { source, .. }, .. }
+                if source.kind() == ErrorKind::PermissionDenied =>
+            {
+                77
+            }
+            Self::Run { .. } => 69,
+        }
+    }
+}
 
 /// Programs that run.
 #[derive(Clone, Debug)]
@@ -65,14 +99,13 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// A [`Failure`] that names the file.
-    pub(crate) fn start(programs: &[config::Program], seed: u64) -> Result<Self, Failure> {
+    /// [`ProgramError`] names the file.
+    pub(crate) fn start(programs: &[config::Program], seed: u64) -> Result<Self, ProgramError> {
         let this = Self { running: Arc::default(), seed };
         for program in programs {
-            let meant = Meant::read(program)
-                .map_err(|message| Failure::new(Exit::Configuration, message))?;
+            let meant = Meant::read(program).map_err(ProgramError::Refused)?;
             let file = meant.file.clone();
-            let running = this.begin(meant).map_err(|error| failure(&file, &error))?;
+            let running = this.begin(meant).map_err(|source| ProgramError::Run { file, source })?;
             this.lock().push(running);
         }
         Ok(this)
@@ -87,6 +120,15 @@ impl Programs {
         let options = Options { addresses, seed: self.seed, ..Options::default() };
         let runner = Runner::start(&meant.program, options)?;
         Ok(Running { meant, runner })
+    }
+
+    /// The part of the gateway that they are.
+    pub(crate) fn part(&self) -> Part {
+        let [told, known, taker] = [(); 3].map(|()| self.clone());
+        Part::new("programs", move || told.told()).exchanging(
+            move |_, new| known.differences(&new.programs),
+            move |new| Ok(taker.exchange(&new.programs)?),
+        )
     }
 
     /// Where each role listens, and what the operator ought to know.
@@ -254,7 +296,7 @@ fn runner_of<'run>(
 }
 
 /// What an attachment is to a machine.
-pub(crate) fn post(id: u32, attach: &AttachMessages) -> Post {
+pub fn post(id: u32, attach: &AttachMessages) -> Post {
     let does = match &attach.handler {
         MessageHandler::Capture { .. } => Does::Capture,
         MessageHandler::Drop { matching } => {
@@ -378,14 +420,27 @@ impl Drop for Out {
     }
 }
 
-/// Why a program cannot be run, with its exit code.
-pub(crate) fn failure(file: &str, error: &RunnerError) -> Failure {
-    let exit = match error {
-        RunnerError::Config(_) | RunnerError::NoAddress { .. } => Exit::Configuration,
-        RunnerError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            Exit::Permission
-        }
-        _ => Exit::Unavailable,
-    };
-    Failure::new(exit, format!("{file}: {error}"))
+/// Findings about addresses for roles that the program does not have.
+pub fn strangers(
+    program: Option<&Program>,
+    at: &[(String, String)],
+) -> impl Iterator<Item = String> {
+    let roles = program.map(|program| &program.roles);
+    let strange = at.iter().filter(move |(name, _)| {
+        roles.is_some_and(|roles| roles.iter().all(|role| role.name != *name))
+    });
+    strange.map(|(name, _)| format!("the program has no role `{name}`"))
+}
+
+/// File and text that the program `from` means by `use "path"`.
+pub fn import(from: &str, path: &str) -> Option<(String, String)> {
+    let file = beside(from, path);
+    let text = fs::read_to_string(&file).ok()?;
+    Some((file, text))
+}
+
+/// `path` as the text `from` means it: relative to its own folder.
+pub fn beside(from: &str, path: &str) -> String {
+    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
+    folder.join(path).to_string_lossy().into_owned()
 }

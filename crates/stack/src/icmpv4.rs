@@ -4,7 +4,7 @@ mod discovery;
 
 use crate::{
     At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
-    ethernet::NO_HEADROOM,
+    ethernet::NO_HEADROOM, ipv4::PATH_MTU_MIN,
 };
 use discovery::Discovery;
 use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};
@@ -14,7 +14,7 @@ use gatewright_wire::{
         FragmentationNeeded, Icmpv4, Icmpv4Fields, Icmpv4Mut, Icmpv4Type, Redirect, RouterAddress,
         RouterAdvertisement, exceeded, unreachable,
     },
-    ipv4::{Ipv4, Ipv4Fields, MTU_MIN},
+    ipv4::{Ipv4, Ipv4Fields},
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -290,9 +290,7 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
         Icmpv4Type::DESTINATION_UNREACHABLE
             if fixed.code() == unreachable::FRAGMENTATION_NEEDED =>
         {
-            let (destination, mtu) = path_mtu(message, out.host()).ok_or(UNTRUSTED)?;
-            let now = out.now();
-            out.paths().learn(destination.into(), mtu, now);
+            learn_path(message, out).ok_or(UNTRUSTED)?;
             Ok(Heard::Done)
         }
         Icmpv4Type::DESTINATION_UNREACHABLE => {
@@ -344,23 +342,24 @@ fn forget_the_way(packet: &mut Packet) {
     meta.parameter = 0;
 }
 
-/// What a router says about the size of a packet that we sent (RFC 1191).
-fn path_mtu(message: &[u8], host: &View) -> Option<(Ipv4Addr, u32)> {
-    let (needed, original) = FragmentationNeeded::split(message).ok()?;
-    let (original, _) = Ipv4::split(original).ok()?;
-    if host.route4(original.source_address()) != Route::Local {
-        return None;
-    }
-    let mtu = match usize::from(needed.next_hop_mtu()) {
+/// Remembers what a router says about the size of a packet that this host has sent (RFC 1191); none
+/// if it has sent no such packet.
+fn learn_path(message: &[u8], out: &mut Out<'_>) -> Option<()> {
+    let (needed, quoted) = FragmentationNeeded::split(message).ok()?;
+    let (original, _) = Ipv4::split(quoted).ok()?;
+    let told = match usize::from(needed.next_hop_mtu()) {
         // A router older than RFC 1191: the next size below what we sent (its §7.1).
         0 => PLATEAUS.into_iter().find(|&mtu| mtu < usize::from(original.total_length()))?,
         mtu => mtu,
     };
-    Some((original.destination_address(), u32::try_from(mtu.max(MTU_MIN)).ok()?))
+    let (mtu, now) = (u32::try_from(told.max(PATH_MTU_MIN)).ok()?, out.now());
+    let destination = out.paths().too_big(quoted, mtu, now)?;
+    out.learn_path(destination, mtu);
+    Some(())
 }
 
-/// MTUs in use, largest first (RFC 1191 §7.1).
-const PLATEAUS: [usize; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
+/// MTUs in use, largest first (RFC 1191 §7.1), down to what is believed.
+const PLATEAUS: [usize; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, PATH_MTU_MIN];
 
 /// What our router says about a better first hop (RFC 1122 §3.2.2.2).
 fn redirect(message: &[u8], from: Ipv4Addr, link: LinkIndex, host: &View) -> Option<Event> {

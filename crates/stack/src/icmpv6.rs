@@ -24,6 +24,8 @@ const UNKNOWN: Reason = Reason("unknown-type");
 const NOT_ANSWERED: Reason = Reason("error-not-sent");
 /// An error was not sent because of the rate limit (RFC 4443 §2.4 (f)).
 const LIMITED: Reason = Reason("error-rate-limited");
+/// An error that does not fit to anything that this host has sent.
+const UNTRUSTED: Reason = Reason("untrusted");
 /// An error about something that this host did.
 const ERRORS: Reason = Reason("errors-received");
 /// No packet was free.
@@ -73,8 +75,8 @@ impl Icmpv6Layer {
         match icmp.kind() {
             Icmpv6Type::ECHO_REQUEST => self.echo(packet, ends, out),
             Icmpv6Type::PACKET_TOO_BIG => {
-                learn_path(&packet, out);
-                out.drop(ERRORS, packet);
+                let reason = if learn_path(&packet, out).is_some() { ERRORS } else { UNTRUSTED };
+                out.drop(reason, packet);
             }
             kind if kind.is_error() => {
                 if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
@@ -189,17 +191,21 @@ fn answerable(cause: IcmpError, packet: &Packet) -> Option<(Ipv6<'_>, Ipv6Addr)>
     (to_one && !about_error && (!to_many || told_to_groups)).then_some((ip, source))
 }
 
-/// Remembers the MTU that a *packet too big* tells of a packet that this host sent.
-fn learn_path(packet: &Packet, out: &mut Out<'_>) {
-    let Ok((too_big, invoking)) = PacketTooBig::split(packet.octets()) else { return };
-    let Ok((sent, _)) = Ipv6::split(invoking) else { return };
-    let ours = sent.source_address().into();
-    if out.host().interfaces().iter().any(|interface| interface.has(ours)) {
-        // RFC 8201 §4: a value below the smallest MTU is not believed.
-        let mtu = too_big.mtu().max(u32::try_from(MTU_MIN).unwrap_or(u32::MAX));
-        let now = out.now();
-        out.paths().learn(sent.destination_address().into(), mtu, now);
+/// Remembers the MTU that a *packet too big* tells of a packet that this host has sent; none if it
+/// has sent no such packet.
+///
+/// RFC 8201 §4: "If a node receives a Packet Too Big message reporting a next-hop MTU that is less
+/// than the IPv6 minimum link MTU, it must discard it."
+fn learn_path(packet: &Packet, out: &mut Out<'_>) -> Option<()> {
+    let (too_big, invoking) = PacketTooBig::split(packet.octets()).ok()?;
+    let mtu = too_big.mtu();
+    if usize::try_from(mtu).is_ok_and(|mtu| mtu < MTU_MIN) {
+        return None;
     }
+    let now = out.now();
+    let destination = out.paths().too_big(invoking, mtu, now)?;
+    out.learn_path(destination, mtu);
+    Some(())
 }
 
 fn checksum_holds(ends: Ends, message: &[u8]) -> bool {

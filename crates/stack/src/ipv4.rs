@@ -57,6 +57,10 @@ const MISUSE: Reason = Reason("misuse");
 /// The hop count of what we send (RFC 1122 §3.2.1.7, IANA's recommended value).
 pub(crate) const TIME_TO_LIVE: u8 = 64;
 
+/// Octets that every path is taken to carry, whatever an error says: what a host may send anywhere
+/// (RFC 1122 §3.3.3). What is not to be cut further is cut by routers on narrower paths.
+pub(crate) const PATH_MTU_MIN: usize = 576;
+
 /// IPv4 on all links of a host.
 ///
 /// Receives `ether:ipv4`; delivers what is for this host by `ip:PROTOCOL`, its header stripped and
@@ -275,6 +279,9 @@ impl Ipv4Layer {
                 }
                 Way::Down(link, next_hop) => {
                     let now = out.now();
+                    if header.total_length > PATH_MTU_MIN {
+                        out.paths().sent(packet.octets(), now);
+                    }
                     let mtu = out.paths().mtu(destination.into(), mtu, now);
                     push_down(&header, packet, (link, next_hop, mtu), out);
                 }

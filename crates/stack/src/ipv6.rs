@@ -223,6 +223,9 @@ impl Ipv6Layer {
         meta.ether_type = EtherType::IPV6.0;
         let link_mtu = out.host().interface(link).map_or(MTU_MIN_U32, |interface| interface.mtu);
         let now = out.now();
+        if octets(&packet) > MTU_MIN_U32 {
+            out.paths().sent(packet.octets(), now);
+        }
         let mtu = out.paths().mtu(destination.into(), link_mtu, now);
         if octets(&packet) <= mtu {
             return push_down(packet, out);

@@ -1,7 +1,7 @@
 //! What a layer is, and what it can do with a packet.
 
 use crate::{
-    At, Drops, Event, Groups, HandedOver, NodeIndex, Paths, Reason, Side, Trace, View,
+    At, Drops, Event, Groups, HandedOver, Learnt, NodeIndex, Paths, Reason, Side, Trace, View,
     wiring::{EdgeIndex, Wiring},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
@@ -110,6 +110,16 @@ impl Out<'_> {
     /// What the paths to destinations carry.
     pub fn paths(&mut self) -> &mut Paths {
         self.paths
+    }
+
+    /// Learns what a path carries, and tells it if that is less than was known.
+    pub(crate) fn learn_path(&mut self, destination: IpAddr, mtu: u32) {
+        match self.paths.learn(destination, mtu, self.now) {
+            Learnt::Known => return,
+            Learnt::Lower => {}
+            Learnt::LowerForAnother => self.drops.add(PATH_FORGOTTEN, 1),
+        }
+        self.report(Event::PathMtu { destination, mtu });
     }
 
     /// Takes part in a multicast group, or no longer.
@@ -316,6 +326,9 @@ impl Out<'_> {
 
 /// An event was lost because the control side had not fetched the earlier ones.
 pub const EVENTS_FULL: Reason = Reason("events-full");
+
+/// What a path carries was forgotten for another's sake.
+const PATH_FORGOTTEN: Reason = Reason("path-forgotten");
 
 /// A group was not joined because there are too many.
 pub const GROUPS_FULL: Reason = Reason("groups-full");

@@ -83,7 +83,7 @@ pub use neighbour::{
     NeighbourOutput, NeighbourState, Neighbours, SharedNeighbours, WAITING_FULL, WAITING_MAX,
     WAITING_PER_NEIGHBOUR_MAX,
 };
-pub use paths::{PATH_MTU_FOR, PATHS_MAX, Paths};
+pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
 pub use suite::{Suite, SuiteLink, assemble, assemble_transit};

@@ -400,25 +400,6 @@ fn a_datagram_of_ours_gets_source_and_checksum_and_is_cut() {
     assert!(loose.is_empty(), "to ourselves it stays here");
 }
 
-/// RFC 1191: our own packets to a destination are cut to what its path carries.
-#[test]
-fn a_path_mtu_is_learnt_from_routers_and_believed_only_about_what_we_sent() {
-    let mut gateway = Gateway::new();
-    let sent = [&Ipv4Fields::new(UDP, LAN_IP, A.1, 1500).emit()[..], &[7; 1480]].concat();
-    let needed = |original: &[u8]| {
-        let mut message = [&hex("0304 0000 0000 0200")[..], &original[..28]].concat();
-        let sum = checksum::of(&message).to_be_bytes();
-        message[2..4].copy_from_slice(&sum);
-        from_a(&ipv4(A.1, LAN_IP, ICMP, &message, |_| {}))
-    };
-    assert_eq!(gateway.transmit(LinkIndex::NONE, &sent).len(), 1);
-    let forged = ipv4(B.1, A.1, UDP, &[7; 100], |_| {});
-    gateway.receive(LAN, &[needed(&forged)]);
-    assert_eq!(gateway.drops(), [("icmpv4", "untrusted", 1)]);
-    gateway.receive(LAN, &[needed(&sent)]);
-    assert_eq!(join(&gateway.transmit(LinkIndex::NONE, &sent), 512), [7; 1480]);
-}
-
 /// Outcomes of lists of fragments of one datagram: start and length in octets, and whether more
 /// follow. RFC 5722 §4: with an overlap the whole datagram is dropped, and what still comes of it.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Frame, Gateway, LAN, LAN_MAC, WAN, WAN_MAC, ether, interface};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Address, AddressState, Interface, SuiteLink};
+use gatewright_stack::{Address, AddressState, Interface, SuiteLink, UdpSocket};
 use gatewright_wire::{
     Checksum, EtherType, IpProtocol, MacAddress,
     icmpv6::Icmpv6Type,
@@ -127,4 +127,19 @@ pub fn fragments(message: &[u8], piece: usize) -> Vec<Vec<u8>> {
         frame(LAN_MAC, A_MAC, IpProtocol::FRAGMENT, (A6, LAN6), 64, &payload)
     };
     message.chunks(piece).enumerate().map(fragment).collect()
+}
+
+/// The gateway with a UDP socket of its own.
+pub struct Socketed {
+    pub gateway: Gateway,
+    pub socket: UdpSocket,
+}
+
+impl Socketed {
+    pub fn new() -> Self {
+        let mut gateway = gateway();
+        let socket = gateway.sockets.bind((LAN6, 4096).into()).unwrap();
+        gateway.tick(0);
+        Self { gateway, socket }
+    }
 }

@@ -113,7 +113,8 @@ impl Gateway {
         Self { host, graph, plan, ipv4, sockets, now: Duration::ZERO }
     }
 
-    fn introduce(
+    /// The host `who` asks for our address `ip`, and is answered.
+    pub fn introduce(
         &mut self,
         link: LinkIndex,
         mac: MacAddress,

@@ -181,7 +181,7 @@ fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>
             message.slots.len(),
             message.datagram,
             message.is_lines(),
-            walk::window(message),
+            message.window(),
         ));
     }
     if records.is_empty() {

@@ -225,7 +225,7 @@ fn view(out: &mut Printer<'_>, message: &Message, record: &Record) {
         }
     }
     if !record.read.is_empty() {
-        let _ = write!(flags, ".window({})", number(walk::window(message).into()));
+        let _ = write!(flags, ".window({})", number(message.window().into()));
     }
     let fields: Vec<String> = message.slots.iter().map(field).collect();
     description(out, &message.name, &name, (&fields, &flags));

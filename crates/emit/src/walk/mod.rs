@@ -9,9 +9,7 @@ mod write;
 use crate::Unwritable;
 use crate::code::{Expr, Machine, Record};
 use crate::names::Names;
-use gatewright_lang::ir::{
-    Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType, StreamFraming,
-};
+use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
 
 /// The deepest nesting of lines, counted blocks and checks that the runtimes hold, below the whole
 /// message.
@@ -19,21 +17,6 @@ const DEPTH_MAX: usize = 15;
 
 /// The widest row of a list that the runtimes hold.
 const COLUMNS_MAX: usize = 32;
-
-/// Octets that a reader of chunks must see at once: a size of 16 digits, 8192 octets of extensions
-/// and the line's end.
-const CHUNK_WINDOW_OCTETS: u32 = 8_210;
-
-/// The longest stretch, in octets, that a reader of a message must see at once.
-pub(crate) fn window(message: &Message) -> u32 {
-    let chunked = message.parser.iter().any(|step| match &step.op {
-        ParseOp::Stream { select, .. } => {
-            select.iter().any(|select| select.framing == StreamFraming::Chunked)
-        }
-        _ => false,
-    });
-    if chunked { message.window_max.max(CHUNK_WINDOW_OCTETS) } else { message.window_max }
-}
 
 /// The messages of a program, in their order.
 pub(crate) fn records(program: &Program) -> Result<Vec<Record>, Unwritable> {

@@ -22,7 +22,8 @@ pub struct Message {
     pub locals: u32,
     /// Whether one message is one datagram (the end of octets is the end of the message).
     pub datagram: bool,
-    /// The longest stretch that the parser must see at once: a line, a field, a number.
+    /// The longest stretch that the parser must see at once outside a stream: a line, a field, a
+    /// number.
     pub window_max: u32,
     /// The most octets that the slots hold together; streams count nothing.
     pub octets_max: u64,
@@ -32,6 +33,17 @@ impl Message {
     /// A slot; `None` only for an id of another message.
     pub fn slot(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id.index())
+    }
+
+    /// The longest stretch, in octets, that its reader must see at once, its stream's included.
+    pub fn window(&self) -> u32 {
+        let chunked = self.parser.iter().any(|step| match &step.op {
+            ParseOp::Stream { select, .. } => {
+                select.iter().any(|select| select.framing == StreamFraming::Chunked)
+            }
+            _ => false,
+        });
+        if chunked { self.window_max.max(CHUNK_WINDOW_OCTETS) } else { self.window_max }
     }
 
     /// Whether it is a line, or lines in a row: then the next message begins behind a line's end,
@@ -570,6 +582,10 @@ pub struct Select {
     /// How.
     pub framing: StreamFraming,
 }
+
+/// The longest part of a chunked stream that is looked at as a whole: a size of 16 digits with
+/// 8,192 octets of extensions and its line's end.
+const CHUNK_WINDOW_OCTETS: u32 = 8_210;
 
 /// How the end of a stream is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -5,17 +5,13 @@ use super::layout::held;
 use crate::codes;
 use crate::ir::{
     Action, Bounds, BoundsLine, Build, Cast, ColumnType, Emit, Handler, HandlerKind, Message,
-    MessageId, Operand, Operation, ParseOp, ParseStep, Peers, Program, RegisterType, Role,
-    SessionKey, Side, SlotId, SlotType, Source, StreamFraming, Terminator, Transport,
+    MessageId, Operand, Operation, Peers, Program, RegisterType, Role, SessionKey, Side, SlotId,
+    SlotType, Source, Terminator, Transport,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// Two pages in each direction of a connection, while octets are pending (paper 001 §2.2).
 const BUFFER_OCTETS: u64 = 8_192;
-
-/// The longest part of a chunked stream that is looked at as a whole: a size of 16 digits with 8,192
-/// octets of extensions and its line's end.
-const CHUNK_WINDOW_OCTETS: u64 = 8_210;
 
 /// What one value costs beside its octets: where it is, how long it is, whether it is there.
 const VALUE_OCTETS: u64 = 16;
@@ -80,18 +76,8 @@ pub(super) fn bounds(program: &Program) -> Bounds {
 
 /// What waits to be read: two pages, or the longest stretch that some parser must see at once.
 fn unread(program: &Program) -> u64 {
-    let chunked = |step: &ParseStep| match &step.op {
-        ParseOp::Stream { select, .. } => {
-            select.iter().any(|select| select.framing == StreamFraming::Chunked)
-        }
-        _ => false,
-    };
-    let window = |message: &Message| {
-        let stream = message.parser.iter().any(chunked);
-        u64::from(message.window_max).max(if stream { CHUNK_WINDOW_OCTETS } else { 0 })
-    };
     let streams = program.messages.iter().filter(|message| !message.datagram);
-    streams.map(window).max().unwrap_or_default().max(BUFFER_OCTETS)
+    streams.map(|message| u64::from(message.window())).max().unwrap_or_default().max(BUFFER_OCTETS)
 }
 
 /// What waits to be sent: two pages, and behind them a message, or two pages of a stream.

@@ -85,9 +85,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use counters::{Count, Counters};
 use exchange::{Exchange, Repeat};
-use gatewright_lang::ir::{
-    Case, Cast, HandlerKind, ParseOp, Program, Role, RoleId, Side, StreamFraming, Transport,
-};
+use gatewright_lang::ir::{Case, Cast, HandlerKind, Program, Role, RoleId, Side, Transport};
 use peers::Place;
 use read::Incoming;
 use request::Every;
@@ -111,9 +109,6 @@ pub const TURN_MESSAGES: u32 = 16;
 
 /// How many names may be asked for at once.
 pub const QUERIES_MAX: usize = 64;
-
-/// The longest part of a chunk that is looked at as a whole, as [`Parser`](crate::Parser) says.
-const CHUNK_WINDOW_OCTETS: usize = 8_210;
 
 /// What the program leaves to its user.
 #[derive(Clone, Debug, Default)]
@@ -486,18 +481,9 @@ fn endpoints(program: &Program, config: &Config) -> Result<Vec<Endpoint>, Config
 
 /// The longest stretch that some parser must see at once, and no less than two pages.
 fn window(program: &Program) -> usize {
-    let one = |message: &gatewright_lang::ir::Message| {
-        let chunked = message.parser.iter().any(|step| match &step.op {
-            ParseOp::Stream { select, .. } => {
-                select.iter().any(|select| select.framing == StreamFraming::Chunked)
-            }
-            _ => false,
-        });
-        let window = usize::try_from(message.window_max).unwrap_or(usize::MAX);
-        if chunked { window.max(CHUNK_WINDOW_OCTETS) } else { window }
-    };
     let streams = program.messages.iter().filter(|message| !message.datagram);
-    streams.map(one).max().unwrap_or_default().max(BUFFER_OCTETS)
+    let longest = streams.map(gatewright_lang::ir::Message::window).max().unwrap_or_default();
+    usize::try_from(longest).unwrap_or(usize::MAX).max(BUFFER_OCTETS)
 }
 
 /// The handlers that run by the clock, with their period.

@@ -60,7 +60,16 @@ impl Body<'_, '_> {
         let Some(local) = local.cloned() else {
             let known: Vec<String> =
                 self.scope.iter().map(|local| local.name.text.clone()).collect();
-            self.context.unknown("variable", name, known.iter().map(String::as_str));
+            let near = gatewright_diagnostic::nearest(&name.text, known.iter().map(String::as_str));
+            if near.is_some_and(|_| name.text.len() > 1) {
+                self.context.unknown("variable", name, known.iter().map(String::as_str));
+                return None;
+            }
+            let message = format!("there is no variable `{}`", name.text);
+            self.context.report(Diagnostic::error(&codes::UNKNOWN_NAME, name.span, message).help(
+                "`let NAME = VALUE` names a value; `variable NAME: TYPE = VALUE` declares one \
+                     that changes",
+            ));
             return None;
         };
         match local.value.operand {

@@ -108,7 +108,6 @@ impl Lexer<'_> {
 
     /// One token; none for a character that has no place in the language.
     fn token(&mut self) -> Option<Kind> {
-        let start = self.at;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Some(Kind::End) };
         for (text, kind) in
@@ -126,6 +125,10 @@ impl Lexer<'_> {
         if rest.starts_with("\"\"\"") {
             return Some(self.art());
         }
+        if rest.starts_with("/*") {
+            self.block_comment();
+            return None;
+        }
         match first {
             '"' => Some(self.quoted(Kind::Text)),
             '0'..='9' => {
@@ -141,14 +144,94 @@ impl Lexer<'_> {
                 self.at += 1;
                 Some(Kind::Mark(first))
             }
-            _ => {
-                self.at += first.len_utf8();
-                let span = Span::new(self.source, start, self.at);
-                let message = format!("`{}` has no meaning here", first.escape_debug());
-                self.found.push(Diagnostic::error(&codes::STRANGE_CHARACTER, span, message));
-                None
-            }
+            _ => self.strange(first),
         }
+    }
+
+    /// A character that begins nothing in this language: reported with what is written instead.
+    /// What stands for the same thing in other languages is read as that, so that one mistake is
+    /// one finding.
+    fn strange(&mut self, first: char) -> Option<Kind> {
+        let start = self.at;
+        if let Some(kind) = self.quoted_otherwise(first) {
+            return Some(kind);
+        }
+        let doubled = self.rest().chars().nth(1) == Some(first);
+        self.at += first.len_utf8();
+        let (help, kind) = match first {
+            '#' => {
+                self.take_while(|c| c != '\n');
+                ("a comment begins with `//`", None)
+            }
+            '&' | '|' if doubled => {
+                self.at += 1;
+                let help = if first == '&' { "write `and`" } else { "write `or`" };
+                (help, Some(Kind::Word))
+            }
+            '!' => ("write `not CONDITION`, or `VALUE is not PATTERN`", None),
+            '%' => ("write `mod`: `a mod 8`", Some(Kind::Word)),
+            '[' | ']' => ("an element of a list is `item N of LIST`, counted from 0", None),
+            _ => ("", None),
+        };
+        let end = if first == '#' { start + 1 } else { self.at };
+        let span = Span::new(self.source, start, end);
+        let shown = self.text.get(start..end).unwrap_or_default();
+        let shown =
+            if first.is_control() { first.escape_debug().to_string() } else { shown.to_owned() };
+        let message = format!("`{shown}` has no meaning here");
+        let diagnostic = Diagnostic::error(&codes::STRANGE_CHARACTER, span, message);
+        let fix = match first {
+            '#' => Some("//"),
+            '&' => Some("and"),
+            '|' => Some("or"),
+            _ => None,
+        };
+        self.found.push(match fix.filter(|_| !help.is_empty()) {
+            Some(fix) => diagnostic.fix(span, fix, help),
+            None if help.is_empty() => diagnostic,
+            None => diagnostic.help(help),
+        });
+        kind
+    }
+
+    /// A text between other quotes than `"`, if that is what begins here.
+    fn quoted_otherwise(&mut self, first: char) -> Option<Kind> {
+        let closing: &[char] = match first {
+            '\'' => &['\''],
+            '`' => &['`'],
+            '\u{201c}' | '\u{201d}' | '\u{201e}' => &['\u{201c}', '\u{201d}', '"'],
+            '\u{2018}' | '\u{2019}' => &['\u{2018}', '\u{2019}', '\''],
+            _ => return None,
+        };
+        let start = self.at;
+        let line = self.rest().lines().next().unwrap_or_default();
+        let mut others = line.char_indices().skip(1);
+        let (at, last) = others.find(|(_, c)| closing.contains(c))?;
+        let inner = line.get(first.len_utf8()..at).unwrap_or_default().to_owned();
+        self.at += at + last.len_utf8();
+        let span = Span::new(self.source, start, self.at);
+        let message = "a text stands between `\"`, and no other quotes";
+        let diagnostic = Diagnostic::error(&codes::STRANGE_CHARACTER, span, message);
+        let text = format!("\"{inner}\"");
+        self.found.push(if inner.contains('"') {
+            diagnostic.help("write `\\\"` for a quote within a text")
+        } else {
+            diagnostic.fix(span, text.clone(), &format!("write `{text}`"))
+        });
+        Some(Kind::Text)
+    }
+
+    /// `/* … */`: reported, and gone past.
+    fn block_comment(&mut self) {
+        let start = self.at;
+        let rest = self.rest();
+        self.at += rest.find("*/").map_or(rest.len(), |end| end + 2);
+        let span = Span::new(self.source, start, start + 2);
+        let message = "`/*` has no meaning here";
+        self.found.push(
+            Diagnostic::error(&codes::STRANGE_CHARACTER, span, message)
+                .help("a comment begins with `//` and ends with its line"),
+        );
     }
 
     /// A quoted text, up to its closing quote on the same line.

@@ -50,7 +50,7 @@ impl Parser<'_> {
         loop {
             let operator = match self.peek().kind {
                 Kind::Mark(operator @ ('*' | '/')) => operator,
-                Kind::Word if self.word() == "mod" => '%',
+                Kind::Word if matches!(self.word(), "mod" | "%") => '%',
                 _ => return Some(left),
             };
             self.bump();
@@ -100,6 +100,7 @@ impl Parser<'_> {
                 kind
             }
             Kind::Word => self.word_expression()?,
+            _ if self.is_negative() => return None,
             _ => {
                 self.unexpected("a value");
                 return None;
@@ -220,7 +221,7 @@ impl Parser<'_> {
     fn disjunction(&mut self) -> Option<Condition> {
         let start = self.at;
         let mut left = self.conjunction()?;
-        while self.eat_word("or") {
+        while self.eat_word("or") || self.eat_word("||") {
             let right = self.conjunction()?;
             let kind = ConditionKind::Or(Box::new(left), Box::new(right));
             left = Condition { kind, span: self.since(start) };
@@ -231,7 +232,7 @@ impl Parser<'_> {
     fn conjunction(&mut self) -> Option<Condition> {
         let start = self.at;
         let mut left = self.negation()?;
-        while self.eat_word("and") {
+        while self.eat_word("and") || self.eat_word("&&") {
             let right = self.negation()?;
             let kind = ConditionKind::And(Box::new(left), Box::new(right));
             left = Condition { kind, span: self.since(start) };
@@ -286,6 +287,7 @@ impl Parser<'_> {
             let kind = ConditionKind::Is { value, patterns, not };
             return Some(Condition { kind, span: self.since(start) });
         }
+        self.is_compared_twice();
         let operator = match self.peek().kind {
             Kind::Mark('=') => Comparison::Equal,
             Kind::Mark('<') => Comparison::Less,
@@ -366,6 +368,7 @@ impl Parser<'_> {
                 "empty" => self.stepped_pattern(PatternKind::Empty),
                 _ => PatternKind::Name(self.name("a constant")?),
             },
+            _ if self.is_negative() => return None,
             _ => {
                 self.unexpected(
                     "a pattern: a number, `200..299`, a text, `present`, `absent`, `empty`",

@@ -234,6 +234,7 @@ impl Parser<'_> {
                     "a type: `u16`, `token`, `word`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
                      `N octets`, `one of \"…\"`, `list of …`, `stream …`",
                 );
+                self.help_with_a_type();
                 None
             }
         }

@@ -5,6 +5,7 @@
 mod diagram;
 mod expression;
 mod gateway;
+mod habits;
 mod layout;
 mod message;
 mod protocol;
@@ -23,7 +24,17 @@ const NESTING_MAX: u32 = 64;
 /// The tree of a text, as far as it could be read.
 pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> File {
     let tokens = tokens(source, text, found);
-    let mut parser = Parser { source, text, tokens, at: 0, found, nesting: 0, item: 0 };
+    let mut parser = Parser {
+        source,
+        text,
+        tokens,
+        at: 0,
+        found,
+        nesting: 0,
+        item: 0,
+        open_at: None,
+        suspect: None,
+    };
     parser.file()
 }
 
@@ -36,6 +47,10 @@ pub(super) struct Parser<'a> {
     nesting: u32,
     /// Where the current item of a block began.
     item: usize,
+    /// The token at which a block was found to be open.
+    open_at: Option<usize>,
+    /// The last block whose brace is further left than the line that opened it.
+    suspect: Option<Span>,
 }
 
 impl Parser<'_> {
@@ -54,7 +69,9 @@ impl Parser<'_> {
                 word => {
                     let near = nearest(word, STARTS).map(str::to_owned);
                     self.unexpected("`use`, `message`, `protocol`, `gateway` or `test`");
+                    let word = self.word().to_owned();
                     self.suggest(near);
+                    self.help_with_a_part(&word);
                     None
                 }
             };
@@ -223,16 +240,13 @@ impl Parser<'_> {
         let mut items = Vec::new();
         loop {
             while self.eat_mark(';') || self.eat_mark(',') {}
-            if self.eat_mark('}') {
+            if self.is_mark('}') {
+                self.is_further_left(open);
+                self.bump();
                 break;
             }
-            if self.peek().kind == Kind::End {
-                let span = self.peek().span;
-                self.found.push(
-                    Diagnostic::error(&codes::UNCLOSED_BLOCK, span, "a block is not closed")
-                        .also(open, "it opens here")
-                        .help("close it with `}`"),
-                );
+            if self.peek().kind == Kind::End || self.is_a_part() {
+                self.unclosed(open);
                 break;
             }
             let start = self.at;
@@ -245,6 +259,56 @@ impl Parser<'_> {
         }
         self.nesting -= 1;
         Some(items)
+    }
+
+    /// Whether a part of the file begins here, whatever block is open: nothing within one reads so.
+    fn is_a_part(&self) -> bool {
+        let brace = |ahead| self.peek_at(ahead).kind == Kind::Mark('{');
+        let named = self.peek_at(1).kind == Kind::Word;
+        self.peek().first
+            && match self.word() {
+                "gateway" | "message" => named && brace(2),
+                "protocol" => {
+                    named
+                        && self.peek_at(2).kind == Kind::Mark('=')
+                        && matches!(self.word_at(3), "tcp" | "udp")
+                }
+                "test" => self.peek_at(1).kind == Kind::Text && brace(2),
+                _ => false,
+            }
+    }
+
+    /// Reports a block that is open where its file or the part around it ends: once.
+    fn unclosed(&mut self, open: Span) {
+        if self.open_at.replace(self.at) == Some(self.at) {
+            return;
+        }
+        let (end, begins) = (self.peek().span, self.peek().kind != Kind::End);
+        let mut diagnostic =
+            Diagnostic::error(&codes::UNCLOSED_BLOCK, end, "a block is not closed")
+                .also(open, "it opens here")
+                .help("close it with `}`");
+        if begins {
+            diagnostic = diagnostic.label("here the next part of the file begins");
+        }
+        if let Some(suspect) = self.suspect.filter(|suspect| suspect.start > open.start) {
+            diagnostic = diagnostic.also(suspect, "or this one, by how the lines are indented");
+        }
+        self.found.push(diagnostic);
+    }
+
+    /// Remembers a block whose closing brace begins a line further left than its opening one.
+    fn is_further_left(&mut self, open: Span) {
+        let brace = self.peek();
+        let indent = |at: usize| {
+            let before = self.text.get(..at).unwrap_or_default();
+            let line = before.rfind('\n').map_or(0, |end| end + 1);
+            let line = self.text.get(line..).unwrap_or_default();
+            line.len() - line.trim_start_matches([' ', '\t']).len()
+        };
+        if brace.first && indent(brace.span.start) < indent(open.start) {
+            self.suspect = Some(open);
+        }
     }
 
     /// Goes past what could not be read: up to the next line, `;` or the block's end.
@@ -387,7 +451,11 @@ impl Parser<'_> {
     /// The pieces of a quoted text: octets, and holes in braces.
     fn pieces(&mut self) -> Option<Vec<Piece>> {
         let token = self.bump();
-        let (start, end) = (token.span.start + 1, token.span.end.saturating_sub(1));
+        // The quotes are one octet each, but for those that were reported.
+        let text = self.text_of(token);
+        let quote = |c: Option<char>| c.map_or(0, char::len_utf8);
+        let (open, close) = (quote(text.chars().next()), quote(text.chars().next_back()));
+        let (start, end) = (token.span.start + open, token.span.end.saturating_sub(close));
         let inner = self.text.get(start..end).unwrap_or_default();
         let mut pieces = Vec::new();
         let mut octets = Vec::new();
@@ -442,6 +510,8 @@ impl Parser<'_> {
             found: self.found,
             nesting: self.nesting + 1,
             item: 0,
+            open_at: None,
+            suspect: None,
         };
         let value = inner.expression()?;
         if inner.peek().kind == Kind::End {

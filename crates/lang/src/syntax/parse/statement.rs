@@ -45,6 +45,10 @@ impl Parser<'_> {
             return Some(Statement { kind, span: self.since(start) });
         }
         let word = self.word().to_owned();
+        let tokens = if word == "session" { 3 } else { 1 };
+        if self.peek().kind == Kind::Word && self.is_changed_in_place(tokens) {
+            return None;
+        }
         if self.peek().kind == Kind::Word && self.peek_at(1).kind == Kind::Mark('=') {
             let name = self.name("a variable")?;
             self.bump();
@@ -54,6 +58,7 @@ impl Parser<'_> {
         if !STARTS.contains(&word.as_str()) || word == "else" {
             self.unexpected("a statement: `let`, `if`, `for each`, `send`, `return`, …");
             self.suggest(nearest(&word, STARTS).map(str::to_owned));
+            self.help_with_a_statement(&word);
             return None;
         }
         self.bump();
@@ -243,6 +248,10 @@ impl Parser<'_> {
 
     fn if_statement(&mut self) -> Option<StatementKind> {
         let condition = self.condition()?;
+        if !self.is_mark('{') {
+            self.braces_are_missing();
+            return None;
+        }
         let then = self.statements()?;
         let mut otherwise = None;
         if self.eat_word("else") {

@@ -1,0 +1,170 @@
+//! What other languages write, and how it is written here: help for somebody's first hour.
+
+use super::super::token::Kind;
+use super::Parser;
+use gatewright_diagnostic::{Diagnostic, Span};
+
+/// Types of other languages, and what holds the same here.
+const TYPES: [(&str, &str); 14] = [
+    ("string", "token"),
+    ("str", "token"),
+    ("text", "rest"),
+    ("char", "one of \"…\""),
+    ("byte", "u8"),
+    ("uint8", "u8"),
+    ("uint16", "u16"),
+    ("uint32", "u32"),
+    ("int", "decimal"),
+    ("integer", "decimal"),
+    ("number", "decimal"),
+    ("bytes", "N octets"),
+    ("bool", "u1"),
+    ("varuint", "varint"),
+];
+
+/// The types, for those who misspell one.
+const TYPES_HERE: [&str; 15] = [
+    "varint", "decimal", "hex", "token", "word", "rest", "until", "one", "running", "list",
+    "stream", "upper", "lower", "u8", "u16",
+];
+
+/// Statements of other languages, and how the same is said here.
+const STATEMENTS: [(&str, &str); 14] = [
+    ("while", "a loop has a bound: `repeat at most N times { if not (…) { leave } … }`"),
+    ("loop", "a loop has a bound: `repeat at most N times { … }`"),
+    ("do", "a loop has a bound: `repeat at most N times { … }`"),
+    ("foreach", "write `for each NAME in LIST { … }`"),
+    ("break", "write `leave`"),
+    ("continue", "write `next`"),
+    (
+        "var",
+        "write `variable NAME: LOW..HIGH = VALUE` or `variable NAME: fragment, at most N octets = VALUE`",
+    ),
+    ("const", "write `let NAME = VALUE`; constants stand in a `message` module"),
+    ("switch", "write `return when VALUE { PATTERN -> … otherwise -> … }`"),
+    ("match", "write `return when VALUE { PATTERN -> … otherwise -> … }`"),
+    (
+        "when",
+        "`when` gives a value: `return when VALUE { PATTERN -> … otherwise -> … }`; a choice of statements is an `if`",
+    ),
+    ("elif", "write `else if`"),
+    ("sleep", "write `wait 5 seconds`"),
+    ("reply", "write `return MESSAGE`"),
+];
+
+/// What other languages begin a file's parts with.
+const PARTS: [(&str, &str); 7] = [
+    ("import", "write `use \"FILE\"`"),
+    ("include", "write `use \"FILE\"`"),
+    ("require", "write `use \"FILE\"`"),
+    ("struct", "a layout is a `view` in a `message` module"),
+    ("view", "a `view` stands in a `message NAME { … }`"),
+    ("role", "a `role` stands in a `gateway NAME { … }`"),
+    ("on", "a handler stands in the `gateway NAME { … }`"),
+];
+
+fn said(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
+    table.iter().find(|(of, _)| *of == word).map(|(_, here)| *here)
+}
+
+impl Parser<'_> {
+    /// Adds help to the finding about the current word, if other languages have the word.
+    pub(super) fn help_with_a_statement(&mut self, word: &str) {
+        if let Some(help) = said(&STATEMENTS, word) {
+            self.help_here(help);
+        }
+    }
+
+    /// The same for a part of a file.
+    pub(super) fn help_with_a_part(&mut self, word: &str) {
+        if let Some(help) = said(&PARTS, word) {
+            self.help_here(help);
+        }
+    }
+
+    /// The same for a type, or the type that is meant.
+    pub(super) fn help_with_a_type(&mut self) {
+        let word = self.word().to_owned();
+        if let Some(here) = said(&TYPES, &word.to_ascii_lowercase()) {
+            self.help_here(&format!("here it is `{here}`"));
+            return;
+        }
+        self.suggest(gatewright_diagnostic::nearest(&word, TYPES_HERE).map(str::to_owned));
+    }
+
+    /// Adds help to the last finding, if it is about the current token.
+    fn help_here(&mut self, help: &str) {
+        let span = self.peek().span;
+        if let Some(last) = self.found.pop_if(|last| last.primary.span == span) {
+            self.found.push(last.help(help));
+        }
+    }
+
+    /// Whether the two next tokens are these marks, without a space between them.
+    pub(super) fn is_double(&self, ahead: usize, first: char, second: char) -> bool {
+        let (one, other) = (self.peek_at(ahead), self.peek_at(ahead + 1));
+        one.kind == Kind::Mark(first)
+            && other.kind == Kind::Mark(second)
+            && one.span.end == other.span.start
+    }
+
+    fn double_span(&self) -> Span {
+        self.peek().span.to(self.peek_at(1).span)
+    }
+
+    /// `==`: reported, and read as `=`.
+    pub(super) fn is_compared_twice(&mut self) {
+        if self.is_double(0, '=', '=') {
+            let span = self.double_span();
+            self.found.push(
+                Diagnostic::error(&crate::codes::UNEXPECTED, span, "`==` is unexpected")
+                    .label("a text or number is compared by `is`, two values by `=`")
+                    .fix(span, "=", "write `=`"),
+            );
+            self.bump();
+        }
+    }
+
+    /// `x += 1`: whether it comes behind the current name; reported with what it is here.
+    pub(super) fn is_changed_in_place(&mut self, name_tokens: usize) -> bool {
+        let operators = [('+', '='), ('-', '='), ('*', '='), ('/', '='), ('+', '+'), ('-', '-')];
+        let found = operators.iter().find(|(one, two)| self.is_double(name_tokens, *one, *two));
+        let Some((operator, second)) = found else { return false };
+        let name = self
+            .text
+            .get(self.peek().span.start..self.peek_at(name_tokens.saturating_sub(1)).span.end);
+        let name = name.unwrap_or_default();
+        let span = self.peek_at(name_tokens).span.to(self.peek_at(name_tokens + 1).span);
+        let value = if second == operator { "1" } else { "…" };
+        let help = format!("write `{name} = {name} {operator} {value}`");
+        let message = format!("`{operator}{second}` is unexpected");
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// `-1`: reported, with what is written instead.
+    pub(super) fn is_negative(&mut self) -> bool {
+        let minus = self.peek().span;
+        let number = self.peek_at(1);
+        if !self.is_mark('-') || number.kind != Kind::Number {
+            return false;
+        }
+        let text = self.text_of(number).to_owned();
+        let span = minus.to(number.span);
+        let message = format!("`-{text}` is unexpected: a number in the text has no sign");
+        let help = format!("a value can be `0 - {text}`; a field holds no negative number");
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// The `{` behind a condition or a head; help where a statement stands in its place.
+    pub(super) fn braces_are_missing(&mut self) {
+        if !self.is_mark('{') && self.peek().kind == Kind::Word {
+            let before = self.found.len();
+            self.unexpected("`{`");
+            if self.found.len() > before {
+                self.help("statements stand in braces, even a single one: `if … { … } else { … }`");
+            }
+        }
+    }
+}

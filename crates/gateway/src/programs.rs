@@ -6,7 +6,7 @@ use crate::{
 };
 use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_lang::ir::Program;
+use gatewright_lang::{Import, ir::Program};
 use gatewright_runner::{
     Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
     Sink, Way,
@@ -375,7 +375,8 @@ impl Meant {
         let text =
             fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?;
         let mut sources = Sources::of(file.clone(), text);
-        let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), import);
+        let compiled =
+            gatewright_lang::compile_importing(&mut sources, SourceId::default(), import);
         let at = program.at.clone();
         if let Some(strange) = strangers(compiled.program.as_ref(), &at).next() {
             return Err(format!("{file}: {strange}"));
@@ -433,11 +434,30 @@ pub fn strangers(
 }
 
 /// File and text that the program `from` means by `use "path"`.
-pub fn import(from: &str, path: &str) -> Option<(String, String)> {
+pub fn import(from: &str, path: &str) -> Import {
     let file = beside(from, path);
-    let text = fs::read_to_string(&file).ok()?;
-    Some((file, text))
+    match fs::read_to_string(&file) {
+        Ok(text) => Import::Found(file, text),
+        Err(error) => {
+            let whole = std::path::absolute(&file).unwrap_or_else(|_| file.clone().into());
+            let why = format!("looked for {}: {error}", whole.display());
+            Import::Missing { why, others: programs_beside(&whole) }
+        }
+    }
 }
+
+/// The programs in the folder where `file` would be, as many as a person would look through.
+fn programs_beside(file: &Path) -> Vec<String> {
+    let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let names = folder.into_iter().flatten().take(FOLDER_MAX).filter_map(Result::ok);
+    names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".gate"))
+        .collect()
+}
+
+/// The most entries of a folder that are looked through for a misspelt name.
+const FOLDER_MAX: usize = 1_024;
 
 /// `path` as the text `from` means it: relative to its own folder.
 pub fn beside(from: &str, path: &str) -> String {

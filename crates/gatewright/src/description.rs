@@ -37,7 +37,7 @@ impl Description {
             match fs::read_to_string(&file) {
                 Ok(text) => {
                     let id = sources.add(file.clone(), text);
-                    let compiled = gatewright_lang::compile(&mut sources, id, import);
+                    let compiled = gatewright_lang::compile_importing(&mut sources, id, import);
                     findings.extend(compiled.diagnostics);
                     let strange = strangers(compiled.program.as_ref(), &program.at);
                     findings.extend(strange.map(|message| {

@@ -23,7 +23,7 @@ mod syntax;
 
 pub use codes::CODES;
 pub use fmt::format;
-use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span, nearest};
 pub use listing::{graph, listing};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -42,6 +42,20 @@ pub struct Compiled {
     pub diagnostics: Vec<Diagnostic>,
 }
 
+/// What came of looking for an imported text.
+#[derive(Clone, Debug)]
+pub enum Import {
+    /// Its name and its text. Two texts of one name are one.
+    Found(String, String),
+    /// It cannot be read.
+    Missing {
+        /// Where it was looked for, and why it cannot be read; empty if nothing is known.
+        why: String,
+        /// What stands there under other names, for those who misspell one.
+        others: Vec<String>,
+    },
+}
+
 /// Compiles the program in `root` with what it imports.
 ///
 /// `load` gives the text that `use "PATH"` names: it gets the name of the importing text and
@@ -52,6 +66,18 @@ pub fn compile(
     root: SourceId,
     mut load: impl FnMut(&str, &str) -> Option<(String, String)>,
 ) -> Compiled {
+    compile_importing(sources, root, |from, path| match load(from, path) {
+        Some((name, text)) => Import::Found(name, text),
+        None => Import::Missing { why: String::new(), others: Vec::new() },
+    })
+}
+
+/// Compiles as [`compile`] does, and can say why a text cannot be read.
+pub fn compile_importing(
+    sources: &mut Sources,
+    root: SourceId,
+    mut load: impl FnMut(&str, &str) -> Import,
+) -> Compiled {
     let mut found = Vec::new();
     let mut files = Vec::new();
     let mut names = BTreeSet::from([sources.get(root).name().to_owned()]);
@@ -61,10 +87,12 @@ pub fn compile(
         for import in &file.uses {
             let path = String::from_utf8_lossy(&import.value).into_owned();
             let importing = sources.get(id).name().to_owned();
-            let Some((name, text)) = load(&importing, &path) else {
-                let message = format!("`{path}` cannot be read");
-                found.push(Diagnostic::error(&codes::NO_IMPORT, import.span, message));
-                continue;
+            let (name, text) = match load(&importing, &path) {
+                Import::Found(name, text) => (name, text),
+                Import::Missing { why, others } => {
+                    found.push(not_found(&path, import.span, why, &others));
+                    continue;
+                }
             };
             if !names.insert(name.clone()) {
                 continue;
@@ -90,8 +118,22 @@ pub fn compile(
     Compiled { program: program.filter(|_| !wrong), diagnostics: found }
 }
 
+/// The finding that an imported text cannot be read.
+fn not_found(path: &str, span: Span, why: String, others: &[String]) -> Diagnostic {
+    let message = format!("`{path}` cannot be read");
+    let diagnostic = Diagnostic::error(&codes::NO_IMPORT, span, message);
+    let diagnostic = if why.is_empty() { diagnostic } else { diagnostic.note(why) };
+    match nearest(path, others.iter().map(String::as_str)) {
+        Some(near) => {
+            let text = format!("\"{near}\"");
+            diagnostic.fix(span, text.clone(), &format!("write `{text}`"))
+        }
+        None => diagnostic,
+    }
+}
+
 /// Whether a finding may only follow from a part of the text that could not be read.
-fn dangling(diagnostic: &Diagnostic) -> bool {
+pub(crate) fn dangling(diagnostic: &Diagnostic) -> bool {
     [
         &codes::UNKNOWN_NAME,
         &codes::NO_HANDLER,

@@ -13,7 +13,7 @@
 )]
 
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_lang::{Compiled, compile, listing};
+use gatewright_lang::{Compiled, Import, compile_importing, listing};
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
@@ -36,9 +36,14 @@ fn cases(name: &str) -> Vec<(String, String)> {
 
 fn compiled(name: &str, text: &str) -> (Sources, Compiled) {
     let mut sources = Sources::of(format!("{name}.gate"), text);
-    let compiled = compile(&mut sources, SourceId::default(), |_, import| {
-        let text = std::fs::read_to_string(folder("import").join(import)).ok()?;
-        Some((import.to_owned(), text))
+    let compiled = compile_importing(&mut sources, SourceId::default(), |_, import| {
+        match std::fs::read_to_string(folder("import").join(import)) {
+            Ok(text) => Import::Found(import.to_owned(), text),
+            Err(error) => Import::Missing {
+                why: format!("looked for /programs/{import}: {error}"),
+                others: ["ask.gate", "news.gate", "ping.gate"].map(str::to_owned).to_vec(),
+            },
+        }
     });
     (sources, compiled)
 }

@@ -83,6 +83,6 @@ impl Gw {
 /// Compiles a file with what it imports.
 fn compile(file: &str) -> Result<(Sources, Compiled), Failure> {
     let mut sources = Sources::of(file, read(file)?);
-    let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), import);
+    let compiled = gatewright_lang::compile_importing(&mut sources, SourceId::default(), import);
     Ok((sources, compiled))
 }

@@ -9,7 +9,7 @@ use crate::ir::{
     RoleId, Slot, SlotId, Terminator,
 };
 use crate::syntax::ast::{self, Answers, Definition, Gateway, MessageModule, Protocol, Start};
-use gatewright_diagnostic::{Diagnostic, Severity, Span};
+use gatewright_diagnostic::{Diagnostic, Severity, Span, nearest};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +78,22 @@ impl<'a> Env<'a> {
             .map(|(_, name)| name.text.as_str())
     }
 
+    /// A handler that no dispatch has led to so far and whose name is nearly this one.
+    fn nearly(&self, name: &str, handlers: &Handlers) -> Option<(usize, &'a ast::Name)> {
+        let all = self.handlers().enumerate().flat_map(|(index, handler)| {
+            let names = match &handler.starts {
+                Start::Request { names, .. } => names.as_slice(),
+                Start::Every(_) => &[],
+            };
+            names.iter().map(move |(_, name)| (index, name))
+        });
+        let free: Vec<_> = all
+            .filter(|(index, name)| !handlers.called.contains(&(*index, name.text.clone())))
+            .collect();
+        let near = nearest(name, free.iter().map(|(_, name)| name.text.as_str()))?;
+        free.iter().find(|(_, name)| name.text == near).copied()
+    }
+
     fn handlers(&self) -> impl Iterator<Item = &'a ast::Handler> {
         self.gateway.into_iter().flat_map(|gateway| &gateway.handlers)
     }
@@ -127,6 +143,8 @@ pub(super) struct Handlers {
     pub(super) made: Vec<Handler>,
     by_request: BTreeMap<(usize, RoleId, MessageId, Answers), HandlerId>,
     called: BTreeSet<(usize, String)>,
+    /// Those that were taken for misspelt.
+    misspelt: BTreeSet<(usize, String)>,
 }
 
 impl<'a> Context<'a> {
@@ -152,14 +170,19 @@ impl<'a> Context<'a> {
             told: RefCell::default(),
             used: RefCell::default(),
         };
+        let roles_found = self.found.len();
         for role in &env.roles {
             if !env.modules.iter().any(|module| module.name.text == role.module.name.text) {
                 env.modules.push(role.module);
             }
         }
         env.session = self.session_info(gateway, &env);
-        let mut handlers =
-            Handlers { made: Vec::new(), by_request: BTreeMap::new(), called: BTreeSet::new() };
+        let mut handlers = Handlers {
+            made: Vec::new(),
+            by_request: BTreeMap::new(),
+            called: BTreeSet::new(),
+            misspelt: BTreeSet::new(),
+        };
         let roles = (0..env.roles.len())
             .filter_map(|index| self.role(&env, RoleId::new(index), &mut handlers))
             .collect();
@@ -178,6 +201,12 @@ impl<'a> Context<'a> {
             tests,
             bounds: crate::ir::Bounds::default(),
         };
+        if env.roles.len() < gateway.roles.len() {
+            // A role without its protocol has no messages and no dispatch: what is missing for
+            // that was reported once.
+            let later = self.found.split_off(roles_found.min(self.found.len()));
+            self.found.extend(later.into_iter().filter(|of| !crate::dangling(of)));
+        }
         program.literals = std::mem::take(&mut self.literals);
         program.bounds = super::bounds::bounds(&program);
         super::bounds::amplification(&program, &env, &mut self.found);
@@ -266,9 +295,17 @@ impl<'a> Context<'a> {
             let role_span = env.roles.get(role.index()).map(|role| role.span)?;
             let message = format!("`{role_name}` has no handler for `{}`", name.text);
             let diagnostic = Diagnostic::error(&codes::NO_HANDLER, role_span, message)
-                .also(name.span, "the protocol dispatches here")
-                .help(format!("write `on {}(request) {{ … }}`", name.text));
-            self.report(diagnostic);
+                .also(name.span, "the protocol dispatches here");
+            self.report(match env.nearly(&name.text, handlers) {
+                Some((index, near)) => {
+                    handlers.misspelt.insert((index, near.text.clone()));
+                    let fix = format!("write `on {}`", name.text);
+                    diagnostic
+                        .also(near.span, "is this one meant?")
+                        .fix(near.span, &name.text, &fix)
+                }
+                None => diagnostic.help(format!("write `on {}(request) {{ … }}`", name.text)),
+            });
             return None;
         };
         handlers.called.insert((index, name.text.clone()));
@@ -358,7 +395,8 @@ impl<'a> Context<'a> {
         for (index, handler) in env.handlers().enumerate() {
             let Start::Request { names, .. } = &handler.starts else { continue };
             for (_, name) in names {
-                if !handlers.called.contains(&(index, name.text.clone())) {
+                let key = (index, name.text.clone());
+                if !handlers.called.contains(&key) && !handlers.misspelt.contains(&key) {
                     let message = format!("no server dispatches to `{}`", name.text);
                     self.error(&codes::UNKNOWN_HANDLER, name.span, message);
                 }

@@ -170,11 +170,11 @@ impl Identity {
         if originator.is_empty() || plain == cse {
             return Self::default();
         }
-        let name = if originator.starts_with(['C', 'S']) && !as_cse && is_cse(&plain) {
-            format!("{cse}{plain}")
-        } else {
-            plain
-        };
+        // An administrator may be called as it likes.
+        let as_own = from == originator || from.strip_prefix(cse) == Some(&plain);
+        let is_entity = originator.starts_with(['C', 'S']) || as_own;
+        let name =
+            if is_entity && !as_cse && is_cse(&plain) { format!("{cse}{plain}") } else { plain };
         Self { names: vec![name] }
     }
 
@@ -242,6 +242,13 @@ mod tests {
             ("id-mn", "/id-mn2/Cx", Some("/id-mn")),
             ("id-mn:Cx", "/id-mn/Cx", passes),
             ("id-mn:Cx", "/id-mn", Some("/id-mn/Cx")),
+            ("boss", "boss", passes),
+            ("boss", "/id-in/boss", passes),
+            ("boss", "//sp/id-in/boss", passes),
+            ("boss", "CAdmin", Some("/boss")),
+            ("boss", "boss2", Some("/boss")),
+            ("boss", "/id-in", Some("/boss")),
+            ("boss:x", "boss:x", Some("/boss/x")),
             ("Cse", "/Cse", passes),
             ("Cse", "/Cse/Cx", passes),
             ("id-in", "CAdmin", Some("")),

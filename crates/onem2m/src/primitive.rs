@@ -332,9 +332,33 @@ impl Request {
     pub fn from_json(text: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
         let (object, content) = fields(text, "m2m:rqp").map_err(|refusal| (None, refusal))?;
         let id = object.get("rqi").and_then(Value::as_str).map(str::to_owned);
-        let mut request = Self::from_object(&object).map_err(|refusal| (id, refusal))?;
+        let mut request = Self::from_object(&object).map_err(|refusal| (id.clone(), refusal))?;
         request.content = content.or(request.content);
+        request.take_attribute_list().map_err(|refusal| (id, refusal))?;
         Ok(request)
+    }
+
+    /// Takes the attributes wanted out of the content: "these attributes are included in form of an
+    /// attributeList object in the Content parameter" (TS-0009 §6.2.2.2).
+    fn take_attribute_list(&mut self) -> Result<(), Refusal> {
+        let (Operation::Retrieve, Some(content)) = (self.operation, &self.content) else {
+            return Ok(());
+        };
+        let Ok(Value::Object(content)) = serde_json::from_str(content) else {
+            return Ok(());
+        };
+        let Some(list) = content.get(ATTRIBUTE_LIST) else {
+            return Ok(());
+        };
+        let names: Option<Vec<String>> = list
+            .as_array()
+            .and_then(|list| list.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+        let alone = content.len() == 1;
+        self.attributes = names
+            .filter(|names| alone && !names.is_empty())
+            .ok_or_else(|| Refusal::bad("m2m:atrl is a list of names of attributes"))?;
+        self.content = None;
+        Ok(())
     }
 
     /// Reads a request primitive in CBOR.
@@ -345,7 +369,10 @@ impl Request {
     pub fn from_cbor(octets: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
         let value: Value = ciborium::from_reader(octets)
             .map_err(|error| (None, Refusal::bad(format!("no CBOR: {error}"))))?;
-        Self::from_value(&value)
+        let mut request = Self::from_value(&value)?;
+        let id = Some(request.id.clone());
+        request.take_attribute_list().map_err(|refusal| (id, refusal))?;
+        Ok(request)
     }
 
     pub(crate) fn from_value(value: &Value) -> Result<Self, (Option<String>, Refusal)> {
@@ -491,7 +518,9 @@ impl Request {
                 object.insert(name.into(), json!(deadline.text()));
             }
         }
-        if !self.attributes.is_empty() {
+        if self.operation == Operation::Retrieve && !self.attributes.is_empty() {
+            object.insert("pc".into(), json!({ ATTRIBUTE_LIST: self.attributes }));
+        } else if !self.attributes.is_empty() {
             object.insert("atrl".into(), json!(self.attributes));
         }
         if let Some(category) = self.event_category {
@@ -537,6 +566,9 @@ fn with_content(object: &Value, content: Option<&str>) -> String {
     text.push('}');
     text
 }
+
+/// The attributes that a retrieval wants, as its content (m2m:attributeList).
+const ATTRIBUTE_LIST: &str = "m2m:atrl";
 
 /// The highest m2m:resultContent (12: permissions).
 const RESULT_CONTENT_MAX: u8 = 12;
@@ -744,6 +776,28 @@ mod tests {
         assert_eq!(Response::from_json(text.as_bytes()).unwrap(), response);
     }
 
+    /// TS-0009 §6.2.2.2, TS-0004 Table 7.5.2-1: what attributes a retrieval wants is its content.
+    #[test]
+    fn a_list_of_attributes_is_content() {
+        let text =
+            r#"{"op":2,"to":"x","fr":"C","rqi":"1","rvi":"4","pc":{"m2m:atrl":["ri","lbl"]}}"#;
+        let json = Request::from_json(text.as_bytes()).unwrap();
+        assert_eq!(
+            (&*json.attributes, &json.content),
+            (&["ri".to_owned(), "lbl".to_owned()][..], &None)
+        );
+        let cbor = Request::from_cbor(&cbor_from_json(text).unwrap()).unwrap();
+        assert_eq!(cbor, json);
+        let written: Value = serde_json::from_str(&json.to_json()).unwrap();
+        assert_eq!(written["pc"], json!({ "m2m:atrl": ["ri", "lbl"] }));
+        assert_eq!(Request::from_json(json.to_json().as_bytes()).unwrap(), json);
+        for wrong in [r#"[]"#, r#""ri""#, "[1]"] {
+            let text = text.replace(r#"["ri","lbl"]"#, wrong);
+            let (id, refusal) = Request::from_json(text.as_bytes()).unwrap_err();
+            assert_eq!((id.as_deref(), refusal.status), (Some("1"), Status::BadRequest), "{wrong}");
+        }
+    }
+
     #[test]
     fn each_wrong_parameter_has_its_code() {
         let cases = [
@@ -753,6 +807,8 @@ mod tests {
             (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","rcn":13}"#, Status::BadRequest),
             (r#"{"op":1,"to":"x","rqi":"1","rvi":"4","ty":999}"#, Status::NotImplemented),
             (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","oet":"later"}"#, Status::BadRequest),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","xxx":"yyy"}"#, Status::BadRequest),
+            (r#"{"op":2,"to":"x","rqi":"1","rvi":"4","fc":{"xxx":"yyy"}}"#, Status::BadRequest),
             ("[]", Status::BadRequest),
             ("{", Status::BadRequest),
         ];

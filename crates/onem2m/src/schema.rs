@@ -21,6 +21,8 @@ pub(crate) enum Form {
     Objects,
     /// m2m:geoCoordinates.
     Location,
+    /// m2m:geoCoordinates, or the text that a management object has under the same name.
+    Place,
     /// Left to the resource type's own rules.
     Any,
 }
@@ -67,7 +69,7 @@ const fn ours(name: &'static str, form: Form) -> Attribute {
     Attribute { name, form, create: Presence::Never, update: Presence::Never }
 }
 
-use Form::{Any, Flag, Location, Object, Objects, Text, Texts, Time, Uint, Uints};
+use Form::{Any, Flag, Location, Object, Objects, Place, Text, Texts, Time, Uint, Uints};
 
 /// Of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never given.
 const UNIVERSAL: &[Attribute] = &[
@@ -169,6 +171,8 @@ const MANAGEMENT_OBJECT: &[Attribute] = &[
     once("mgs", Text),
     free("dc", Text),
     free("cmlk", Objects),
+    // [deviceInfo] says where the device is, in words (TS-0004 Annex D).
+    free("loc", Place),
 ];
 
 const NODE: &[Attribute] = &[
@@ -350,6 +354,11 @@ pub(crate) fn is_core(kind: Kind, name: &str) -> bool {
     attribute(kind, name).is_some()
 }
 
+/// Whether the core specification gives any type hosted here an attribute of this name.
+pub(crate) fn is_attribute(name: &str) -> bool {
+    Kind::ALL.iter().any(|&kind| is_core(kind, name))
+}
+
 /// Types whose attributes are named by a definition outside the core specification.
 const fn is_open(kind: Kind) -> bool {
     matches!(
@@ -437,6 +446,7 @@ fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<()
         Object => value.is_object(),
         // It has words of its own for what is wrong.
         Location => Geometry::read_location(value).map(|_| true)?,
+        Place => value.is_string() || Geometry::read_location(value).map(|_| true)?,
         Texts => all(value, limits, Value::is_string),
         Uints => all(value, limits, Value::is_u64),
         Objects => all(value, limits, Value::is_object),

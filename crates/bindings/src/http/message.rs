@@ -24,6 +24,7 @@ const EXECUTES: HeaderName = HeaderName::from_static("x-m2m-oet");
 const VENDOR: HeaderName = HeaderName::from_static("x-m2m-vsi");
 const EVENT_CATEGORY: HeaderName = HeaderName::from_static("x-m2m-ec");
 const NOTIFIED: HeaderName = HeaderName::from_static("x-m2m-rtu");
+const GROUP_REQUEST: HeaderName = HeaderName::from_static("x-m2m-gid");
 const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
 const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
@@ -72,12 +73,13 @@ impl<'head> Said<'head> {
 }
 
 /// Headers that carry a parameter (TS-0009 §6.4), and its short name.
-const PARAMETERS: [(&str, &str); 6] = [
+const PARAMETERS: [(&str, &str); 7] = [
     ("x-m2m-ret", "rqet"),
     ("x-m2m-rst", "rset"),
     ("x-m2m-oet", "oet"),
     ("x-m2m-rtu", "rtu"),
     ("x-m2m-ec", "ec"),
+    ("x-m2m-gid", "gid"),
     ("x-m2m-vsi", "vsi"),
 ];
 
@@ -247,6 +249,9 @@ pub(crate) fn write_request(
     }
     if let Some(category) = request.event_category {
         builder = builder.header(EVENT_CATEGORY, category);
+    }
+    if let Some(group) = &request.group_request {
+        builder = builder.header(GROUP_REQUEST, &**group);
     }
     if !request.notify.is_empty() {
         builder = builder.header(NOTIFIED, request.notify.join("&"));
@@ -476,6 +481,7 @@ mod tests {
             ("rset", "60000"),
             ("vsi", "v"),
             ("ec", "4"),
+            ("gid", "g"),
             ("rtu", "http://a:1/n&coap://b"),
             ("lbl", "x+y"),
             ("atr", "con,a&b=c"),

@@ -97,7 +97,8 @@ pub fn read_request(message: &Message) -> Result<Request, Refusal> {
             request.set(name, value)?;
         }
     }
-    for query in message.values(OptionNumber::URI_QUERY) {
+    // RFC 7252 §5.10.1: an argument has 0 to 255 octets; an empty one says nothing.
+    for query in message.values(OptionNumber::URI_QUERY).filter(|query| !query.is_empty()) {
         let query =
             core::str::from_utf8(query).map_err(|_| Refusal::bad("Uri-Query is not UTF-8"))?;
         let (name, value) = query.split_once('=').unwrap_or((query, ""));
@@ -456,6 +457,8 @@ mod tests {
         };
         let told = read_request(&with(option::VSI, b"v")).unwrap();
         assert_eq!(told.operation, Operation::Notify);
+        let empty = read_request(&with(OptionNumber::URI_QUERY, b"")).unwrap();
+        assert_eq!(empty.filter, None, "RFC 7252 §5.10.1: 0 to 255 octets");
         let cases = [
             (good.clone(), Status::BadRequest),
             (with(option::TY, &[0xff, 0xff]), Status::NotImplemented),

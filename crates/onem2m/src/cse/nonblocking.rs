@@ -12,7 +12,7 @@ use crate::status::Status;
 use crate::time::Timestamp;
 use core::fmt::Write;
 use core::time::Duration;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -241,24 +241,5 @@ pub(super) fn response_text(response: &Response) -> String {
         let _ = write!(text, ",\"pc\":{content}");
     }
     text.push('}');
-    text
-}
-
-/// A request primitive as text, its content as it is.
-pub(super) fn request_text(request: &Request) -> String {
-    let mut bare = request.clone();
-    let content = bare.content.take();
-    let mut object = match bare.to_value() {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    };
-    for (name, value) in request.query() {
-        object.entry(name).or_insert_with(|| json!(value));
-    }
-    let mut text = Value::Object(object).to_string();
-    if let Some(content) = content {
-        text.pop();
-        let _ = write!(text, ",\"pc\":{content}}}");
-    }
     text
 }

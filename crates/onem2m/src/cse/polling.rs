@@ -2,7 +2,6 @@
 //! requests that are for it, and brings the answers.
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
-use super::nonblocking::request_text;
 use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
 use crate::kind::Kind;
 use crate::primitive::{Request, Response, Serialisation};
@@ -30,7 +29,7 @@ struct Channel {
     /// Fetched and not answered: by request identifier.
     fetched: BTreeMap<String, CallId>,
     /// Those of them that pollers were given, with whose answer they went out.
-    given: BTreeMap<Token, (CallId, Request)>,
+    given: BTreeMap<Token, Vec<(CallId, Request)>>,
     /// Who asked when there was nothing: by until when, then in the order in which they came. The
     /// next request is for whoever would be the first to go without.
     pollers: BTreeMap<(Timestamp, u64), Asker>,
@@ -113,32 +112,57 @@ impl Cse {
     /// Puts back what a poller was given that is gone: the next one gets it.
     pub(super) fn take_back(&mut self, token: Token) {
         let given = self.channels.0.iter_mut().find_map(|(channel, queue)| {
-            queue.given.remove(&token).map(|(call, request)| (*channel, queue, call, request))
+            queue.given.remove(&token).map(|given| (*channel, queue, given))
         });
-        let Some((channel, queue, call, request)) = given else { return };
-        // Not if it was answered, or given up.
-        if queue.fetched.remove(&request.id).is_some() && self.calls.is_open(call) {
-            queue.requests.push_front((call, request));
+        let Some((channel, queue, given)) = given else { return };
+        let before = queue.requests.len();
+        for (call, request) in given.into_iter().rev() {
+            // Not if it was answered, or given up.
+            if queue.fetched.remove(&request.id).is_some() && self.calls.is_open(call) {
+                queue.requests.push_front((call, request));
+            }
+        }
+        if queue.requests.len() > before {
             self.serve_poller(channel);
         }
     }
 
     fn fetch(&mut self, channel: u64, poller: &Asker) -> Option<Done> {
+        let slot = self.tree.by_seq(channel);
+        let aggregates =
+            slot.and_then(|slot| self.tree.get(slot)).is_some_and(|it| it.flag("rqag"));
         let queue = self.channels.0.get_mut(&channel)?;
         // What nobody waits for any more is not worth fetching.
-        let (call, request) = loop {
-            let (call, request) = queue.requests.pop_front()?;
-            if self.calls.is_open(call) {
-                break (call, request);
+        queue.requests.retain(|(call, _)| self.calls.is_open(*call));
+        let number = if aggregates { queue.requests.len() } else { 1 };
+        let mut room = self.config.limits.content_octets;
+        let mut fetched: Vec<(CallId, Request)> = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
+        while let Some((call, request)) = queue.requests.pop_front_if(|_| fetched.len() < number) {
+            let text = request.to_json();
+            if text.len() > room && !fetched.is_empty() {
+                queue.requests.push_front((call, request));
+                break;
             }
-        };
-        queue.fetched.retain(|_, call| self.calls.is_open(*call));
-        queue.given.retain(|_, (call, _)| self.calls.is_open(*call));
-        queue.fetched.insert(request.id.clone(), call);
-        if let Whom::Outside(token, _) = poller.whom {
-            queue.given.insert(token, (call, request.clone()));
+            room = room.saturating_sub(text.len());
+            texts.push(text);
+            fetched.push((call, request));
         }
-        let text = format!("{{\"m2m:rqp\":{}}}", request_text(&request));
+        if fetched.is_empty() {
+            return None;
+        }
+        queue.fetched.retain(|_, call| self.calls.is_open(*call));
+        queue.given.retain(|_, given| given.iter().any(|(call, _)| self.calls.is_open(*call)));
+        queue.fetched.extend(fetched.iter().map(|(call, request)| (request.id.clone(), *call)));
+        if let Whom::Outside(token, _) = poller.whom {
+            queue.given.insert(token, fetched);
+        }
+        let text = if aggregates {
+            // As acmecse 2026.5 has it: a list of primitives.
+            format!("{{\"m2m:agrp\":[{}]}}", texts.join(","))
+        } else {
+            format!("{{\"m2m:rqp\":{}}}", texts.join(","))
+        };
         Some(Done::with(Status::Ok, text))
     }
 

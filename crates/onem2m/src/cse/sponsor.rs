@@ -73,7 +73,8 @@ impl Cse {
         if speaks {
             return Ok(());
         }
-        let why = "the certificate does not speak for this originator";
+        let why =
+            "who sends this, by its certificate or its topic, does not speak for the originator";
         Err(Refusal::new(Status::OriginatorHasNotRegistered, why))
     }
 

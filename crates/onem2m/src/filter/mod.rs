@@ -10,6 +10,7 @@ pub use labels::LabelsQuery;
 pub use place::PlaceQuery;
 pub use steps::Steps;
 
+use crate::schema;
 use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use serde_json::{Map, Value, json};
@@ -176,6 +177,12 @@ impl Filter {
             "smf" => {
                 let words = format!("filter criterion {name} is not offered");
                 return Err(Refusal::new(Status::NotImplemented, words));
+            }
+            // "any of the resource attribute short names as listed in tables 8.2.3-1 to 8.2.3-5 in
+            // oneM2M TS-0004" (TS-0009 §6.2.2.2).
+            _ if !schema::is_attribute(name) => {
+                let why = "neither a parameter nor an attribute; one of a definition of its own is";
+                return Err(Refusal::bad(format!("{name} is {why} asked for by atr={name},VALUE")));
             }
             _ => {
                 let pair = (name.to_owned(), value.to_owned());

@@ -281,7 +281,8 @@ fn an_address_stays_with_its_request() {
     }
     // Nothing of a request's own can say where it comes from.
     let text = r#"{"op":2,"to":"cse-in/a/c","fr":"Ca","rqi":"s","rvi":"4","source":"10.0.0.1"}"#;
-    assert_eq!(Request::from_json(text.as_bytes()).unwrap().source, None);
+    let (_, refusal) = Request::from_json(text.as_bytes()).unwrap_err();
+    assert_eq!(refusal.status.number(), 4000);
 }
 
 #[test]

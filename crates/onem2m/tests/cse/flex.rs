@@ -25,7 +25,7 @@ fn a_flex_container_keeps_what_it_was() {
     let latest = json(&bench.get("Ca", "cse-in/a/o/la"));
     assert_eq!(latest["cod:oximr"]["oxySn"], 98);
     assert_eq!(latest["cod:oximr"]["ty"], 58);
-    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&oxySn=98")).len(), 2);
+    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&atr=oxySn,98")).len(), 2);
     let wrong = bench.update("Ca", "cse-in/a/o", r#"{"cod:puls":{"x":1}}"#);
     assert_eq!(wrong.status.number(), 4000);
     let by_hand = bench.create("Ca", "cse-in/a/o", Kind::FlexContainerInstance, OXIMETER);
@@ -58,6 +58,9 @@ fn nodes_and_management_objects() {
     };
     assert_eq!(manage(r#"{"m2m:bat":{"rn":"b","mgd":1006,"btl":80,"bts":1}}"#), 2001);
     assert_eq!(manage(r#"{"m2m:dvi":{"mgd":1006,"btl":80,"bts":1}}"#), 4000);
+    // Here `loc` is text, as acmecse has it: of all others it is a geometry.
+    assert_eq!(manage(r#"{"m2m:dvi":{"mgd":1007,"dlb":"x","loc":"ward 3, bed 2"}}"#), 2001);
+    assert_eq!(manage(r#"{"m2m:dvi":{"mgd":1007,"dlb":"x","loc":7}}"#), 4000);
     assert_eq!(manage(r#"{"m2m:bat":{"btl":80,"bts":1}}"#), 4000);
     assert_eq!(manage(r#"{"m2m:xyz":{"mgd":1999}}"#), 5001);
     let changed = bench.update("CAdmin", "cse-in/n/b", r#"{"m2m:bat":{"btl":79}}"#);

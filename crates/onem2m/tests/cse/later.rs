@@ -242,6 +242,41 @@ fn an_entity_fetches_its_notifications() {
     assert_eq!(bench.cse.letters(), 0, "delivered");
 }
 
+/// requestAggregation (rqag), as acmecse has it: all that waits comes at once, each with an answer of
+/// its own; what a poller was given that is gone waits again.
+#[test]
+fn an_aggregating_channel_gives_all_that_waits() {
+    let mut bench = with_channel();
+    bench.update("Cp", "cse-in/p/ch", r#"{"m2m:pch":{"rqag":true}}"#);
+    let notify = |bench: &mut Bench, number: usize| {
+        let content = json!({ "number": number }).to_string();
+        let request = Request::new(Operation::Notify, "cse-in/p", "CAdmin", number.to_string());
+        bench.ask_later(request.with_content(content))
+    };
+    let tokens: Vec<Token> = (0..3).map(|number| notify(&mut bench, number)).collect();
+    let polled = bench.get("Cp", "cse-in/p/ch/pcu");
+    let list = json(&polled)["m2m:agrp"].as_array().unwrap().clone();
+    let numbers: Vec<&Value> = list.iter().map(|request| &request["pc"]["number"]).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    bench.cse.handle(bench.now, Input::Unheard(Token(bench.asked)));
+    bench.run();
+    assert_eq!(json(&bench.get("Cp", "cse-in/p/ch/pcu")), json(&polled), "once more");
+    for (token, request) in tokens.iter().zip(&list) {
+        let rqi = request["rqi"].as_str().unwrap();
+        let content = json!({ "m2m:rsp": { "rsc": 2000, "rqi": rqi } }).to_string();
+        let request = bench.request(Operation::Notify, "Cp", "cse-in/p/ch/pcu");
+        let answers = bench.ask_all(request.with_content(content));
+        assert!(answers.iter().any(|(to, answer)| to == token && answer.status == Status::Ok));
+    }
+    // Who waits gets a list of one.
+    let poll = bench.request(Operation::Retrieve, "Cp", "cse-in/p/ch/pcu");
+    let token = bench.ask_later(poll);
+    let request = Request::new(Operation::Notify, "cse-in/p", "CAdmin", "one more");
+    let answers = bench.ask_all(request.with_content(r#"{"number":3}"#));
+    let (_, polled) = answers.iter().find(|(to, _)| *to == token).unwrap();
+    assert_eq!(json(polled)["m2m:agrp"].as_array().unwrap().len(), 1);
+}
+
 /// Each of two originators calls its request 1, and gets the answer to its own (TS-0004 §6.4.1: a
 /// request identifier is its originator's).
 #[test]

@@ -32,13 +32,13 @@ use connection::Connection;
 use core::time::Duration;
 use entities::Entities;
 use gatewright_descriptors::{Claim, Shortage};
-use gatewright_health::code::SystemId;
+use gatewright_health::code::{ConfigId, SystemId};
 use gatewright_health::configuration::Library;
 use gatewright_health::frame::Framer;
 use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
-use gatewright_interwork::{Mapping, Repeats};
+use gatewright_interwork::{Device, Mapping, Repeats};
 use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
 pub use stages::Stages;
@@ -106,9 +106,15 @@ pub struct Above {
 }
 
 impl Above {
-    /// How readings of this kind of device get there.
-    fn delivery(&self, kind: &str) -> Delivery {
-        self.kinds.get(kind).copied().unwrap_or(self.delivery)
+    /// How readings of a device get there. Those of a device that is still to say its kind are
+    /// durable if any are: what may have to be stored here is not lost.
+    fn delivery(&self, device: &Device) -> Delivery {
+        let of_kind = self.kinds.get(device.kind()).copied().unwrap_or(self.delivery);
+        if device.is_kind_known() {
+            return of_kind;
+        }
+        let all = [of_kind, self.delivery].into_iter().chain(self.kinds.values().copied());
+        all.into_iter().find(|one| matches!(one, Delivery::Durable(_))).unwrap_or(of_kind)
     }
 }
 
@@ -173,6 +179,8 @@ counters! {
     handshakes_failed,
     /// Associations made.
     associations,
+    /// Of these, those that the device wants for a test: its readings bear the status *test-data*.
+    test_associations,
     /// Associations ended because the device's resources could not be made.
     registrations_failed,
     /// Associations ended because the same system-id associated elsewhere.
@@ -217,6 +225,10 @@ counters! {
     /// Observations of which a part was missing or badly built; what was whole is stored. A
     /// confirmed report of which nothing was whole is rejected.
     cut,
+    /// Observations whose calendar time is no date: stored with its octets.
+    invalid_times,
+    /// Reports of events that 20601 does not name; rejected if confirmed.
+    unknown_events,
     /// Datagrams that belong to no association, dropped.
     strangers,
     /// Datagrams dropped because their device's connection had enough to do.
@@ -264,6 +276,8 @@ struct State {
     announced: HashMap<SystemId, u64>,
     /// Reports without a time that may come again.
     repeats: Repeats,
+    /// The kinds of devices that have said theirs, with the configuration they had then.
+    kinds: HashMap<SystemId, (ConfigId, &'static str)>,
     /// The devices that did not answer when they were asked what they are.
     silent: BTreeSet<SystemId>,
     counters: Counters,
@@ -342,6 +356,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         epoch: 0,
         announced: HashMap::new(),
         repeats: Repeats::default(),
+        kinds: HashMap::new(),
         silent: BTreeSet::new(),
         counters: Counters::default(),
         stages: Stages::default(),
@@ -568,6 +583,7 @@ impl Shared {
             sender: Sender { address: peer.ip(), port: peer.port() },
             device: None,
             session: None,
+            is_test: false,
             asked,
             described: None,
             is_closing: false,
@@ -633,11 +649,53 @@ impl State {
         }
     }
 
+    /// Gives a device the kind that it had with this configuration; one that does not answer when
+    /// it is asked will not say any.
+    fn recall_kind(&self, device: &mut Device, configuration: ConfigId) {
+        let system_id = device.system_id();
+        match self.kinds.get(&system_id) {
+            Some((known, kind)) if *known == configuration => device.set_kind(kind),
+            _ if self.silent.contains(&system_id) => device.hear(&[]),
+            _ => {}
+        }
+    }
+
     /// A number for an association that no other has: the time in microseconds since 1970, so
     /// that it grows over restarts too, or the next if two associate at once.
     fn next_epoch(&mut self) -> u64 {
         let micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
         self.epoch = micros.max(self.epoch.saturating_add(1));
         self.epoch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_health::specialisation::{ACTIVITY, SCALE};
+
+    /// A kind that is not told yet may be one whose readings are stored here: they are.
+    #[test]
+    fn what_a_device_may_be_decides_until_it_has_said_it() {
+        let keep = Delivery::Durable(Duration::from_hours(1));
+        let above = Above {
+            url: String::new(),
+            base: String::new(),
+            beyond: false,
+            delivery: Delivery::Direct,
+            kinds: BTreeMap::from([("scale".to_owned(), keep)]),
+        };
+        let of = |kind: &gatewright_health::specialisation::Specialisation| {
+            let configuration = kind.configuration().unwrap();
+            Device::new(&Mapping::default(), "cse", SystemId([1; 8]), 1, &configuration)
+        };
+        assert_eq!(above.delivery(&of(&SCALE)), keep);
+        // An extended configuration: any kind has it.
+        let mut unknown = of(&ACTIVITY);
+        assert_eq!(above.delivery(&unknown), keep);
+        unknown.set_kind("activity");
+        assert_eq!(above.delivery(&unknown), Delivery::Direct);
+        let above = Above { kinds: BTreeMap::new(), ..above };
+        assert_eq!(above.delivery(&of(&ACTIVITY)), Delivery::Direct);
     }
 }

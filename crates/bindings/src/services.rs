@@ -543,12 +543,15 @@ fn short(shortage: Shortage) -> String {
 #[cfg(test)]
 mod tests {
     use gatewright_config::DEVICE_KINDS;
-    use gatewright_health::specialisation;
+    use gatewright_health::{kind, specialisation};
+    use std::collections::BTreeSet;
 
     /// The kinds that a description may name are those that devices have.
     #[test]
     fn kinds_are_told_by_the_same_names() {
-        let known = specialisation::ALL.iter().map(|kind| kind.name).chain(["device"]);
-        assert_eq!(known.collect::<Vec<_>>(), DEVICE_KINDS);
+        let simulated = specialisation::ALL.iter().map(|kind| kind.name);
+        let known = simulated.chain(kind::KINDS.iter().map(|kind| kind.name));
+        let known: BTreeSet<_> = known.chain([kind::UNKNOWN]).collect();
+        assert_eq!(known, BTreeSet::from(DEVICE_KINDS));
     }
 }

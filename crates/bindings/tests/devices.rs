@@ -235,6 +235,7 @@ fn association(device: SystemId) -> Vec<u8> {
         attributes: Vec::new(),
         segments: Vec::new(),
         scanners: Vec::new(),
+        clock: None,
     });
     agent.handle(Duration::ZERO, agent::Input::Connected);
     agent.handle(Duration::ZERO, agent::Input::Associate);
@@ -331,6 +332,37 @@ async fn reports_longer_or_shorter_than_they_say_are_not_lost() {
     let counters = ward.devices.counters();
     assert_eq!((counters.reports_padded, counters.cut, counters.trailing), (1, 1, 0));
     assert_eq!(counters.reports_not_stored, 1);
+    ward.stop().await;
+}
+
+/// A scale with the extended configuration 4002, which here is an activity monitor's: it is a scale,
+/// as its list of specialisations says. With another configuration the AE is something else.
+#[tokio::test]
+async fn a_kind_is_what_the_device_says_and_follows_its_configuration() {
+    let ward = ward(|_| ()).await;
+    let to = format!("cse-mn/phd-{}", system(1));
+    let labels = async |id: &str| -> String {
+        let request = Request::new(Operation::Retrieve, &*to, "CAdmin", id);
+        let answer = ward.cse.engine().ask(request).await.unwrap();
+        let content: Value = serde_json::from_str(answer.content.as_deref().unwrap()).unwrap();
+        let entity = &content["m2m:ae"];
+        let labels = entity["lbl"].as_array().unwrap();
+        let kinds = labels.iter().filter(|label| label.as_str().unwrap().starts_with("kind:"));
+        let kinds: Vec<_> = kinds.map(|label| label.as_str().unwrap().to_owned()).collect();
+        format!("{} {}", entity["apn"].as_str().unwrap(), kinds.join(" "))
+    };
+    let extended = specialisation::ACTIVITY.config;
+    let scale = Specialisation { config: extended, ..specialisation::SCALE };
+    let scale: &'static Specialisation = Box::leak(Box::new(scale));
+    for (id, kind, expected) in [
+        ("1", scale, "scale kind:scale"),
+        ("2", &specialisation::THERMOMETER, "thermometer kind:thermometer"),
+        ("3", &specialisation::SCALE, "scale kind:scale"),
+    ] {
+        let outcomes = measure(ward.devices.address(), vec![device(kind, 1, Faults::NONE)]).await;
+        assert!(outcomes[0].is_answered(), "{outcomes:?}");
+        assert_eq!(labels(id).await, expected);
+    }
     ward.stop().await;
 }
 

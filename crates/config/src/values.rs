@@ -123,7 +123,7 @@ pub(crate) fn protocol(text: &str) -> Option<u8> {
 }
 
 /// Kinds of devices by name (IEEE 11073-104zz), and `device` for all others.
-pub const DEVICE_KINDS: [&str; 9] = [
+pub const DEVICE_KINDS: [&str; 22] = [
     "oximeter",
     "spot-oximeter",
     "blood-pressure",
@@ -132,6 +132,19 @@ pub const DEVICE_KINDS: [&str; 9] = [
     "glucose",
     "dispenser",
     "activity",
+    "ecg",
+    "inr",
+    "insulin-pump",
+    "body-composition",
+    "peak-flow",
+    "urine-analyser",
+    "sleep-apnoea",
+    "continuous-glucose",
+    "power-status",
+    "respiration-rate",
+    "strength",
+    "living-hub",
+    "generic",
     "device",
 ];
 

@@ -43,6 +43,9 @@ pub struct Settings {
     pub segments: Vec<Segment>,
     /// Its scanners.
     pub scanners: Vec<Handle>,
+    /// Its calendar, if it has one: hundredths of a second since 1970 when the caller's time is
+    /// zero.
+    pub clock: Option<u64>,
 }
 
 /// A segment of a store.
@@ -215,6 +218,12 @@ impl Agent {
     /// How often what has happened.
     pub const fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What its calendar shows at `now`, if it has one.
+    pub fn calendar(&self, now: Duration) -> Option<AbsoluteTime> {
+        let passed = hundredths(now);
+        self.settings.clock.map(|clock| AbsoluteTime::from_unix(clock.saturating_add(passed)))
     }
 
     /// The next thing to be done.
@@ -476,7 +485,7 @@ impl Agent {
         match data.message {
             Message::Get(get) if get.handle == Handle::MDS => {
                 let wanted: Vec<_> = get.attributes.iter().collect();
-                self.serve_attributes(data.invoke_id, &wanted);
+                self.serve_attributes(now, data.invoke_id, &wanted);
             }
             Message::ConfirmedSet(set) | Message::Set(set) => {
                 let state = set
@@ -506,7 +515,7 @@ impl Agent {
         }
     }
 
-    fn serve_attributes(&mut self, invoke_id: InvokeId, wanted: &[AttributeId]) {
+    fn serve_attributes(&mut self, now: Duration, invoke_id: InvokeId, wanted: &[AttributeId]) {
         let offered = self.settings.configurations.get(self.offer);
         let config_id = offered.map(|(id, _)| *id).unwrap_or_default().0.to_be_bytes();
         let mut writer = Writer::new();
@@ -518,8 +527,13 @@ impl Agent {
             Attribute { id: attribute::CONFIG_ID, value: &config_id },
         ];
         let more = more.iter().map(|(id, value)| Attribute { id: *id, value });
+        let calendar = self.calendar(now);
+        let clock = calendar
+            .as_ref()
+            .map(|time| Attribute { id: attribute::TIME_ABSOLUTE, value: time.0.as_slice() });
         let found: Vec<_> = own
             .into_iter()
+            .chain(clock)
             .chain(more)
             .filter(|one| wanted.is_empty() || wanted.contains(&one.id))
             .collect();
@@ -546,7 +560,13 @@ impl Agent {
         let result = match asked.action {
             action::SET_TIME if asked.handle == Handle::MDS => {
                 Reader::new(asked.info).array().map_err(|_| ErrorCode::NOT_ALLOWED).map(|time| {
-                    self.outputs.push_back(Output::ClockSet(AbsoluteTime(time)));
+                    let time = AbsoluteTime(time);
+                    // A device without a calendar hears of it, and has none for that.
+                    let set = time.to_unix().filter(|_| self.settings.clock.is_some());
+                    if let Some(unix) = set {
+                        self.settings.clock = Some(unix.saturating_sub(hundredths(now)));
+                    }
+                    self.outputs.push_back(Output::ClockSet(time));
                     Vec::new()
                 })
             }
@@ -655,6 +675,11 @@ impl Agent {
             self.outputs.push_back(Output::Send(octets));
         }
     }
+}
+
+/// Hundredths of a second in `time`.
+fn hundredths(time: Duration) -> u64 {
+    u64::try_from(time.as_millis() / 10).unwrap_or(u64::MAX)
 }
 
 impl Segment {

@@ -32,6 +32,8 @@ pub const NOMENCLATURE_VERSION: u32 = 0x8000_0000;
 pub const SYSTEM_MANAGER: u32 = 0x8000_0000;
 /// System type: agent.
 pub const SYSTEM_AGENT: u32 = 0x0080_0000;
+/// Functional unit: this association is a test; what it reports is test data.
+pub const UNIT_TEST_ASSOCIATION: u32 = 0x2000_0000;
 /// Data request mode: the agent reports by its own decision.
 pub const DATA_AGENT_INITIATED: u16 = 0x0001;
 

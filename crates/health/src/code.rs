@@ -125,7 +125,7 @@ impl Type {
 
     /// The standard's name, where this crate knows it: of what is measured, or of a coded value.
     pub fn name(self) -> Option<&'static str> {
-        METRICS.iter().find(|(kind, _)| *kind == self).map(|(_, name)| *name)
+        METRICS.iter().find(|(kind, _)| *kind == self).map(|&(_, name)| name)
     }
 }
 
@@ -149,7 +149,7 @@ impl Element<'_> for Type {
 impl UnitCode {
     /// The unit in UCUM, where this crate knows it.
     pub fn ucum(self) -> Option<&'static str> {
-        UNITS.iter().find(|(unit, _)| *unit == self).map(|(_, ucum)| *ucum)
+        UNITS.iter().find(|(unit, _)| *unit == self).map(|&(_, ucum)| ucum)
     }
 }
 
@@ -231,6 +231,16 @@ pub mod attribute {
     pub const SYSTEM_ID: AttributeId = AttributeId(0x0984);
     /// Type of the device, if it is of one only.
     pub const SYSTEM_TYPE: AttributeId = AttributeId(0x0986);
+    /// How the samples of a waveform are coded.
+    pub const SAMPLE_SPECIFICATION: AttributeId = AttributeId(0x096D);
+    /// What samples of 16 bits stand for.
+    pub const SCALE_16: AttributeId = AttributeId(0x096F);
+    /// What samples of 32 bits stand for.
+    pub const SCALE_32: AttributeId = AttributeId(0x0970);
+    /// What samples of 8 bits stand for.
+    pub const SCALE_8: AttributeId = AttributeId(0x0971);
+    /// Time from one sample of a waveform to the next, in 1/8 ms.
+    pub const SAMPLE_PERIOD: AttributeId = AttributeId(0x098D);
     /// The device's clock.
     pub const TIME_ABSOLUTE: AttributeId = AttributeId(0x0987);
     /// The device's running counter, in 1/8 ms.
@@ -366,6 +376,18 @@ pub mod action {
 /// Units that this crate's specialisations use.
 pub mod unit {
     use super::UnitCode;
+    /// Litre.
+    pub const LITRE: UnitCode = UnitCode(1_600);
+    /// Breaths per minute.
+    pub const BREATHS_PER_MINUTE: UnitCode = UnitCode(2_784);
+    /// Litre per minute.
+    pub const LITRE_PER_MINUTE: UnitCode = UnitCode(3_072);
+    /// Millivolt.
+    pub const MILLIVOLT: UnitCode = UnitCode(4_274);
+    /// International unit.
+    pub const INTERNATIONAL_UNIT: UnitCode = UnitCode(5_472);
+    /// International normalised ratio.
+    pub const INR: UnitCode = UnitCode(6_608);
     /// Percent.
     pub const PERCENT: UnitCode = UnitCode(0x0220);
     /// Centimetre.
@@ -395,7 +417,13 @@ pub mod unit {
 }
 
 /// What is measured, and what coded values mean, with the standard's names.
-const METRICS: [(Type, &str); 47] = [
+const METRICS: &[(Type, &str)] = &[
+    (Type::new(2, 256), "MDC_ECG_ELEC_POTL"),
+    (Type::new(2, 257), "MDC_ECG_ELEC_POTL_I"),
+    (Type::new(2, 258), "MDC_ECG_ELEC_POTL_II"),
+    (Type::new(2, 317), "MDC_ECG_ELEC_POTL_III"),
+    (Type::new(2, 16_168), "MDC_ECG_TIME_PD_RR_GL"),
+    (Type::new(2, 16_770), "MDC_ECG_HEART_RATE"),
     (Type::new(2, 18_458), "MDC_PULS_OXIM_PULS_RATE"),
     (Type::new(2, 18_474), "MDC_PULS_RATE_NON_INV"),
     (Type::new(2, 18_948), "MDC_PRESS_BLD_NONINV"),
@@ -403,11 +431,41 @@ const METRICS: [(Type, &str); 47] = [
     (Type::new(2, 18_950), "MDC_PRESS_BLD_NONINV_DIA"),
     (Type::new(2, 18_951), "MDC_PRESS_BLD_NONINV_MEAN"),
     (Type::new(2, 19_292), "MDC_TEMP_BODY"),
+    (Type::new(2, 19_320), "MDC_TEMP_TYMP"),
+    (Type::new(2, 19_376), "MDC_PULS_OXIM_PERF_REL"),
+    (Type::new(2, 19_380), "MDC_PULS_OXIM_PLETH"),
     (Type::new(2, 19_384), "MDC_PULS_OXIM_SAT_O2"),
+    (Type::new(2, 20_490), "MDC_RESP_RATE"),
+    (Type::new(2, 21_512), "MDC_FLOW_AWAY_EXP_FORCED_PEAK"),
+    (Type::new(2, 21_513), "MDC_FLOW_AWAY_EXP_FORCED_PEAK_PB"),
+    (Type::new(2, 21_514), "MDC_VOL_AWAY_EXP_FORCED_1S"),
+    (Type::new(2, 21_515), "MDC_VOL_AWAY_EXP_FORCED_6S"),
+    (Type::new(2, 28_948), "MDC_CONC_GLU_GEN"),
     (Type::new(2, 29_112), "MDC_CONC_GLU_CAPILLARY_WHOLEBLOOD"),
+    (Type::new(2, 29_116), "MDC_CONC_GLU_CAPILLARY_PLASMA"),
+    (Type::new(2, 29_120), "MDC_CONC_GLU_VENOUS_WHOLEBLOOD"),
+    (Type::new(2, 29_124), "MDC_CONC_GLU_VENOUS_PLASMA"),
+    (Type::new(2, 29_136), "MDC_CONC_GLU_CONTROL"),
+    (Type::new(2, 29_140), "MDC_CONC_GLU_ISF"),
+    (Type::new(2, 29_148), "MDC_CONC_HBA1C"),
+    (Type::new(2, 29_188), "MDC_RATIO_INR_COAG"),
+    (Type::new(2, 29_192), "MDC_TIME_PD_COAG"),
+    (Type::new(2, 29_196), "MDC_QUICK_VALUE_COAG"),
+    (Type::new(2, 57_348), "MDC_TEMP_RECT"),
+    (Type::new(2, 57_352), "MDC_TEMP_ORAL"),
+    (Type::new(2, 57_356), "MDC_TEMP_EAR"),
+    (Type::new(2, 57_360), "MDC_TEMP_FINGER"),
+    (Type::new(2, 57_380), "MDC_TEMP_AXILLA"),
     (Type::new(2, 57_664), "MDC_MASS_BODY_ACTUAL"),
     (Type::new(2, 57_668), "MDC_LEN_BODY_ACTUAL"),
+    (Type::new(2, 57_676), "MDC_BODY_FAT"),
     (Type::new(2, 57_680), "MDC_RATIO_MASS_BODY_LEN_SQ"),
+    (Type::new(2, 57_684), "MDC_MASS_BODY_FAT_FREE"),
+    (Type::new(2, 57_688), "MDC_MASS_BODY_SOFT_LEAN"),
+    (Type::new(2, 57_692), "MDC_BODY_WATER"),
+    (Type::new(2, 58_368), "MDC_INS_DELIV_BASAL"),
+    (Type::new(2, 58_380), "MDC_INS_DELIV_BOLUS_FAST"),
+    (Type::new(2, 58_384), "MDC_INS_DELIV_BOLUS_SLOW"),
     (Type::new(128, 29_152), "MDC_CTXT_GLU_EXERCISE"),
     (Type::new(128, 29_256), "MDC_CTXT_GLU_MEAL"),
     (Type::new(129, 103), "MDC_HF_DISTANCE"),
@@ -446,8 +504,30 @@ const METRICS: [(Type, &str); 47] = [
 ];
 
 /// Units in UCUM, the unit system of FHIR.
-const UNITS: [(UnitCode, &str); 21] = [
+const UNITS: &[(UnitCode, &str)] = &[
     (UnitCode(0x0200), "1"),
+    (UnitCode(1_760), "[lb_av]"),
+    (unit::LITRE, "L"),
+    (UnitCode(2_176), "s"),
+    (UnitCode(2_194), "ms"),
+    (UnitCode(2_272), "d"),
+    (UnitCode(2_368), "a"),
+    (unit::BREATHS_PER_MINUTE, "{breaths}/min"),
+    (UnitCode(2_816), "m/s"),
+    (unit::LITRE_PER_MINUTE, "L/min"),
+    (UnitCode(3_842), "hPa"),
+    (UnitCode(3_843), "kPa"),
+    (UnitCode(3_968), "J"),
+    (UnitCode(4_032), "W"),
+    (UnitCode(4_256), "V"),
+    (unit::MILLIVOLT, "mV"),
+    (UnitCode(4_288), "Ohm"),
+    (UnitCode(4_384), "K"),
+    (UnitCode(4_416), "[degF]"),
+    (UnitCode(4_723), "umol/L"),
+    (unit::INTERNATIONAL_UNIT, "[iU]"),
+    (UnitCode(5_696), "[iU]/h"),
+    (unit::INR, "{INR}"),
     (unit::PERCENT, "%"),
     (unit::METRE, "m"),
     (unit::CENTIMETRE, "cm"),
@@ -457,7 +537,6 @@ const UNITS: [(UnitCode, &str); 21] = [
     (UnitCode(0x06C0), "g"),
     (unit::KILOGRAM, "kg"),
     (unit::MILLIGRAM, "mg"),
-    (UnitCode(0x06E0), "[lb_av]"),
     (unit::KILOGRAM_PER_SQUARE_METRE, "kg/m2"),
     (unit::MILLIGRAM_PER_DECILITRE, "mg/dL"),
     (unit::MINUTE, "min"),

@@ -4,6 +4,7 @@ use crate::apdu::{Attribute, find};
 use crate::code::{
     AttributeId, ConfigId, Handle, ObjectClass, Type, UnitCode, attribute, partition,
 };
+use crate::decimal::Number;
 use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
 use crate::report::{ConfigObject, ConfigReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,10 +87,14 @@ pub struct Object {
     pub handle: Handle,
     /// What it is.
     pub class: ObjectClass,
-    /// What it measures.
+    /// What it measures, by its Type.
     pub kind: Type,
+    /// The same more precisely, where it has a Metric-Id, too: oral temperature of body temperature.
+    pub metric: Option<Type>,
     /// In which unit.
     pub unit: Option<UnitCode>,
+    /// For a waveform: what its samples mean.
+    pub waveform: Option<Waveform>,
     /// What its fixed observations consist of.
     pub map: Vec<MapEntry>,
     /// Codes of the values of a compound, in the partition of `kind`.
@@ -109,10 +114,10 @@ impl Object {
             Some(octets) => Type::take(&mut Reader::new(octets))?,
             None => Type::new(partition::OBJECT, reported.class.0),
         };
-        let kind = match short(attribute::METRIC_ID).transpose()? {
-            Some(code) => Type { code, ..kind },
-            None => kind,
-        };
+        let partition = short(attribute::METRIC_ID_PARTITION).transpose()?;
+        let partition = partition.unwrap_or(kind.partition);
+        let metric = short(attribute::METRIC_ID).transpose()?;
+        let metric = metric.map(|code| Type { partition, code });
         let list = |id| find(reported.attributes, id).map(|octets| Reader::new(octets).list());
         let map = find(reported.attributes, attribute::VALUE_MAP);
         let map: Option<List<'_, MapEntry>> =
@@ -126,13 +131,90 @@ impl Object {
             handle: reported.handle,
             class: reported.class,
             kind,
+            metric,
             unit: short(attribute::UNIT).transpose()?.map(UnitCode),
+            waveform: Waveform::of(reported)?,
             map: useful(map.unwrap_or_default()),
             components: components.unwrap_or_default().iter().collect(),
             source: short(attribute::SOURCE_HANDLE).transpose()?.map(Handle),
             supplemental: supplemental.unwrap_or_default().iter().collect(),
             groups: groups.map(groups_of).transpose()?.unwrap_or_default(),
         })
+    }
+}
+
+/// What the samples of a waveform mean: `None` where the device does not say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Waveform {
+    /// Time from one sample to the next, in 1/8 ms (Sample-Period).
+    pub period: Option<u32>,
+    /// How the samples are coded (Sa-Specification).
+    pub samples: Option<SampleForm>,
+    /// Two values and the samples that stand for them (Scale-and-Range-Specification).
+    pub scale: Option<Scale>,
+}
+
+/// How the samples of a waveform are coded (SaSpec).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SampleForm {
+    /// Samples in one observation.
+    pub count: u16,
+    /// Bits of one sample.
+    pub bits: u8,
+    /// Of these, those that count; 255 says that samples are signed.
+    pub significant: u8,
+    /// More about the waveform, as bits (SaFlags).
+    pub flags: u16,
+}
+
+/// The values that the lowest and the highest sample stand for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Scale {
+    /// The value of the lowest sample and of the highest.
+    pub values: [Number; 2],
+    /// Those samples.
+    pub samples: [u32; 2],
+}
+
+impl Waveform {
+    /// What an object says of its samples; `None` for one that says nothing.
+    fn of(reported: &ConfigObject<'_>) -> Result<Option<Self>, Malformed> {
+        let reader = |id| find(reported.attributes, id).map(Reader::new);
+        let period = reader(attribute::SAMPLE_PERIOD).map(|mut reader| reader.u32()).transpose()?;
+        let samples = reader(attribute::SAMPLE_SPECIFICATION).map(SampleForm::take).transpose()?;
+        let scales = [
+            (attribute::SCALE_8, size_of::<u8>()),
+            (attribute::SCALE_16, size_of::<u16>()),
+            (attribute::SCALE_32, size_of::<u32>()),
+        ];
+        let scale = scales.into_iter().find_map(|(id, octets)| Some((reader(id)?, octets)));
+        let scale = scale.map(|(reader, octets)| Scale::take(reader, octets)).transpose()?;
+        let waveform = Self { period, samples, scale };
+        Ok((waveform != Self::default()).then_some(waveform))
+    }
+}
+
+impl SampleForm {
+    fn take(mut reader: Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            count: reader.u16()?,
+            bits: reader.u8()?,
+            significant: reader.u8()?,
+            flags: reader.u16()?,
+        })
+    }
+}
+
+impl Scale {
+    /// Takes two FLOATs and two samples of so many octets.
+    fn take(mut reader: Reader<'_>, octets: usize) -> Result<Self, Malformed> {
+        let low = Number::from_float(reader.array()?);
+        let high = Number::from_float(reader.array()?);
+        let mut sample = || -> Result<u32, Malformed> {
+            let octets = reader.octets(octets)?;
+            Ok(octets.iter().fold(0, |sample, octet| sample << 8 | u32::from(*octet)))
+        };
+        Ok(Self { values: [low, high], samples: [sample()?, sample()?] })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::apdu::Attribute;
 use crate::code::{AttributeId, Handle, PersonId, Type, UnitCode, attribute};
-use crate::configuration::{Configuration, MapEntry, Object};
+use crate::configuration::{Configuration, MapEntry, Object, Waveform};
 use crate::decimal::{Decimal, Number};
 use crate::mder::{Element, List, Malformed, Reader};
 use crate::report::{RawObservation, RawValues, ScanReport};
@@ -31,6 +31,9 @@ impl MeasurementStatus {
         (0x0002, "msmt-state-in-alarm"),
         (0x0001, "msmt-state-al-inhibited"),
     ];
+
+    /// What a test association reports (20601, functional units) is no measurement of a person.
+    pub const TEST_DATA: u16 = 0x0800;
 
     /// The names of the bits that are set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
@@ -94,6 +97,8 @@ pub struct Observation<'a> {
     pub status: MeasurementStatus,
     /// The object it belongs to.
     pub source: Option<Handle>,
+    /// For samples: what they mean.
+    pub waveform: Option<Waveform>,
 }
 
 /// What happened on the way from octets to observations.
@@ -107,6 +112,8 @@ pub struct Tally {
     pub trailing: u32,
     /// Observations of which a part was missing or badly built; what was whole is delivered.
     pub cut: u32,
+    /// Calendar times that are no date; the observation is delivered with its octets.
+    pub invalid_times: u32,
     /// Attributes that no measurement has, and periods that are no number, ignored.
     pub ignored_attributes: u32,
 }
@@ -123,6 +130,7 @@ impl Tally {
         self.unknown_handles += other.unknown_handles;
         self.trailing += other.trailing;
         self.cut += other.cut;
+        self.invalid_times += other.invalid_times;
         self.ignored_attributes += other.ignored_attributes;
     }
 }
@@ -209,6 +217,8 @@ pub(crate) fn deliver<'a>(
     tally.cut += u32::from(draft.is_cut);
     tally.trailing += u32::from(!rest.is_empty());
     tally.ignored_attributes += draft.ignored;
+    let absolute = draft.observation.time.absolute;
+    tally.invalid_times += u32::from(absolute.is_some_and(|time| time.parts().is_none()));
     let Compound::None = draft.compound else {
         return deliver_compound(draft, tally, sink);
     };
@@ -289,13 +299,14 @@ impl<'a, 'object> Draft<'a, 'object> {
             handle: object.handle,
             component: 0,
             person,
-            kind: object.kind,
+            kind: object.metric.unwrap_or(object.kind),
             value: Value::None,
             unit: object.unit,
             time: Timestamps::default(),
             active_period: None,
             status: MeasurementStatus::default(),
             source: object.source,
+            waveform: object.waveform,
         };
         let components = object.components.as_slice();
         let partition = object.kind.partition;

@@ -10,7 +10,7 @@
 //! | [`decimal`] | SFLOAT and FLOAT, decimal to the end. |
 //! | [`code`], [`time`] | The nomenclature's codes and the devices' clocks. |
 //! | [`apdu`], [`data`], [`report`] | Every APDU, read in place. |
-//! | [`configuration`], [`specialisation`] | What an agent is made of; the kinds known by name. |
+//! | [`configuration`], [`specialisation`], [`kind`] | What an agent is made of; the kinds known by name. |
 //! | [`convert`], [`store`] | From octets to observations, live and from a device's store. |
 //! | [`association`] | The association machine as two tables, numbered as in the standard. |
 //! | [`manager`], [`agent`] | The two sides of an association, sans-IO. |
@@ -31,6 +31,7 @@ pub mod data;
 pub mod decimal;
 pub mod digest;
 pub mod frame;
+pub mod kind;
 pub mod manager;
 pub mod mder;
 pub mod operation;

@@ -15,6 +15,7 @@ pub use edge::{Counters, Ending, Input, Output, Record, RecordId, RequestId, Set
 use crate::apdu::{
     Aare, Aarq, AbortReason, Apdu, AssociateResult, AssociationInformation, ENCODING_MDER,
     NOMENCLATURE_VERSION, PROTOCOL_20601, Protocol, ReleaseReason, SYSTEM_AGENT,
+    UNIT_TEST_ASSOCIATION,
 };
 use crate::association::{
     Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, TO_REPORT, patience, step,
@@ -23,6 +24,7 @@ use crate::code::{ConfigId, EventType, Handle, InvokeId, SystemId, action, event
 use crate::configuration::{Configuration, Library, Remembered};
 use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
 use crate::digest::digest;
+use crate::mder::Malformed;
 use crate::operation::{Answer, Operation, OperationFailure};
 use crate::report::{ConfigAnswer, ConfigResult, Report, ScanForm, SegmentStatus};
 use crate::time::NO_RELATIVE_TIME;
@@ -236,12 +238,13 @@ impl Manager {
                 self.abort_reason = AbortReason::UNDEFINED;
             }
             Ok(Apdu::Prst(data)) => self.presentation(now, &data, octets, library),
-            Err(_) => self.malformed(now, octets),
+            Err(why) => self.malformed(now, octets, why),
         }
     }
 
-    /// Answers what cannot be read: with a rejection if it says which operation it was.
-    fn malformed(&mut self, now: Duration, octets: &[u8]) {
+    /// Answers what cannot be read: with a rejection if it says which operation it was, or that it
+    /// was to be an association.
+    fn malformed(&mut self, now: Duration, octets: &[u8], why: Malformed) {
         /// Choice and length of the APDU, length of the DATA-APDU.
         const BEFORE_INVOKE_ID: usize = 6;
         self.counters.malformed += 1;
@@ -249,7 +252,16 @@ impl Manager {
         match (self.state, octets, invoke_id) {
             (State::Operating, [0xE7, 0x00, ..], Some(id)) => {
                 let invoke_id = InvokeId(u16::from_be_bytes(*id));
-                self.reply(invoke_id, Message::Reject(RejectProblem::BADLY_STRUCTURED));
+                let problem = match why {
+                    Malformed::UnknownChoice { .. } => RejectProblem::UNRECOGNIZED_APDU,
+                    _ => RejectProblem::BADLY_STRUCTURED,
+                };
+                self.reply(invoke_id, Message::Reject(problem));
+            }
+            (State::Unassociated, [0xE2, 0x00, ..], _) => {
+                self.counters.refused += 1;
+                self.send_aare(AssociateResult::REJECTED_PERMANENT, None);
+                self.turn(now, Event::AarqRefused, None);
             }
             _ => self.turn(now, Event::AskAbort, None),
         }
@@ -267,7 +279,8 @@ impl Manager {
                 return self.turn(now, Event::AarqRefused, None);
             }
         };
-        let AssociationInformation { system_id, config_id, .. } = information;
+        let AssociationInformation { system_id, config_id, functional_units, .. } = information;
+        let is_test = functional_units & UNIT_TEST_ASSOCIATION != 0;
         if !library.admits(system_id) {
             self.counters.refused += 1;
             self.send_aare(AssociateResult::REJECTED_UNAUTHORIZED, None);
@@ -288,7 +301,8 @@ impl Manager {
             answered: None,
             waiting: VecDeque::new(),
         });
-        self.outputs.push_back(Output::Associated { system_id, config_id });
+        self.counters.test_associations += u64::from(is_test);
+        self.outputs.push_back(Output::Associated { system_id, config_id, is_test });
         self.turn(now, event, None);
         if let Some(configuration) = configuration {
             self.configured(configuration, Remembered::Same);
@@ -348,8 +362,13 @@ impl Manager {
         }
         self.counters.late_configurations += u64::from(was_operating);
         let Ok(Report::Configuration(reported)) = report.report() else {
+            self.counters.malformed += 1;
             self.counters.unusable_configurations += 1;
-            self.answer_config(data, report, ConfigId(0), ConfigResult::UNSUPPORTED);
+            // The answer names the configuration, so that the agent may offer another: by the
+            // report's first field, or else by what the agent offered to associate.
+            let told = report.info.first_chunk::<2>().map(|id| ConfigId(u16::from_be_bytes(*id)));
+            let id = told.unwrap_or(peer.config_id);
+            self.answer_config(data, report, id, ConfigResult::UNSUPPORTED);
             return self.turn(now, Event::ConfigUnusable, None);
         };
         let result = if let Ok(configuration) = Configuration::new(&reported) {
@@ -403,8 +422,12 @@ impl Manager {
                 (None, answer.unwrap_or_default())
             }
             Ok(_) => {
-                let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
-                return self.reply(data.invoke_id, unknown);
+                self.counters.unknown_events += 1;
+                if confirmed {
+                    let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
+                    self.reply(data.invoke_id, unknown);
+                }
+                return;
             }
             Err(_) => {
                 self.counters.malformed += 1;

@@ -242,6 +242,7 @@ impl Device {
             attributes: description(plan.kind),
             segments: Vec::new(),
             scanners: Vec::new(),
+            clock: Some(plan.clock),
         };
         Self {
             plan,
@@ -480,8 +481,7 @@ impl Device {
 
     /// Measures once, which was due at `due`, and keeps it.
     fn measure(&mut self, now: Duration, due: Duration) {
-        let hundredths = u64::try_from(now.as_millis() / 10).unwrap_or(u64::MAX);
-        let time = AbsoluteTime::from_unix(self.plan.clock.saturating_add(hundredths));
+        let time = self.agent.calendar(now).unwrap_or_default();
         let mut observations = Vec::with_capacity(self.plan.kind.metrics.len());
         let mut values = 0;
         for (metric, walk) in self.plan.kind.metrics.iter().zip(&mut self.walks) {
@@ -636,6 +636,7 @@ fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> 
                     }
                 });
             }
+            attribute::SAMPLES => samples(*length, walk, &mut writer),
             attribute::ENUMERATION_OID => writer.u16(ACTIVITY_WALKING),
             attribute::ENUMERATION_BITS16 => writer.u16(0),
             // Every observation is of one more minute.
@@ -649,6 +650,19 @@ fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> 
     writer.finish().unwrap_or_default()
 }
 
+/// A waveform of 16 bits a sample, with one beat in it: an octet string of `length` octets in all.
+fn samples(length: u16, walk: i32, writer: &mut Writer) {
+    /// The middle of 800 steps.
+    const REST: u16 = 400;
+    let count = length.saturating_sub(2) / 2;
+    let beat = REST.saturating_add_signed(i16::try_from(200 + walk).unwrap_or_default());
+    writer.sized(|writer| {
+        for nth in 0..count {
+            writer.u16(if nth == count / 2 { beat } else { REST });
+        }
+    });
+}
+
 /// The code that the activity monitor's session and time bear here (129:1017, MDC_HF_ACT_WALK).
 const ACTIVITY_WALKING: u16 = 1_017;
 
@@ -656,10 +670,17 @@ const ACTIVITY_WALKING: u16 = 1_017;
 const fn value(kind: Type, walk: i32, nth: i32) -> Number {
     match (kind.partition, kind.code) {
         (2, 19_384) => Number::finite(970 + walk, -1),
-        (2, 18_458 | 18_474) => Number::finite(72 + walk, 0),
+        (2, 16_770 | 18_458 | 18_474) => Number::finite(72 + walk, 0),
         (2, 19_292) => Number::finite(368 + walk / 2, -1),
         (2, 57_664) => Number::finite(762 + walk, -1),
-        (2, 29_112) => Number::finite(105 + walk * 2, 0),
+        (2, 29_112 | 29_140) => Number::finite(105 + walk * 2, 0),
+        (2, 20_490) => Number::finite(15 + walk / 4, 0),
+        (2, 21_512) => Number::finite(480 + walk * 5, 0),
+        (2, 21_514) => Number::finite(320 + walk, -2),
+        (2, 29_188) => Number::finite(25 + walk / 2, -1),
+        (2, 57_676) => Number::finite(225 + walk, -1),
+        (2, 57_684) => Number::finite(590 + walk, -1),
+        (2, 58_380) => Number::finite(40 + walk, -1),
         (129, 103) => Number::finite(nth * 5 + 2, 0),
         (129, 127) => Number::finite(40 + walk, 0),
         (130, 13_312) => Number::finite(1, 0),

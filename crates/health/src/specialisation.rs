@@ -1,9 +1,9 @@
 //! The kinds of device that this crate knows by name, and their configurations.
 //!
 //! Standard configurations are the specialisations' (ISO/IEEE 11073-104zz); an agent that offers
-//! one need not report it. The two extended ones (4001, 4002) are ours: the specialisations of
-//! the medication monitor and the activity monitor have no standard configuration whose objects
-//! are public.
+//! one need not report it. The extended ones (4001 to 4009) are ours: the objects of those
+//! specialisations' standard configurations are not public, so that a device which offers one is
+//! asked for it.
 
 use crate::apdu::Attribute;
 use crate::code::{
@@ -214,8 +214,103 @@ pub const ACTIVITY: Specialisation = Specialisation {
     ],
 };
 
-/// Every kind of device known by name.
-pub const ALL: [&Specialisation; 8] = [
+/// What the samples of the simulated electrocardiogram mean.
+const ECG_SAMPLES: &[(AttributeId, &[u8])] = &[
+    // 80 ticks of 1/8 ms: a hundred samples a second.
+    (attribute::SAMPLE_PERIOD, &[0, 0, 0, 80]),
+    // From -2 to 2 mV in 800 steps.
+    (attribute::SCALE_16, &[0x00, 0xFF, 0xFF, 0xFE, 0, 0, 0, 2, 0, 0, 0x03, 0x20]),
+    // Twenty samples of 16 bits, all significant, unsigned.
+    (attribute::SAMPLE_SPECIFICATION, &[0, 20, 16, 16, 0, 0]),
+];
+const SAMPLES_AT: &[MapEntry] =
+    &[entry(attribute::SAMPLES, 42), entry(attribute::TIMESTAMP_ABSOLUTE, 8)];
+
+/// Basic electrocardiograph (10406; our configuration 4003).
+pub const ECG: Specialisation = Specialisation {
+    name: "ecg",
+    standard: "ISO/IEEE 11073-10406",
+    profile: 4102,
+    config: ConfigId(0x4003),
+    metrics: &[
+        Metric {
+            class: class::SAMPLE_ARRAY,
+            more: ECG_SAMPLES,
+            ..numeric(1, physiological(257), SPEC_STREAM, unit::MILLIVOLT, SAMPLES_AT)
+        },
+        numeric(2, physiological(16_770), SPEC_STREAM, unit::BEATS_PER_MINUTE, BASIC_AT),
+    ],
+};
+
+/// INR meter (10418; our configuration 4004).
+pub const INR: Specialisation = Specialisation {
+    name: "inr",
+    standard: "ISO/IEEE 11073-10418",
+    profile: 4114,
+    config: ConfigId(0x4004),
+    metrics: &[numeric(1, physiological(29_188), SPEC_SPOT, unit::INR, BASIC_AT)],
+};
+
+/// Insulin pump (10419; our configuration 4005).
+pub const INSULIN_PUMP: Specialisation = Specialisation {
+    name: "insulin-pump",
+    standard: "ISO/IEEE 11073-10419",
+    profile: 4115,
+    config: ConfigId(0x4005),
+    metrics: &[numeric(1, physiological(58_380), SPEC_SPOT, unit::INTERNATIONAL_UNIT, SIMPLE_AT)],
+};
+
+/// Body composition analyser (10420; our configuration 4006).
+pub const BODY_COMPOSITION: Specialisation = Specialisation {
+    name: "body-composition",
+    standard: "ISO/IEEE 11073-10420",
+    profile: 4116,
+    config: ConfigId(0x4006),
+    metrics: &[
+        numeric(1, physiological(57_664), SPEC_SPOT, unit::KILOGRAM, SIMPLE_AT),
+        numeric(2, physiological(57_676), SPEC_SPOT, unit::PERCENT, SIMPLE_AT),
+        numeric(3, physiological(57_684), SPEC_SPOT, unit::KILOGRAM, SIMPLE_AT),
+    ],
+};
+
+/// Peak expiratory flow monitor (10421; our configuration 4007).
+pub const PEAK_FLOW: Specialisation = Specialisation {
+    name: "peak-flow",
+    standard: "ISO/IEEE 11073-10421",
+    profile: 4117,
+    config: ConfigId(0x4007),
+    metrics: &[
+        numeric(1, physiological(21_512), SPEC_SPOT, unit::LITRE_PER_MINUTE, BASIC_AT),
+        numeric(2, physiological(21_514), SPEC_SPOT, unit::LITRE, BASIC_AT),
+    ],
+};
+
+/// Continuous glucose monitor (10425; our configuration 4008).
+pub const CONTINUOUS_GLUCOSE: Specialisation = Specialisation {
+    name: "continuous-glucose",
+    standard: "ISO/IEEE 11073-10425",
+    profile: 4121,
+    config: ConfigId(0x4008),
+    metrics: &[numeric(
+        1,
+        physiological(29_140),
+        SPEC_STREAM,
+        unit::MILLIGRAM_PER_DECILITRE,
+        BASIC_AT,
+    )],
+};
+
+/// Respiration rate monitor (our configuration 4009).
+pub const RESPIRATION_RATE: Specialisation = Specialisation {
+    name: "respiration-rate",
+    standard: "ISO/IEEE 11073-20601",
+    profile: 4109,
+    config: ConfigId(0x4009),
+    metrics: &[numeric(1, physiological(20_490), SPEC_STREAM, unit::BREATHS_PER_MINUTE, BASIC_AT)],
+};
+
+/// Every kind of device that can be simulated; [`KINDS`](crate::kind::KINDS) has all names.
+pub const ALL: [&Specialisation; 15] = [
     &OXIMETER,
     &SPOT_OXIMETER,
     &BLOOD_PRESSURE,
@@ -224,6 +319,13 @@ pub const ALL: [&Specialisation; 8] = [
     &GLUCOSE,
     &DISPENSER,
     &ACTIVITY,
+    &ECG,
+    &INR,
+    &INSULIN_PUMP,
+    &BODY_COMPOSITION,
+    &PEAK_FLOW,
+    &CONTINUOUS_GLUCOSE,
+    &RESPIRATION_RATE,
 ];
 
 impl Specialisation {

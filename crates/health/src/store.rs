@@ -261,6 +261,8 @@ impl SegmentElement {
             handle: self.handle,
             class: self.class,
             kind: self.kind,
+            metric: None,
+            waveform: known.and_then(|object| object.waveform),
             unit: known.and_then(|object| object.unit),
             map: self.map.clone(),
             components: known.map(|object| object.components.clone()).unwrap_or_default(),

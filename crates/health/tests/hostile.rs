@@ -33,6 +33,7 @@ fn agent(specialisation: &Specialisation) -> Agent {
             entries: vec![7; 64],
         }],
         scanners: vec![Handle(30)],
+        clock: None,
     })
 }
 

@@ -8,10 +8,12 @@
 
 use gatewright_health::apdu::{Apdu, Attribute};
 use gatewright_health::code::*;
-use gatewright_health::configuration::{Configuration, ConfigurationBuilder, MapEntry, value_map};
+use gatewright_health::configuration::{
+    Configuration, ConfigurationBuilder, MapEntry, SampleForm, Scale, Waveform, value_map,
+};
 use gatewright_health::convert::{Observation, Tally, Value, observe};
 use gatewright_health::data::{DataApdu, EventReport, Message};
-use gatewright_health::decimal::Decimal;
+use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::mder::{Element, List, Reader, Writer};
 use gatewright_health::report::*;
 use gatewright_health::specialisation::{self, Specialisation};
@@ -250,6 +252,69 @@ fn what_lasts_is_an_observation_too() {
     let [hour, second] = [Decimal::new(36, 2), Decimal::new(150, -2)];
     let source = Some(Handle(1));
     assert_eq!(seen, [(code, Some(hour), source), (code, Some(second), source)]);
+}
+
+/// A thermometer that says where it measures (Metric-Id) besides what (Type), once in another
+/// partition; and a calendar that is none: the octets stay, and are counted.
+#[test]
+fn a_metric_id_is_more_than_a_type_and_a_wrong_time_is_noted() {
+    let configuration = hex("4020 0002 0054
+        0006 0001 0005 002A 092F 0004 00024B5C 092B 0002 E008
+            0A46 0002 F040 0996 0002 17A0 0A55 000C 0002 0008 0A56 0004 0990 0008
+        0006 0002 0004 001A 092F 0004 00024B5C 092B 0002 F001 0A5F 0002 0400 0996 0002 17A0");
+    let configuration = Configuration::from_octets(&configuration).unwrap();
+    let [oral, private] = configuration.objects() else { panic!() };
+    assert_eq!((oral.kind, oral.metric), (Type::new(2, 19_292), Some(Type::new(2, 57_352))));
+    assert_eq!(private.metric, Some(Type::new(1_024, 61_441)));
+    let info = hex("F000 0000 0001 0010 0001 000C FF000170 FFFFFFFFFFFFFFFF");
+    let mut times = Vec::new();
+    let tally = observe(&configuration, Handle(0), &scan(event::SCAN_FIXED, &info), |it| {
+        assert_eq!((it.kind, it.kind.name()), (Type::new(2, 57_352), Some("MDC_TEMP_ORAL")));
+        times.push(it.time.absolute);
+    });
+    assert_eq!(times, [Some(AbsoluteTime([0xFF; 8]))]);
+    assert_eq!(tally, Tally { observations: 1, invalid_times: 1, ..Tally::default() });
+}
+
+/// Period, coding and scale of an electrocardiogram's samples, as an agent of another maker
+/// configures them: 0.2 s, 16 bits signed, -2 to 2 mV in 800 steps.
+#[test]
+fn a_waveform_keeps_its_period_and_its_scale() {
+    let configuration = hex("4000 0001 0044 0009 0001 0006 003C 092F 0004 00020101
+        0996 0002 10B2 098D 0004 00000640 0A55 0008 0001 0004 0A48 0006
+        096F 000C 00FFFFFE 00000002 0000 0320 096D 0006 0014 10FF 0123");
+    let configuration = Configuration::from_octets(&configuration).unwrap();
+    let waveform = configuration.objects()[0].waveform.unwrap();
+    let samples = SampleForm { count: 20, bits: 16, significant: 255, flags: 0x0123 };
+    let scale = Scale { values: [Number::finite(-2, 0), Number::finite(2, 0)], samples: [0, 800] };
+    assert_eq!(
+        waveform,
+        Waveform { period: Some(1_600), samples: Some(samples), scale: Some(scale) }
+    );
+    let info = hex("F000 0000 0001 000A 0001 0006 0004 0190 0320");
+    observe(&configuration, Handle(0), &scan(event::SCAN_FIXED, &info), |observation| {
+        assert_eq!(observation.waveform, Some(waveform));
+        assert_eq!(observation.unit.and_then(UnitCode::ucum), Some("mV"));
+        assert_eq!(observation.value, Value::Samples(&[0x01, 0x90, 0x03, 0x20]));
+    });
+}
+
+/// Units of ISO/IEEE 11073-10101 in UCUM.
+#[test]
+fn units_and_names_have_a_text() {
+    let units = [
+        (3_843, "kPa"),
+        (4_416, "[degF]"),
+        (2_176, "s"),
+        (3_072, "L/min"),
+        (2_368, "a"),
+        (4_274, "mV"),
+    ];
+    for (code, ucum) in units {
+        assert_eq!(UnitCode(code).ucum(), Some(ucum));
+    }
+    assert_eq!(Type::new(2, 57_676).name(), Some("MDC_BODY_FAT"));
+    assert_eq!(Type::new(2, 16_770).name(), Some("MDC_ECG_HEART_RATE"));
 }
 
 /// The store of a medication pen in the field: its configuration, the description of its

@@ -33,6 +33,7 @@ fn agent_settings(specialisation: &Specialisation) -> agent::Settings {
         attributes: vec![(attribute::MODEL, vec![0, 2, b'G', b'W', 0, 0])],
         segments: Vec::new(),
         scanners: vec![Handle(30)],
+        clock: None,
     }
 }
 
@@ -182,7 +183,11 @@ fn an_oximeter_with_a_known_configuration() {
     assert!(matches!(
         pair.said[..],
         [
-            manager::Output::Associated { system_id: AGENT_ID, config_id: ConfigId(0x0190) },
+            manager::Output::Associated {
+                system_id: AGENT_ID,
+                config_id: ConfigId(0x0190),
+                is_test: false
+            },
             manager::Output::Configured { remembered: Remembered::Same, .. },
         ]
     ));

@@ -78,6 +78,7 @@ impl World {
                 attributes: Vec::new(),
                 segments: Vec::new(),
                 scanners: Vec::new(),
+                clock: None,
             }),
             on_the_way: Vec::new(),
             commits: Vec::new(),

@@ -5,9 +5,11 @@ use crate::instance::primitive_head;
 use crate::json::Json;
 use crate::mapping::{Mapping, Rule};
 use crate::template::Template;
-use gatewright_health::code::{AttributeId, Handle, ObjectClass, SystemId, Type, UnitCode, class};
+use gatewright_health::code::{
+    AttributeId, Handle, ObjectClass, SystemId, Type, UnitCode, attribute, class,
+};
 use gatewright_health::configuration::{Configuration, Object};
-use gatewright_health::specialisation;
+use gatewright_health::kind;
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
 /// Name of the container in which users ask something of a device.
@@ -16,6 +18,8 @@ pub const COMMANDS: &str = "commands";
 pub const RESULTS: &str = "results";
 /// Name of the container in which stands what a device says of itself.
 pub const ABOUT: &str = "about";
+/// What the label begins with that says an AE's kind of device.
+pub(crate) const KIND_LABEL: &str = "kind:";
 /// Descriptions that a device's container of them keeps: one for each association.
 const ABOUT_MAX: u64 = 16;
 
@@ -24,7 +28,8 @@ const ABOUT_MAX: u64 = 16;
 pub struct Device {
     system_id: SystemId,
     epoch: u64,
-    kind: &'static str,
+    /// The kind of device, if it is known yet.
+    kind: Option<&'static str>,
     /// Address of the AE, below the CSEBase.
     address: String,
     /// AE-ID stem.
@@ -42,6 +47,8 @@ pub struct Place {
     pub handle: Handle,
     /// What it measures.
     pub kind: Type,
+    /// The same more precisely, where the device says so.
+    pub metric: Option<Type>,
     /// How.
     pub class: ObjectClass,
     /// In which unit.
@@ -100,6 +107,7 @@ impl Device {
                 Place {
                     handle: object.handle,
                     kind: object.kind,
+                    metric: object.metric,
                     class: object.class,
                     unit: object.unit,
                     supplemental: object.supplemental.clone(),
@@ -111,11 +119,10 @@ impl Device {
                 }
             })
             .collect();
-        let known = specialisation::ALL.iter().find(|known| known.config == configuration.id());
         Self {
             system_id,
             epoch,
-            kind: known.map_or("device", |known| known.name),
+            kind: kind::of_configuration(configuration.id()),
             originator,
             name_head: [format!("{system_id}-"), format!("{epoch}-")],
             address,
@@ -133,9 +140,52 @@ impl Device {
         self.epoch
     }
 
-    /// The kind of device, in a word.
-    pub const fn kind(&self) -> &'static str {
-        self.kind
+    /// The kind of device, in a word; [`UNKNOWN`](kind::UNKNOWN) as long as nothing tells it.
+    pub fn kind(&self) -> &'static str {
+        self.kind.unwrap_or(kind::UNKNOWN)
+    }
+
+    /// Whether its kind is known: the number of a standard configuration says it at once. A device
+    /// with an extended configuration is to be asked, see [`hear`](Self::hear).
+    pub const fn is_kind_known(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    /// Takes the kind from what is remembered of the device.
+    pub fn set_kind(&mut self, kind: &'static str) {
+        self.kind = self.kind.or(Some(kind));
+    }
+
+    /// Takes the kind from what the device says of itself, the attributes of its MDS, unless its
+    /// configuration has said it.
+    pub fn hear(&mut self, attributes: &[(AttributeId, Vec<u8>)]) {
+        let list = attributes.iter().find(|(id, _)| *id == attribute::SPECIALISATIONS);
+        let told = list.and_then(|(_, octets)| kind::of_specialisations(octets));
+        self.set_kind(told.unwrap_or(kind::UNKNOWN));
+    }
+
+    /// The request that has its AE say its kind, if `labels` of the AE as it stands say another;
+    /// its other labels stay. `None` while the kind is not known, too.
+    pub fn follow(&self, labels: &[&str]) -> Option<Request> {
+        let kind = self.kind.filter(|kind| *kind != kind::UNKNOWN)?;
+        if crate::stored::kind(labels) == Some(kind) {
+            return None;
+        }
+        let mut content = String::new();
+        Json::new(&mut content).object(|json| {
+            json.key(Kind::ApplicationEntity.tag()).object(|json| {
+                json.text("apn", kind);
+                json.key("lbl").array(|json| {
+                    for label in labels.iter().filter(|label| !label.starts_with(KIND_LABEL)) {
+                        json.string(label);
+                    }
+                    json.shown(format_args!("{KIND_LABEL}{kind}"));
+                });
+            });
+        });
+        let id = format!("{}-{}-kind", self.system_id, self.epoch);
+        let request = Request::new(Operation::Update, &*self.address, &*self.originator, id);
+        Some(request.with_content(content))
     }
 
     /// Address of the AE.
@@ -172,7 +222,7 @@ impl Device {
         let mut requests = vec![self.create(0, base, Kind::ApplicationEntity, |json| {
             json.text("rn", self.address.rsplit('/').next().unwrap_or_default());
             json.text("api", &mapping.app_id);
-            json.text("apn", self.kind);
+            json.text("apn", self.kind());
             json.key("rr").raw(false);
             json.key("srv").array(|json| {
                 json.string("3");
@@ -180,7 +230,7 @@ impl Device {
             });
             json.key("lbl").array(|json| {
                 json.shown(format_args!("system-id:{}", self.system_id));
-                json.shown(format_args!("kind:{}", self.kind));
+                json.shown(format_args!("{KIND_LABEL}{}", self.kind()));
             });
         })];
         for (number, place) in (1..).zip(&self.places) {
@@ -251,6 +301,7 @@ impl Place {
         Self {
             handle,
             kind,
+            metric: None,
             class,
             unit,
             supplemental,
@@ -278,6 +329,9 @@ impl Place {
             if let Some(name) = self.kind.name() {
                 json.string(name);
             }
+            if let Some(metric) = self.metric {
+                json.shown(format_args!("metric:{metric}"));
+            }
             if let Some(unit) = self.unit {
                 json.shown(format_args!("unit:{unit}"));
             }
@@ -294,10 +348,9 @@ impl Place {
 
 /// The contents of an object's instances: one, or one for each value of its compound.
 fn templates(mapping: &Mapping, object: &Object) -> Vec<Template> {
-    let template =
-        |kind| Template::new(&mapping.fields, object.handle, kind, object.unit, object.source);
+    let template = |kind| Template::new(&mapping.fields, object, kind);
     match object.components.as_slice() {
-        [] => vec![template(object.kind)],
+        [] => vec![template(object.metric.unwrap_or(object.kind))],
         codes => codes.iter().map(|code| template(Type { code: *code, ..object.kind })).collect(),
     }
 }

@@ -6,6 +6,7 @@ use crate::mapping::{Mapping, Source};
 use crate::template::{push_digits, push_number};
 use core::fmt::{self, Write};
 use gatewright_health::code::{Handle, SystemId, UnitCode};
+use gatewright_health::configuration::{Scale, Waveform};
 use gatewright_health::convert::{Observation, Value};
 use gatewright_health::digest::digest;
 use gatewright_health::time::AbsoluteTime;
@@ -288,6 +289,16 @@ pub(crate) fn member(
                 json.key(name).shown(iso);
             }
         }
+        Source::DeviceTimeOctets => {
+            if let Some(time) = time.absolute.filter(|time| time.parts().is_none()) {
+                json.key(name).shown(Hex(&time.0));
+            }
+        }
+        Source::Waveform => {
+            if let Some(waveform) = observation.waveform {
+                json.key(name).object(|json| samples(json, waveform));
+            }
+        }
         Source::DeviceTicks => number(json, name, time.relative),
         Source::DeviceMicros => number(json, name, time.high_resolution),
         Source::DeviceBase => {
@@ -313,6 +324,28 @@ pub(crate) fn member(
         }
         Source::BelongsTo => number(json, name, observation.source.map(|handle| handle.0)),
         Source::Report => json.key(name).raw(arrival.report),
+    }
+}
+
+/// What the samples of a waveform mean: as far as the device says it.
+fn samples(json: &mut Json<'_>, waveform: Waveform) {
+    if let Some(ticks) = waveform.period {
+        // Ticks of 1/8 ms, which are 125 microseconds.
+        let micros = u64::from(ticks) * 125;
+        let (seconds, rest) = (micros / SECOND, micros % SECOND);
+        json.key("period").raw(format_args!("{seconds}.{rest:06}"));
+    }
+    if let Some(form) = waveform.samples {
+        json.key("count").raw(form.count);
+        json.key("bits").raw(form.bits);
+        json.key("significantBits").raw(form.significant);
+        json.key("flags").shown(format_args!("{:04x}", form.flags));
+    }
+    if let Some(Scale { values: [low, high], samples: [lowest, highest] }) = waveform.scale {
+        json.key("low").shown(low);
+        json.key("high").shown(high);
+        json.key("lowSample").raw(lowest);
+        json.key("highSample").raw(highest);
     }
 }
 

@@ -103,6 +103,8 @@ pub enum Source {
     Person,
     /// When, by the device's calendar, without zone.
     DeviceTime,
+    /// The octets of the device's calendar where they are no date, in hexadecimal.
+    DeviceTimeOctets,
     /// When, by the device's running counter, in 1/8 ms.
     DeviceTicks,
     /// When, by the device's fine counter, in microseconds.
@@ -115,6 +117,8 @@ pub enum Source {
     Period,
     /// How good it is: the names of the bits that are set.
     Status,
+    /// What the samples of a waveform mean.
+    Waveform,
     /// The object it belongs to.
     BelongsTo,
     /// The agent's number of the report.
@@ -221,6 +225,15 @@ fn rules() -> Vec<Rule> {
         rule(Type::new(2, 57_668), "height", Some("8302-2")),
         rule(Type::new(2, 57_680), "body-mass-index", Some("39156-5")),
         rule(Type::new(2, 29_112), "glucose", None),
+        rule(Type::new(2, 29_140), "interstitial-glucose", None),
+        rule(Type::new(2, 57_676), "body-fat", None),
+        rule(Type::new(2, 57_684), "fat-free-mass", None),
+        rule(Type::new(2, 16_770), "heart-rate", Some("8867-4")),
+        rule(Type::new(2, 20_490), "respiration-rate", Some("9279-1")),
+        rule(Type::new(2, 21_512), "peak-flow", None),
+        rule(Type::new(2, 21_514), "forced-volume", None),
+        rule(Type::new(2, 29_188), "inr", None),
+        rule(Type::new(2, 58_380), "insulin-bolus", None),
         steps,
         rule(Type::new(129, 103), "distance", None),
         rule(Type::new(129, 123), "session", None),
@@ -251,6 +264,7 @@ impl Default for Mapping {
             ("type", Source::Type),
             ("name", Source::Name),
             ("time", Source::DeviceTime),
+            ("timeOctets", Source::DeviceTimeOctets),
             ("ticks", Source::DeviceTicks),
             ("micros", Source::DeviceMicros),
             ("base", Source::DeviceBase),
@@ -258,6 +272,7 @@ impl Default for Mapping {
             ("period", Source::Period),
             ("status", Source::Status),
             ("person", Source::Person),
+            ("samples", Source::Waveform),
             ("belongsTo", Source::BelongsTo),
             ("report", Source::Report),
         ];

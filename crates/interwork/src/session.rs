@@ -9,9 +9,9 @@ use crate::instance::{Arrival, Instance, Instances, Known, view};
 use crate::mapping::Mapping;
 use crate::repeats::Numbered;
 use core::time::Duration;
-use gatewright_health::code::{Handle, action};
+use gatewright_health::code::{AttributeId, Handle, action};
 use gatewright_health::configuration::Configuration;
-use gatewright_health::convert::{Observation, Tally, Timestamps, observe};
+use gatewright_health::convert::{MeasurementStatus, Observation, Tally, Timestamps, observe};
 use gatewright_health::digest::digest;
 use gatewright_health::manager::{Record, RecordId};
 use gatewright_health::operation::Answer;
@@ -37,6 +37,8 @@ pub struct Session {
     last: Option<Last>,
     /// A report that was recognised as one of another association.
     again: Option<(RecordId, Known)>,
+    /// Whether what it reports is test data.
+    is_test: bool,
 }
 
 /// A report that bore a time, and by what it is known.
@@ -69,7 +71,28 @@ impl Session {
     /// A device whose configuration has become known; see [`Device::new`].
     pub const fn new(device: Device, configuration: Arc<Configuration>) -> Self {
         let instances = Instances::new();
-        Self { device, configuration, maps: BTreeMap::new(), instances, last: None, again: None }
+        Self {
+            device,
+            configuration,
+            maps: BTreeMap::new(),
+            instances,
+            last: None,
+            again: None,
+            is_test: false,
+        }
+    }
+
+    /// The same as a test association: its readings bear the status *test-data*, whether the device
+    /// says so or not.
+    #[must_use]
+    pub const fn test(mut self, is_test: bool) -> Self {
+        self.is_test = is_test;
+        self
+    }
+
+    /// Takes the kind of device from what it says of itself; see [`Device::hear`].
+    pub fn hear(&mut self, attributes: &[(AttributeId, Vec<u8>)]) {
+        self.device.hear(attributes);
     }
 
     /// The device as resources.
@@ -189,6 +212,14 @@ impl Session {
         mut sink: impl FnMut(&Observation<'_>),
     ) -> Result<Tally, Unread> {
         let (handle, _, report) = record.report().ok_or(Unread::NoMeasurements)?;
+        let is_test = self.is_test;
+        let mut sink = |observation: &Observation<'_>| {
+            if !is_test {
+                return sink(observation);
+            }
+            let status = MeasurementStatus(observation.status.0 | MeasurementStatus::TEST_DATA);
+            sink(&Observation { status, ..*observation });
+        };
         match report {
             Report::Scan(scan) => Ok(observe(&self.configuration, handle, &scan, sink)),
             Report::Segment(data) => {

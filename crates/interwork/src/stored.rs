@@ -3,7 +3,7 @@
 //! What [`instance`](crate::instance) writes is read here, so that what was stored yesterday, or at
 //! the CSE above, becomes what a live report would: for FHIR and other exports.
 
-use crate::device::Place;
+use crate::device::{KIND_LABEL, Place};
 use crate::mapping::{Mapping, Source};
 use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
@@ -22,7 +22,7 @@ pub fn system_id(labels: &[&str]) -> Option<SystemId> {
 
 /// The kind of the device whose AE has these labels.
 pub fn kind<'label>(labels: &[&'label str]) -> Option<&'label str> {
-    label(labels, "kind:")
+    label(labels, KIND_LABEL)
 }
 
 fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
@@ -79,7 +79,8 @@ impl Stored {
         let short = |source| number(source).and_then(|number| u16::try_from(number).ok());
         let word = |source| number(source).and_then(|number| u32::try_from(number).ok());
         let value = text(Source::Value).unwrap_or_default();
-        let absolute = text(Source::DeviceTime).and_then(iso);
+        let octets = text(Source::DeviceTimeOctets).and_then(time_octets);
+        let absolute = text(Source::DeviceTime).and_then(iso).or(octets);
         let base = member(Source::DeviceBase).and_then(base_offset);
         let observation = Observation {
             handle: place.handle,
@@ -97,6 +98,8 @@ impl Stored {
             active_period: member(Source::Period).and_then(seconds),
             status: member(Source::Status).map(status).unwrap_or_default(),
             source: short(Source::BelongsTo).map(Handle),
+            // What samples mean is not read back: FHIR's waveforms are left out.
+            waveform: None,
         };
         let received = text(Source::Received).and_then(Timestamp::parse)?;
         let is_text = observation.value == Measured::None && !value.is_empty();
@@ -199,6 +202,13 @@ pub(crate) fn iso(text: &str) -> Option<AbsoluteTime> {
     let hundredth = if octets.len() == 22 { part(20)? } else { 0 };
     let year = text.get(..4)?.parse().ok()?;
     AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, hundredth])
+}
+
+/// Reads the sixteen digits of a calendar time that is no date.
+fn time_octets(text: &str) -> Option<AbsoluteTime> {
+    let fits = text.len() == 16 && text.bytes().all(is_low_hex);
+    let octets = fits.then(|| u64::from_str_radix(text, 16).ok()).flatten()?;
+    Some(AbsoluteTime(octets.to_be_bytes()))
 }
 
 fn base_offset(member: &Value) -> Option<BaseOffsetTime> {

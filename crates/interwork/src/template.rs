@@ -8,6 +8,7 @@ use crate::instance::{Arrival, meaning, member};
 use crate::json::Json;
 use crate::mapping::{Field, Source};
 use gatewright_health::code::{Handle, Type, UnitCode};
+use gatewright_health::configuration::Object;
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value};
 use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::time::AbsoluteTime;
@@ -33,13 +34,8 @@ enum Piece {
 
 impl Template {
     /// What the instances of an object have in common.
-    pub(crate) fn new(
-        fields: &[Field],
-        handle: Handle,
-        kind: Type,
-        unit: Option<UnitCode>,
-        source: Option<Handle>,
-    ) -> Self {
+    pub(crate) fn new(fields: &[Field], object: &Object, kind: Type) -> Self {
+        let Object { handle, unit, source, waveform, .. } = *object;
         let observation = Observation {
             handle,
             component: 0,
@@ -51,6 +47,7 @@ impl Template {
             active_period: None,
             status: MeasurementStatus::default(),
             source,
+            waveform,
         };
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -113,7 +110,12 @@ impl Template {
 const fn is_constant(source: Source) -> bool {
     matches!(
         source,
-        Source::Unit | Source::UnitCode | Source::Type | Source::Name | Source::BelongsTo
+        Source::Unit
+            | Source::UnitCode
+            | Source::Type
+            | Source::Name
+            | Source::BelongsTo
+            | Source::Waveform
     )
 }
 
@@ -124,6 +126,7 @@ fn is_there(source: Source, observation: &Observation<'_>) -> bool {
         Source::Value => observation.value != Value::None,
         Source::Meaning => meaning(observation).is_some(),
         Source::DeviceTime => time.absolute.is_some_and(|time| time.parts().is_some()),
+        Source::DeviceTimeOctets => time.absolute.is_some_and(|time| time.parts().is_none()),
         Source::DeviceTicks => time.relative.is_some(),
         Source::DeviceMicros => time.high_resolution.is_some(),
         Source::DeviceBase => time.base_offset.is_some(),

@@ -55,6 +55,7 @@ fn ask(content: &Value) -> (Status, Value, Vec<agent::Output>) {
             entries: Vec::new(),
         }],
         scanners: vec![Handle(30)],
+        clock: None,
     });
     let now = Duration::ZERO;
     manager.handle(now, Input::Connected, &mut library);

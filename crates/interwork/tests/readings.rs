@@ -7,20 +7,22 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::code::{Handle, SystemId, action};
+use gatewright_health::code::{Handle, SystemId, action, attribute};
 use gatewright_health::configuration::{Configuration, Library};
-use gatewright_health::convert::observe;
+use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, observe};
+use gatewright_health::decimal::Number;
 use gatewright_health::manager::{self, Manager, Record, RecordId, Settings};
 use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
 use gatewright_health::simulate::{self, Device as Simulated, Plan};
 use gatewright_health::specialisation::{self, Specialisation};
+use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping, Session};
 use gatewright_onem2m::{
     Config, Cse, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -187,6 +189,59 @@ fn an_instance_says_everything() {
     let container = store.retrieve("cse-mn/phd-002209225cfe4d32/temperature", from);
     let labels = container["m2m:cnt"]["lbl"].as_array().unwrap();
     assert!(labels.contains(&"mdc:2:19292".into()) && labels.contains(&"MDC_TEMP_BODY".into()));
+}
+
+/// A test association's readings say so, whatever the device says; a time that is no date leaves
+/// its octets, and an AE's kind follows what the device says of itself.
+#[test]
+fn what_is_odd_is_told() {
+    let mapping = Mapping::default();
+    let (records, configuration) = records(&specialisation::ECG, 2);
+    let device = Device::new(&mapping, "cse-mn", DEVICE, 3, &configuration);
+    let received = Timestamp::new(NOW);
+    let mut seen = Vec::new();
+    let mut session = Session::new(device.clone(), Arc::clone(&configuration)).test(true);
+    let sink = |instance: gatewright_interwork::instance::Instance<'_>| {
+        seen.push(serde_json::from_str::<Value>(instance.content).unwrap());
+    };
+    session.read(&mapping, &records[0], received, sink).unwrap();
+    let con = &seen[0]["m2m:cin"]["con"];
+    assert_eq!(con["status"], json!(["test-data"]));
+    let samples = json!({ "period": 0.01, "count": 20, "bits": 16, "significantBits": 16,
+        "flags": "0000", "low": "-2", "high": "2", "lowSample": 0, "highSample": 800 });
+    assert_eq!((&con["samples"], &con["unit"]), (&samples, &"mV".into()));
+
+    let place = &device.places()[1];
+    let observation = Observation {
+        handle: place.handle,
+        component: 0,
+        person: None,
+        kind: place.kind,
+        value: gatewright_health::convert::Value::Number(Number::finite(72, 0)),
+        unit: place.unit,
+        time: Timestamps { absolute: Some(AbsoluteTime([0xFF; 8])), ..Timestamps::default() },
+        active_period: None,
+        status: MeasurementStatus::default(),
+        source: None,
+        waveform: None,
+    };
+    let mut instances = Instances::new();
+    instances.start(Arrival { report: 1, received });
+    let made = instances.make(&mapping, &device, &observation).unwrap();
+    let content: Value = serde_json::from_str(made.content).unwrap();
+    let con = &content["m2m:cin"]["con"];
+    assert_eq!((con.get("time"), &con["timeOctets"]), (None, &"ffffffffffffffff".into()));
+
+    // An extended configuration says nothing of the kind; the list of specialisations does.
+    assert_eq!((device.kind(), device.is_kind_known()), ("device", false));
+    let mut device = device;
+    device.hear(&[(attribute::SPECIALISATIONS, vec![0, 1, 0, 4, 0x10, 0x0F, 0, 1])]);
+    assert_eq!((device.kind(), device.is_kind_known()), ("scale", true));
+    let change = device.follow(&["system-id:1", "kind:device", "ward-7"]).unwrap();
+    let content: Value = serde_json::from_str(change.content.as_deref().unwrap()).unwrap();
+    let expected = json!({ "apn": "scale", "lbl": ["system-id:1", "ward-7", "kind:scale"] });
+    assert_eq!(content["m2m:ae"], expected);
+    assert_eq!(device.follow(&["kind:scale"]), None);
 }
 
 /// Steps and distance share a code; a compound's values share a container.

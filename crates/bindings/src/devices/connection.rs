@@ -50,6 +50,8 @@ pub(super) struct Connection {
     pub(super) device: Option<SystemId>,
     /// Its resources, while its configuration is known.
     pub(super) session: Option<Session>,
+    /// Whether what it reports is test data.
+    pub(super) is_test: bool,
     /// What others ask the device.
     pub(super) asked: mpsc::Receiver<(RequestId, Operation)>,
     /// The device that was asked what it says of itself.
@@ -181,8 +183,8 @@ impl Connection {
                         self.shared.lock().stages.add(&passage, Instant::now());
                     }
                 }
-                Output::Associated { system_id, config_id } => {
-                    self.device = Some(system_id);
+                Output::Associated { system_id, config_id, is_test } => {
+                    (self.device, self.is_test) = (Some(system_id), is_test);
                     let mut state = self.shared.lock();
                     let has_room = state.entities.join(&self.sender, system_id, config_id)
                         && state.join(system_id, self.id);
@@ -237,12 +239,15 @@ impl Connection {
     fn count(&mut self) {
         let (now, before) = (self.manager.counters(), self.counted);
         let of = |counters: &Counters| {
-            (counters.malformed, counters.strangers, counters.repeated, counters.padded)
+            let more = (counters.padded, counters.unknown_events, counters.test_associations);
+            (counters.malformed, counters.strangers, counters.repeated, more)
         };
         if of(&now) != of(&before) {
             self.shared.count(|counters| {
                 counters.malformed += now.malformed - before.malformed;
                 counters.reports_padded += now.padded - before.padded;
+                counters.unknown_events += now.unknown_events - before.unknown_events;
+                counters.test_associations += now.test_associations - before.test_associations;
                 counters.strangers += now.strangers - before.strangers;
                 counters.reports_repeated += now.repeated - before.repeated;
             });
@@ -265,10 +270,12 @@ impl Connection {
         let mapping = &self.shared.mapping;
         let same = self.session.as_ref().map(|session| session.device().epoch());
         let epoch = same.unwrap_or_else(|| self.shared.lock().next_epoch());
-        let device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
+        let mut device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
+        self.shared.lock().recall_kind(&mut device, configuration.id());
         let requests = device.registration(mapping);
-        if self.shared.register((system_id, device.kind()), requests).await {
-            self.session = Some(Session::new(device, configuration));
+        if self.shared.register(&device, requests).await {
+            self.shared.follow(&device, configuration.id()).await;
+            self.session = Some(Session::new(device, configuration).test(self.is_test));
         } else {
             self.session = None;
             self.shared.count(|counters| counters.registrations_failed += 1);
@@ -298,13 +305,19 @@ impl Connection {
         let Some(Answer::Attributes { values, .. }) = answer else {
             return self.remember_silence();
         };
-        let Some(session) = &self.session else { return };
+        let Some(session) = &mut self.session else { return };
+        session.hear(&values);
         let received = Timestamp::new(crate::engine::now());
-        let request = session.device().about(&self.shared.mapping, &values, received);
-        self.shared.describe(session.device().kind(), request).await;
+        let (device, configuration) = (session.device(), session.configuration().id());
+        let request = device.about(&self.shared.mapping, &values, received);
+        self.shared.describe(device, request).await;
+        self.shared.follow(device, configuration).await;
     }
 
-    fn remember_silence(&self) {
+    fn remember_silence(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.hear(&[]);
+        }
         let Some(device) = self.described else { return };
         let silent = &mut self.shared.lock().silent;
         if silent.len() < SILENT_MAX {
@@ -333,7 +346,7 @@ impl Connection {
         let requests = read.map(|(_, requests)| requests).filter(|_| is_readable);
         let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
         if let (Some(requests), Some(session)) = (requests, &self.session) {
-            delivered = self.shared.deliver(session.device().kind(), requests).await;
+            delivered = self.shared.deliver(session.device(), requests).await;
         }
         let Delivered { is_whole, taken } = delivered;
         self.shared.count(|counters| {
@@ -417,6 +430,7 @@ impl Connection {
             counters.unknown_handles += u64::from(tally.unknown_handles);
             counters.trailing += u64::from(tally.trailing);
             counters.cut += u64::from(tally.cut);
+            counters.invalid_times += u64::from(tally.invalid_times);
         });
         Some((tally, requests))
     }

@@ -5,8 +5,11 @@ use super::{Above, Delivery, Shared};
 use crate::engine::{Task, now};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
-use gatewright_health::code::SystemId;
-use gatewright_onem2m::{DEVICE_LANE, Fate, Kind, Letter, Request, Response, Status, Timestamp};
+use gatewright_health::code::ConfigId;
+use gatewright_interwork::Device;
+use gatewright_onem2m::{
+    DEVICE_LANE, Fate, Kind, Letter, Operation, Request, Response, Status, Timestamp,
+};
 use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
@@ -56,17 +59,14 @@ pub(super) struct Delivered {
 impl Shared {
     /// Makes a device's places here and, the first time in this run, above, with the ways to the
     /// device. Whether they are there or on their way.
-    pub(super) async fn register(
-        &self,
-        (device, kind): (SystemId, &str),
-        requests: Vec<Request>,
-    ) -> bool {
+    pub(super) async fn register(&self, entity: &Device, requests: Vec<Request>) -> bool {
+        let device = entity.system_id();
         let print = print(&requests);
         if self.lock().announced.get(&device) == Some(&print) {
             return self.create(requests.into_iter().map(here).collect()).await.is_whole;
         }
         let ways = self.ways(device, &requests);
-        let way = self.way(kind);
+        let way = self.way(entity);
         let is_whole = match &way {
             None => self.create(requests.into_iter().map(here).collect()).await.is_whole,
             // Its places are worth having as long as its readings come.
@@ -93,8 +93,8 @@ impl Shared {
     }
 
     /// Has a report's readings stored or sent, as the delivery says.
-    pub(super) async fn deliver(&self, kind: &str, readings: Vec<Request>) -> Delivered {
-        let way = self.way(kind);
+    pub(super) async fn deliver(&self, device: &Device, readings: Vec<Request>) -> Delivered {
+        let way = self.way(device);
         let count = u64::try_from(readings.len()).unwrap_or(u64::MAX);
         if let Some((above, Delivery::Direct)) = &way {
             let arrived = self.send(above, &readings).await;
@@ -121,9 +121,9 @@ impl Shared {
     }
 
     /// Has what a device says of itself stored, and sent on.
-    pub(super) async fn describe(&self, kind: &str, request: Request) {
+    pub(super) async fn describe(&self, device: &Device, request: Request) {
         // It is worth having, and nothing depends on it.
-        let _ = match &self.way(kind) {
+        let _ = match &self.way(device) {
             None => self.create(vec![here(request)]).await.is_whole,
             Some((above, Delivery::Durable(_))) => {
                 self.create(vec![self.item(above, request, None)]).await.is_whole
@@ -132,16 +132,53 @@ impl Shared {
         };
     }
 
+    /// Has the device's AE say its kind here and above, if it is known and the AE says another: an
+    /// AE outlives configurations.
+    pub(super) async fn follow(&self, device: &Device, configuration: ConfigId) {
+        let system_id = device.system_id();
+        let known = (configuration, device.kind());
+        if !device.is_kind_known() || self.lock().kinds.get(&system_id) == Some(&known) {
+            return;
+        }
+        // A configuration may change within an association: no two of these requests are one.
+        let micros = now().as_micros();
+        let id = format!("{system_id}-{micros}-labels");
+        let (to, from) = (device.address(), device.originator());
+        let found = self.put(Request::new(Operation::Retrieve, to, from, id)).await;
+        let content = found.and_then(|answer| answer.content).unwrap_or_default();
+        let content: Value = serde_json::from_str(&content).unwrap_or_default();
+        let labels = content.pointer("/m2m:ae/lbl").and_then(Value::as_array);
+        let labels: Vec<_> = labels.into_iter().flatten().filter_map(Value::as_str).collect();
+        if let Some(mut change) = device.follow(&labels) {
+            change.id = format!("{system_id}-{micros}-kind");
+            // It stands here however readings go above; a letter takes it along where they do.
+            let item = match self.way(device) {
+                Some((above, Delivery::Durable(_))) => self.item(&above, change, None),
+                Some((above, Delivery::Direct)) => {
+                    let _ = self.send(&above, core::slice::from_ref(&change)).await;
+                    here(change)
+                }
+                None => here(change),
+            };
+            self.create(vec![item]).await;
+        }
+        let kinds = &mut self.lock().kinds;
+        if kinds.len() >= ANNOUNCED_MAX {
+            kinds.clear();
+        }
+        kinds.insert(system_id, known);
+    }
+
     /// Has the service entity do something that nobody hurries for.
     pub(super) async fn put(&self, request: Request) -> Option<Response> {
         let answers = self.engine.together([Task::Ask(request)], ("", 0))?;
         answers.into_iter().next()?.await.ok()
     }
 
-    /// Where readings of this kind of device go, and how.
-    fn way(&self, kind: &str) -> Option<(Arc<Above>, Delivery)> {
+    /// Where readings of a device go, and how.
+    fn way(&self, device: &Device) -> Option<(Arc<Above>, Delivery)> {
         let above = self.lock().above.clone()?;
-        let delivery = above.delivery(kind);
+        let delivery = above.delivery(device);
         Some((above, delivery))
     }
 
@@ -163,9 +200,12 @@ impl Shared {
         let mut moved = Request { to: format!("{}{below}", above.base), ..request.clone() };
         if above.beyond {
             moved.from = format!("{}/{}", self.engine.cse_id(), request.from);
-            if moved.kind == Some(Kind::ApplicationEntity) {
-                moved.content = request.content.as_deref().and_then(as_container).map(Into::into);
-                moved.kind = Some(Kind::Container);
+            // Of an AE that is made or changed; anything else that is changed has another tag.
+            let is_entity = moved.kind.is_none_or(|kind| kind == Kind::ApplicationEntity);
+            let content = request.content.as_deref().filter(|_| is_entity);
+            if let Some(container) = content.and_then(as_container) {
+                moved.content = Some(container.into());
+                moved.kind = moved.kind.map(|_| Kind::Container);
             }
         }
         moved
@@ -245,7 +285,8 @@ impl Shared {
 fn as_container(entity: &str) -> Option<String> {
     let entity: Value = serde_json::from_str(entity).ok()?;
     let entity = entity.get(Kind::ApplicationEntity.tag())?;
-    let container = json!({ "rn": entity.get("rn"), "lbl": entity.get("lbl") });
+    let member = |name: &str| Some((name.to_owned(), entity.get(name)?.clone()));
+    let container: serde_json::Map<_, _> = ["rn", "lbl"].into_iter().filter_map(member).collect();
     Some(json!({ Kind::Container.tag(): container }).to_string())
 }
 

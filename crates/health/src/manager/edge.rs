@@ -81,6 +81,8 @@ pub enum Output {
         system_id: SystemId,
         /// The configuration it offers.
         config_id: ConfigId,
+        /// Whether it asks for a test association: what it reports then is test data.
+        is_test: bool,
     },
     /// The agent's configuration is known: its reports can be read.
     Configured {
@@ -190,6 +192,10 @@ pub struct Counters {
     pub unusable_configurations: u64,
     /// Association requests refused.
     pub refused: u64,
+    /// Reports of events that 20601 does not name; rejected if confirmed.
+    pub unknown_events: u64,
+    /// Test associations accepted.
+    pub test_associations: u64,
     /// Answers to nothing that was asked.
     pub unasked_answers: u64,
     /// Waits that ended without what was waited for.

@@ -8,7 +8,6 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_health::code::SystemId;
-use gatewright_health::specialisation::Specialisation;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::device::{ABOUT, Place};
 use gatewright_interwork::fhir::{self, Context, Description, Exported};
@@ -228,9 +227,9 @@ impl Exporter {
     async fn device(&mut self, at: &str, id: SystemId, kind: Option<&str>) -> Result<String> {
         let latest = self.source.get(&format!("{at}/{ABOUT}/la")).await.unwrap_or_default();
         let mut known = Description::stored(&self.mapping, &content(&latest));
-        let named = kind.and_then(Specialisation::named);
-        if let Some(named) = named.filter(|_| known.specialisations.is_empty()) {
-            known.specialisations.push((named.profile, None));
+        let profile = kind.and_then(gatewright_health::kind::profile);
+        if let Some(profile) = profile.filter(|_| known.specialisations.is_empty()) {
+            known.specialisations.push((profile, None));
         }
         let exported = fhir::described(id, &known);
         let logical = format!("{}{id}", self.mapping.entity_prefix);

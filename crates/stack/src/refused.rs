@@ -7,7 +7,7 @@ use gatewright_wire::{
     icmpv4::{self, Icmpv4},
     icmpv6::{self, Icmpv6},
     ipv4::Ipv4,
-    ipv6::Ipv6,
+    ipv6::{Ipv6, UpperLayer},
     udp::Udp,
 };
 use std::{
@@ -78,9 +78,11 @@ fn original4(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     Some((ip.source_address().into(), ip.destination_address().into(), datagram))
 }
 
-/// Datagrams of ours have no extension headers.
+/// A datagram of ours may have been sent in fragments.
 fn original6(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
-    let (ip, datagram) = Ipv6::split(octets).ok()?;
-    let is_ours = ip.next_header() == IpProtocol::UDP;
-    is_ours.then_some((ip.source_address().into(), ip.destination_address().into(), datagram))
+    let (ip, _) = Ipv6::split(octets).ok()?;
+    let upper = UpperLayer::find(octets).ok()?;
+    let is_ours = upper.protocol == IpProtocol::UDP && !upper.is_later_fragment();
+    let datagram = octets.get(upper.offset..).filter(|_| is_ours)?;
+    Some((ip.source_address().into(), ip.destination_address().into(), datagram))
 }

@@ -1,5 +1,9 @@
 //! The Internet protocol, version 6, and its extension headers (RFC 8200).
 
+mod upper;
+
+pub use upper::{ChainError, HEADERS_MAX, UpperLayer};
+
 use crate::{Checksum, IpProtocol, OptionError, Truncated, Writer, header};
 use core::net::Ipv6Addr;
 

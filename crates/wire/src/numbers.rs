@@ -89,8 +89,11 @@ numbers! {
         NO_NEXT_HEADER = 59, "IPv6 no next header";
         DESTINATION_OPTIONS = 60, "IPv6 destination options";
         SCTP = 132, "SCTP";
+        MOBILITY = 135, "IPv6 mobility header";
         UDP_LITE = 136, "UDP-Lite";
         MPLS = 137, "MPLS-in-IP";
+        HIP = 139, "Host Identity Protocol";
+        SHIM6 = 140, "Shim6";
     }
 
     /// A port of UDP or TCP (IANA service names).

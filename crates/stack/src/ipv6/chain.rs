@@ -3,14 +3,13 @@
 use crate::IcmpError;
 use gatewright_wire::{
     IpProtocol,
-    ipv6::{ExtensionOptions, Fragment, Ipv6, Ipv6Option, Ipv6Options, Routing, Unrecognized},
+    ipv6::{
+        ExtensionOptions, Fragment, HEADERS_MAX, Ipv6, Ipv6Option, Ipv6Options, Routing,
+        Unrecognized,
+    },
     tcp::Tcp,
     udp::Udp,
 };
-
-/// Extension headers of a packet at the most: every kind once, and destination options twice, is 7
-/// (RFC 8200 §4.1); RFC 8504 §5.3 allows a limit.
-const HEADERS_MAX: usize = 8;
 
 /// Where the walk has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

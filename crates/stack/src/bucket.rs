@@ -1,6 +1,9 @@
 //! A token bucket: so many at once, so many a second.
 
+use crate::paths::subnet_of;
+use gatewright_packet::LinkIndex;
 use std::{
+    net::IpAddr,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -35,6 +38,53 @@ impl Bucket {
         }
         self.full_at = full_at;
         true
+    }
+}
+
+/// How many ICMP errors are sent (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)): so many about what came by
+/// each link, and so many of those to each subnet, so that who provokes them takes nobody else's.
+#[derive(Debug)]
+pub(crate) struct ErrorLimit {
+    /// In the order of links.
+    links: Vec<Bucket>,
+    /// One for all subnets of a hash.
+    subnets: Vec<Bucket>,
+    key: u64,
+}
+
+/// Errors a second about what came by one link, and at once.
+const OF_LINK: (u32, u32) = (1000, 500);
+
+/// Errors a second to one subnet, and at once.
+const OF_SUBNET: (u32, u32) = (100, 50);
+
+/// Buckets for subnets, 2 to this power.
+const SUBNETS_BITS: u32 = 10;
+
+/// Links with a bucket of their own at the most; the others have one together.
+const LINKS_MAX: usize = 256;
+
+impl ErrorLimit {
+    /// Full buckets; `random` keeps outsiders from choosing subnets that share one.
+    pub(crate) fn new(random: u64) -> Self {
+        Self { links: Vec::new(), subnets: Vec::new(), key: random | 1 }
+    }
+
+    /// Whether an error about what came by `link` may be sent `to` its sender at `now`.
+    pub(crate) fn take(&mut self, link: LinkIndex, to: IpAddr, now: Duration) -> bool {
+        let full = |(rate, burst)| Bucket::new(rate, burst);
+        if self.subnets.is_empty() {
+            self.subnets = vec![full(OF_SUBNET); 1 << SUBNETS_BITS];
+        }
+        let link = link.index().min(LINKS_MAX);
+        if self.links.len() <= link {
+            self.links.resize(link + 1, full(OF_LINK));
+        }
+        let (_, subnet) = subnet_of(to);
+        let hash = subnet.wrapping_mul(self.key) >> (u64::BITS - SUBNETS_BITS);
+        let of_subnet = usize::try_from(hash).ok().and_then(|hash| self.subnets.get_mut(hash));
+        of_subnet.is_none_or(|subnet| subnet.take(now))
+            && self.links.get_mut(link).is_none_or(|link| link.take(now))
     }
 }
 

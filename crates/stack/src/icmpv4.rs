@@ -4,7 +4,9 @@ mod discovery;
 
 use crate::{
     At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
-    ethernet::NO_HEADROOM, ipv4::PATH_MTU_MIN,
+    bucket::ErrorLimit,
+    ethernet::NO_HEADROOM,
+    ipv4::{PATH_MTU_MIN, options},
 };
 use discovery::Discovery;
 use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};
@@ -43,10 +45,6 @@ const NO_ERROR_ABOUT: Reason = Reason("no-error-about");
 /// More errors than the rate allows (RFC 1812 §4.3.2.8).
 const RATE_LIMITED: Reason = Reason("rate-limited");
 
-/// Errors a second, and at once: what Linux has as its default.
-const ERRORS_PER_SECOND: u32 = 1000;
-const ERRORS_AT_ONCE: u32 = 50;
-
 /// Redirects a second, and at once: a host that does not listen is told all the same, as often as it
 /// sends.
 pub(crate) const REDIRECTS_PER_SECOND: u32 = 10;
@@ -71,7 +69,7 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 /// `untrusted`, `no-error-about`, `rate-limited`.
 #[derive(Debug)]
 pub struct Icmpv4Layer {
-    errors: Bucket,
+    errors: ErrorLimit,
     redirects: Bucket,
     discovery: Discovery,
 }
@@ -81,7 +79,7 @@ impl Icmpv4Layer {
     pub fn new(random: u64) -> Self {
         Self {
             discovery: Discovery::new(random),
-            errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE),
+            errors: ErrorLimit::new(!random),
             redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
         }
     }
@@ -157,7 +155,7 @@ impl Icmpv4Layer {
         out: &Out<'_>,
     ) -> Result<(), Reason> {
         let (source, destination) = may_be_reported(packet, out.host())?;
-        if !self.errors.take(out.now()) {
+        if !self.errors.take(packet.meta().ingress, source.into(), out.now()) {
             return Err(RATE_LIMITED);
         }
         let to_us = out.host().route4(destination) == Route::Local;
@@ -277,12 +275,16 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
             if !to_us || packet.meta().arrival != Arrival::Unicast {
                 return Err(BROADCAST_ECHO);
             }
+            let recorded = options::of_answer(octets, header_len, destination);
+            let ihl = u8::try_from((Ipv4::LEN + recorded.as_slice().len()) / 4).unwrap_or_default();
             let fields = Ipv4Fields {
                 type_of_service,
+                ihl,
                 ..Ipv4Fields::new(IpProtocol::ICMPV4, destination, source, 0)
             };
             packet.strip(header_len);
             answer_echo(packet.octets_mut());
+            packet.prepend(recorded.as_slice()).map_err(|_| NO_HEADROOM)?;
             packet.prepend(&fields.emit()).map_err(|_| NO_HEADROOM)?;
             forget_the_way(packet);
             Ok(Heard::Answer)

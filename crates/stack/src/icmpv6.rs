@@ -1,6 +1,6 @@
 //! ICMPv6 (RFC 4443): echo, errors asked for by other layers, and errors received.
 
-use crate::{At, Bucket, IcmpError, Layer, Out, Reason, udp::Ends};
+use crate::{At, Bucket, IcmpError, Layer, Out, Reason, bucket::ErrorLimit, udp::Ends};
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol,
@@ -8,7 +8,7 @@ use gatewright_wire::{
         ERROR_LEN_MAX, Echo, Icmpv6, Icmpv6Mut, Icmpv6Type, PacketTooBig, ParameterProblemFields,
         Unused, exceeded, parameter, unreachable,
     },
-    ipv6::{Ipv6, Ipv6Fields, MTU_MIN},
+    ipv6::{Ipv6, Ipv6Fields, MTU_MIN, UpperLayer},
 };
 use std::net::Ipv6Addr;
 
@@ -33,11 +33,6 @@ const NO_PACKET: Reason = Reason("no-packet");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// Errors a second, and at once. RFC 4443 §2.4 (f) asks for a token bucket; the values are those
-/// of a small router.
-const ERRORS_PER_SECOND: u32 = 1000;
-const ERRORS_AT_ONCE: u32 = 100;
-
 /// Echo replies a second, and at once: enough for `ping -f`, not for a reflector.
 const ECHOES_PER_SECOND: u32 = 100_000;
 const ECHOES_AT_ONCE: u32 = 10_000;
@@ -49,20 +44,19 @@ const ECHOES_AT_ONCE: u32 = 10_000;
 /// `dispatch:TYPE`, and its own packets to `local:ipv6`.
 #[derive(Debug)]
 pub struct Icmpv6Layer {
-    errors: Bucket,
+    errors: ErrorLimit,
     echoes: Bucket,
 }
 
-impl Default for Icmpv6Layer {
-    fn default() -> Self {
+impl Icmpv6Layer {
+    /// ICMPv6 on all links; `random` keeps outsiders from choosing whose errors are limited together.
+    pub fn new(random: u64) -> Self {
         Self {
-            errors: Bucket::new(ERRORS_PER_SECOND, ERRORS_AT_ONCE),
+            errors: ErrorLimit::new(random),
             echoes: Bucket::new(ECHOES_PER_SECOND, ECHOES_AT_ONCE),
         }
     }
-}
 
-impl Icmpv6Layer {
     /// A message for this host.
     fn accept(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Ok((icmp, _)) = Icmpv6::split(packet.octets()) else {
@@ -119,10 +113,10 @@ impl Icmpv6Layer {
         let Some((ip, to)) = answerable(cause, &packet) else {
             return out.drop(NOT_ANSWERED, packet);
         };
-        if !self.errors.take(out.now()) {
+        let link = packet.meta().ingress;
+        if !self.errors.take(link, to.into(), out.now()) {
             return out.drop(LIMITED, packet);
         }
-        let link = packet.meta().ingress;
         let asked = ip.destination_address();
         let ours = out.host().interfaces().iter().any(|interface| interface.has(asked.into()));
         let near = Some(link).filter(|_| to.is_unicast_link_local());
@@ -177,18 +171,28 @@ fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
 
 /// The header of a packet that may be answered by an error, and to whom (RFC 4443 §2.4 (e)).
 fn answerable(cause: IcmpError, packet: &Packet) -> Option<(Ipv6<'_>, Ipv6Addr)> {
-    let (ip, payload) = Ipv6::split(packet.octets()).ok()?;
+    let (ip, _) = Ipv6::split(packet.octets()).ok()?;
     let source = ip.source_address();
-    let icmp = (ip.next_header() == IpProtocol::ICMPV6).then(|| Icmpv6::split(payload).ok());
-    let about_error = icmp
-        .flatten()
-        .is_some_and(|(icmp, _)| icmp.kind().is_error() || icmp.kind() == Icmpv6Type::REDIRECT);
     // Too big and a bad option are told even to those who sent to a group.
     let told_to_groups = matches!(cause, IcmpError::TooBig | IcmpError::BadOption);
     let to_many =
         ip.destination_address().is_multicast() || packet.meta().arrival != Arrival::Unicast;
     let to_one = !source.is_unspecified() && !source.is_multicast();
-    (to_one && !about_error && (!to_many || told_to_groups)).then_some((ip, source))
+    let may_be = to_one && !is_about_error(packet.octets()) && (!to_many || told_to_groups);
+    may_be.then_some((ip, source))
+}
+
+/// Whether a packet is an ICMPv6 error or a redirect, or may be as far as can be seen: behind its
+/// extension headers, or in a fragment that is not the first.
+fn is_about_error(octets: &[u8]) -> bool {
+    // What has no end to its headers is told of that.
+    let Ok(upper) = UpperLayer::find(octets) else { return false };
+    if upper.is_later_fragment() {
+        return upper.protocol == IpProtocol::ICMPV6 || upper.protocol.is_extension_header();
+    }
+    let kind = octets.get(upper.offset).copied().map(Icmpv6Type);
+    let is_error = |kind: Icmpv6Type| kind.is_error() || kind == Icmpv6Type::REDIRECT;
+    upper.protocol == IpProtocol::ICMPV6 && kind.is_none_or(is_error)
 }
 
 /// Remembers the MTU that a *packet too big* tells of a packet that this host has sent; none if it

@@ -2,7 +2,7 @@
 
 mod fragment;
 mod header;
-mod options;
+pub(crate) mod options;
 mod transit;
 
 use crate::{

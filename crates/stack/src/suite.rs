@@ -213,7 +213,7 @@ impl Builder {
         let family = EtherType::IPV6;
         let identification = u32::try_from(random.draw() >> 32).unwrap_or_default();
         let ipv6 = self.add(Ipv6Layer::new(identification), None);
-        let icmpv6 = self.add(Icmpv6Layer::default(), None);
+        let icmpv6 = self.add(Icmpv6Layer::new(random.draw()), None);
         let ndp = self.add(NdpLayer::new(&self.neighbours, random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
             let of_link = self.one_link(link, bottom);

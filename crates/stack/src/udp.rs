@@ -289,9 +289,11 @@ impl UdpSockets {
         let to_many = ends.to.is_multicast() || packet.meta().arrival == Arrival::Broadcast;
         let doors = self.doors_of(port);
         if to_many {
+            let mut has_listener = false;
             for index in doors {
                 let Some(&door) = self.doors.get(index) else { break };
                 if door.takes(ends.to, to_many) {
+                    has_listener = true;
                     let copy = out.datagrams().packet_of(packet.octets());
                     let datagram = copy.map(|packet| Datagram { packet, from, to: ends.to });
                     let taken = datagram.is_some_and(|datagram| self.enter(door, datagram));
@@ -299,6 +301,9 @@ impl UdpSockets {
                         out.count(SOCKET_FULL);
                     }
                 }
+            }
+            if !has_listener {
+                out.drop(NO_SOCKET, packet);
             }
             return;
         }

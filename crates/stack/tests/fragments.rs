@@ -101,8 +101,8 @@ fn an_atomic_fragment_is_a_packet_of_its_own() {
 #[test]
 fn a_first_fragment_without_all_headers_is_refused() {
     let mut gateway = gateway();
-    let options = [IpProtocol::ICMPV6.0, 0, 1, 4, 0, 0, 0, 0];
-    let whole = [&options[..], &echo_request((A6, LAN6), &[7; 100])].concat();
+    let before = |next: IpProtocol| [next.0, 0, 1, 4, 0, 0, 0, 0];
+    let whole = [&before(IpProtocol::UDP)[..], &[0; 16]].concat();
     let kind = IpProtocol::DESTINATION_OPTIONS;
     let pieces =
         [fragment6(0, true, kind, 5, &whole[..8]), fragment6(8, false, kind, 5, &whole[8..])];
@@ -110,6 +110,13 @@ fn a_first_fragment_without_all_headers_is_refused() {
     let told: Vec<_> = sent.iter().map(|(_, _, message)| &message[..8]).collect();
     assert_eq!(told.len(), 1);
     assert_eq!((told[0][0], told[0][1], &told[0][4..]), (4, 3, &[0; 4][..]));
+
+    // RFC 4443 §2.4 (e.1): of ICMPv6 it might be an error, about which none is sent.
+    let echo = echo_request((A6, LAN6), &[7; 100]);
+    let whole = [&before(IpProtocol::ICMPV6)[..], &echo].concat();
+    let pieces =
+        [fragment6(0, true, kind, 5, &whole[..8]), fragment6(8, false, kind, 5, &whole[8..])];
+    assert!(packets(&gateway.receive(LAN, &pieces)).is_empty());
 
     // With the first eight octets of the echo request behind them the headers are all there.
     let pieces =

@@ -2,7 +2,7 @@
 
 use super::{Refusal, SOURCE_ROUTE, header};
 use crate::IcmpError;
-use gatewright_wire::ipv4::{Ipv4, Ipv4Option};
+use gatewright_wire::ipv4::{HEADER_LEN_MAX, Ipv4, Ipv4Option};
 use std::net::Ipv4Addr;
 
 /// Octets of one address.
@@ -54,21 +54,63 @@ pub(super) fn forward(
 ) -> Result<(), Refusal> {
     let found = check(octets, header_len)?;
     let (Some(at), Some(address)) = (found.record_route, address) else { return Ok(()) };
-    let bad = Refusal::Error(IcmpError::BadHeader, u32::try_from(at + 2).unwrap_or(0));
-    let Some([_, len, pointer, ..]) = octets.get(at..) else { return Err(bad) };
-    let (len, place) = (usize::from(*len), usize::from(*pointer));
+    let Some(option) = octets.get_mut(at..header_len) else { return Ok(()) };
+    if record(option, address).is_none() {
+        return Err(Refusal::Error(IcmpError::BadHeader, u32::try_from(at + 2).unwrap_or(0)));
+    }
+    header::finish(octets, header_len);
+    Ok(())
+}
+
+/// Writes `address` to the next free place of a recorded route, if there is one; none if the pointer
+/// is wrong.
+fn record(option: &mut [u8], address: Ipv4Addr) -> Option<()> {
+    let &mut [_, len, ref mut pointer, ..] = option else { return None };
+    let (len, place) = (usize::from(len), usize::from(*pointer));
     if place > len {
-        return Ok(()); // The list is full.
+        return Some(()); // The list is full.
     }
     // The pointer counts from 1, and the first address stands behind three octets.
     if place < ADDRESS_LEN || place - 1 + ADDRESS_LEN > len {
-        return Err(bad);
+        return None;
     }
-    let Some([_, _, pointer, ..]) = octets.get_mut(at..) else { return Err(bad) };
     *pointer = pointer.saturating_add(4);
-    let start = at + place - 1;
-    let Some(field) = octets.get_mut(start..start + ADDRESS_LEN) else { return Err(bad) };
+    let field = option.get_mut(place - 1..place - 1 + ADDRESS_LEN)?;
     field.copy_from_slice(&address.octets());
-    header::finish(octets, header_len);
-    Ok(())
+    Some(())
+}
+
+/// The options of a header, by value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    octets: [u8; HEADER_LEN_MAX - Ipv4::LEN],
+    len: usize,
+}
+
+impl Options {
+    const NONE: Self = Self { octets: [Ipv4Option::END; HEADER_LEN_MAX - Ipv4::LEN], len: 0 };
+
+    /// Their octets, whole words.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// The options of the answer that our `address` gives to the request whose header is in front of
+/// `octets`: the route that is recorded, ours included (RFC 1122 §3.2.2.6: "this option … SHOULD be
+/// updated to include the current host and included in the IP header of the Echo Reply message,
+/// without 'truncation'").
+pub(crate) fn of_answer(octets: &[u8], header_len: usize, address: Ipv4Addr) -> Options {
+    recorded(octets, header_len, address).unwrap_or(Options::NONE)
+}
+
+fn recorded(octets: &[u8], header_len: usize, address: Ipv4Addr) -> Option<Options> {
+    let at = check(octets, header_len).ok()?.record_route?;
+    let len = usize::from(*octets.get(at + 1)?);
+    let mut options = Options::NONE;
+    let option = options.octets.get_mut(..len)?;
+    option.copy_from_slice(octets.get(at..at + len)?);
+    record(option, address)?;
+    options.len = len.next_multiple_of(4);
+    Some(options)
 }

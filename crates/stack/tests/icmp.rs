@@ -1,0 +1,136 @@
+//! ICMP of both families: about what no error is sent, how many are, and what an answer keeps of its
+//! request.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+mod common;
+
+use common::{
+    A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, hex, ipv4,
+    ipv6::{self, A_MAC, A6, B6, frame, icmp, packets},
+};
+use gatewright_wire::{
+    EtherType, IpProtocol, MacAddress, checksum,
+    ipv4::{Ipv4, Ipv4Fields},
+};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// RFC 4443 §2.4 (e): "An ICMPv6 error message MUST NOT be originated as a result of receiving … an
+/// ICMPv6 error message [or] an ICMPv6 redirect message", behind whatever headers it is.
+#[test]
+fn no_error_is_sent_about_an_error_behind_extension_headers() {
+    let options = hex("3a 00 01 04 00000000");
+    let mobility = hex("3a 00 00 00 00000000");
+    let authentication = [&hex("3a 04")[..], &[0; 22]].concat();
+    let fragment = |offset: u8| [&hex("3a 00 00")[..], &[offset << 3], &[0, 0, 0, 1]].concat();
+    let chains: [(&str, u8, Vec<u8>); 5] = [
+        ("options", 60, options.clone()),
+        ("routing", 43, options),
+        ("authentication", 51, authentication),
+        ("mobility", 135, mobility),
+        ("a fragment", 44, fragment(0)),
+    ];
+    for kind in [1, 137] {
+        let error = icmp((A6, B6), vec![kind, 0, 0, 0, 0, 0, 0, 0]);
+        for (name, first, chain) in &chains {
+            let mut gateway = ipv6::gateway();
+            let payload = [&chain[..], &error].concat();
+            let spent = frame(LAN_MAC, A_MAC, IpProtocol(*first), (A6, B6), 1, &payload);
+            assert_eq!(gateway.receive(LAN, &[spent]), [], "{name}");
+            assert_eq!(gateway.drops(), [("icmpv6", "error-not-sent", 1)], "{name}");
+        }
+    }
+    // What a later fragment is of cannot be seen; what is no error is told of.
+    let echo = icmp((A6, B6), vec![128, 0, 0, 0, 0, 0, 0, 0]);
+    for (payload, answers) in
+        [([fragment(1), echo.clone()].concat(), 0), ([fragment(0), echo].concat(), 1)]
+    {
+        let mut gateway = ipv6::gateway();
+        let spent = frame(LAN_MAC, A_MAC, IpProtocol::FRAGMENT, (A6, B6), 1, &payload);
+        assert_eq!(packets(&gateway.receive(LAN, &[spent])).len(), answers);
+    }
+}
+
+/// RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f): errors are limited; who provokes many takes none of the
+/// others'.
+#[test]
+fn a_subnet_that_provokes_errors_takes_nobody_elses() {
+    let mut gateway = Gateway::new();
+    let spent =
+        |from: Ipv4Addr, to| ipv4(from, to, IpProtocol::UDP, b"12345678", |ip| ip.time_to_live = 1);
+    let flood = vec![from_a(&spent(Ipv4Addr::new(192, 0, 2, 7), B.1)); 2000];
+    gateway.receive(LAN, &flood);
+    assert!(gateway.drops().contains(&("icmpv4", "rate-limited", 1950)), "{:?}", gateway.drops());
+    let told = |gateway: &mut Gateway, link, frame: Vec<u8>| {
+        gateway.receive(link, &[frame]).iter().filter(|(_, sent)| sent[12..14] == [8, 0]).count()
+    };
+    assert_eq!(told(&mut gateway, LAN, from_a(&spent(A.1, B.1))), 1, "another subnet");
+
+    // From many subnets at once, the link's share is all that they take.
+    for subnet in 0..200 {
+        let from = Ipv4Addr::new(198, 18, subnet, 1);
+        gateway.receive(LAN, &vec![from_a(&spent(from, B.1)); 10]);
+    }
+    assert_eq!(told(&mut gateway, LAN, from_a(&spent(A.1, B.1))), 0, "the link has had its share");
+    let from_b = ether(WAN_MAC, B.0, EtherType::IPV4, &spent(B.1, A.1));
+    assert_eq!(told(&mut gateway, WAN, from_b), 1, "another link");
+}
+
+#[test]
+fn errors_are_limited_by_subnet_over_ipv6_too() {
+    let mut gateway = ipv6::gateway();
+    let spent = |from: Ipv6Addr| frame(LAN_MAC, A_MAC, IpProtocol(253), (from, B6), 1, b"12345678");
+    let limited = |gateway: &Gateway| {
+        let drops = gateway.drops();
+        let found = drops.iter().find(|drop| drop.1 == "error-rate-limited");
+        found.map_or(0, |found| found.2)
+    };
+    for host in 0..1000 {
+        let from = Ipv6Addr::new(0xfd00, 7, 0, 0, 0, 0, 0, host);
+        gateway.receive(LAN, &[spent(from)]);
+    }
+    assert_eq!(limited(&gateway), 950, "of all hosts of one subnet");
+    assert_eq!(packets(&gateway.receive(LAN, &[spent(A6)])).len(), 1);
+}
+
+/// RFC 1122 §3.2.2.6: "If a Record Route … option is received in an ICMP Echo Request, this option …
+/// SHOULD be updated to include the current host and included in the IP header of the Echo Reply
+/// message, without 'truncation'."
+#[test]
+fn an_echo_reply_has_the_route_that_its_request_recorded() {
+    for (request, reply) in [
+        ("07 0b 08 0a090909 00000000 00", "07 0b 0c 0a090909 0a000001 00"),
+        ("01 07 07 04 00000000", "07 07 08 0a000001 00"),
+        ("07 07 08 01020304 00", "07 07 08 01020304 00"),
+        ("94 04 0000", ""),
+    ] {
+        let mut gateway = Gateway::new();
+        let mut message = hex("0800 0000 0007 0001 61626364");
+        let sum = checksum::of(&message).to_be_bytes();
+        message[2..4].copy_from_slice(&sum);
+        let options = hex(request);
+        let len = u16::try_from(20 + options.len() + message.len()).unwrap();
+        let mut fields = Ipv4Fields::new(IpProtocol::ICMPV4, A.1, LAN_IP, len);
+        fields.ihl = u8::try_from(5 + options.len() / 4).unwrap();
+        let header = fields.emit_with_options(&options);
+        let sent = gateway.receive(LAN, &[from_a(&[&header[..], &options, &message].concat())]);
+        let (ip, rest) = Ipv4::split(&sent[0].1[14..]).unwrap();
+        let (options, answer) = ip.options(rest).unwrap();
+        assert_eq!(options, hex(reply), "{request}");
+        assert!(ip.is_checksum_valid(options), "{request}");
+        assert_eq!(usize::from(ip.total_length()), sent[0].1.len() - 14);
+        assert_eq!((answer[0], &answer[4..]), (0, &message[4..]), "{request}");
+        assert_eq!(checksum::of(answer), 0);
+    }
+}
+
+#[test]
+fn a_broadcast_datagram_without_a_listener_is_counted() {
+    let mut gateway = Gateway::new();
+    for to in [Ipv4Addr::BROADCAST, Ipv4Addr::new(10, 0, 0, 255), Ipv4Addr::new(224, 0, 0, 1)] {
+        let datagram = ipv4(A.1, to, IpProtocol::UDP, &hex("1000 2000 0008 0000"), |_| {});
+        let frame = ether(MacAddress::BROADCAST, A.0, EtherType::IPV4, &datagram);
+        assert_eq!(gateway.receive(LAN, &[frame]), [], "RFC 1122 §3.2.2: nobody is told");
+    }
+    assert_eq!(gateway.drops(), [("udp-sockets", "no-socket", 3)]);
+    assert!(gateway.is_clean());
+}

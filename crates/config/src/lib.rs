@@ -17,6 +17,7 @@
 
 pub mod codes;
 mod form;
+mod handler_spec;
 mod messages;
 mod model;
 mod reload;
@@ -29,6 +30,7 @@ mod templates;
 mod values;
 
 pub use codes::CODES;
+pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,

@@ -2,7 +2,7 @@
 //!
 //! Each rule looks at what could be read; what could not was reported before.
 
-mod attachments;
+pub(crate) mod attachments;
 mod links;
 mod routes;
 mod services;

@@ -1,7 +1,7 @@
 //! From the tables of a text to the typed description. What is wrong was reported before and is
 //! left out here, so that the rules can look at everything else.
 
-use crate::messages;
+use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
     Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
@@ -167,7 +167,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
         routes: root.tables("route").into_iter().filter_map(route).collect(),
         attachments: root.tables("attach").into_iter().filter_map(attach).collect(),
         message_attachments: (root.tables("attach").into_iter())
-            .filter_map(|table| messages::attach(table, BURST))
+            .filter_map(attach_messages)
             .collect(),
         tcp_proxies: (root.named("tcp_proxy").into_iter())
             .filter_map(|(name, table)| tcp_proxy(name, table))
@@ -258,7 +258,13 @@ fn route(table: View<'_>) -> Option<Route> {
     })
 }
 
-fn attach(table: View<'_>) -> Option<Attach> {
+/// What an `[[attach]]` says, if its position is of messages.
+pub(crate) fn attach_messages(table: View<'_>) -> Option<AttachMessages> {
+    messages::attach(table, BURST)
+}
+
+/// What an `[[attach]]` says, if its position is of packets.
+pub(crate) fn attach(table: View<'_>) -> Option<Attach> {
     let handler = handler(table)?;
     let place = match (table.text("place").map(|place| place.value), &handler) {
         (Some("instead"), _) => Place::Instead,

@@ -324,7 +324,7 @@ static ROUTE: Table = Table {
     ],
 };
 
-static ATTACH: Table = Table {
+pub(crate) static ATTACH: Table = Table {
     name: "[[attach]]",
     doc: "A handler at a position of the graph.",
     keys: &[

@@ -29,12 +29,9 @@ use crate::{
     AttachedMessages, CaptureRequest, Change, Configured, MessageCounts, Part, PartAnswer,
     ReloadError, Told, TraceRequest, capture::Live, listener::ListenerThread, trace,
 };
-use gatewright_config::{
-    self as config, Attach, AttachMessages, Config, Located, MessageHandler, MessageMatch,
-    MessagePosition,
-};
-use gatewright_diagnostic::{Severity, SourceId, Span};
-use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters, network};
+use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
+use gatewright_diagnostic::{Severity, SourceId};
+use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -69,7 +66,7 @@ pub enum Request {
     /// Follow one packet.
     Trace(TraceRequest),
     /// Attach a handler.
-    Attach(Box<AttachRequest>),
+    Attach(Box<HandlerSpec>),
     /// Detach a handler.
     Detach {
         /// Its id.
@@ -143,40 +140,6 @@ impl Request {
     pub fn parse(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }
-}
-
-/// A handler to be attached, as the command line has it.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AttachRequest {
-    /// `count`, `capture`, `drop`, `mirror` or `rate-limit`.
-    pub handler: String,
-    /// The position: `ether:ipv4`, `gateway:NAME/HANDLER`.
-    pub at: String,
-    /// `receive` or `transmit`.
-    pub side: Option<String>,
-    /// `before`, `instead`, `after` or `tap`.
-    pub place: Option<String>,
-    /// Only packets of this link.
-    pub link: Option<String>,
-    /// `drop`: network of the sender.
-    pub source: Option<String>,
-    /// `drop`: network of the receiver.
-    pub destination: Option<String>,
-    /// `drop`: IP protocol number.
-    pub protocol: Option<u8>,
-    /// `drop`: destination port.
-    pub port: Option<u16>,
-    /// `drop`, at messages: fields with their values, `NAME=VALUE`.
-    pub fields: Vec<String>,
-    /// `rate-limit`: packets a second.
-    pub rate: Option<u32>,
-    /// `rate-limit`: packets at once.
-    pub burst: Option<u32>,
-    /// `mirror`: the other link.
-    pub to: Option<String>,
-    /// `capture`: the file.
-    pub file: Option<String>,
 }
 
 /// What `status` answers.
@@ -407,12 +370,10 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
         }
-        Request::Attach(request) => {
-            let id = if MessagePosition::is_meant(&request.at) {
-                gateway.attach_messages(&messages_of(&request)?)
-            } else {
-                let attach = attach_of(&request, &gateway)?;
-                gateway.attach(&attach)
+        Request::Attach(spec) => {
+            let id = match placement_of(&spec, &gateway)? {
+                HandlerPlacement::Messages(attach) => gateway.attach_messages(&attach),
+                HandlerPlacement::Packets(attach) => gateway.attach(&attach),
             };
             let id = id.map_err(|error| error.to_string())?;
             Ok(json!({ "id": id.0 }))
@@ -541,127 +502,15 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
     }
 }
 
-/// The handler at messages that a request describes.
-fn messages_of(request: &AttachRequest) -> Result<AttachMessages, String> {
-    let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
-    let at = MessagePosition::parse(&request.at);
-    let at = at.ok_or("a position of messages is gateway:NAME/HANDLER")?;
-    let of_packets = [
-        ("--link", request.link.is_some()),
-        ("--destination", request.destination.is_some()),
-        ("--protocol", request.protocol.is_some()),
-        ("--port", request.port.is_some()),
-    ];
-    if let Some((name, _)) = of_packets.iter().find(|(_, given)| *given) {
-        return Err(format!("{name} is of packets, and has no use at messages"));
-    }
-    let handler = match request.handler.as_str() {
-        "count" => MessageHandler::Count,
-        "capture" => {
-            let file = request.file.as_deref().ok_or("the file is missing")?;
-            MessageHandler::Capture { file: plain(file) }
-        }
-        "drop" => {
-            let field = |text: &String| {
-                let (name, value) = text.split_once('=')?;
-                Some((name.to_owned(), value.to_owned()))
-            };
-            let fields = request
-                .fields
-                .iter()
-                .map(|text| field(text).ok_or_else(|| format!("{text}: a field is NAME=VALUE")));
-            let fields = fields.collect::<Result<_, _>>()?;
-            let source = request.source.as_deref().map(network).transpose()?;
-            MessageHandler::Drop { matching: MessageMatch { source, fields } }
-        }
-        "rate-limit" => {
-            let rate = request.rate.ok_or("the rate is missing")?;
-            MessageHandler::RateLimit { rate, burst: request.burst.unwrap_or(rate.max(1)) }
-        }
-        "mirror" => {
-            let why = "mirror copies packets to a link, and messages have none";
-            return Err(format!("{why}: capture writes messages to a file"));
-        }
-        other => {
-            let known = "count, capture, drop, rate-limit";
-            return Err(format!("there is no handler {other} at messages: {known}"));
-        }
-    };
-    let refuses = matches!(handler, MessageHandler::Drop { .. } | MessageHandler::RateLimit { .. });
-    let side = match request.side.as_deref() {
-        None | Some("receive") => config::Side::Receive,
-        Some("transmit") if refuses => {
-            return Err(format!("{} refuses requests, not answers", handler.name()));
-        }
-        Some("transmit") => config::Side::Transmit,
-        Some(other) => return Err(format!("{other} is neither receive nor transmit")),
-    };
-    match request.place.as_deref() {
-        None | Some("before") => {}
-        Some("tap") if !refuses => {}
-        Some(other) => return Err(format!("{} cannot stand {other} at messages", handler.name())),
-    }
-    Ok(AttachMessages { handler, at: Located { value: at, span: Span::default() }, side })
-}
-
-/// The handler that a request describes.
-fn attach_of(request: &AttachRequest, gateway: &Configured) -> Result<Attach, String> {
-    let plain = |value: &str| Located { value: value.to_owned(), span: Span::default() };
-    let link = |name: &str| gateway.planes().link(name).map(|_| plain(name));
-    let prefix = |text: &Option<String>| text.as_deref().map(network).transpose();
-    let needed = |value: Option<u32>, name: &str| {
-        value.ok_or_else(|| format!("a {} needs {name}", request.handler))
-    };
-    let handler = match request.handler.as_str() {
-        _ if !request.fields.is_empty() => {
-            return Err("packets have no fields of messages".to_owned());
-        }
-        "count" => config::Handler::Count,
-        "capture" => {
-            let file = request.file.as_deref().ok_or("a capture needs a file")?;
-            config::Handler::Capture { file: plain(file) }
-        }
-        "drop" => config::Handler::Drop {
-            matching: config::Match {
-                source: prefix(&request.source)?,
-                destination: prefix(&request.destination)?,
-                protocol: request.protocol,
-                port: request.port,
-            },
-        },
-        "mirror" => {
-            let to = request.to.as_deref().ok_or("a mirror needs the link that gets the copies")?;
-            config::Handler::Mirror { to: link(to)? }
-        }
-        "rate-limit" => {
-            let rate = needed(request.rate, "a rate")?;
-            config::Handler::RateLimit { rate, burst: request.burst.unwrap_or(rate.max(1)) }
-        }
-        other => {
-            let known = "count, capture, drop, mirror, rate-limit";
-            return Err(format!("there is no handler {other}: {known}"));
-        }
-    };
-    let looks = matches!(
-        handler,
-        config::Handler::Count | config::Handler::Capture { .. } | config::Handler::Mirror { .. }
-    );
-    let at = (request.at.parse()).map_err(|error| format!("{}: {error}", request.at))?;
-    let side = match request.side.as_deref() {
-        None | Some("receive") => config::Side::Receive,
-        Some("transmit") => config::Side::Transmit,
-        Some(other) => return Err(format!("{other} is neither receive nor transmit")),
-    };
-    let place = match request.place.as_deref() {
-        None if looks => config::Place::Tap,
-        None | Some("before") => config::Place::Before,
-        Some("tap") => config::Place::Tap,
-        Some("after") => config::Place::After,
-        Some("instead") => config::Place::Instead,
-        Some(other) => return Err(format!("{other} is no place: before, instead, after, tap")),
-    };
-    let link = request.link.as_deref().map(link).transpose()?;
-    Ok(Attach { handler, at: Located { value: at, span: Span::default() }, side, place, link })
+/// The handler that a request asks for, or every finding that refuses it.
+fn placement_of(spec: &HandlerSpec, gateway: &Configured) -> Result<HandlerPlacement, String> {
+    spec.read(gateway.link_names()).map_err(|findings| {
+        let told = findings.iter().filter(|found| found.severity == Severity::Error).map(|found| {
+            let help = found.help.iter().map(|help| format!(" ({help})"));
+            format!("{}: {}{}", found.code, found.message, help.collect::<String>())
+        });
+        told.collect::<Vec<_>>().join("; ")
+    })
 }
 
 /// Asks the gateway behind the control socket `path`.

@@ -253,7 +253,10 @@ fn unknown() {
         ),
         (&["drop", "--at", "gateway:desk/post", "--side", "transmit"], "refuses requests, not"),
         (&["mirror", "--at", "gateway:desk/post", "--to", "lan"], "capture writes messages to a"),
-        (&["count", "--at", "gateway:desk/post", "--link", "lan"], "--link is of packets"),
+        (
+            &["count", "--at", "gateway:desk/post", "--link", "lan"],
+            "`link` has no use for a position of messages",
+        ),
         (&["count", "--at", "frame", "--field", "method=GET"], "packets have no fields"),
     ] {
         let answer = desk.ask(&[&["attach"], arguments].concat());

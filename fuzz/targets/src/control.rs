@@ -1,9 +1,6 @@
 //! What reaches a running gateway, or its clients, by the control socket.
 
-use gatewright_gateway::{
-    CaptureStream, TraceRequest,
-    api::{AttachRequest, Request},
-};
+use gatewright_gateway::{CaptureStream, TraceRequest, api::Request};
 use gatewright_planes::RouteTarget;
 use std::io::{BufReader, Read};
 
@@ -21,9 +18,8 @@ pub fn control(octets: &[u8]) {
         // What was understood is told and understood again.
         let again = serde_json::to_string(&request).map(|told| Request::parse(&told).is_ok());
         assert!(again.is_ok_and(|again| again), "{request:?}");
-        if let Request::Attach(attach) = request {
-            let AttachRequest { at, .. } = *attach;
-            let _position = at.parse::<gatewright_stack::At>();
+        if let Request::Attach(spec) = request {
+            let _placement = spec.read(&["lan".to_owned()]);
         }
     }
     let whole = chunks(octets);

@@ -13,26 +13,41 @@ use gatewright_diagnostic::{Diagnostic, Span};
 pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings: &mut Findings) {
     let tables = root.tables("attach");
     for table in &tables {
-        if messages::is_meant(*table) {
-            messages::check(*table, findings);
-        } else {
-            messages::check_packets(*table, findings);
-        }
-        check_keys(*table, findings);
+        check_table(*table, findings);
     }
     for attach in &config.attachments {
-        if let Some(link) = &attach.link {
-            check_link(link, names, findings);
+        if let Some(table) = View::of_value(&tables, "at", attach.at.span) {
+            check_one(attach, table, names, findings);
         }
-        if let Handler::Mirror { to } = &attach.handler {
-            check_link(to, names, findings);
-            check_mirror(attach, to, findings);
-        }
-        let table = View::of_value(&tables, "at", attach.at.span);
-        let place = table.and_then(|table| table.key("place"));
-        check_place(attach, place.unwrap_or(attach.at.span), findings);
     }
     check_files(config, findings);
+}
+
+/// Reports the keys that do not fit the handler, and those that it lacks.
+pub(crate) fn check_table(table: View<'_>, findings: &mut Findings) {
+    if messages::is_meant(table) {
+        messages::check(table, findings);
+    } else {
+        messages::check_packets(table, findings);
+    }
+    check_keys(table, findings);
+}
+
+/// Reports what of a handler at packets does not fit together, or to the links `names`.
+pub(crate) fn check_one(
+    attach: &Attach,
+    table: View<'_>,
+    names: &[String],
+    findings: &mut Findings,
+) {
+    if let Some(link) = &attach.link {
+        check_link(link, names, findings);
+    }
+    if let Handler::Mirror { to } = &attach.handler {
+        check_link(to, names, findings);
+        check_mirror(attach, to, findings);
+    }
+    check_place(attach, table.key("place").unwrap_or(attach.at.span), findings);
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {

@@ -2,7 +2,8 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::{AttachRequest, Request};
+use gatewright_config::{HandlerSpec, MatchSpec};
+use gatewright_gateway::api::Request;
 
 pub(super) const JSON: &str = "{id}";
 
@@ -38,8 +39,8 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "NETWORK")]
     destination: Option<String>,
     /// drop: IP protocol: icmp, udp, tcp, ..., or a number.
-    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
-    protocol: Option<u8>,
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<String>,
     /// drop: destination port of TCP or UDP.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -64,31 +65,11 @@ impl Attach {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { which, handler, at, link, side, place, source, destination, .. } = self;
         let Self { protocol, port, fields, rate, burst, to, file, .. } = self;
-        let request = AttachRequest {
-            handler,
-            at,
-            side,
-            place,
-            link,
-            source,
-            destination,
-            protocol,
-            port,
-            fields,
-            rate,
-            burst,
-            to,
-            file,
-        };
-        let answer = which.ask(&Request::Attach(Box::new(request)))?;
+        let matching = MatchSpec { source, destination, protocol, port, fields };
+        let matching = (matching != MatchSpec::default()).then_some(matching);
+        let spec = HandlerSpec { handler, at, side, place, link, rate, burst, to, file, matching };
+        let answer = which.ask(&Request::Attach(Box::new(spec)))?;
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)
     }
-}
-
-/// An IP protocol by its name or number, as in a description.
-fn protocol(text: &str) -> Result<u8, String> {
-    gatewright_stack::ip_protocol(text)
-        .map(|protocol| protocol.0)
-        .map_err(|error| error.to_string())
 }

@@ -1,0 +1,217 @@
+//! A handler and its parameters, as a command gives them.
+//!
+//! There is one vocabulary for handlers: the keys of `[[attach]]`. A command writes them as a text of
+//! their own, which the reader of descriptions reads: so a handler has the same bounds, defaults and
+//! findings whether it is described or attached under way.
+
+use crate::messages::{self, AttachMessages};
+use crate::model::Attach;
+use crate::sections::{self, View};
+use crate::shape::{self, Findings};
+use crate::{codes, rules, tables};
+use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
+use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
+
+/// A handler to be attached, by the keys of `[[attach]]`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HandlerSpec {
+    /// `count`, `capture`, `drop`, `mirror` or `rate-limit`.
+    pub handler: String,
+    /// The position: `ether:ipv4`, `gateway:NAME/HANDLER`.
+    pub at: String,
+    /// `receive` or `transmit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
+    /// `before`, `instead`, `after` or `tap`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Only packets of this link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// `rate-limit`: packets a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// `rate-limit`: packets at once after a pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    /// `mirror`: the link that copies leave by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// `capture`: the pcapng file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// `drop`: which packets or messages.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub matching: Option<MatchSpec>,
+}
+
+/// Which packets or messages are meant, by the keys of `match`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MatchSpec {
+    /// Network of the sender, `ADDRESS/LENGTH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Network of the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// IP protocol, by name or number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Destination port of UDP or TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Of messages: fields with their values, `NAME=VALUE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+}
+
+/// A handler and where it stands, by the kind of position.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum HandlerPlacement {
+    /// It stands at a position of the packet graph.
+    Packets(Attach),
+    /// It stands at the messages of a gateway program.
+    Messages(AttachMessages),
+}
+
+impl HandlerSpec {
+    /// The handler that this asks for, in a gateway with these links.
+    ///
+    /// # Errors
+    ///
+    /// Every finding that refuses it, as for a description; their places are in [`Self::text`].
+    pub fn read(&self, links: &[String]) -> Result<HandlerPlacement, Vec<Diagnostic>> {
+        let (text, source) = (self.text(), SourceId::default());
+        let mut findings = Findings { source, list: Vec::new() };
+        let (document, errors) = DeTable::parse_recoverable(&text);
+        for error in errors {
+            let range = error.span().unwrap_or(0..0);
+            let finding = Diagnostic::error(&codes::SYNTAX, findings.span(range), error.message());
+            findings.add(finding);
+        }
+        shape::check_table(document.get_ref(), 0..0, &tables::ATTACH, &mut findings);
+        let table = View::new(document.get_ref(), source, 0..0);
+        rules::attachments::check_table(table, &mut findings);
+        let attachment = if messages::is_meant(table) {
+            sections::attach_messages(table).map(HandlerPlacement::Messages)
+        } else {
+            sections::attach(table)
+                .inspect(|attach| {
+                    rules::attachments::check_one(attach, table, links, &mut findings);
+                })
+                .map(HandlerPlacement::Packets)
+        };
+        match attachment {
+            Some(attachment) if !has_errors(&findings.list) => Ok(attachment),
+            _ => Err(findings.list),
+        }
+    }
+
+    /// The keys and values as TOML.
+    pub fn text(&self) -> String {
+        // Texts, numbers and lists of texts can all be written.
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use gatewright_diagnostic::Severity;
+    use proptest::prelude::*;
+
+    /// A word that fits, or one that does not.
+    fn word(known: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
+        let fitting = prop::sample::select(known).prop_map(str::to_owned);
+        prop_oneof![
+            2 => Just(None),
+            6 => fitting.prop_map(Some),
+            1 => any::<String>().prop_map(Some),
+        ]
+    }
+
+    fn matching() -> impl Strategy<Value = Option<MatchSpec>> {
+        let fields = prop::collection::vec(
+            prop::sample::select(&["length=5", "method=GET", "no value"][..])
+                .prop_map(str::to_owned),
+            0..3,
+        );
+        let networks = &["192.0.2.0/24", "2001:db8::/32", "192.0.2.1/24", "nowhere"];
+        let matching = (
+            word(networks),
+            word(networks),
+            word(&["udp", "tcp", "icmp", "17", "300"]),
+            prop::option::of(any::<u16>()),
+            fields,
+        );
+        prop::option::of(matching.prop_map(|(source, destination, protocol, port, fields)| {
+            MatchSpec { source, destination, protocol, port, fields }
+        }))
+    }
+
+    prop_compose! {
+        fn spec()(
+            handler in word(tables::HANDLERS),
+            at in word(&["ether:ipv4", "frame", "udp:5683", "gateway:desk/post", "gateway:", "tcp:80"]),
+            side in word(tables::SIDES),
+            place in word(tables::PLACES),
+            link in word(&["lan", "wan", "dmz"]),
+            to in word(&["lan", "wan", "dmz"]),
+            file in word(&["a.pcapng"]),
+            rate in prop::option::of(prop_oneof![0..200_u32, any::<u32>()]),
+            burst in prop::option::of(prop_oneof![0..200_u32, any::<u32>()]),
+            matching in matching(),
+        ) -> HandlerSpec {
+            let [handler, at] = [handler, at].map(Option::unwrap_or_default);
+            HandlerSpec { handler, at, side, place, link, rate, burst, to, file, matching }
+        }
+    }
+
+    proptest! {
+        /// Over all parameters: what a description is told, a command is told, and what both take is
+        /// the same handler.
+        #[test]
+        fn a_described_handler_and_an_attached_one_are_the_same(spec in spec()) {
+            let links = ["lan".to_owned(), "wan".to_owned()];
+            let text = spec.text().replace("[match]", "[attach.match]");
+            let links_text = "[link.lan]\n[link.wan]\n";
+            let described = parse(SourceId::default(), &format!("{links_text}[[attach]]\n{text}"));
+            let told = |findings: &[Diagnostic]| {
+                let mut told: Vec<_> = findings
+                    .iter()
+                    .filter(|finding| finding.severity == Severity::Error)
+                    .map(|finding| (finding.code.number, finding.message.clone()))
+                    .collect();
+                told.sort();
+                told
+            };
+            match spec.read(&links) {
+                Err(findings) => {
+                    prop_assert!(described.config.is_none(), "{text}");
+                    prop_assert_eq!(told(&findings), told(&described.diagnostics), "{}", text);
+                }
+                Ok(attached) => {
+                    let config = described.config;
+                    prop_assert!(config.is_some(), "{}: {:?}", text, described.diagnostics);
+                    let config = config.unwrap();
+                    let packets = config.attachments.into_iter().map(HandlerPlacement::Packets);
+                    let messages = config.message_attachments.into_iter().map(HandlerPlacement::Messages);
+                    let [described] = packets.chain(messages).collect::<Vec<_>>().try_into().unwrap();
+                    prop_assert_eq!(without_places(&described), without_places(&attached));
+                }
+            }
+        }
+    }
+
+    /// The same without where in a text it stands.
+    fn without_places(placement: &HandlerPlacement) -> String {
+        let text = format!("{placement:?}");
+        let mut pieces = text.split("span: Span {");
+        let first = pieces.next().unwrap_or_default().to_owned();
+        pieces.fold(first, |whole, piece| whole + piece.split_once('}').map_or("", |it| it.1))
+    }
+}

@@ -6,7 +6,7 @@
 
 use super::world::{SINK, text};
 use crate::programs::compiled;
-use gatewright_lang::ir::Program;
+use gatewright_translate::Layouts;
 use gatewright_translate::machine::{Config, ConnId, Machine, Output};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ const READ_AT_ONCE: usize = 8 << 10;
 
 /// Relays from `port` to the sink until it is killed.
 pub(crate) fn relay(port: &str) -> Result<(), String> {
-    let program = Arc::new(compiled("smtp_relay.gate")?);
+    let layouts = Arc::new(Layouts::of(&Arc::new(compiled("smtp_relay.gate")?)));
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).map_err(text)?;
     for stream in listener.incoming() {
-        let (stream, program) = (stream.map_err(text)?, Arc::clone(&program));
-        std::thread::spawn(move || Session::new(stream, &program).and_then(Session::run));
+        let (stream, layouts) = (stream.map_err(text)?, Arc::clone(&layouts));
+        std::thread::spawn(move || Session::new(stream, &layouts).and_then(Session::run));
     }
     Ok(())
 }
@@ -41,11 +41,11 @@ struct Session {
 }
 
 impl Session {
-    fn new(stream: TcpStream, program: &Arc<Program>) -> Result<Self, String> {
+    fn new(stream: TcpStream, layouts: &Arc<Layouts>) -> Result<Self, String> {
         let start = Instant::now();
         let addresses = vec![("next".to_owned(), format!("127.0.0.1:{SINK}"))];
         let config = Config { addresses, ..Config::default() };
-        let mut machine = Machine::new(start.elapsed(), program, &config).map_err(text)?;
+        let mut machine = Machine::laid_out(start.elapsed(), layouts, &config).map_err(text)?;
         stream.set_nodelay(true).map_err(text)?;
         let peer = stream.peer_addr().map_err(text)?;
         let inside = machine.endpoints().iter().find(|endpoint| endpoint.name == "inside");

@@ -64,15 +64,14 @@ pub(super) fn active(
     clients: u32,
     octets: u32,
 ) -> Result<Vec<f64>, String> {
-    let body = "x".repeat(64) + "\r\n";
-    let body = body.repeat(usize::try_from(octets).unwrap_or(0) / body.len()) + ".\r\n";
+    let body = body(octets);
     let body = body.as_str();
     let before = world.received()?;
     let times = world.net.run(|| {
         std::thread::scope(|scope| {
             let start = |_| {
                 let builder = std::thread::Builder::new().stack_size(STACK);
-                builder.spawn_scoped(scope, || client(port, body)).map_err(text)
+                builder.spawn_scoped(scope, || client(port, body, MESSAGES_EACH)).map_err(text)
             };
             let started: Result<Vec<_>, String> = (0..clients).map(start).collect();
             let mut times = Vec::new();
@@ -89,7 +88,14 @@ pub(super) fn active(
     if arrived == sent { Ok(times) } else { Err(format!("{arrived} of {sent} messages arrived")) }
 }
 
-fn client(port: u16, body: &str) -> Result<Vec<f64>, String> {
+/// The body of a mail with about so many octets, and its end.
+pub(super) fn body(octets: u32) -> String {
+    let line = "x".repeat(64) + "\r\n";
+    line.repeat(usize::try_from(octets).unwrap_or(0) / line.len()) + ".\r\n"
+}
+
+/// Sends some messages over one connection; the time of each in milliseconds.
+pub(super) fn client(port: u16, body: &str, messages: u32) -> Result<Vec<f64>, String> {
     let stream = TcpStream::connect(("127.0.0.1", port)).map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
     stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(text)?;
@@ -104,7 +110,7 @@ fn client(port: u16, body: &str) -> Result<Vec<f64>, String> {
     say("", "220")?;
     say("HELO client\r\n", "250")?;
     let mut times = Vec::new();
-    for _message in 0..MESSAGES_EACH {
+    for _message in 0..messages {
         let start = Instant::now();
         say("MAIL FROM:<a@example.com>\r\n", "250")?;
         say("RCPT TO:<b@example.com>\r\n", "250")?;

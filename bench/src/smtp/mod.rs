@@ -9,6 +9,7 @@ mod clients;
 mod java;
 mod ours;
 mod peers;
+mod pipelining;
 mod world;
 
 pub(crate) use blocking::{WORD as RELAY_BY_THREADS, relay as relay_by_threads};
@@ -33,10 +34,13 @@ const PROCESSOR_MESSAGES: u32 = 10_000;
 const IDLE_SESSIONS: u32 = 10_000;
 const ACTIVE_CLIENTS: u32 = 1_000;
 
-const PROMISES: [(&str, f64); 8] = [
+const PROMISES: [(&str, f64); 11] = [
     ("relay_wall_vs_nginx", 1.5),
-    ("relay_cpu_us_new", 120.0),
-    ("relay_cpu_us_kept", 50.0),
+    ("relay_cpu_new_vs_nginx", 0.8),
+    ("relay_cpu_kept_vs_nginx", 1.0),
+    ("pipelined_p99_vs_calm", 3.0),
+    ("pipelined_p99_vs_calm_c", 3.0),
+    ("pipelined_p99_vs_calm_java", 3.0),
     ("tunnel_wall_vs_haproxy2", 1.5),
     ("c_vs_native", 1.1),
     ("n1_ms", 2.0),
@@ -71,11 +75,12 @@ fn ways(world: &World) -> Result<Vec<Way>, String> {
     let [inner, outer] = peers::haproxy_twice(world)?;
     let [near, far] = ours::tunnel(world)?;
     let (relay, threads) = (ours::relay(world)?, ours::threads(world)?);
-    let relay_in_c = ours::relay_in_c(world)?;
+    let (relay_in_c, relay_each) = (ours::relay_in_c(world)?, ours::relay_each(world)?);
     let mut ways = vec![
         Way { name: "direct", port: SINK, processes: Vec::new() },
         Way { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
         Way { name: "relay", port: ours::RELAY, processes: vec![relay] },
+        Way { name: "relay_each", port: ours::RELAY_EACH, processes: vec![relay_each] },
         Way { name: "relay_c", port: ours::RELAY_IN_C, processes: vec![relay_in_c] },
         Way { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
         Way { name: "tunnel", port: ours::TUNNEL, processes: vec![near, far] },
@@ -193,6 +198,24 @@ fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
     Ok(())
 }
 
+/// Mail while others pipeline, through the relay on each back end.
+fn pipelining(bench: &mut Bench, world: &World) -> Result<(), String> {
+    let relays = [("relay", ours::RELAY), ("relay_c", ours::RELAY_IN_C), ("java", java::JAVA)];
+    for (name, port) in relays {
+        let relay = match name {
+            "relay" => ours::relay(world)?,
+            "relay_c" => ours::relay_in_c(world)?,
+            _ if without_java().is_some() => continue,
+            _ => java::relay(world, OCTETS)?,
+        };
+        for _round in 0..bench.options().rounds() {
+            pipelining::sample(bench, world, (name, port))?;
+        }
+        relay.kill();
+    }
+    Ok(())
+}
+
 /// The value that so many per cent of the sorted ones are below.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
@@ -206,6 +229,7 @@ fn promises(bench: &mut Bench) {
         ("tunnel_wall_vs_haproxy2", "tunnel", "haproxy2"),
         ("c_vs_native", "relay_c", "relay"),
         ("threads_vs_relay", "threads", "relay"),
+        ("relay_each_wall_vs_nginx", "relay_each", "nginx"),
         ("nginx_vs_direct", "nginx", "direct"),
     ] {
         let mut all = Vec::new();
@@ -222,12 +246,21 @@ fn promises(bench: &mut Bench) {
     }
     bench.ratio("relay_cpu_new_vs_nginx", "relay_cpu_us_new", "nginx_cpu_us_new");
     bench.ratio("relay_cpu_kept_vs_nginx", "relay_cpu_us_kept", "nginx_cpu_us_kept");
+    bench.ratio("relay_each_cpu_new_vs_nginx", "relay_each_cpu_us_new", "nginx_cpu_us_new");
+    bench.ratio("relay_each_cpu_kept_vs_nginx", "relay_each_cpu_us_kept", "nginx_cpu_us_kept");
+    for (name, ending) in [("relay", ""), ("relay_c", "_c"), ("java", "_java")] {
+        if name == "java" && java.is_some() {
+            continue;
+        }
+        let ratio = format!("pipelined_p99_vs_calm{ending}");
+        bench.ratio(&ratio, &format!("{name}_pipelined_p99_ms"), &format!("{name}_calm_p99_ms"));
+    }
     bench.ratio("c_cpu_new_vs_native", "relay_c_cpu_us_new", "relay_cpu_us_new");
     bench.ratio("c_cpu_kept_vs_native", "relay_c_cpu_us_kept", "relay_cpu_us_kept");
     bench.scaled("n1_ms", "ms", "relay_ms_n1", 1.0 / f64::from(MESSAGES));
     for (key, bound) in PROMISES {
         match &java {
-            Some(missing) if key == "java_vs_native" => {
+            Some(missing) if key.contains("java") => {
                 bench.skip(key, Relation::AtMost, bound, &format!("{missing} is missing"));
             }
             _ => bench.promise(key, Relation::AtMost, bound),
@@ -243,6 +276,7 @@ fn measure(bench: &mut Bench, world: &World) -> Result<(), String> {
     charts(bench, &ways);
     drop(ways);
     many(bench, world)?;
+    pipelining(bench, world)?;
     promises(bench);
     Ok(())
 }
@@ -268,6 +302,14 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     );
     bench.note(
         "processor time: of the relay alone; of two haproxy and of the tunnel that of the outer one",
+    );
+    bench.note(
+        "connections to the sink: nginx opens one for each of the client's, and relay_each as well; \
+         relay and relay_c keep up to 64 for other sessions, as their program says",
+    );
+    bench.note(
+        "pipelined: mails of one client while 50 others send NOOP without waiting for answers; \
+         calm: the same mails without them",
     );
     bench.note(
         "relay_c: the relay's program written as C, built with -O2; figures ending in _c are its own",

@@ -4,18 +4,24 @@ use super::world::{SINK, World, text};
 use crate::binary;
 use crate::programs::{example, made, written_in_c};
 use gatewright_testbed::Process;
+use std::fs;
+use std::path::Path;
 
 /// Ports of ours.
 pub(super) const RELAY: u16 = 2541;
 pub(super) const TUNNEL: u16 = 2542;
 pub(super) const THREADS: u16 = 2543;
 pub(super) const RELAY_IN_C: u16 = 2545;
+pub(super) const RELAY_EACH: u16 = 2546;
 const TUNNEL_WEB: u16 = 8080;
 
 /// Runs an example with one loop, as the peers have one worker.
 fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, String> {
+    gateway_of(world, &example(name), at)
+}
+
+fn gateway_of(world: &World, file: &Path, at: [(&str, u16); 2]) -> Result<Process, String> {
     let binary = binary()?;
-    let file = example(name);
     let at = at.map(|(role, port)| format!("{role}=127.0.0.1:{port}"));
     let [here, there] = &at;
     let file = file.to_string_lossy();
@@ -27,6 +33,26 @@ fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, S
 /// The one-hop relay in front of the sink.
 pub(super) fn relay(world: &World) -> Result<Process, String> {
     gateway(world, "smtp_relay.gate", [("inside", RELAY), ("next", SINK)])
+}
+
+/// The same program without the line that keeps connections to the next server: it opens one for
+/// each of its client's, as nginx does.
+pub(super) fn relay_each(world: &World) -> Result<Process, String> {
+    let (relay, protocol) = ("smtp_relay.gate", "smtp.gate");
+    let folder = world.folder.join("each");
+    fs::create_dir_all(&folder).map_err(text)?;
+    fs::copy(example(relay), folder.join(relay)).map_err(text)?;
+    let kept = fs::read_to_string(example(protocol)).map_err(text)?;
+    let keeps = |line: &&str| line.trim_start().starts_with("reuse ");
+    if kept.lines().filter(keeps).count() != 1 {
+        return Err(format!("{protocol} does not keep connections by one line"));
+    }
+    let each: String = kept
+        .lines()
+        .filter(|line| !keeps(line))
+        .fold(String::new(), |text, line| text + line + "\n");
+    fs::write(folder.join(protocol), each).map_err(text)?;
+    gateway_of(world, &folder.join(relay), [("inside", RELAY_EACH), ("next", SINK)])
 }
 
 /// The same program, written as C and built in the folder of `world` unless it is there.

@@ -222,8 +222,9 @@ struct Stage {
 impl Stage {
     fn new(program: &Arc<Program>, cut: Cut) -> Result<Self, String> {
         let now = Duration::ZERO;
-        let machine =
-            Machine::new(now, program, &Config::default()).map_err(|error| error.to_string())?;
+        let layouts = Arc::new(Layouts::of(program));
+        let machine = Machine::laid_out(now, &layouts, &Config::default())
+            .map_err(|error| error.to_string())?;
         let peer = |(index, role): (usize, &gatewright_lang::ir::Role)| Peer {
             transport: role.transport,
             side: role.side,
@@ -236,7 +237,6 @@ impl Stage {
             datagrams: VecDeque::new(),
         };
         let peers = program.roles.iter().enumerate().map(peer).collect();
-        let layouts = Arc::new(Layouts::of(program));
         Ok(Self { program: Arc::clone(program), layouts, machine, peers, now, cut })
     }
 

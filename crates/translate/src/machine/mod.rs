@@ -301,6 +301,21 @@ impl Machine {
         program: &Arc<Program>,
         config: &Config,
     ) -> Result<Self, ConfigError> {
+        Self::laid_out(now, &Arc::new(Layouts::of(program)), config)
+    }
+
+    /// A machine of a program whose messages are laid out already, at the time `now`: for callers
+    /// that make many of one program.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`new`](Self::new).
+    pub fn laid_out(
+        now: Duration,
+        layouts: &Arc<Layouts>,
+        config: &Config,
+    ) -> Result<Self, ConfigError> {
+        let program = layouts.program();
         let endpoints = endpoints(program, config)?;
         // A seed of 0 makes the first number 1, as a person who writes a test expects.
         let fresh = u32::try_from((config.seed ^ (config.seed >> 32)) & 0xffff_ffff);
@@ -319,7 +334,7 @@ impl Machine {
             .map(|role| vec![0; role.requests.iter().map(|kind| kind.cases.len()).sum()]);
         let mut machine = Self {
             program: Arc::clone(program),
-            layouts: Arc::new(Layouts::of(program)),
+            layouts: Arc::clone(layouts),
             now,
             roles: roles.collect(),
             endpoints,

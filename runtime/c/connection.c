@@ -125,6 +125,8 @@ void gw_sent(struct gw_machine *m, gw_time now, gw_id id, size_t octets)
             }
             /* A request may have waited for its predecessor's answer to leave. */
             work_add(m, WORK_READ, id);
+            if (conn->about->shared)
+                serve_waiters(m, id);
         }
         check_closing(m, id);
     }
@@ -268,6 +270,7 @@ static void unravel(struct gw_machine *m, struct conn *conn)
     query_end(m, conn->query);
     m->roles[conn->role].connections--;
     ids_remove(&m->roles[conn->role].kept, id);
+    ids_remove(&m->roles[conn->role].shared, id);
     /* Its handlers first: what is freed for them must not make them begin anew. */
     while ((other = ids_first(&conn->tasks)))
         task_end(m, other);
@@ -319,6 +322,20 @@ void conn_lose(struct gw_machine *m, gw_id id)
     /* Whoever got a part of a stream must not take it for the whole. */
     if (conn)
         conn_drop(m, id, conn->streaming != NULL);
+}
+
+/* Ends shared connections that nobody will use any more: those without a request, while no handler
+   runs. */
+void drop_resting(struct gw_machine *m)
+{
+    for (unsigned role = 0; role < m->program->roles_count && !m->tasks.used; role++) {
+        struct ids *shared = &m->roles[role].shared;
+        for (uint32_t at = shared->count; at-- > 0;) {
+            const struct conn *conn = conn_of(m, shared->at[at]);
+            if (conn && conn_is_clean(conn) && !gw_octets_text(&conn->unsent).length)
+                conn_drop(m, conn->id, false);
+        }
+    }
 }
 
 /* Nobody needs a connection any more; what was sent without waiting for an answer still goes. */

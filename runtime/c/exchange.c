@@ -130,17 +130,55 @@ static void wait_for(struct gw_machine *m, struct running *task, struct conn *co
     conn->releasing = false;
     /* The rest of the last response is in the way, and whoever sends again does not want it. */
     const struct gw_incoming *current = incoming_of(m, conn->current);
-    /* Its own it does not even have to have read up to the stream. */
+    /* Its own it does not even have to have read up to the stream; whoever else reads one over a
+       connection that all share goes on reading it. */
     if (current && current->passing == HELD &&
-        (current->reader.streaming || current->task == task->id))
+        ((current->reader.streaming && !conn->about->shared) || current->task == task->id))
         discard(m, current->id);
     serve_waiters(m, id);
 }
 
-/* Finds a connection for a request: the session's, a kept one, or a new one. */
+/* The connection to a server that all sessions share; NULL if there is none and none can be made. */
+static struct conn *shared_conn(struct gw_machine *m, unsigned role,
+                                const struct gw_target *target)
+{
+    struct ids *shared = &m->roles[role].shared;
+    for (uint32_t at = 0; at < shared->count; at++) {
+        struct conn *conn = conn_of(m, shared->at[at]);
+        if (conn && same_target(conn->target, target) && conn->state != CLOSING &&
+            conn->state != LINGERING)
+            return conn;
+    }
+    struct conn *conn = connect_to(m, role, target);
+    if (!conn || ids_add(shared, conn->id))
+        return conn;
+    conn_drop(m, conn->id, false);
+    return NULL;
+}
+
+/* Has a request wait for the connection that all sessions share. */
+static void acquire_shared(struct gw_machine *m, struct running *task)
+{
+    unsigned role = task->task.role;
+    struct conn *conn = shared_conn(m, role, &task->target);
+    bool room = conn && conn->waiters.count < m->program->roles[role].shared_waiting;
+    if (conn && !room)
+        count(m, GW_COUNT_NO_ROOM);
+    if (room)
+        wait_for(m, task, conn);
+    else
+        send_failed(m, task->id);
+}
+
+/* Finds a connection for a request: the one that all share, the session's, a kept one, or a new
+   one. */
 static void acquire(struct gw_machine *m, struct running *task)
 {
     unsigned role = task->task.role;
+    if (m->program->roles[role].shared) {
+        acquire_shared(m, task);
+        return;
+    }
     struct session *session = session_of(m, task);
     if (!session) {
         send_failed(m, task->id);
@@ -197,11 +235,35 @@ void begin_send(struct gw_machine *m, struct running *task)
         acquire(m, task);
 }
 
+/* Whether another request in the air could not be told apart. */
+static bool is_taken(struct gw_machine *m, const struct conn *conn, const struct gw_octets *flow)
+{
+    for (uint32_t at = 0; at < conn->exchanges.count; at++) {
+        const struct exchange *other = exchange_of(m, conn->exchanges.at[at]);
+        if (other && gw_same(gw_octets_text(&other->flow), gw_octets_text(flow)))
+            return true;
+    }
+    return false;
+}
+
+/* Whether those who wait for a shared connection go on waiting: until it has taken what was sent
+   before, and until the first of them can be told apart from who is in the air. */
+static bool is_choked(struct gw_machine *m, const struct conn *conn)
+{
+    if (!conn->about->shared || !conn->waiters.count)
+        return false;
+    const struct running *first = task_of(m, conn->waiters.at[0]);
+    return gw_octets_text(&conn->unsent).length >= BUFFER_OCTETS ||
+           (first && first->wait == WAIT_CONNECTION && first->task.respond && conn->about->async &&
+            is_taken(m, conn, &first->flow));
+}
+
 void serve_waiters(struct gw_machine *m, gw_id id)
 {
     struct conn *conn;
     while ((conn = conn_of(m, id))) {
-        bool busy = !conn->about->async && (conn->exchanges.count || conn->streaming);
+        bool busy = (!conn->about->async && (conn->exchanges.count || conn->streaming)) ||
+                    is_choked(m, conn);
         if (conn->state != OPEN || conn->opening || busy)
             return;
         gw_id waiter = ids_first(&conn->waiters);
@@ -246,17 +308,6 @@ struct exchange *exchange_new(struct gw_machine *m, struct running *task)
         task->gather_left = task->task.gather_max;
     }
     return exchange;
-}
-
-/* Whether another request in the air could not be told apart. */
-static bool is_taken(struct gw_machine *m, const struct conn *conn, const struct gw_octets *flow)
-{
-    for (uint32_t at = 0; at < conn->exchanges.count; at++) {
-        const struct exchange *other = exchange_of(m, conn->exchanges.at[at]);
-        if (other && gw_same(gw_octets_text(&other->flow), gw_octets_text(flow)))
-            return true;
-    }
-    return false;
 }
 
 void conn_is_ready(struct gw_machine *m, gw_id id, gw_id conn_id)
@@ -455,11 +506,14 @@ void exchange_abandon(struct gw_machine *m, gw_id id)
     if (!exchange)
         return;
     bool sync = !m->program->roles[exchange->role].async && !exchange->begun;
+    bool shared = m->program->roles[exchange->role].shared;
     gw_id conn = exchange->conn;
     exchange_end(m, id);
     /* Its response would be taken for the next one's. */
     if (sync)
         conn_lose(m, conn);
+    else if (shared)
+        serve_waiters(m, conn);
 }
 
 void exchange_is_late(struct gw_machine *m, gw_id id)

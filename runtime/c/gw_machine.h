@@ -103,6 +103,8 @@ struct gw_role {
     bool reuse, reuse_each_response;
     uint32_t reuse_max;
     gw_time reuse_idle;
+    bool shared; /* one connection to a server carries the requests of all sessions */
+    uint32_t shared_waiting;
     uint32_t retransmit_times;
     gw_time retransmit_after, retransmit_pause_max;
     bool retransmit_doubling;

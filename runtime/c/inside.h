@@ -268,7 +268,7 @@ struct clock {
 struct role_state {
     struct gw_target address;
     uint32_t connections;
-    struct ids kept;
+    struct ids kept, shared;
     uint32_t fresh;
     struct map air, repeats;
     struct ids forget;
@@ -343,6 +343,7 @@ struct conn *conn_new(struct gw_machine *m, unsigned role, enum conn_state state
 void conn_arm(struct gw_machine *m, struct conn *conn);
 bool conn_is_clean(const struct conn *conn);
 void conn_is_silent(struct gw_machine *m, gw_id id);
+void drop_resting(struct gw_machine *m);
 void conn_drop(struct gw_machine *m, gw_id id, bool reset);
 void conn_lose(struct gw_machine *m, gw_id id);
 void let_go_when_free(struct gw_machine *m, gw_id id);

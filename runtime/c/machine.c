@@ -240,6 +240,7 @@ void gw_machine_free(struct gw_machine *m)
         map_free(&state->air);
         map_free(&state->repeats);
         ids_free(&state->kept);
+        ids_free(&state->shared);
         ids_free(&state->forget);
     }
     struct slab *slabs[] = {&m->conns,     &m->incomings, &m->tasks,  &m->sessions,
@@ -329,6 +330,8 @@ void settle(struct gw_machine *m)
         look_at_all(m);
         work_off(m);
     }
+    if (m->draining)
+        drop_resting(m);
 }
 
 static void strike(struct gw_machine *m, unsigned at)

@@ -27,7 +27,8 @@ static struct session *session_new(struct gw_machine *m)
 static gw_id *place_of(struct gw_machine *m, struct running *task)
 {
     struct conn *conn = task->origin == BY_REQUEST ? conn_of(m, task->conn) : NULL;
-    if (conn)
+    /* What all share is no session's, whatever its server asks over it. */
+    if (conn && !conn->about->shared)
         return &conn->session;
     return task->origin == BY_CLOCK ? &m->clocks[task->clock].session : &task->own;
 }

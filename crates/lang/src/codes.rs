@@ -150,6 +150,11 @@ codes! {
         "An address is `HOST:PORT`: an IPv4 address, an IPv6 address in brackets, or a name; and a \
          port from 1 to 65535.";
 
+    ONE_NAME = 273, "one name for several connections",
+        "The opening tells the server a name that is the same on each connection, and there may be \
+         several: many servers then end the one before (MQTT 3.1.1 §3.1.4). Write `shared, at most \
+         N waiting` in the `client`, so that there is one, or leave the name to the server.";
+
     OUTSIDE_SESSION = 280, "session variable outside a session",
         "The variables of a keyed session exist between `start session` (or `resume session`) and \
          `end session`, on every path that comes here.";

@@ -355,6 +355,9 @@ impl Listing<'_> {
         if let Some(reuse) = &role.reuse {
             let _ = writeln!(out, "  {reuse:?}");
         }
+        if let Some(shared) = role.shared {
+            let _ = writeln!(out, "  shared, at most {shared} waiting");
+        }
         if let Some(retransmit) = &role.retransmit {
             let _ = writeln!(out, "  {retransmit:?}");
         }

@@ -257,6 +257,9 @@ fn times(role: &Role, name: &str) -> Vec<String> {
         let idle = milliseconds(reuse.idle);
         lines.push(format!(".reuse_max = {}, .reuse_idle = {idle}", reuse.connections_max));
     }
+    if let Some(waiting) = role.shared {
+        lines.push(format!(".shared = true, .shared_waiting = {waiting}"));
+    }
     if let Some(retransmit) = &role.retransmit {
         lines.push(format!(".retransmit_times = {}", retransmit.times));
         lines.push(format!(".retransmit_after = {}", milliseconds(retransmit.after)));

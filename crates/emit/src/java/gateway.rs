@@ -225,6 +225,9 @@ fn times(out: &Printer<'_>, role: &Role) -> Vec<String> {
         let (max, idle) = (reuse.connections_max, milliseconds(reuse.idle));
         lines.push(format!(".reuse({each}, {max}, {idle})"));
     }
+    if let Some(waiting) = role.shared {
+        lines.push(format!(".shared({waiting})"));
+    }
     if let Some(retransmit) = &role.retransmit {
         let (after, most) = (milliseconds(retransmit.after), milliseconds(retransmit.pause_max));
         let (times, doubling) = (retransmit.times, retransmit.doubling);

@@ -47,6 +47,9 @@ pub struct Role {
     pub connections_max: u32,
     /// Whether and when a client's connection serves another session.
     pub reuse: Option<Reuse>,
+    /// Whether one connection to a server carries the requests of all sessions, and how many of
+    /// them may wait for it.
+    pub shared: Option<u32>,
     /// How an unanswered request is repeated (UDP).
     pub retransmit: Option<Retransmit>,
     /// How a repeated request is recognised (UDP); at most `connections_max` answers are kept.

@@ -10,7 +10,10 @@ use crate::ir::{
     Action, Answer, Build, Case, Cast, Duplicates, FlowKey, Guard, MessageId, Mode, RequestKind,
     Retransmit, Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
 };
-use crate::syntax::ast::{self, Answers, Call, DispatchAction, Name};
+use crate::syntax::ast::{
+    self, Answers, Call, DispatchAction, Expression, ExpressionKind, Name, Piece, Send,
+    StatementKind,
+};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 impl<'a> Context<'a> {
@@ -73,6 +76,7 @@ impl<'a> Context<'a> {
             idle: protocol.idle.map(|idle| idle.value),
             connections_max: self.limit(protocol.connections).unwrap_or(1),
             reuse: self.reuse(info),
+            shared: self.shared(info),
             retransmit: self.retransmit(info),
             duplicates: self.duplicates(info, &views),
         })
@@ -266,6 +270,55 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// Whether requests of all sessions go over one connection; and a warning if each of several
+    /// connections logs in as the same client.
+    fn shared(&mut self, info: &RoleInfo<'a>) -> Option<u32> {
+        let protocol = info.protocol;
+        let Some(shared) = &protocol.shared else {
+            self.one_name_for_all(info);
+            return None;
+        };
+        let place = if protocol.udp {
+            Some("datagrams have no connection to share")
+        } else if protocol.reuse.is_some() {
+            Some("a connection that is shared is nobody's to be kept for others")
+        } else {
+            None
+        };
+        if let Some(message) = place
+            && !self.found.iter().any(|found| found.primary.span == shared.span)
+        {
+            self.error(&codes::WRONG_PLACE, shared.span, message);
+        }
+        self.limit(Some(shared.waiting)).filter(|_| info.client)
+    }
+
+    /// Warns if each of several connections tells its server the same name. Where requests wait for
+    /// each other a second connection has a reason; where they need not, it has none but the name.
+    fn one_name_for_all(&mut self, info: &RoleInfo<'a>) {
+        let protocol = info.protocol;
+        let several = protocol.connections.is_some_and(|most| most.value > 1);
+        if !info.client || protocol.udp || !protocol.asynchronous || !several {
+            return;
+        }
+        let opening = protocol.opening.iter().flatten();
+        let mut sends = opening.filter_map(|statement| match &statement.kind {
+            StatementKind::Send { send, .. } => Some(send),
+            _ => None,
+        });
+        let Some(Send { message, .. }) = sends.next() else { return };
+        let ExpressionKind::Call(call) = &message.kind else { return };
+        let names = call.arguments.iter().filter_map(|argument| constant_text(&argument.value));
+        let name: usize = names.map(<[u8]>::len).sum();
+        let known = self.found.iter().any(|found| found.primary.span == message.span);
+        if name > 0 && !known {
+            let message_text = "each connection says the same name, and there may be several";
+            let diagnostic = Diagnostic::warning(&codes::ONE_NAME, message.span, message_text)
+                .help("write `shared, at most N waiting` in the `client { … }`");
+            self.report(diagnostic);
+        }
+    }
+
     fn retransmit(&mut self, info: &RoleInfo<'a>) -> Option<Retransmit> {
         let retransmit = info.protocol.retransmit.as_ref()?;
         if !info.protocol.udp {
@@ -318,6 +371,18 @@ impl<'a> Context<'a> {
         let diagnostic = Diagnostic::error(&codes::BAD_ADDRESS, span, message)
             .help("as in `\"127.0.0.1:25\"`, `\"[::1]:25\"` or `\"mail.example.com:25\"`");
         self.report(diagnostic);
+    }
+}
+
+/// The octets of a constant text; `None` if it is something else, or has holes.
+fn constant_text(value: &Expression) -> Option<&[u8]> {
+    match &value.kind {
+        ExpressionKind::Octets(octets) => Some(octets),
+        ExpressionKind::Text(pieces) => match pieces.as_slice() {
+            [Piece::Octets(octets)] => Some(octets),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

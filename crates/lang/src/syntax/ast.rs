@@ -335,6 +335,7 @@ pub(crate) struct Protocol {
     pub(crate) allow_amplification: bool,
     pub(crate) greeting: Option<Call>,
     pub(crate) reuse: Option<Reuse>,
+    pub(crate) shared: Option<Shared>,
     pub(crate) opening: Option<Vec<Statement>>,
 }
 
@@ -397,6 +398,13 @@ pub(crate) struct Retransmit {
     pub(crate) doubling: bool,
     pub(crate) to: Option<Time>,
     pub(crate) times: Number,
+}
+
+/// One connection that carries the requests of all sessions.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) span: Span,
+    pub(crate) waiting: Number,
 }
 
 #[derive(Debug)]

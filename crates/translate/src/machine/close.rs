@@ -44,6 +44,7 @@ impl Machine {
         if let Some(role) = self.roles.get_mut(of.role.index()) {
             role.connections = role.connections.saturating_sub(1);
             role.kept.retain(|kept| *kept != id);
+            role.shared.retain(|shared| *shared != id);
         }
         // Its handlers first: what is freed for them must not make them begin anew.
         for task in core::mem::take(&mut of.tasks) {
@@ -164,6 +165,22 @@ impl Machine {
             of.hanging = true;
         } else {
             self.end_when_sent(conn);
+        }
+    }
+
+    /// Ends shared connections that nobody will use any more: those without a request, while no
+    /// handler runs.
+    pub(crate) fn drop_resting(&mut self) {
+        if !self.tasks.is_empty() {
+            return;
+        }
+        let Self { roles, conns, .. } = self;
+        let rests = |conn: &ConnId| {
+            conns.get(*conn).is_some_and(|of| of.is_clean() && of.unsent.is_empty())
+        };
+        let shared = roles.iter().flat_map(|role| role.shared.iter().rev()).copied();
+        for conn in shared.filter(rests).collect::<Vec<_>>() {
+            self.drop_conn(conn, false);
         }
     }
 

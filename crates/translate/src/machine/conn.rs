@@ -279,6 +279,7 @@ impl Machine {
             of.moved = now;
             let source = of.streaming.as_ref().map(|streaming| streaming.from);
             let space = of.unsent.len() < BUFFER_OCTETS;
+            let waited_for = !of.waiters.is_empty();
             if let Some(source) = source.filter(|_| space) {
                 let source = self.incomings.get(source).and_then(|of| of.conn);
                 self.work.extend(source.map(Work::Read));
@@ -286,6 +287,9 @@ impl Machine {
             // A request may have waited for its predecessor's answer to leave.
             if space {
                 self.work.push_back(Work::Read(conn));
+                if waited_for && self.is_shared(conn) {
+                    self.serve_waiters(conn);
+                }
             }
             self.check_closing(conn);
         }

@@ -178,6 +178,8 @@ impl Machine {
         if let Some(conn) = of.conn.filter(|_| sync && !of.begun) {
             // Its response would be taken for the next one's.
             self.lose_conn(conn);
+        } else if let Some(conn) = of.conn.filter(|conn| self.is_shared(*conn)) {
+            self.serve_waiters(conn);
         }
     }
 

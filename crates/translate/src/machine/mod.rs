@@ -241,6 +241,8 @@ struct RoleState {
     connections: u32,
     /// Client connections without a session, the longest kept first.
     kept: Vec<ConnId>,
+    /// Client connections that carry the requests of all sessions, one to a server.
+    shared: Vec<ConnId>,
     /// The last `fresh` number.
     fresh: u32,
     /// Datagram exchanges in the air, by flow.
@@ -323,6 +325,7 @@ impl Machine {
             address: endpoint.address.clone(),
             connections: 0,
             kept: Vec::new(),
+            shared: Vec::new(),
             fresh: fresh.unwrap_or_default(),
             air: HashMap::new(),
             repeats: HashMap::new(),
@@ -462,6 +465,9 @@ impl Machine {
                 Work::Run(task) => self.run(task),
                 Work::Read(conn) => self.read(conn),
             }
+        }
+        if self.draining {
+            self.drop_resting();
         }
     }
 

@@ -8,7 +8,7 @@ use super::request::Origin;
 use super::slab::{ConnId, QueryId, TaskId};
 use super::task::{Gather, Wait};
 use super::timers::Timer;
-use super::{Asker, Count, Machine, Output, QUERIES_MAX, Target};
+use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, Target};
 use core::time::Duration;
 use gatewright_lang::ir::{HandlerKind, Mode, RoleId, Side, Transport};
 use std::sync::Arc;
@@ -50,8 +50,12 @@ impl Machine {
         }
     }
 
-    /// Finds a connection for a request: the session's, a kept one, or a new one.
+    /// Finds a connection for a request: the one that all share, the session's, a kept one, or a new
+    /// one.
     fn acquire(&mut self, id: TaskId) {
+        if self.acquire_shared(id) {
+            return;
+        }
         let Some(mut task) = self.tasks.take(id) else { return };
         let session = self.session_of(&mut task);
         let Wait::Connection(pending) = &task.wait else { return self.tasks.restore(id, task) };
@@ -91,6 +95,50 @@ impl Machine {
         self.wait_for(id, conn);
     }
 
+    /// Has a request wait for the connection that all sessions share; whether its role has one.
+    fn acquire_shared(&mut self, id: TaskId) -> bool {
+        let Some(Wait::Connection(pending)) = self.tasks.get(id).map(|task| &task.wait) else {
+            return false;
+        };
+        let (role, target) = (pending.role, pending.target.clone());
+        let Some(most) = self.program.role(role).and_then(|role| role.shared) else { return false };
+        let Self { roles, conns, .. } = self;
+        let fits = |conn: &ConnId| {
+            conns.get(*conn).is_some_and(|of| {
+                of.target.as_ref() == Some(&target)
+                    && !matches!(of.state, State::Closing | State::Lingering)
+            })
+        };
+        let shared = roles.get(role.index()).map_or(&[][..], |role| &role.shared);
+        let found = shared.iter().copied().find(fits);
+        let Some(conn) = found.or_else(|| self.connect_shared(role, target)) else {
+            self.send_failed(id);
+            return true;
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if self.conns.get(conn).is_some_and(|of| of.waiters.len() >= most) {
+            self.count(Count::NoRoom);
+            self.send_failed(id);
+        } else {
+            self.wait_for(id, conn);
+        }
+        true
+    }
+
+    fn connect_shared(&mut self, role: RoleId, target: Target) -> Option<ConnId> {
+        let conn = self.connect(role, target)?;
+        self.roles.get_mut(role.index())?.shared.push(conn);
+        Some(conn)
+    }
+
+    /// Whether a connection carries the requests of all sessions.
+    pub(crate) fn is_shared(&self, conn: ConnId) -> bool {
+        self.conns.get(conn).is_some_and(|of| {
+            of.side == Side::Client
+                && self.program.role(of.role).is_some_and(|role| role.shared.is_some())
+        })
+    }
+
     /// Sends over a connection as soon as it is free.
     fn wait_for(&mut self, id: TaskId, conn: ConnId) {
         if let Some(task) = self.tasks.get_mut(id)
@@ -98,6 +146,8 @@ impl Machine {
         {
             pending.conn = Some(conn);
         }
+        // Whoever else reads a response there goes on reading it.
+        let shared = self.is_shared(conn);
         let Some(of) = self.conns.get_mut(conn) else { return self.send_failed(id) };
         of.waiters.push_back(id);
         of.releasing = false;
@@ -105,7 +155,7 @@ impl Machine {
         if let Some(current) = of.current
             && self.incomings.get(current).is_some_and(|of| {
                 // Its own it does not even have to have read up to the stream.
-                of.is_held() || (of.passing == Passing::Held && of.task == Some(id))
+                (!shared && of.is_held()) || (of.passing == Passing::Held && of.task == Some(id))
             })
         {
             self.discard(current);
@@ -113,17 +163,33 @@ impl Machine {
         self.serve_waiters(conn);
     }
 
-    /// Lets those send who wait for a connection, as far as it is free.
+    /// Lets those send who wait for a connection, as far as it is free. Over one that all share they
+    /// wait, too, until it has taken what was sent before, and until the first of them can be told
+    /// apart from who is in the air.
     pub(crate) fn serve_waiters(&mut self, conn: ConnId) {
-        while let Some(of) = self.conns.get_mut(conn) {
+        let shared = self.is_shared(conn);
+        while let Some(of) = self.conns.get(conn) {
             let sync = self.program.role(of.role).is_some_and(|role| role.mode == Mode::Sync);
-            let busy = sync && (!of.exchanges.is_empty() || of.streaming.is_some());
+            let busy = (sync && (!of.exchanges.is_empty() || of.streaming.is_some()))
+                || (shared && (of.unsent.len() >= BUFFER_OCTETS || self.is_first_alike(of)));
+            let Some(of) = self.conns.get_mut(conn) else { return };
             if of.state != State::Open || of.opening.is_some() || busy {
                 return;
             }
             let Some(task) = of.waiters.pop_front() else { return };
             self.conn_is_ready(task, conn);
         }
+    }
+
+    /// Whether a request in the air could not be told apart from the first one that waits.
+    fn is_first_alike(&self, of: &Conn) -> bool {
+        let first = of.waiters.front().and_then(|first| self.tasks.get(*first));
+        let Some(Wait::Connection(first)) = first.map(|task| &task.wait) else { return false };
+        let alike = |other: &super::ExchangeId| {
+            self.exchanges.get(*other).is_some_and(|other| other.flow == first.flow)
+        };
+        let asynchronous = self.program.role(of.role).is_some_and(|of| of.mode == Mode::Async);
+        first.respond && asynchronous && of.exchanges.iter().any(alike)
     }
 
     /// The last connection that was kept for a server.

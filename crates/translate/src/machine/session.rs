@@ -56,7 +56,9 @@ impl Machine {
         if let Some(keyed) = task.keyed.filter(|keyed| self.sessions.get(*keyed).is_some()) {
             return keyed;
         }
-        let found = match (task.origin, task.conn) {
+        // What all share is no session's, whatever its server asks over it.
+        let conn = task.conn.filter(|conn| !self.is_shared(*conn));
+        let found = match (task.origin, conn) {
             (_, Some(conn)) => self.conns.get(conn).and_then(|conn| conn.session),
             (Origin::Every { clock }, None) => self.every.get(clock).and_then(|of| of.session),
             (_, None) => task.own,
@@ -65,7 +67,7 @@ impl Machine {
             return session;
         }
         let session = self.new_session(None);
-        let place = match (task.origin, task.conn) {
+        let place = match (task.origin, conn) {
             (_, Some(conn)) => self.conns.get_mut(conn).map(|conn| &mut conn.session),
             (Origin::Every { clock }, None) => {
                 self.every.get_mut(clock).map(|every| &mut every.session)

@@ -99,6 +99,8 @@ final class Connections {
                 m.toRead(source.conn);
             // A request may have waited for its predecessor's answer to leave.
             m.toRead(id);
+            if (conn.about.shared)
+                m.air.serveWaiters(id);
         }
         checkClosing(id);
     }
@@ -197,6 +199,7 @@ final class Connections {
         m.names.end(conn.query);
         m.roles[conn.role].connections--;
         m.roles[conn.role].kept.remove(conn.id);
+        m.roles[conn.role].shared.remove(conn.id);
         // Its handlers first: what is freed for them must not make them begin anew.
         for (long other = conn.tasks.first(); other != 0; other = conn.tasks.first())
             m.running.end(other);
@@ -309,6 +312,20 @@ final class Connections {
             conn.hanging = true;
         else if (conn != null)
             endWhenSent(conn);
+    }
+
+    /**
+     * Ends shared connections that nobody will use any more: those without a request, while no
+     * handler runs.
+     */
+    void dropResting() {
+        for (RoleState role : m.roles) {
+            for (int at = role.shared.count() - 1; at >= 0 && m.tasks.used() == 0; at--) {
+                Conn conn = m.conns.get(role.shared.get(at));
+                if (conn != null && conn.isClean() && conn.unsent.length() == 0)
+                    drop(conn.id, false);
+            }
+        }
     }
 
     /** Nobody needs a connection any more; what was sent without waiting for an answer still goes. */

@@ -64,9 +64,11 @@ final class Exchanges {
         conn.releasing = false;
         // The rest of the last response is in the way, and whoever sends again does not want it.
         Incoming current = m.incomings.get(conn.current);
-        // Its own it does not even have to have read up to the stream.
-        if (current != null && current.passing == Passing.HELD
-                && (current.reader.streaming || current.task == task.id))
+        // Its own it does not even have to have read up to the stream; whoever else reads one over a
+        // connection that all share goes on reading it.
+        boolean inTheWay = current != null
+            && (current.reader.streaming && !conn.about.shared || current.task == task.id);
+        if (inTheWay && current.passing == Passing.HELD)
             m.pump.discard(current.id);
         serveWaiters(conn.id);
     }
@@ -81,9 +83,43 @@ final class Exchanges {
         return null;
     }
 
-    /** Finds a connection for a request: the session's, a kept one, or a new one. */
+    /** The connection to a server that all sessions share; null if none can be made. */
+    private Conn shared(int role, Target target) {
+        Ids shared = m.roles[role].shared;
+        for (int at = 0; at < shared.count(); at++) {
+            Conn conn = m.conns.get(shared.get(at));
+            if (conn != null && conn.target.equals(target) && conn.state != Conn.State.CLOSING
+                    && conn.state != Conn.State.LINGERING)
+                return conn;
+        }
+        Conn conn = connectTo(role, target);
+        if (conn != null)
+            shared.add(conn.id);
+        return conn;
+    }
+
+    /** Has a request wait for the connection that all sessions share. */
+    private void acquireShared(Task task) {
+        Conn conn = shared(task.role, task.target);
+        boolean room = conn != null && conn.waiters.count() < conn.about.sharedWaiting;
+        if (conn != null && !room)
+            m.count(Count.NO_ROOM);
+        if (room)
+            waitFor(task, conn);
+        else
+            m.running.sendFailed(task.id);
+    }
+
+    /**
+     * Finds a connection for a request: the one that all share, the session's, a kept one, or a new
+     * one.
+     */
     private void acquire(Task task) {
         int role = task.role;
+        if (m.program.roles()[role].shared) {
+            acquireShared(task);
+            return;
+        }
         Session session = m.remembered.of(task);
         long bit = 1L << (role & 63);
         if ((session.lost & bit) != 0) {
@@ -127,10 +163,24 @@ final class Exchanges {
             acquire(task);
     }
 
+    /**
+     * Whether those who wait for a shared connection go on waiting: until it has taken what was sent
+     * before, and until the first of them can be told apart from who is in the air.
+     */
+    private boolean isChoked(Conn conn) {
+        if (!conn.about.shared || conn.waiters.count() == 0)
+            return false;
+        Task first = m.tasks.get(conn.waiters.get(0));
+        return conn.unsent.length() >= Machine.BUFFER_OCTETS
+            || first != null && first.wait == Wait.CONNECTION && first.respond
+                && conn.about.async && isTaken(conn, first.flow);
+    }
+
     void serveWaiters(long id) {
         for (Conn conn = m.conns.get(id); conn != null; conn = m.conns.get(id)) {
             boolean busy =
-                !conn.about.async && (conn.exchanges.count() > 0 || conn.streaming != null);
+                !conn.about.async && (conn.exchanges.count() > 0 || conn.streaming != null)
+                || isChoked(conn);
             if (conn.state != Conn.State.OPEN || conn.opening != 0 || busy)
                 return;
             long waiter = conn.waiters.first();
@@ -335,11 +385,14 @@ final class Exchanges {
         Exchange exchange = m.exchanges.get(id);
         if (exchange == null)
             return;
-        boolean sync = !m.program.roles()[exchange.role].async && !exchange.begun;
+        Role role = m.program.roles()[exchange.role];
+        boolean sync = !role.async && !exchange.begun;
         end(id);
         // Its response would be taken for the next one's.
         if (sync)
             m.connections.lose(exchange.conn);
+        else if (role.shared)
+            serveWaiters(exchange.conn);
     }
 
     void isLate(long id) {

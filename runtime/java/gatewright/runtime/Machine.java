@@ -369,6 +369,8 @@ public final class Machine {
             else
                 reading.readOn(-of);
         }
+        if (draining)
+            connections.dropResting();
     }
 
     /** A handler's answer to a request begins. */

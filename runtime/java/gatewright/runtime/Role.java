@@ -28,6 +28,8 @@ public final class Role {
     boolean reuseEachResponse;
     int reuseMax;
     long reuseIdle;
+    boolean shared;
+    int sharedWaiting;
     int retransmitTimes;
     long retransmitAfter;
     long retransmitPauseMax;
@@ -117,6 +119,13 @@ public final class Role {
         reuseEachResponse = eachResponse;
         reuseMax = max;
         reuseIdle = idle;
+        return this;
+    }
+
+    /** One connection to a server carries the requests of all sessions; so many may wait for it. */
+    public Role shared(int waiting) {
+        shared = true;
+        sharedWaiting = waiting;
         return this;
     }
 

@@ -6,6 +6,8 @@ import java.util.HashMap;
 final class RoleState {
     final Timer forgetting;
     final Ids kept = new Ids();
+    /** Connections that carry the requests of all sessions. */
+    final Ids shared = new Ids();
     /** Exchanges over UDP by what their response has. */
     final HashMap<Common, Long> air = new HashMap<>();
     /** What became of requests that may come again, and their ids by age. */

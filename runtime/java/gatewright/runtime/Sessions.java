@@ -28,6 +28,9 @@ final class Sessions {
         if (keyed != null)
             return keyed;
         Conn conn = task.origin == Task.Origin.BY_REQUEST ? m.conns.get(task.conn) : null;
+        // What all share is no session's, whatever its server asks over it.
+        if (conn != null && conn.about.shared)
+            conn = null;
         boolean clocked = task.origin == Task.Origin.BY_CLOCK;
         long id = conn != null ? conn.session
             : clocked ? m.clocks[task.clock].session : task.own;

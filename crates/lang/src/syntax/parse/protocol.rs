@@ -2,7 +2,7 @@
 
 use super::super::ast::{
     Answer, Answers, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse,
-    Sending, SendingValue, Time,
+    Sending, SendingValue, Shared, Time,
 };
 use super::Parser;
 use crate::codes;
@@ -55,6 +55,7 @@ impl Parser<'_> {
             allow_amplification: false,
             greeting: None,
             reuse: None,
+            shared: None,
             opening: None,
         };
         self.block(|parser| parser.setting(&mut protocol))?;
@@ -140,6 +141,9 @@ impl Parser<'_> {
             protocol.opening = Some(self.statements()?);
             return Some(());
         }
+        if self.word() == "shared" {
+            return self.shared(protocol);
+        }
         self.expect_word("reuse")?;
         let Some(max) = self.at_most(&["connections", "connection"])? else {
             self.unexpected("`at most`");
@@ -158,6 +162,18 @@ impl Parser<'_> {
             return None;
         };
         protocol.reuse = Some(Reuse { max, idle, each_response });
+        Some(())
+    }
+
+    /// `shared, at most N waiting`
+    fn shared(&mut self, protocol: &mut Protocol) -> Option<()> {
+        let span = self.peek().span;
+        self.bump();
+        let Some(waiting) = self.comma_at_most(&["waiting"])? else {
+            self.unexpected("`, at most N waiting`");
+            return None;
+        };
+        protocol.shared = Some(Shared { span, waiting });
         Some(())
     }
 

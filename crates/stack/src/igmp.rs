@@ -13,7 +13,7 @@ use gatewright_wire::{
     igmp::{
         Igmp, IgmpFields, IgmpType, IgmpV1, IgmpV1Fields, QueryV3, RecordFields, ReportV3Fields,
     },
-    ipv4::{Ipv4Fields, Ipv4Option},
+    ipv4::{Ipv4, Ipv4Fields, Ipv4Option},
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -25,6 +25,10 @@ const TRUNCATED: Reason = Reason("truncated");
 
 /// The message's checksum is wrong.
 const BAD_CHECKSUM: Reason = Reason("bad-checksum");
+
+/// The message may have come over a router, or from none of the link's hosts: its time to live is not
+/// 1, or its source is not on the link.
+const INVALID: Reason = Reason("invalid-message");
 
 /// A message for routers, or of no kind that is known.
 const UNHANDLED: Reason = Reason("unhandled");
@@ -49,7 +53,7 @@ const IGMP_PRECEDENCE: u8 = 0xc0;
 /// Receives `ip:igmp`; sends by `local:ipv4`. Reports the groups that are joined on each link
 /// ([`Out::groups`](crate::Out::groups)) when they change and when a router asks. Every group is
 /// listened to from all sources, so a query about sources is answered like one about the group.
-/// Drops `truncated`, `bad-checksum`, `unhandled`.
+/// Drops `truncated`, `bad-checksum`, `invalid-message`, `unhandled`.
 #[derive(Debug)]
 pub struct IgmpLayer {
     links: Links<Ipv4Addr>,
@@ -67,18 +71,23 @@ impl IgmpLayer {
         if checksum::of(octets) != 0 {
             return Err(BAD_CHECKSUM);
         }
+        if !is_of_link(packet, out) {
+            return Err(INVALID);
+        }
         let (link, random) = self.links.of(packet.meta().ingress).ok_or(UNCLAIMED)?;
         match message.kind() {
             IgmpType::MEMBERSHIP_QUERY => {
                 let group = message.group_address();
                 let group = (!group.is_unspecified()).then_some(group);
-                let (version, within) = if octets.len() >= QueryV3::LEN {
-                    (Version::V3, response_time(message.max_resp_time()))
-                } else if message.max_resp_time() == 0 {
-                    (Version::V1, RESPONSE_TIME_V1)
-                } else {
-                    let tenths = u64::from(message.max_resp_time());
-                    (Version::V2, Duration::from_millis(tenths * 100))
+                // RFC 3376 §7.1: "Query messages that do not match any of the above conditions (e.g., a
+                // Query of length 10 octets) MUST be silently ignored."
+                let (version, within) = match (octets.len(), message.max_resp_time()) {
+                    (QueryV3::LEN.., code) => (Version::V3, response_time(code)),
+                    (Igmp::LEN, 0) => (Version::V1, RESPONSE_TIME_V1),
+                    (Igmp::LEN, tenths) => {
+                        (Version::V2, Duration::from_millis(u64::from(tenths) * 100))
+                    }
+                    _ => return Err(TRUNCATED),
                 };
                 link.asked(version, group, within, now, random);
                 Ok(())
@@ -90,6 +99,18 @@ impl IgmpLayer {
             _ => Err(UNHANDLED),
         }
     }
+}
+
+/// Whether a message was sent on its link: with a time to live of 1 (RFC 3376 §4), which no router
+/// passes on, and from an address of the link's subnets (RFC 2236 §10).
+fn is_of_link(packet: &Packet, out: &Out<'_>) -> bool {
+    let Ok((ip, _)) = Ipv4::split(packet.network_octets()) else { return false };
+    let source = ip.source_address();
+    let near = out
+        .host()
+        .interface(packet.meta().ingress)
+        .is_some_and(|interface| interface.usable().any(|address| address.covers(source.into())));
+    ip.time_to_live() == 1 && near
 }
 
 impl Layer for IgmpLayer {

@@ -10,7 +10,7 @@ use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::{
     IpProtocol,
     icmpv6::Icmpv6Type,
-    ipv6::{Ipv6, Ipv6Fields, Ipv6Option},
+    ipv6::{ExtensionOptions, Ipv6, Ipv6Fields, Ipv6Option, Ipv6Options},
     mld::{Mld, MldFields, QueryV2, RecordFields, ReportV2Fields, response_delay},
 };
 use std::{
@@ -21,8 +21,8 @@ use std::{
 /// The message is shorter than it must be.
 const TRUNCATED: Reason = Reason("truncated");
 
-/// The message may have come over a router, or not from one: its hop limit is not 1, or its source
-/// not link-local (RFC 3810 §5.1.14, §6.2).
+/// The message may have come over a router, or not from one: its hop limit is not 1, its source not
+/// link-local, or it has no router alert (RFC 3810 §6.2).
 const INVALID: Reason = Reason("invalid-message");
 
 /// A message for routers.
@@ -76,7 +76,8 @@ impl MldLayer {
         let (octets, now) = (packet.octets(), out.now());
         let (message, _) = Mld::split(octets).map_err(|_| TRUNCATED)?;
         let (ip, _) = Ipv6::split(packet.network_octets()).map_err(|_| TRUNCATED)?;
-        if ip.hop_limit() != HOPS || !ip.source_address().is_unicast_link_local() {
+        let is_of_link = ip.hop_limit() == HOPS && ip.source_address().is_unicast_link_local();
+        if !is_of_link || !has_router_alert(packet.network_octets()) {
             return Err(INVALID);
         }
         let (link, random) = self.links.of(packet.meta().ingress).ok_or(UNCLAIMED)?;
@@ -158,6 +159,20 @@ impl Layer for MldLayer {
             }
         }
     }
+}
+
+/// Whether a router alert stands in the hop-by-hop options of a packet.
+fn has_router_alert(packet: &[u8]) -> bool {
+    let options = Ipv6::split(packet).ok().and_then(|(ip, rest)| {
+        let (header, behind) = ExtensionOptions::split(rest).ok()?;
+        (ip.next_header() == IpProtocol::HOP_BY_HOP)
+            .then(|| header.options(behind).ok())
+            .flatten()
+            .map(|(options, _)| Ipv6Options::new(options))
+    });
+    options.is_some_and(|mut options| {
+        options.any(|option| matches!(option, Ok(Ipv6Option::RouterAlert(_))))
+    })
 }
 
 /// Whether routers are told of `group` (RFC 3810 §6).

@@ -164,6 +164,27 @@ fn what_is_wrong_is_dropped_by_cause() {
     assert_eq!(gateway.drops(), expected);
 }
 
+/// RFC 3376 §7.1: a query of 9 to 11 octets is of no version. §4 and RFC 2236 §10: what comes over a
+/// router, or from none of the link's hosts, was not said on this link.
+#[test]
+fn queries_of_no_version_and_from_elsewhere_are_ignored() {
+    let (mut gateway, _socket) = member(&[GROUP]);
+    gateway.tick(5);
+    let all = Ipv4Addr::new(224, 0, 0, 1);
+    let odd = ["1164 0000 00000000 00", "1164 0000 00000000 0000", "1164 0000 00000000 000000"];
+    gateway.receive(LAN, &odd.map(|message| query(all, message)));
+    let from = |source: Ipv4Addr, hops: u8| {
+        let mut message = hex("1164 0000 00000000 02 7d 0000");
+        let sum = checksum::of(&message).to_be_bytes();
+        message[2..4].copy_from_slice(&sum);
+        let packet = ipv4(source, all, IpProtocol::IGMP, &message, |ip| ip.time_to_live = hops);
+        ether(MacAddress::of_ipv4_multicast(all), ROUTER.0, EtherType::IPV4, &packet)
+    };
+    gateway.receive(LAN, &[from(ROUTER.1, 2), from(Ipv4Addr::new(192, 0, 2, 1), 1)]);
+    assert!(told(&gateway.tick(100)).is_empty());
+    assert_eq!(gateway.drops(), [("igmp", "truncated", 3), ("igmp", "invalid-message", 2)]);
+}
+
 proptest! {
     /// Whatever routers say, nothing panics and every change is told in the end.
     #[test]

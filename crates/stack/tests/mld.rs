@@ -206,6 +206,12 @@ fn older_routers_are_told_in_their_version() {
     assert_eq!(told(&gateway.tick(5))[0].0, v2("").0, "the old router is gone");
 }
 
+/// The frame with its router alert made six octets of padding.
+fn without_alert(frame: &[u8]) -> Vec<u8> {
+    let at = 14 + Ipv6::LEN + 2;
+    [&frame[..at], &hex("0104 00000000"), &frame[at + 6..]].concat()
+}
+
 #[test]
 fn what_is_wrong_is_dropped_by_cause() {
     let (mut gateway, _socket) = member(&[]);
@@ -218,13 +224,15 @@ fn what_is_wrong_is_dropped_by_cause() {
         message_of(ALL_NODES, query[..23].to_vec(), |_| {}),
         message_of(ALL_NODES, query[..26].to_vec(), |_| {}),
         message(ALL_NODES, &format!("8400 0000 0000 0000 {GROUP_HEX}")),
+        // A hop-by-hop header with padding in the alert's place (RFC 3810 §6.2).
+        without_alert(&message_of(ALL_NODES, query, |_| {})),
     ];
     assert!(gateway.receive(LAN, &frames).is_empty());
     let mut drops = gateway.drops();
     drops.retain(|(layer, ..)| *layer == "mld");
     drops.sort_unstable();
     let expected =
-        [("mld", "invalid-message", 2), ("mld", "truncated", 2), ("mld", "unhandled", 1)];
+        [("mld", "invalid-message", 3), ("mld", "truncated", 2), ("mld", "unhandled", 1)];
     assert_eq!(drops, expected);
     assert!(told(&gateway.tick(100)).is_empty());
 }

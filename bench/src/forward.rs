@@ -174,7 +174,7 @@ impl World {
             let of_family = if family == Family::V4 { &cache.v4 } else { &cache.v6 };
             for number in 0..GATEWAYS {
                 let mac = MacAddress([2, 0, 0, 0, 2, number]);
-                of_family.lock().set_permanent(family.gateway(number), mac);
+                of_family.borrow_mut().set_permanent(family.gateway(number), mac);
             }
         }
         let host = host(family)?;

@@ -24,7 +24,13 @@ pub(crate) struct Neighbourhood {
     seen: u32,
     /// What the caches had changed to when they were last told to other workers, and when.
     told: (u32, Duration),
+    /// Which cache is looked through, and from which place on.
+    sweep: (usize, u32),
 }
+
+/// Places of the caches that are looked through at a time: what changes by time alone is written
+/// down so, without a pause that packets would feel.
+const SWEEP_PLACES: u32 = 4096;
 
 /// Between two times that changed neighbours are written down for other workers, which have packets
 /// for a neighbour that they do not know come by the first.
@@ -46,7 +52,12 @@ impl Neighbourhood {
         learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
         permanent: Map<NeighbourKey, Neighbour>,
     ) -> Self {
-        Self { caches, learnt, permanent, seen: 0, told: (0, Duration::ZERO) }
+        for cache in caches.iter().filter(|_| learnt.is_some()) {
+            cache.v4.borrow_mut().keep_journal();
+            cache.v6.borrow_mut().keep_journal();
+        }
+        let (told, sweep) = ((0, Duration::ZERO), (0, 0));
+        Self { caches, learnt, permanent, seen: 0, told, sweep }
     }
 
     /// Writes down at once what has changed, where other workers follow it.
@@ -54,12 +65,65 @@ impl Neighbourhood {
         if self.learnt.is_none() || now.saturating_sub(self.told.1) < TELL_EVERY {
             return;
         }
-        let changes =
-            |of: &LinkNeighbours| of.v4.lock().changes().wrapping_add(of.v6.lock().changes());
+        let changes = |of: &LinkNeighbours| {
+            of.v4.borrow_mut().changes().wrapping_add(of.v6.borrow_mut().changes())
+        };
         let changes = self.caches.iter().map(changes).fold(0, u32::wrapping_add);
         if changes != self.told.0 {
             self.told = (changes, now);
-            self.look(now);
+            self.write_changed(now);
+        }
+    }
+
+    /// Takes what was set, writes down what has changed, and looks through a part of the caches.
+    pub(crate) fn look(&mut self, now: Duration) {
+        self.take_set();
+        self.write_changed(now);
+        let (number, place) = self.sweep;
+        let Some(learnt) = &mut self.learnt else { return };
+        let caches = self.caches.iter().flat_map(|of| [(of.link, &of.v4), (of.link, &of.v6)]);
+        let Some((link, cache)) = caches.clone().nth(number) else {
+            self.sweep = (0, 0);
+            return;
+        };
+        let (part, next) = cache.borrow_mut().part(place, SWEEP_PLACES, now);
+        for (address, mac, state) in part {
+            // One that is asked for is no news for others.
+            if state != NeighbourState::Incomplete {
+                write(learnt, link, address, Some((mac, state)));
+            }
+        }
+        self.sweep = match next {
+            Some(place) => (number, place),
+            None => ((number + 1) % caches.count().max(1), 0),
+        };
+    }
+
+    fn take_set(&mut self) {
+        let changes = self.permanent.changes();
+        if changes != self.seen && self.take_permanent() {
+            self.seen = changes;
+        }
+    }
+
+    /// Writes down what has changed since the last time.
+    fn write_changed(&mut self, now: Duration) {
+        let Some(learnt) = &mut self.learnt else { return };
+        let mut all_told = true;
+        for of in &self.caches {
+            for cache in [&of.v4, &of.v6] {
+                let mut cache = cache.borrow_mut();
+                let Some(changed) = cache.take_changed() else {
+                    all_told = false;
+                    continue;
+                };
+                for address in changed {
+                    write(learnt, of.link, address, cache.get(address, now));
+                }
+            }
+        }
+        if !all_told {
+            self.look_at_all(now);
         }
     }
 
@@ -68,16 +132,13 @@ impl Neighbourhood {
         if let Some(of) = self.caches.iter().find(|known| known.link == link) {
             let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
             // The answer is in the table.
-            let _known = cache.lock().resolve(address, now);
+            let _known = cache.borrow_mut().resolve(address, now);
         }
     }
 
-    /// Takes what was set, and writes down what is known.
-    pub(crate) fn look(&mut self, now: Duration) {
-        let changes = self.permanent.changes();
-        if changes != self.seen && self.take_permanent() {
-            self.seen = changes;
-        }
+    /// Takes what was set, and writes down all that is known.
+    pub(crate) fn look_at_all(&mut self, now: Duration) {
+        self.take_set();
         let Some(learnt) = &mut self.learnt else { return };
         let mut count = 0;
         for cache in &self.caches {
@@ -102,7 +163,7 @@ impl Neighbourhood {
         let Ok(set) = set else { return false };
         for of in &self.caches {
             for cache in [&of.v4, &of.v6] {
-                let mut cache = cache.lock();
+                let mut cache = cache.borrow_mut();
                 let wanted = |address| {
                     set.iter().any(|(key, _)| key.link == of.link.0 && key.address == address)
                 };
@@ -120,7 +181,8 @@ impl Neighbourhood {
         for (NeighbourKey { link, address }, record) in &set {
             let of = self.caches.iter().find(|of| of.link.0 == *link);
             if let (Some(of), Some(mac)) = (of, record.address.to_ethernet()) {
-                let mut cache = if address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
+                let mut cache =
+                    if address.is_ipv4() { of.v4.borrow_mut() } else { of.v6.borrow_mut() };
                 // A cache that is full of the living has no place; it is not listed then.
                 let _full = cache.set_permanent(*address, MacAddress(mac));
             }
@@ -135,7 +197,7 @@ impl Neighbourhood {
                 continue;
             }
             for cache in [&of.v4, &of.v6] {
-                let mut cache = cache.lock();
+                let mut cache = cache.borrow_mut();
                 let gone: Vec<IpAddr> = (cache.iter(now))
                     .filter(|(address, _, state)| {
                         *state != NeighbourState::Permanent
@@ -153,7 +215,8 @@ impl Neighbourhood {
     /// Takes what the kernel says of a neighbour.
     pub(crate) fn learn(&self, told: &Told, now: Duration) {
         let Some(of) = self.caches.iter().find(|known| known.link == told.link) else { return };
-        let mut cache = if told.address.is_ipv4() { of.v4.lock() } else { of.v6.lock() };
+        let mut cache =
+            if told.address.is_ipv4() { of.v4.borrow_mut() } else { of.v6.borrow_mut() };
         match told.station {
             // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
             Some((mac, fresh)) => drop(cache.kept_elsewhere(told.address, mac, fresh, now)),
@@ -162,25 +225,44 @@ impl Neighbourhood {
     }
 }
 
+/// Writes down what is known of a neighbour, or that it is gone.
+fn write(
+    learnt: &mut MapWriter<NeighbourKey, Neighbour>,
+    link: LinkIndex,
+    address: IpAddr,
+    known: Option<(MacAddress, NeighbourState)>,
+) {
+    let key = NeighbourKey { link: link.0, address };
+    match known.map(|(mac, state)| record(mac, state)) {
+        None => drop(learnt.remove(&key)),
+        Some(record) if learnt.get(&key) == Some(record) => {}
+        // What does not fit is counted there, and cannot be listed.
+        Some(record) => drop(learnt.set(&key, &record)),
+    }
+}
+
+/// A neighbour as the table has it.
+fn record(mac: MacAddress, state: NeighbourState) -> Neighbour {
+    let is_known = state != NeighbourState::Incomplete;
+    let octets = if is_known { LinkAddress::ethernet(mac.0) } else { LinkAddress::default() };
+    let state = match state {
+        NeighbourState::Incomplete => records::NeighbourState::Incomplete,
+        NeighbourState::Reachable => records::NeighbourState::Reachable,
+        NeighbourState::Stale => records::NeighbourState::Stale,
+        NeighbourState::Delay => records::NeighbourState::Delay,
+        NeighbourState::Probe => records::NeighbourState::Probe,
+        NeighbourState::Permanent => records::NeighbourState::Permanent,
+    };
+    Neighbour { address: octets, state, router: false }
+}
+
 /// What both caches of a link know.
 fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
-    let record = |(address, mac, state): (IpAddr, MacAddress, NeighbourState)| {
-        let is_known = state != NeighbourState::Incomplete;
-        let octets = if is_known { LinkAddress::ethernet(mac.0) } else { LinkAddress::default() };
-        let state = match state {
-            NeighbourState::Incomplete => records::NeighbourState::Incomplete,
-            NeighbourState::Reachable => records::NeighbourState::Reachable,
-            NeighbourState::Stale => records::NeighbourState::Stale,
-            NeighbourState::Delay => records::NeighbourState::Delay,
-            NeighbourState::Probe => records::NeighbourState::Probe,
-            NeighbourState::Permanent => records::NeighbourState::Permanent,
-        };
-        (address, Neighbour { address: octets, state, router: false })
-    };
     let of_both = [&of.v4, &of.v6];
+    let known = |(address, mac, state)| (address, record(mac, state));
     of_both
         .into_iter()
-        .flat_map(|cache| cache.lock().iter(now).map(record).collect::<Vec<_>>())
+        .flat_map(|cache| cache.borrow_mut().iter(now).map(known).collect::<Vec<_>>())
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use gatewright_link::{Backend, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Advertise, Route, SuiteLink, VlanLink};
+use gatewright_stack::{Advertise, NeighbourLimits, Route, SuiteLink, VlanLink};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
@@ -27,6 +27,8 @@ pub struct Setup {
     /// Octets of a chunk of the slab at the least: a link whose frames are larger has them made
     /// larger.
     pub chunk_size: usize,
+    /// Bounds of the neighbours of each link and family.
+    pub neighbours: NeighbourLimits,
     /// Routes of each family at the most.
     pub routes_max: u32,
     /// Octets of the kernel's news that may wait, where links are shared with it.
@@ -61,6 +63,7 @@ impl Setup {
             spin: SPIN,
             frames: FRAMES,
             chunk_size: gatewright_packet::CHUNK_SIZE,
+            neighbours: NeighbourLimits::DEFAULT,
             routes_max: ROUTES_MAX,
             kernel_news_octets: KERNEL_NEWS_OCTETS,
             seed,

@@ -20,8 +20,8 @@ use gatewright_link::{
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Graph, Host, Interface, KeptNeighbours, LinkNeighbours,
-    Plan, Sockets, Suite, UsedNeighbours, View, VlanCounters, VlanLink, Wake, assemble,
-    assemble_transit,
+    Plan, Sockets, Suite, UsedNeighbours, View, VlanCounters, VlanLink, Wake, assemble_transit,
+    assemble_within,
 };
 use gatewright_tables::{
     Map, MapWriter,
@@ -367,7 +367,7 @@ fn suite(setup: &Setup, own: usize, waker: &Arc<Waker>) -> Suite {
     let links: Vec<_> = setup.links.iter().map(|link| link.device.in_suite()).collect();
     if own == FIRST {
         let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
-        assemble(&links, wake, setup.seed)
+        assemble_within(&links, wake, setup.seed, setup.neighbours)
     } else {
         assemble_transit(&links, setup.seed.wrapping_add(own as u64))
     }
@@ -381,7 +381,7 @@ fn follow_first(
 ) {
     for of in caches {
         for cache in [&of.v4, &of.v6] {
-            cache.lock().follow(KeptNeighbours::new(kept.clone(), of.link, used.clone()));
+            cache.borrow_mut().follow(KeptNeighbours::new(kept.clone(), of.link, used.clone()));
         }
     }
 }

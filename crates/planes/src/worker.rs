@@ -336,7 +336,7 @@ impl Worker {
                 if let Some(forget) = forget {
                     self.neighbours.forget(forget, now);
                 }
-                self.neighbours.look(now);
+                self.neighbours.look_at_all(now);
                 let _unwanted = done.send(());
             }
             Ok(Command::Close(link, closed)) => {

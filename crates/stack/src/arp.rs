@@ -101,7 +101,7 @@ impl Layer for ArpLayer {
             let link = self.links.iter_mut().find(|link| link.link == meta.egress);
             match (link, meta.next_hop) {
                 (Some(link), NextHop::Neighbour(ip)) => {
-                    link.neighbours.lock().wait(ip, packet, out.now());
+                    link.neighbours.borrow_mut().wait(ip, packet, out.now());
                     link.settle(out);
                 }
                 _ => out.drop(UNCLAIMED, packet),
@@ -156,7 +156,7 @@ impl ArpLink {
             return Err(CONFLICT);
         }
         if !sender.is_unspecified() && on_link {
-            let mut neighbours = self.neighbours.lock();
+            let mut neighbours = self.neighbours.borrow_mut();
             let answers = message.operation == Operation::REPLY && for_us;
             if answers && arrival == Arrival::Unicast {
                 let said = Advertised {
@@ -214,7 +214,7 @@ impl ArpLink {
         let interface = out.host().interface(self.link).filter(|interface| interface.up);
         let Some(interface) = interface else {
             self.claims.clear();
-            self.neighbours.lock().clear();
+            self.neighbours.borrow_mut().clear();
             self.up = false;
             self.settle(out);
             return;
@@ -247,7 +247,7 @@ impl ArpLink {
 
     fn poll_timeout(&self) -> Option<Duration> {
         let claims = self.claims.iter().filter_map(|claim| claim.due);
-        claims.chain(self.neighbours.lock().poll_timeout()).min()
+        claims.chain(self.neighbours.borrow_mut().poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self, random: &mut Random, out: &mut Out<'_>) {
@@ -264,14 +264,14 @@ impl ArpLink {
                 None => {}
             }
         }
-        self.neighbours.lock().handle_timeout(now);
+        self.neighbours.borrow_mut().handle_timeout(now);
         self.settle(out);
     }
 
     /// Does what the neighbour cache asks for.
     fn settle(&mut self, out: &mut Out<'_>) {
         loop {
-            let Some(output) = self.neighbours.lock().poll_output() else { return };
+            let Some(output) = self.neighbours.borrow_mut().poll_output() else { return };
             match output {
                 NeighbourOutput::Solicit { address, .. } if out.host().is_shared(self.link) => {
                     out.report(Event::Wanted { link: self.link, address });

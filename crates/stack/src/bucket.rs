@@ -39,6 +39,11 @@ impl Bucket {
         self.full_at = full_at;
         true
     }
+
+    /// Puts a token back that was taken.
+    pub fn give_back(&mut self) {
+        self.full_at = self.full_at.saturating_sub(self.refill);
+    }
 }
 
 /// How many ICMP errors are sent (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)): so many about what came by

@@ -325,8 +325,9 @@ const INTERFACES_MAX: u32 = 256;
 /// Addresses of a host at the most.
 const ADDRESSES_MAX: u32 = 4096;
 
-/// Neighbours that can be read in the table at the most; each link's cache has its own bound.
-const NEIGHBOURS_MAX: u32 = 65_536;
+/// Neighbours that can be read in the table at the most, which costs memory for those that are there;
+/// each link's cache has its own bound.
+const NEIGHBOURS_MAX: u32 = 262_144;
 
 /// The control side of a host: changes its interfaces and routes.
 #[derive(Debug)]

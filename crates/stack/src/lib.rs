@@ -79,14 +79,14 @@ pub use merge::{CutShort, Form, Merger, split};
 pub use mld::MldLayer;
 pub use ndp::NdpLayer;
 pub use neighbour::{
-    Advertised, LinkNeighbours, NEIGHBOUR_EVICTED, NEIGHBOURS_FULL, NEIGHBOURS_MAX,
-    NeighbourOutput, NeighbourState, Neighbours, SharedNeighbours, WAITING_FULL, WAITING_MAX,
-    WAITING_PER_NEIGHBOUR_MAX,
+    Advertised, LinkNeighbours, NEIGHBOUR_EVICTED, NEIGHBOURS_FULL, NeighbourLimits,
+    NeighbourOutput, NeighbourState, Neighbours, RESOLUTION_LIMITED, SharedNeighbours,
+    WAITING_FULL, WAITING_MAX, WAITING_PER_NEIGHBOUR_MAX,
 };
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
-pub use suite::{Suite, SuiteLink, assemble, assemble_transit};
+pub use suite::{Suite, SuiteLink, assemble, assemble_transit, assemble_within};
 pub use trace::{Fate, Step, Trace};
 pub use udp::{UdpLayer, UdpSockets};
 pub use vlan::{VlanCounters, VlanLayer, VlanLink, VlanMember};

@@ -127,7 +127,7 @@ impl Layer for NdpLayer {
             let link = self.links.iter_mut().find(|link| link.link == meta.egress);
             match (link, meta.next_hop) {
                 (Some(link), NextHop::Neighbour(ip)) => {
-                    link.neighbours.lock().wait(ip, packet, out.now());
+                    link.neighbours.borrow_mut().wait(ip, packet, out.now());
                     link.settle(out);
                 }
                 _ => out.drop(UNCLAIMED, packet),
@@ -151,7 +151,7 @@ impl Layer for NdpLayer {
     fn poll_timeout(&self) -> Option<Duration> {
         let of_link = |link: &NdpLink| {
             let timers = [
-                link.neighbours.lock().poll_timeout(),
+                link.neighbours.borrow_mut().poll_timeout(),
                 link.dad.poll_timeout(),
                 link.solicitor.poll_timeout(),
                 link.advertiser.poll_timeout(),
@@ -164,10 +164,10 @@ impl Layer for NdpLayer {
     fn handle_timeout(&mut self, out: &mut Out<'_>) {
         let now = out.now();
         for link in &mut self.links {
-            link.neighbours.lock().handle_timeout(now);
+            link.neighbours.borrow_mut().handle_timeout(now);
             link.settle(out);
             let Some(interface) = out.host().interface(link.link).cloned() else { continue };
-            let retransmit = link.neighbours.lock().retransmit();
+            let retransmit = link.neighbours.borrow_mut().retransmit();
             for probe in link.dad.due(now, retransmit) {
                 match probe {
                     Probe::Ask(target) => message::probe(&interface, target, out),
@@ -193,7 +193,7 @@ impl NdpLink {
     fn look_at(&mut self, interface: &Interface, random: &mut Random, out: &mut Out<'_>) {
         let now = out.now();
         if !interface.up {
-            self.neighbours.lock().clear();
+            self.neighbours.borrow_mut().clear();
             self.settle(out);
         }
         self.dad.look_at(interface, now, random, out);
@@ -237,7 +237,7 @@ impl NdpLink {
     /// Does what the neighbour cache asks for.
     fn settle(&mut self, out: &mut Out<'_>) {
         loop {
-            let output = self.neighbours.lock().poll_output();
+            let output = self.neighbours.borrow_mut().poll_output();
             match output {
                 None => return,
                 Some(NeighbourOutput::Solicit { address, .. })
@@ -288,7 +288,7 @@ impl NdpLink {
         {
             return Err(NOT_TOLD);
         }
-        let station = self.neighbours.lock().resolve(target.into(), out.now());
+        let station = self.neighbours.borrow_mut().resolve(target.into(), out.now());
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
         message::redirect(&interface, (target, station), (to, destination), packet.octets(), out);
         Ok(())
@@ -339,7 +339,7 @@ impl NdpLink {
             return Err(NOT_OURS);
         }
         if let (Some(mac), false) = (source_mac, probing) {
-            self.neighbours.lock().heard(heard.source.into(), mac, true, out.now());
+            self.neighbours.borrow_mut().heard(heard.source.into(), mac, true, out.now());
         }
         let to = if probing { ALL_NODES } else { heard.source };
         // RFC 4429 §3.3: an address that is still checked overrides nobody's cache.
@@ -370,7 +370,7 @@ impl NdpLink {
             overrides: message.override_flag(),
             router: message.router(),
         };
-        self.neighbours.lock().advertised(target.into(), said, out.now());
+        self.neighbours.borrow_mut().advertised(target.into(), said, out.now());
         Ok(())
     }
 
@@ -412,7 +412,7 @@ impl NdpLink {
             return Err(NOT_ASKED);
         }
         if let Some(mac) = mac {
-            self.neighbours.lock().heard(heard.source.into(), mac, true, out.now());
+            self.neighbours.borrow_mut().heard(heard.source.into(), mac, true, out.now());
         }
         self.advertiser.asked(out.now(), random);
         Ok(())
@@ -432,7 +432,7 @@ impl NdpLink {
         let (router, now) = (IpAddr::V6(heard.source), out.now());
         let lifetime = Duration::from_secs(message.router_lifetime().into());
         {
-            let mut neighbours = self.neighbours.lock();
+            let mut neighbours = self.neighbours.borrow_mut();
             if let Some(mac) = mac {
                 neighbours.heard(router, mac, true, now);
             }
@@ -502,7 +502,7 @@ impl NdpLink {
             return Err(NOT_ASKED);
         }
         {
-            let mut neighbours = self.neighbours.lock();
+            let mut neighbours = self.neighbours.borrow_mut();
             if let Some(mac) = mac {
                 neighbours.heard(target.into(), mac, true, out.now());
             }

@@ -12,20 +12,50 @@
 //! ```
 //!
 //! Only in INCOMPLETE do packets wait: in every other state they are sent to the address known.
+//!
+//! Memory is by use, and no step depends on how many neighbours there are but by the timers' heap.
+//! A full cache has the neighbour give way that was heard of first and never confirmed, else the one
+//! that is idle for longest, else the one that is asked for in vain for longest; one in use never does.
+
+mod entries;
+mod origins;
 
 use crate::{KeptNeighbours, Reason, random::Random};
+use entries::{Entries, Entry, NEVER, Queue, State};
 use gatewright_packet::{LinkIndex, Packet};
 use gatewright_wire::MacAddress;
+use origins::Origins;
 use std::{
     cell::{RefCell, RefMut},
-    collections::VecDeque,
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
     net::IpAddr,
     rc::Rc,
     time::Duration,
 };
 
-/// Neighbours of one link and family at the most.
-pub const NEIGHBOURS_MAX: usize = 1024;
+/// Bounds of the neighbours of one link and family.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NeighbourLimits {
+    /// Neighbours at the most. Each that is known takes about 150 octets.
+    pub neighbours: u32,
+    /// Neighbours that are asked for at once at the most.
+    pub pending: u32,
+    /// Neighbours a second that may be asked for in vain; those that answer do not count.
+    pub resolutions_per_second: u32,
+}
+
+impl NeighbourLimits {
+    /// Those of a large site's link: 131,072 neighbours.
+    pub const DEFAULT: Self =
+        Self { neighbours: 131_072, pending: 4096, resolutions_per_second: 1000 };
+}
+
+impl Default for NeighbourLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
 
 /// Packets that wait for one neighbour at the most (RFC 4861 §7.2.2 asks for one or more).
 pub const WAITING_PER_NEIGHBOUR_MAX: u8 = 8;
@@ -45,8 +75,11 @@ pub const WAITING_FULL: Reason = Reason("waiting-full");
 /// A neighbour that was never confirmed, or long unused, gave way to a new one.
 pub const NEIGHBOUR_EVICTED: Reason = Reason("neighbour-evicted");
 
-/// A packet found no place for its neighbour: all [`NEIGHBOURS_MAX`] are living.
+/// A packet found no place for its neighbour: all [`NeighbourLimits::neighbours`] are in use.
 pub const NEIGHBOURS_FULL: Reason = Reason("neighbours-full");
+
+/// A packet for a neighbour that is not known was dropped, as too many are asked for in vain.
+pub const RESOLUTION_LIMITED: Reason = Reason("resolution-limited");
 
 /// What is known of a neighbour (RFC 4861 §7.3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -101,67 +134,30 @@ pub enum NeighbourOutput {
     RouterGone(IpAddr),
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    Vacant,
-    Incomplete,
-    /// Reachable until `fresh_until`, stale from then on.
-    Known,
-    Delay,
-    Probe,
-    Permanent,
-}
-
-#[derive(Debug)]
-struct Entry {
-    address: IpAddr,
-    /// Until when a packet is sent without further thought; zero while the address is unknown.
-    fresh_until: Duration,
-    mac: MacAddress,
-    state: State,
-    /// It has answered us: it lives.
-    confirmed: bool,
-    router: bool,
-    /// Somebody else asks for it, and says when it is gone.
-    kept_elsewhere: bool,
-    solicited: u8,
-    waiting: u8,
-    /// When the state asks for the next step; only INCOMPLETE, DELAY and PROBE do.
-    due: Duration,
-    /// The next entry of the same bucket.
-    next: u16,
-}
-
-/// No entry: the end of a bucket.
-const NONE: u16 = u16::MAX;
-
-/// Buckets of the index, a power of two.
-const BUCKETS_BITS: u32 = 11;
-
-/// The time that never comes.
-const NEVER: Duration = Duration::MAX;
+/// Changes that wait for [`Neighbours::take_changed`] at the most.
+const JOURNAL_MAX: usize = 65_536;
 
 /// The neighbours of one link and family.
 #[derive(Debug)]
 pub struct Neighbours {
-    entries: Vec<Entry>,
-    vacant: Vec<u16>,
-    buckets: Vec<u16>,
-    waiting: VecDeque<(u16, Packet)>,
+    entries: Entries,
+    limits: NeighbourLimits,
+    origins: Origins,
+    waiting: VecDeque<(u32, Packet)>,
     outputs: VecDeque<NeighbourOutput>,
-    /// No state asks for a step before.
-    next_due: Duration,
-    /// Where the search for an entry that gives way goes on: so the oldest goes first.
-    hand: usize,
+    /// When entries want a step, soonest first; one that has moved is put back when it comes up.
+    alarms: BinaryHeap<Reverse<(Duration, u32)>>,
+    /// There is output that was not caused by a layer.
+    urgent: bool,
     random: Random,
-    /// Odd and secret, so that no sender can fill one bucket.
-    key: u64,
     /// BaseReachableTime (RFC 4861 §6.3.2).
     reachable: Duration,
     /// RetransTimer (RFC 4861 §6.3.2).
     retransmit: Duration,
     /// See [`Self::changes`].
     changes: u32,
+    /// Whose entries have changed, where somebody takes it.
+    journal: Option<Vec<IpAddr>>,
     /// Where they are looked up instead, if another worker keeps them.
     kept: Option<KeptNeighbours>,
 }
@@ -170,29 +166,35 @@ impl Neighbours {
     /// An empty cache with the times of RFC 4861 §10, which are also good for ARP; `random` makes
     /// hash and jitter unpredictable.
     pub fn new(random: u64) -> Self {
+        Self::with_limits(random, NeighbourLimits::default())
+    }
+
+    /// As [`Self::new`], with bounds of its own.
+    pub fn with_limits(random: u64, limits: NeighbourLimits) -> Self {
         let mut random = Random::new(random);
         Self {
-            key: random.draw() | 1,
-            entries: Vec::new(),
-            vacant: Vec::new(),
-            buckets: vec![NONE; 1 << BUCKETS_BITS],
+            entries: Entries::new(random.draw()),
+            limits,
+            origins: Origins::new(&limits, random.draw()),
             waiting: VecDeque::new(),
             outputs: VecDeque::new(),
-            next_due: NEVER,
-            hand: 0,
+            alarms: BinaryHeap::new(),
+            urgent: false,
             random,
             reachable: Duration::from_secs(30),
             retransmit: Duration::from_secs(1),
             changes: 0,
+            journal: None,
             kept: None,
         }
     }
 
     /// Takes the times that a router advertised (RFC 4861 §6.3.4); `None` leaves one as it is.
     pub fn set_times(&mut self, reachable: Option<Duration>, retransmit: Option<Duration>) {
-        let bounded = |time: Duration| time.clamp(TIME_MIN, TIME_MAX);
-        self.reachable = reachable.map_or(self.reachable, bounded);
-        self.retransmit = retransmit.map_or(self.retransmit, bounded);
+        let reachable = reachable.map(|time| time.clamp(TIME_MIN, REACHABLE_MAX));
+        let retransmit = retransmit.map(|time| time.clamp(TIME_MIN, RETRANSMIT_MAX));
+        self.reachable = reachable.unwrap_or(self.reachable);
+        self.retransmit = retransmit.unwrap_or(self.retransmit);
     }
 
     /// RetransTimer (RFC 4861 §6.3.2).
@@ -216,7 +218,7 @@ impl Neighbours {
         if let Some(kept) = &self.kept {
             return kept.resolve_until(address, now);
         }
-        let index = self.find(address)?;
+        let index = self.entries.find(address)?;
         let entry = self.entries.get_mut(index)?;
         if now < entry.fresh_until {
             return Some((entry.mac, entry.fresh_until));
@@ -224,6 +226,7 @@ impl Neighbours {
         if entry.state == State::Known {
             // RFC 4861 §7.3.3: the first packet to a stale neighbour starts the delay.
             (entry.state, entry.fresh_until) = (State::Delay, NEVER);
+            self.entries.queue(index);
             self.arm(index, now + DELAY_FIRST_PROBE);
         }
         let known = self.entries.get(index).filter(|entry| entry.fresh_until == NEVER);
@@ -242,29 +245,45 @@ impl Neighbours {
 
     /// Keeps `packet` until the neighbour has answered; asks for it if nobody has yet.
     pub fn wait(&mut self, address: IpAddr, packet: Packet, now: Duration) {
-        let Some(index) = self.find_or_insert(address, now) else {
-            self.outputs.push_back(NeighbourOutput::Drop(NEIGHBOURS_FULL, packet));
-            return;
+        let index = match self.entries.find(address) {
+            Some(index) => index,
+            None => match self.ask_for(address, &packet, now) {
+                Ok(index) => index,
+                Err(reason) => {
+                    return self.outputs.push_back(NeighbourOutput::Drop(reason, packet));
+                }
+            },
         };
         let Some(entry) = self.entries.get_mut(index) else { return };
-        if entry.state != State::Incomplete {
+        if entry.state == State::Incomplete {
+            self.enqueue(index, packet);
+        } else {
             self.outputs.push_back(NeighbourOutput::Send(packet));
-            return;
         }
-        if entry.solicited == 0 {
-            entry.solicited = 1;
-            self.outputs.push_back(NeighbourOutput::Solicit { address, to: None });
-            self.arm(index, now + self.retransmit);
-        }
-        self.enqueue(index, packet);
+    }
+
+    /// Begins to ask for a neighbour that is not known, if the origin of `packet` may have one more.
+    fn ask_for(&mut self, address: IpAddr, packet: &Packet, now: Duration) -> Result<u32, Reason> {
+        let origin = self.origins.take(packet, address, now).ok_or(RESOLUTION_LIMITED)?;
+        let index = self.insert(address, now);
+        let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) else {
+            self.origins.give_back(origin, true);
+            return Err(NEIGHBOURS_FULL);
+        };
+        (entry.solicited, entry.origin) = (1, origin);
+        self.outputs.push_back(NeighbourOutput::Solicit { address, to: None });
+        let index = index.ok_or(NEIGHBOURS_FULL)?;
+        self.arm(index, now + self.retransmit);
+        Ok(index)
     }
 
     /// Takes what the neighbour at `address` said about itself (RFC 4861 §7.2.5).
     pub fn advertised(&mut self, address: IpAddr, said: Advertised, now: Duration) {
-        let Some(index) = self.find(address) else { return };
+        let Some(index) = self.entries.find(address) else { return };
         let reachable_until = now + self.jittered(self.reachable);
         let Some(entry) = self.entries.get_mut(index) else { return };
         let differs = said.mac.is_some_and(|mac| mac != entry.mac);
+        let was_incomplete = entry.state == State::Incomplete;
         match entry.state {
             State::Permanent | State::Vacant => return,
             State::Incomplete if said.mac.is_none() => return,
@@ -272,7 +291,7 @@ impl Neighbours {
             _ if !said.overrides && differs => {
                 if entry.state == State::Known {
                     entry.fresh_until = Duration::ZERO;
-                    self.changed();
+                    self.changed(index);
                 }
                 return;
             }
@@ -283,49 +302,48 @@ impl Neighbours {
         if said.solicited {
             entry.confirmed = true;
             entry.known(reachable_until);
-        } else if differs || entry.state == State::Incomplete {
+        } else if differs || was_incomplete {
             entry.known(Duration::ZERO);
         }
         if was_router && !said.router {
             self.outputs.push_back(NeighbourOutput::RouterGone(address));
         }
-        self.changed();
-        self.release(index);
+        self.settled(index, was_incomplete);
     }
 
     /// Takes the address of a neighbour that spoke to us about something else: asked for our
     /// address, or for a router (RFC 4861 §7.2.3). One not known yet is added if `add` says so.
     pub fn heard(&mut self, address: IpAddr, mac: MacAddress, add: bool, now: Duration) {
-        let found = self.find(address);
-        let found = if add { found.or_else(|| self.find_or_insert(address, now)) } else { found };
+        let found = self.entries.find(address);
+        let is_new = found.is_none();
+        let found = if add { found.or_else(|| self.insert(address, now)) } else { found };
         let Some(index) = found else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
-        let differs = entry.mac != mac || entry.state == State::Incomplete;
-        if differs && entry.state != State::Permanent {
+        let was_incomplete = entry.state == State::Incomplete;
+        if (entry.mac != mac || was_incomplete) && entry.state != State::Permanent {
             entry.mac = mac;
             entry.confirmed = false;
             entry.known(Duration::ZERO);
-            self.changed();
-            self.release(index);
+            self.settled(index, was_incomplete && !is_new);
         }
     }
 
     /// Says that the neighbour receives what we send it, as an answer above has shown
     /// (RFC 4861 §7.3.1).
     pub fn confirm(&mut self, address: IpAddr, now: Duration) {
-        let Some(index) = self.find(address) else { return };
+        let Some(index) = self.entries.find(address) else { return };
         let reachable_until = now + self.jittered(self.reachable);
         let Some(entry) = self.entries.get_mut(index) else { return };
         if matches!(entry.state, State::Known | State::Delay | State::Probe) {
             entry.known(reachable_until);
-            self.changed();
+            self.settled(index, false);
         }
     }
 
     /// Marks the neighbour as a router; one that goes away is told as
     /// [`NeighbourOutput::RouterGone`].
     pub fn set_router(&mut self, address: IpAddr, router: bool) {
-        let index = self.find(address);
+        let index = self.entries.find(address);
         if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
             entry.router = router;
         }
@@ -333,14 +351,15 @@ impl Neighbours {
 
     /// Sets a neighbour that is neither asked for nor forgotten; `false` if there is no place.
     pub fn set_permanent(&mut self, address: IpAddr, mac: MacAddress) -> bool {
-        let Some(index) = self.find_or_insert(address, Duration::ZERO) else { return false };
+        let Some((index, was_asked)) = self.find_or_insert(address, Duration::ZERO) else {
+            return false;
+        };
         let Some(entry) = self.entries.get_mut(index) else { return false };
         entry.mac = mac;
         entry.confirmed = true;
         entry.known(NEVER);
         entry.state = State::Permanent;
-        self.changed();
-        self.release(index);
+        self.settled(index, was_asked);
         true
     }
 
@@ -356,12 +375,11 @@ impl Neighbours {
         fresh: bool,
         now: Duration,
     ) -> bool {
-        let Some(index) = self.find_or_insert(address, now) else { return false };
+        let Some((index, was_asked)) = self.find_or_insert(address, now) else { return false };
         let Some(entry) = self.entries.get_mut(index) else { return false };
         (entry.mac, entry.confirmed, entry.kept_elsewhere) = (mac, true, true);
         entry.known(if fresh { NEVER } else { Duration::ZERO });
-        self.changed();
-        self.release(index);
+        self.settled(index, was_asked);
         self.settle_soon();
         true
     }
@@ -374,21 +392,19 @@ impl Neighbours {
 
     /// Whoever keeps the cache looks at once for what is to be done.
     fn settle_soon(&mut self) {
-        if !self.outputs.is_empty() {
-            self.next_due = Duration::ZERO;
-        }
+        self.urgent |= !self.outputs.is_empty();
     }
 
     /// Forgets a neighbour; what waits for it is unreachable.
     pub fn remove(&mut self, address: IpAddr) {
-        if let Some(index) = self.find(address) {
+        if let Some(index) = self.entries.find(address) {
             self.forget(index);
         }
     }
 
     /// Forgets all but the permanent ones, as when the link went down.
     pub fn clear(&mut self) {
-        for index in 0..self.entries.len() {
+        for index in 0..self.entries.places() {
             let known = self.entries.get(index).map(|entry| entry.state);
             if known.is_some_and(|state| !matches!(state, State::Vacant | State::Permanent)) {
                 self.forget(index);
@@ -396,23 +412,61 @@ impl Neighbours {
         }
     }
 
+    /// How many neighbours there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The neighbours as they are at `now`.
     pub fn iter(
         &self,
         now: Duration,
     ) -> impl Iterator<Item = (IpAddr, MacAddress, NeighbourState)> + '_ {
-        self.entries.iter().filter_map(move |entry| {
-            let state = match entry.state {
-                State::Vacant => return None,
-                State::Incomplete => NeighbourState::Incomplete,
-                State::Known if now < entry.fresh_until => NeighbourState::Reachable,
-                State::Known => NeighbourState::Stale,
-                State::Delay => NeighbourState::Delay,
-                State::Probe => NeighbourState::Probe,
-                State::Permanent => NeighbourState::Permanent,
-            };
-            Some((entry.address, entry.mac, state))
-        })
+        self.entries.iter().filter_map(move |entry| status(entry, now))
+    }
+
+    /// The neighbour at `address` as it is at `now`.
+    pub fn get(&self, address: IpAddr, now: Duration) -> Option<(MacAddress, NeighbourState)> {
+        let entry = self.entries.get(self.entries.find(address)?)?;
+        status(entry, now).map(|(_, mac, state)| (mac, state))
+    }
+
+    /// The neighbours at so many places from `first` on, and the place to go on from; `None` behind
+    /// the last. By it all are looked at in pieces, while they change.
+    pub fn part(
+        &self,
+        first: u32,
+        places: u32,
+        now: Duration,
+    ) -> (Vec<(IpAddr, MacAddress, NeighbourState)>, Option<u32>) {
+        let end = first.saturating_add(places);
+        let part = (first..end.min(self.entries.places()))
+            .filter_map(|index| status(self.entries.get(index)?, now))
+            .collect();
+        (part, (end < self.entries.places()).then_some(end))
+    }
+
+    /// Keeps a journal of changed neighbours from now on, for [`Self::take_changed`].
+    pub fn keep_journal(&mut self) {
+        self.journal.get_or_insert_default();
+    }
+
+    /// The neighbours that have changed, come or gone since the last call; `None` if there are more
+    /// than a journal holds, or none is kept.
+    pub fn take_changed(&mut self) -> Option<Vec<IpAddr>> {
+        let changed = std::mem::take(self.journal.as_mut()?);
+        for address in &changed {
+            let index = self.entries.find(*address);
+            if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+                entry.noted = false;
+            }
+        }
+        (changed.len() < JOURNAL_MAX).then_some(changed)
     }
 
     /// What is to be done next.
@@ -422,26 +476,35 @@ impl Neighbours {
 
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        (self.next_due != NEVER).then_some(self.next_due)
+        if self.urgent {
+            return Some(Duration::ZERO);
+        }
+        self.alarms.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Takes the steps that are due (RFC 4861 §7.3.3).
     pub fn handle_timeout(&mut self, now: Duration) {
-        if now < self.next_due {
-            return;
-        }
-        self.next_due = NEVER;
-        for index in 0..self.entries.len() {
-            let due = self.entries.get(index).map_or(NEVER, |entry| entry.due);
+        self.urgent = false;
+        while let Some(&Reverse((at, index))) = self.alarms.peek()
+            && at <= now
+        {
+            self.alarms.pop();
+            let Some(entry) = self.entries.get_mut(index) else { continue };
+            // One that was set before an earlier one.
+            if entry.alarm != at {
+                continue;
+            }
+            entry.alarm = NEVER;
+            let due = entry.due;
             if due <= now {
                 self.step(index, now);
-            } else {
-                self.next_due = self.next_due.min(due);
+            } else if due != NEVER {
+                self.arm(index, due);
             }
         }
     }
 
-    fn step(&mut self, index: usize, now: Duration) {
+    fn step(&mut self, index: u32, now: Duration) {
         let Some(entry) = self.entries.get_mut(index) else { return };
         if entry.solicited >= SOLICITATIONS_MAX {
             self.forget(index);
@@ -455,7 +518,7 @@ impl Neighbours {
         let address = entry.address;
         if to.is_some() && entry.kept_elsewhere {
             entry.known(Duration::ZERO);
-            self.changed();
+            self.settled(index, false);
             self.outputs.push_back(NeighbourOutput::Solicit { address, to });
             return;
         }
@@ -463,166 +526,125 @@ impl Neighbours {
             entry.state = State::Probe;
         }
         entry.solicited += 1;
+        self.entries.queue(index);
         self.outputs.push_back(NeighbourOutput::Solicit { address, to });
         self.arm(index, now + self.retransmit);
     }
 
-    fn arm(&mut self, index: usize, due: Duration) {
+    fn arm(&mut self, index: u32, due: Duration) {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.due = due;
-            self.next_due = self.next_due.min(due);
+            if due < entry.alarm {
+                entry.alarm = due;
+                self.alarms.push(Reverse((due, index)));
+            }
         }
     }
 
-    fn enqueue(&mut self, index: usize, packet: Packet) {
-        let Ok(id) = u16::try_from(index) else { return };
+    /// Has `packet` wait. Where too many wait already, the neighbour's own oldest gives way
+    /// (RFC 4861 §7.2.2), or the oldest of all to the first packet for its neighbour: so many packets for a
+    /// few silent neighbours do not drive out those of others.
+    fn enqueue(&mut self, index: u32, packet: Packet) {
         let Some(entry) = self.entries.get_mut(index) else { return };
         let gone = if entry.waiting >= WAITING_PER_NEIGHBOUR_MAX {
-            self.waiting.iter().position(|&(of, _)| of == id)
+            self.waiting.iter().position(|&(of, _)| of == index)
+        } else if self.waiting.len() < WAITING_MAX {
+            None
+        } else if entry.waiting == 0 {
+            Some(0)
         } else {
-            (self.waiting.len() >= WAITING_MAX).then_some(0)
+            return self.outputs.push_back(NeighbourOutput::Drop(WAITING_FULL, packet));
         };
         entry.waiting += 1;
         if let Some((of, packet)) = gone.and_then(|position| self.waiting.remove(position)) {
-            if let Some(entry) = self.entries.get_mut(usize::from(of)) {
+            if let Some(entry) = self.entries.get_mut(of) {
                 entry.waiting -= 1;
             }
             self.outputs.push_back(NeighbourOutput::Drop(WAITING_FULL, packet));
         }
-        self.waiting.push_back((id, packet));
+        self.waiting.push_back((index, packet));
     }
 
-    /// Lets go what waits for the neighbour.
-    fn release(&mut self, index: usize) {
-        self.let_go(index, NeighbourOutput::Send);
-    }
-
-    fn let_go(&mut self, index: usize, how: impl Fn(Packet) -> NeighbourOutput) {
+    fn let_go(&mut self, index: u32, how: impl Fn(Packet) -> NeighbourOutput) {
         let Some(entry) = self.entries.get_mut(index) else { return };
         if std::mem::take(&mut entry.waiting) == 0 {
             return;
         }
         for _ in 0..self.waiting.len() {
             match self.waiting.pop_front() {
-                Some((of, packet)) if usize::from(of) == index => {
-                    self.outputs.push_back(how(packet));
-                }
+                Some((of, packet)) if of == index => self.outputs.push_back(how(packet)),
                 Some(other) => self.waiting.push_back(other),
                 None => return,
             }
         }
     }
 
-    fn find(&self, address: IpAddr) -> Option<usize> {
-        let mut index = *self.buckets.get(self.bucket(address))?;
-        while let Some(entry) = self.entries.get(usize::from(index)) {
-            if entry.address == address {
-                return Some(usize::from(index));
-            }
-            index = entry.next;
+    /// The entry of `address`, which is made if there is none, and whether it is being asked for.
+    fn find_or_insert(&mut self, address: IpAddr, now: Duration) -> Option<(u32, bool)> {
+        if let Some(index) = self.entries.find(address) {
+            let was_asked = self.entries.get(index)?.state == State::Incomplete;
+            return Some((index, was_asked));
         }
-        None
+        self.insert(address, now).map(|index| (index, false))
     }
 
-    fn find_or_insert(&mut self, address: IpAddr, now: Duration) -> Option<usize> {
-        if let Some(index) = self.find(address) {
-            return Some(index);
-        }
-        if self.vacant.is_empty() && self.entries.len() >= NEIGHBOURS_MAX {
+    /// Makes an entry for an address that has none; another gives way if there are too many.
+    fn insert(&mut self, address: IpAddr, now: Duration) -> Option<u32> {
+        if u32::try_from(self.entries.len()).is_ok_and(|len| len >= self.limits.neighbours) {
             let victim = self.victim(now)?;
             self.let_go(victim, |packet| NeighbourOutput::Drop(NEIGHBOUR_EVICTED, packet));
             self.forget(victim);
             self.outputs.push_back(NeighbourOutput::Count(NEIGHBOUR_EVICTED));
         }
-        let bucket = self.bucket(address);
-        let head = self.buckets.get_mut(bucket)?;
-        let entry = Entry {
-            address,
-            fresh_until: Duration::ZERO,
-            mac: MacAddress([0; 6]),
-            state: State::Incomplete,
-            confirmed: false,
-            router: false,
-            kept_elsewhere: false,
-            solicited: 0,
-            waiting: 0,
-            due: NEVER,
-            next: *head,
-        };
-        let id = if let Some(id) = self.vacant.pop() {
-            *self.entries.get_mut(usize::from(id))? = entry;
-            id
-        } else {
-            self.entries.push(entry);
-            u16::try_from(self.entries.len() - 1).ok()?
-        };
-        *head = id;
-        Some(usize::from(id))
+        self.entries.insert(address)
     }
 
-    /// Who gives way to a new neighbour: one that never answered us, else one that is stale. Those
-    /// in use never do, so no flood drives them out.
-    fn victim(&mut self, now: Duration) -> Option<usize> {
-        let unconfirmed = |entry: &Entry| !entry.confirmed;
-        let stale = |entry: &Entry| entry.state == State::Known && entry.fresh_until <= now;
-        let len = self.entries.len();
-        let order = (self.hand..len).chain(0..self.hand);
-        let found = |rule: &dyn Fn(&Entry) -> bool| {
-            order.clone().find(|&index| self.entries.get(index).is_some_and(rule))
-        };
-        let victim = found(&unconfirmed).or_else(|| found(&stale))?;
-        self.hand = (victim + 1) % len.max(1);
-        Some(victim)
+    /// Who gives way to a new neighbour. Those in use never do, so no flood drives them out.
+    fn victim(&self, now: Duration) -> Option<u32> {
+        let stale =
+            |index: &u32| self.entries.get(*index).is_some_and(|entry| entry.fresh_until <= now);
+        let idle = || self.entries.first(Queue::Idle).filter(stale);
+        (self.entries.first(Queue::Unconfirmed))
+            .or_else(idle)
+            .or_else(|| self.entries.first(Queue::Incomplete))
     }
 
-    fn changed(&mut self) {
+    /// The address of an entry is known, or known anew; it was asked for until now if `was_asked`.
+    fn settled(&mut self, index: u32, was_asked: bool) {
+        if was_asked && let Some(entry) = self.entries.get(index) {
+            self.origins.give_back(entry.origin, true);
+        }
+        self.entries.queue(index);
+        self.changed(index);
+        self.let_go(index, NeighbourOutput::Send);
+    }
+
+    fn changed(&mut self, index: u32) {
         self.changes = self.changes.wrapping_add(1);
+        if let Some(journal) = &mut self.journal
+            && let Some(entry) = self.entries.get_mut(index)
+            && !std::mem::replace(&mut entry.noted, true)
+            && journal.len() < JOURNAL_MAX
+        {
+            journal.push(entry.address);
+        }
     }
 
     /// Removes the entry; what waits for it is unreachable.
-    fn forget(&mut self, index: usize) {
-        self.changed();
+    fn forget(&mut self, index: u32) {
+        let Some(entry) = self.entries.get(index) else { return };
+        let (address, router, origin) = (entry.address, entry.router, entry.origin);
+        if entry.state == State::Incomplete {
+            // Nobody has seen its address, and so nothing changes for anybody.
+            self.origins.give_back(origin, false);
+        } else {
+            self.changed(index);
+        }
         self.let_go(index, NeighbourOutput::Unreachable);
-        let Ok(id) = u16::try_from(index) else { return };
-        let Some(entry) = self.entries.get_mut(index) else { return };
-        let (address, router) = (entry.address, entry.router);
-        let next = std::mem::replace(&mut entry.next, NONE);
-        (entry.state, entry.due, entry.router) = (State::Vacant, NEVER, false);
-        self.unlink(address, id, next);
-        self.vacant.push(id);
+        self.entries.remove(index);
         if router {
             self.outputs.push_back(NeighbourOutput::RouterGone(address));
         }
-    }
-
-    fn unlink(&mut self, address: IpAddr, id: u16, next: u16) {
-        let bucket = self.bucket(address);
-        let Some(head) = self.buckets.get_mut(bucket) else { return };
-        if *head == id {
-            *head = next;
-            return;
-        }
-        let mut before = *head;
-        while let Some(entry) = self.entries.get_mut(usize::from(before)) {
-            if entry.next == id {
-                entry.next = next;
-                return;
-            }
-            before = entry.next;
-        }
-    }
-
-    fn bucket(&self, address: IpAddr) -> usize {
-        let bits = match address {
-            IpAddr::V4(ip) => u64::from(ip.to_bits()),
-            IpAddr::V6(ip) => {
-                let bits = ip.to_bits();
-                let folded = (bits ^ (bits >> 64)) & u128::from(u64::MAX);
-                u64::try_from(folded).unwrap_or_default()
-            }
-        };
-        let hash = bits.wrapping_mul(self.key) >> (u64::BITS - BUCKETS_BITS);
-        usize::try_from(hash).unwrap_or_default()
     }
 
     /// Between half and one and a half of `time` (RFC 4861 §6.3.2).
@@ -631,19 +653,25 @@ impl Neighbours {
     }
 }
 
-/// Bounds on the times that a router may set, against one that would stop or flood us.
-const TIME_MIN: Duration = Duration::from_millis(100);
-const TIME_MAX: Duration = Duration::from_hours(1);
-
-impl Entry {
-    /// The address is known, and fresh until then.
-    fn known(&mut self, fresh_until: Duration) {
-        self.state = State::Known;
-        self.fresh_until = fresh_until;
-        self.solicited = 0;
-        self.due = NEVER;
-    }
+/// What others see of an entry at `now`.
+fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, MacAddress, NeighbourState)> {
+    let state = match entry.state {
+        State::Vacant => return None,
+        State::Incomplete => NeighbourState::Incomplete,
+        State::Known if now < entry.fresh_until => NeighbourState::Reachable,
+        State::Known => NeighbourState::Stale,
+        State::Delay => NeighbourState::Delay,
+        State::Probe => NeighbourState::Probe,
+        State::Permanent => NeighbourState::Permanent,
+    };
+    Some((entry.address, entry.mac, state))
 }
+
+/// Bounds on the times that a router may set, against one that would stop or flood us: an hour is
+/// the longest reachable time of RFC 4861 §6.2.1, and three solicitations are to end before a user does.
+const TIME_MIN: Duration = Duration::from_millis(100);
+const REACHABLE_MAX: Duration = Duration::from_hours(1);
+const RETRANSMIT_MAX: Duration = Duration::from_secs(10);
 
 /// A link's neighbours of one family, as the layers of one worker share them: the link layer looks
 /// them up, ARP or neighbour discovery keeps them.
@@ -652,12 +680,12 @@ pub struct SharedNeighbours(Rc<RefCell<Neighbours>>);
 
 impl SharedNeighbours {
     /// An empty cache; `random` as for [`Neighbours::new`].
-    pub fn new(random: u64) -> Self {
-        Self(Rc::new(RefCell::new(Neighbours::new(random))))
+    pub fn new(random: u64, limits: NeighbourLimits) -> Self {
+        Self(Rc::new(RefCell::new(Neighbours::with_limits(random, limits))))
     }
 
     /// The cache, for as long as one call of one layer: the graph never runs two at once.
-    pub fn lock(&self) -> RefMut<'_, Neighbours> {
+    pub fn borrow_mut(&self) -> RefMut<'_, Neighbours> {
         self.0.borrow_mut()
     }
 }
@@ -675,8 +703,8 @@ pub struct LinkNeighbours {
 
 impl LinkNeighbours {
     /// Empty caches; `random` as for [`Neighbours::new`].
-    pub fn new(link: LinkIndex, random: u64) -> Self {
-        let (v4, v6) = (SharedNeighbours::new(random), SharedNeighbours::new(!random));
-        Self { link, v4, v6 }
+    pub fn new(link: LinkIndex, random: u64, limits: NeighbourLimits) -> Self {
+        let v4 = SharedNeighbours::new(random, limits);
+        Self { link, v4, v6: SharedNeighbours::new(!random, limits) }
     }
 }

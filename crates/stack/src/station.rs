@@ -56,7 +56,8 @@ impl Stations {
     /// Forgets what was kept if a cache has changed; to be called before each batch.
     #[inline]
     pub(crate) fn refresh(&mut self) {
-        let now = (self.neighbours.v4.lock().changes(), self.neighbours.v6.lock().changes());
+        let now =
+            (self.neighbours.v4.borrow_mut().changes(), self.neighbours.v6.borrow_mut().changes());
         if now != self.seen {
             self.seen = now;
             self.known.fill(Known::NOBODY);
@@ -97,7 +98,7 @@ impl Stations {
             IpAddr::V4(_) => (&self.neighbours.v4, EtherType::IPV4),
             IpAddr::V6(_) => (&self.neighbours.v6, EtherType::IPV6),
         };
-        let Some((station, until)) = cache.lock().resolve_until(address, now) else {
+        let Some((station, until)) = cache.borrow_mut().resolve_until(address, now) else {
             return Station::Unknown(family);
         };
         if let Some(place) = self.known.get_mut(place_of(&address)) {
@@ -119,7 +120,7 @@ fn place_of(address: &IpAddr) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Advertised, NeighbourState};
+    use crate::{Advertised, NeighbourLimits, NeighbourState};
     use gatewright_packet::LinkIndex;
     use std::net::Ipv4Addr;
 
@@ -133,35 +134,35 @@ mod tests {
 
     #[test]
     fn what_is_kept_gives_way_to_what_the_neighbour_says() {
-        let neighbours = LinkNeighbours::new(LinkIndex(0), 1);
+        let neighbours = LinkNeighbours::new(LinkIndex(0), 1, NeighbourLimits::default());
         let mut stations = Stations::new(neighbours.clone());
         let (next_hop, now) = (NextHop::Neighbour(NEIGHBOUR), Duration::from_secs(1));
         stations.refresh();
         assert_eq!(stations.find(&next_hop, now), Station::Unknown(EtherType::IPV4));
 
-        neighbours.v4.lock().heard(NEIGHBOUR, OLD, true, now);
-        neighbours.v4.lock().advertised(NEIGHBOUR, said(OLD), now);
+        neighbours.v4.borrow_mut().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.borrow_mut().advertised(NEIGHBOUR, said(OLD), now);
         for (told, expected) in [(None, OLD), (Some(NEW), NEW)] {
             if let Some(mac) = told {
-                neighbours.v4.lock().advertised(NEIGHBOUR, said(mac), now);
+                neighbours.v4.borrow_mut().advertised(NEIGHBOUR, said(mac), now);
             }
             stations.refresh();
             assert_eq!(stations.find(&next_hop, now), Station::At(expected));
             assert_eq!(stations.find(&next_hop, now), Station::At(expected), "kept");
         }
 
-        neighbours.v4.lock().remove(NEIGHBOUR);
+        neighbours.v4.borrow_mut().remove(NEIGHBOUR);
         stations.refresh();
         assert_eq!(stations.find(&next_hop, now), Station::Unknown(EtherType::IPV4));
     }
 
     #[test]
     fn a_stale_neighbour_is_noticed_although_it_is_kept() {
-        let neighbours = LinkNeighbours::new(LinkIndex(0), 1);
+        let neighbours = LinkNeighbours::new(LinkIndex(0), 1, NeighbourLimits::default());
         let mut stations = Stations::new(neighbours.clone());
         let (next_hop, now) = (NextHop::Neighbour(NEIGHBOUR), Duration::from_secs(1));
-        neighbours.v4.lock().heard(NEIGHBOUR, OLD, true, now);
-        neighbours.v4.lock().advertised(NEIGHBOUR, said(OLD), now);
+        neighbours.v4.borrow_mut().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.borrow_mut().advertised(NEIGHBOUR, said(OLD), now);
         stations.refresh();
         assert_eq!(stations.find(&next_hop, now), Station::At(OLD));
 
@@ -169,7 +170,8 @@ mod tests {
         let later = now + Duration::from_secs(46);
         stations.refresh();
         assert_eq!(stations.find(&next_hop, later), Station::At(OLD));
-        let states: Vec<_> = neighbours.v4.lock().iter(later).map(|(_, _, state)| state).collect();
+        let states: Vec<_> =
+            neighbours.v4.borrow_mut().iter(later).map(|(_, _, state)| state).collect();
         assert_eq!(states, [NeighbourState::Delay], "RFC 4861 §7.3.3: the packet starts the delay");
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
-    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NodeIndex, Plan,
-    Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters, VlanLayer, VlanLink, VlanMember,
-    Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions, random::Random,
+    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NeighbourLimits,
+    NodeIndex, Plan, Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters, VlanLayer,
+    VlanLink, VlanMember, Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{EtherType, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type};
@@ -89,15 +89,25 @@ impl Wake for Nobody {
 /// The suite over `links`. Sockets `wake` whoever runs the graph; `random` makes what others must
 /// not guess unpredictable.
 pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite {
+    assemble_within(links, wake, random, NeighbourLimits::default())
+}
+
+/// As [`assemble`], with bounds on the neighbours of each link and family.
+pub fn assemble_within(
+    links: &[SuiteLink],
+    wake: Arc<dyn Wake>,
+    random: u64,
+    limits: NeighbourLimits,
+) -> Suite {
     let mut random = Random::new(random);
-    let mut builder = Builder::default();
+    let mut builder = Builder { limits, ..Builder::default() };
     builder.links(links, &mut random);
     let (ipv4, icmpv4) = builder.ipv4(&mut random);
     let (ipv6, icmpv6) = builder.ipv6(&mut random);
     let (udp, sockets) =
         builder.udp([(EtherType::IPV4, ipv4, icmpv4), (EtherType::IPV6, ipv6, icmpv6)], wake);
     builder.dhcp(udp, ipv4, &mut random);
-    let Builder { plan, layers, neighbours, bottoms, vlans } = builder;
+    let Builder { plan, layers, neighbours, bottoms, vlans, limits: _ } = builder;
     Suite { plan, layers, neighbours, bottoms, vlans, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
 }
 
@@ -108,6 +118,7 @@ struct Builder {
     neighbours: Vec<LinkNeighbours>,
     bottoms: Vec<(LinkIndex, NodeIndex)>,
     vlans: Vec<(VlanLink, VlanCounters)>,
+    limits: NeighbourLimits,
 }
 
 impl Builder {
@@ -139,7 +150,7 @@ impl Builder {
     fn links(&mut self, links: &[SuiteLink], random: &mut Random) {
         for &link in links {
             if let SuiteLink::Ethernet(link) = link {
-                let neighbours = LinkNeighbours::new(link, random.draw());
+                let neighbours = LinkNeighbours::new(link, random.draw(), self.limits);
                 self.ethernet(neighbours, links, random);
             }
         }
@@ -163,7 +174,7 @@ impl Builder {
                 && of.below == link
             {
                 self.plan.tag(of);
-                let neighbours = LinkNeighbours::new(of.link, random.draw());
+                let neighbours = LinkNeighbours::new(of.link, random.draw(), self.limits);
                 let counters = VlanCounters::default();
                 self.vlans.push((of, counters.clone()));
                 let (id, priority) = (of.id, of.priority);

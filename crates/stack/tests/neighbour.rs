@@ -3,7 +3,7 @@
 
 use gatewright_packet::{CHUNK_SIZE, Packet, Pool};
 use gatewright_stack::{
-    Advertised, NEIGHBOUR_EVICTED, NEIGHBOURS_MAX, NeighbourOutput, NeighbourState, Neighbours,
+    Advertised, NEIGHBOUR_EVICTED, NeighbourLimits, NeighbourOutput, NeighbourState, Neighbours,
     WAITING_FULL, WAITING_MAX, WAITING_PER_NEIGHBOUR_MAX,
 };
 use gatewright_wire::MacAddress;
@@ -207,10 +207,16 @@ fn a_router_that_stops_being_one_is_told() {
     assert_eq!(outputs(&mut cache), ["router gone"]);
 }
 
+/// Bounds that are soon met.
+const SMALL: NeighbourLimits =
+    NeighbourLimits { neighbours: 1024, pending: 4096, resolutions_per_second: 1_000_000_000 };
+
 #[test]
 fn a_flood_stays_inside_its_bounds_and_spares_the_living() {
     let pool = pool();
-    let mut cache = in_state(&pool, NeighbourState::Reachable);
+    let mut cache = Neighbours::with_limits(7, SMALL);
+    cache.heard(PEER, OURS, true, s(99));
+    cache.advertised(PEER, said(Some(OURS), true, true), s(100));
     let fixed = IpAddr::from([192, 0, 2, 99]);
     assert!(cache.set_permanent(fixed, OTHER));
     let mut evicted = 0;
@@ -224,14 +230,149 @@ fn a_flood_stays_inside_its_bounds_and_spares_the_living() {
         }
         evicted += outputs(&mut cache).iter().filter(|what| *what == NEIGHBOUR_EVICTED.0).count();
     }
-    assert_eq!(cache.iter(s(101)).count(), NEIGHBOURS_MAX);
-    assert!(evicted >= 20_000 - NEIGHBOURS_MAX);
+    assert_eq!(cache.len(), 1024);
+    assert!(evicted > 9000, "{evicted}");
     assert!(pool.capacity() - pool.available() <= WAITING_MAX);
     assert_eq!(state(&cache, s(101)), Some((NeighbourState::Reachable, OURS)));
     assert_eq!(cache.resolve(fixed, s(101)), Some(OTHER));
     cache.clear();
     drop(cache);
     assert_eq!(pool.available(), pool.capacity(), "every chunk is home");
+}
+
+/// A cache full of neighbours in use, whether they are reachable, just used or being probed, refuses
+/// new ones; one that is idle for longest gives way first.
+#[test]
+fn a_neighbour_in_use_never_gives_way() {
+    let mut cache = Neighbours::with_limits(7, NeighbourLimits { neighbours: 8, ..SMALL });
+    let ip = |host: u8| IpAddr::from([10, 0, 0, host]);
+    for host in 0..8 {
+        cache.heard(ip(host), OURS, true, s(u64::from(host)));
+        cache.advertised(ip(host), said(Some(OURS), true, true), s(u64::from(host)));
+    }
+    cache.heard(ip(99), OTHER, true, s(10));
+    assert_eq!(cache.get(ip(99), s(10)), None, "all are reachable");
+    // All are stale, and all but two are used.
+    for host in (0..8).filter(|host| ![3, 5].contains(host)) {
+        assert_eq!(cache.resolve(ip(host), s(100)), Some(OURS));
+    }
+    cache.heard(ip(99), OTHER, true, s(101));
+    assert_eq!((cache.get(ip(3), s(101)), cache.get(ip(5), s(101)).is_some()), (None, true));
+    cache.handle_timeout(s(105));
+    cache.heard(ip(98), OTHER, true, s(105));
+    cache.heard(ip(97), OTHER, true, s(105));
+    let known =
+        |cache: &Neighbours| (0..8).filter(|&host| cache.get(ip(host), s(105)).is_some()).count();
+    assert_eq!(known(&cache), 7, "those that were never confirmed gave way to each other");
+}
+
+/// RFC 6583 §7: what is asked for in vain is rationed, by where its packets come from; a neighbour
+/// that answers gives back what it took.
+#[test]
+fn a_scan_is_rationed_and_does_not_ration_others() {
+    let pool = pool();
+    let mut cache = Neighbours::with_limits(7, NeighbourLimits::default());
+    let from = |source: [u8; 4]| {
+        let mut header = [0; 20];
+        header[12..16].copy_from_slice(&source);
+        pool.packet_of(&header).unwrap()
+    };
+    let target = |host: u32| IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + host));
+    let asked =
+        |cache: &mut Neighbours| outputs(cache).iter().filter(|what| *what == "ask all").count();
+    // Four seconds of a million packets a second, of which the cache needs to see the first only.
+    let mut count = 0;
+    for (second, host) in (0..4).flat_map(|second| (0..5000).map(move |host| (second, host))) {
+        cache.wait(target(second * 10_000 + host), from([192, 0, 2, 1]), s(u64::from(second)));
+        cache.handle_timeout(s(u64::from(second)));
+        count += asked(&mut cache);
+    }
+    assert!((1024..8000).contains(&count), "{count} solicitations");
+    cache.wait(target(1_000_000), from([198, 51, 100, 1]), s(4));
+    assert_eq!(asked(&mut cache), 1, "another origin has its own share");
+    // 20,000 hosts that live are all found, in no time at all.
+    let mut living = Neighbours::with_limits(7, NeighbourLimits::default());
+    for host in 0..20_000 {
+        living.wait(target(host), from([192, 0, 2, 1]), s(0));
+        assert_eq!(outputs(&mut living), ["ask all"]);
+        living.advertised(target(host), said(Some(OURS), true, true), s(0));
+        assert_eq!(outputs(&mut living), ["send 20"]);
+    }
+    assert_eq!(living.len(), 20_000);
+}
+
+/// Packets for a few silent neighbours do not drive out those for others.
+#[test]
+fn a_silent_neighbour_does_not_take_all_the_room_for_waiting() {
+    let pool = pool();
+    let mut cache = Neighbours::new(7);
+    let silent = |host: u8| IpAddr::from([10, 0, 1, host]);
+    for round in 0..100_u8 {
+        for host in 0..100 {
+            cache.wait(silent(host), packet(&pool, 1), s(0));
+            outputs(&mut cache);
+        }
+        if round == 0 {
+            cache.wait(PEER, packet(&pool, 9), s(0));
+        }
+    }
+    outputs(&mut cache);
+    cache.advertised(PEER, said(Some(OURS), true, true), s(0));
+    assert_eq!(outputs(&mut cache), ["send 9"]);
+}
+
+/// More neighbours than any link's table had room for are known, used, probed and forgotten.
+#[test]
+fn a_hundred_thousand_neighbours_are_kept() {
+    let mut cache = Neighbours::new(7);
+    let ip = |host: u32| IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + host));
+    for host in 0..100_000 {
+        cache.heard(ip(host), OURS, true, s(0));
+        cache.advertised(ip(host), said(Some(OURS), true, true), s(0));
+    }
+    assert_eq!(cache.len(), 100_000);
+    for host in 0..100_000 {
+        assert_eq!(cache.resolve(ip(host), s(100)), Some(OURS));
+    }
+    cache.handle_timeout(s(105));
+    assert_eq!(std::iter::from_fn(|| cache.poll_output()).count(), 100_000, "each is probed");
+    for host in (0..100_000).rev() {
+        cache.remove(ip(host));
+    }
+    assert!(cache.is_empty());
+}
+
+/// What has changed is told once, in pieces or as a journal.
+#[test]
+fn changes_are_told_once() {
+    let mut cache = Neighbours::new(7);
+    cache.heard(PEER, OURS, true, s(0));
+    assert_eq!(cache.take_changed(), None, "no journal is kept");
+    cache.keep_journal();
+    cache.advertised(PEER, said(Some(OURS), true, true), s(0));
+    cache.heard(PEER, OTHER, true, s(0));
+    assert_eq!(cache.take_changed(), Some(vec![PEER]));
+    assert_eq!(cache.take_changed(), Some(Vec::new()));
+    cache.remove(PEER);
+    assert_eq!(cache.take_changed(), Some(vec![PEER]));
+    for host in 0..10 {
+        cache.heard(IpAddr::from([10, 0, 0, host]), OURS, true, s(0));
+    }
+    let (first, next) = cache.part(0, 6, s(0));
+    let (second, end) = cache.part(next.unwrap(), 6, s(0));
+    assert_eq!((first.len() + second.len(), end), (10, None));
+}
+
+/// RFC 4861 §6.3.4: a router sets the times; one that would silence us for an hour is not believed.
+#[test]
+fn a_router_cannot_stop_resolution() {
+    let mut cache = Neighbours::new(7);
+    cache.set_times(None, Some(Duration::from_hours(1)));
+    assert_eq!(cache.retransmit(), s(10));
+    cache.set_times(None, None);
+    assert_eq!(cache.retransmit(), s(10));
+    cache.set_times(None, Some(Duration::ZERO));
+    assert_eq!(cache.retransmit(), Duration::from_millis(100));
 }
 
 #[derive(Clone, Debug)]

@@ -29,8 +29,8 @@ impl Pair {
         let used = UsedNeighbours::default();
         for of in neighbours {
             let kept = KeptNeighbours::new(first.host.tables().neighbours, of.link, used.clone());
-            of.v4.lock().follow(kept.clone());
-            of.v6.lock().follow(kept);
+            of.v4.borrow_mut().follow(kept.clone());
+            of.v6.borrow_mut().follow(kept);
         }
         let plan = first.plan.part();
         let frames = Rc::new(Pool::new(256, CHUNK_SIZE).unwrap());

@@ -25,7 +25,7 @@ const TABLES: [u32; 2] = [255, 254];
 const ROUTES_PER_PLACE: usize = 4;
 
 /// Neighbours that are kept at the most: the kernel keeps 1024 of each family itself.
-const NEIGHBOURS_MAX: usize = 4096;
+const NEIGHBOURS_MAX: usize = 262_144;
 
 /// What the kernel has.
 #[derive(Debug)]

@@ -43,7 +43,7 @@ impl World {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
-            cache.v4.lock().set_permanent(ip.into(), PEER);
+            cache.v4.borrow_mut().set_permanent(ip.into(), PEER);
         }
         let mut host = Host::new(100).unwrap();
         for (link, mac, ip) in OWN {

@@ -45,7 +45,7 @@ pub(crate) async fn send_calls(
         drop(strong);
         let (engine, places) = (engine.clone(), Arc::clone(&places));
         tokio::spawn(async move {
-            let left = call.deadline.since_epoch().saturating_sub(now());
+            let left = call.deadline.saturating_sub(now().elapsed);
             let sent = places.send(&sender, &call, left);
             // The machine gives up by itself at that moment, and needs not be told.
             let Ok(answer) = tokio::time::timeout(left, sent).await else { return };

@@ -28,6 +28,14 @@ use tokio_rustls::rustls::ClientConfig;
 
 /// Transactions whose answers wait to be let out; beyond, the writer waits with its next one.
 const REPORTS_MAX: usize = 1_024;
+/// Where the system's service of time says that it has set the clock since boot.
+const TIME_SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
+/// Its longest time between two looks at its server is 2048 s (timesyncd.conf(5)).
+const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(2 * 2_048);
+/// How often that is looked at while the wall clock is not believed.
+const CONFIRMED_EVERY: Duration = Duration::from_secs(10);
+/// How often the machine hears of the clocks, so that a leap is known though nothing happens.
+const CLOCKS_EVERY: Duration = Duration::from_mins(1);
 /// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
 const BODY_SLACK: usize = 1_024;
 
@@ -515,11 +523,31 @@ async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>)
     }
 }
 
+/// Whether the system's service of time has set the wall clock lately: it touches this file whenever
+/// it has (systemd-timesyncd.service(8)), and a clock that has been set by hand since shows another
+/// time.
+fn clock_is_set() -> bool {
+    let touched = std::fs::metadata(TIME_SYNCHRONISED).and_then(|file| file.modified());
+    touched.is_ok_and(|touched| {
+        let now = std::time::SystemTime::now();
+        let apart = now.duration_since(touched).unwrap_or_else(|error| error.duration());
+        apart <= SYNCHRONISED_WITHIN
+    })
+}
+
 /// Lets the machine's time pass.
 async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
     loop {
         let due = engine.tick();
-        let sleep = due.map_or(Duration::from_hours(1), |due| due.saturating_sub(now()));
+        let due = due.map_or(CLOCKS_EVERY, |due| due.saturating_sub(now().elapsed));
+        let mut sleep = due.min(CLOCKS_EVERY);
+        if engine.doubted_clock().is_some() {
+            if clock_is_set() {
+                engine.confirm_clock();
+                continue;
+            }
+            sleep = sleep.min(CONFIRMED_EVERY);
+        }
         tokio::select! {
             () = tokio::time::sleep(sleep) => {}
             () = engine.earlier.notified() => {}

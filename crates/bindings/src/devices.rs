@@ -23,7 +23,7 @@ pub(crate) mod transport;
 
 use crate::accept::{Gate, Peers};
 use crate::doors::{Bound, Door, Doors, Exchanged, Kind, Place, Refused, Socket};
-use crate::engine::{CALLS_MAX, Engine, now};
+use crate::engine::{CALLS_MAX, Engine, wall};
 use crate::keyring::{Keyring, Keys};
 use crate::lanes::Lanes;
 use crate::tls::{Tls, TlsError};
@@ -663,7 +663,7 @@ impl State {
     /// A number for an association that no other has: the time in microseconds since 1970, so
     /// that it grows over restarts too, or the next if two associate at once.
     fn next_epoch(&mut self) -> u64 {
-        let micros = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
         self.epoch = micros.max(self.epoch.saturating_add(1));
         self.epoch
     }

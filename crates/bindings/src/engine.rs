@@ -7,13 +7,13 @@ use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Letter, Output, Request, Response,
+    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Letter, Now, Output, Request, Response,
     Token, Unreachable, Verdict,
 };
 use gatewright_store::{Report, Writer};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::SystemTime;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -111,8 +111,16 @@ impl Asked {
     }
 }
 
+/// When this process first asked for the time.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// What both clocks say.
+pub(crate) fn now() -> Now {
+    Now { wall: wall(), elapsed: BEGAN.elapsed() }
+}
+
 /// The time since 1970. A clock set before 1970 counts as 1970.
-pub(crate) fn now() -> Duration {
+pub(crate) fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -392,6 +400,16 @@ impl Engine {
         let counters = inner.cse.counters();
         let last = inner.cse.refused().cloned();
         (counters.readings_refused_above, counters.letters_aged, last)
+    }
+
+    /// Whether the wall clock has leapt and is not believed yet: by how many seconds it is ahead.
+    pub fn doubted_clock(&self) -> Option<i64> {
+        self.lock().cse.doubted_clock()
+    }
+
+    /// Takes the wall clock for right from now on.
+    pub fn confirm_clock(&self) {
+        self.step(Input::ClockConfirmed);
     }
 
     /// Whether this CSE's own registration stands, as far as is known.

@@ -164,6 +164,7 @@ impl Services {
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
+        words.extend(engine.doubted_clock().map(|ahead| ("clock", why_doubted(ahead))));
         words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -527,6 +528,12 @@ fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<Strin
     let aged = (aged > 0).then(|| format!("{aged} letters grew too old"));
     let told: Vec<String> = last.into_iter().chain(aged).collect();
     (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// What a leap of the wall clock holds back, for the operator.
+fn why_doubted(ahead: i64) -> String {
+    let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
+    format!("leapt {by} s {whither}: nothing expires until it has stood for an hour")
 }
 
 /// Which stored rows are not in the tree, for the operator.

@@ -18,7 +18,7 @@ mod shared;
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::Running;
-use gatewright_onem2m::{CseType, Kind, Letter, Operation, Registrar, Request, Status, Timestamp};
+use gatewright_onem2m::{CseType, Kind, Letter, Operation, Registrar, Request, Status};
 use gatewright_testbed::{free_port, python_program};
 use libtest_mimic::{Arguments, Trial};
 use shared::{
@@ -336,7 +336,7 @@ async fn letters_to_its_in(program: &Path) {
             lane: "to-in".into(),
             target: target.clone(),
             request: request.creating(kind, content),
-            until: Timestamp::MAX,
+            keep: None,
             batch: None,
         }));
     }

@@ -16,7 +16,7 @@
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{Config, start};
-use gatewright_onem2m::{CseType, Kind, Letter, Operation, Request, Status, Timestamp};
+use gatewright_onem2m::{CseType, Kind, Letter, Operation, Request, Status};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -95,7 +95,7 @@ async fn be_mn() {
                 lane: format!("device/{}", number % LANES).into(),
                 target: format!("http://127.0.0.1:{}", port()),
                 request,
-                until: Timestamp::MAX,
+                keep: None,
                 batch: None,
             };
             posted.push((name, running.engine().post(letter)));

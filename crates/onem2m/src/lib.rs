@@ -21,6 +21,7 @@
 //! | [`audit`] | what an audit log is told |
 //! | `schema` | attributes of each resource type |
 //! | `schedule`, `prefix` | times that recur; addresses that begin alike |
+//! | `clock` | the clock that only goes on, and the wall clock, which may be wrong |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | `stored` | stored rows as they are read back |
 //! | [`cse`] | the machine, one file for each kind of request |
@@ -30,6 +31,7 @@
 
 pub mod address;
 pub mod audit;
+mod clock;
 pub mod coap;
 pub mod cse;
 pub mod fate;
@@ -49,6 +51,7 @@ mod stored;
 pub mod time;
 mod tree;
 
+pub use clock::Now;
 pub use cse::{
     Batch, Call, CallId, Config, Cse, CseType, DEVICE_LANE, DeviceCall, Gather, Input, Letter,
     Output, Registrar, Token, Unreachable, Verdict, device_address,

@@ -161,6 +161,10 @@ counters! {
     trimmed,
     /// Resources removed because their time had come.
     expired,
+    /// Leaps of the wall clock against the one that only goes on, there and back.
+    clock_leaps,
+    /// Resources that were given more time, as the wall clock was behind when they were made.
+    expiries_postponed,
     /// Observers answered again because the answer has become another.
     observed,
     /// Retrievals answered once only because there were too many observers.

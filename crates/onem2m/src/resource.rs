@@ -185,6 +185,22 @@ impl Resource {
         wrap(&self.tag, &text)
     }
 
+    /// Writes into an instance's text when it expires.
+    pub(crate) fn write_expiry(&mut self) {
+        const NAME: &str = "\"et\":\"";
+        let Some(text) = &self.representation else { return };
+        if self.kind != Kind::ContentInstance {
+            let mut object = self.to_object();
+            object.insert("et".into(), Value::from(self.expires.to_string()));
+            self.representation = Some(wrap(&self.tag, Value::Object(object)).into());
+            return;
+        }
+        // The header stands before all that was given, and no name in it has a quotation mark.
+        let Some((before, after)) = text.split_once(NAME) else { return };
+        let Some((_, rest)) = after.split_once('"') else { return };
+        self.representation = Some(format!("{before}{NAME}{}\"{rest}", self.expires).into());
+    }
+
     /// The JSON text without the tag.
     pub(crate) fn inner<'text>(&self, text: &'text str) -> &'text str {
         // `{"` tag `":` … `}`

@@ -225,6 +225,7 @@ impl Tree {
             self.set_expiry(slot, resource.expires);
             if let Some(present) = self.get_mut(slot) {
                 present.attributes = resource.attributes;
+                present.representation = resource.representation;
                 present.modified = resource.modified;
                 present.state = resource.state;
                 present.owner = resource.owner;

@@ -310,6 +310,9 @@ impl Database {
         let transaction = self.connection.transaction()?;
         let before = used_pages(&transaction)?;
         write_rows(&transaction, batches)?;
+        if let Some(clock) = batches.iter().rev().find_map(|batch| batch.clock.as_deref()) {
+            note_clock(&transaction, clock)?;
+        }
         let used = used_pages(&transaction)?;
         let most = self.options.octets_max.map_or(i64::MAX, pages_of);
         if used > before && used - self.chain.pages > most {
@@ -379,6 +382,13 @@ fn pages(batches: &[Batch]) -> i64 {
     let entries: usize = batches.iter().map(|batch| batch.entries.len()).sum();
     let octets = rows.sum::<usize>().saturating_add(entries.saturating_mul(ENTRY_OCTETS));
     COMMIT_PAGES + i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
+}
+
+/// Notes the clocks in row 0: resources are numbered from 1.
+fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()> {
+    let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (0, ?1)";
+    transaction.prepare_cached(put)?.execute([clock])?;
+    Ok(())
 }
 
 fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {

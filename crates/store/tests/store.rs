@@ -44,7 +44,7 @@ fn start(database: Database) -> (Writer, Receiver<Report>) {
 
 fn put(number: u64, seq: u64, body: &str) -> Batch {
     let records = vec![Record::Put { seq, body: body.into() }];
-    Batch { number, epoch: 0, next_seq: seq + 1, records, entries: Vec::new() }
+    Batch { number, epoch: 0, next_seq: seq + 1, records, entries: Vec::new(), clock: None }
 }
 
 fn wait(reports: &Receiver<Report>) -> Report {
@@ -68,6 +68,21 @@ fn bodies(path: &Path) -> Vec<(u64, String)> {
 }
 
 #[test]
+fn clocks_that_are_noted_are_read_back_first() {
+    let place = Place::new("clocks");
+    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (writer, reports) = start(database);
+    for (number, clock) in [(1, Some("first")), (2, Some("second")), (3, None)] {
+        let clock = clock.map(std::sync::Arc::from);
+        writer.push(Batch { clock, ..put(number, number, "row") }).unwrap();
+    }
+    drop(writer);
+    assert!(reports.iter().all(|report| matches!(report, Report::Committed(_))));
+    let rows = Database::read(&place.file()).unwrap().rows;
+    assert_eq!((rows.len(), &rows[0]), (4, &(0, "second".into())));
+}
+
+#[test]
 fn what_is_committed_comes_back_in_order() {
     let place = Place::new("order");
     let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
@@ -78,7 +93,14 @@ fn what_is_committed_comes_back_in_order() {
     }
     let delete = vec![Record::Delete { seq: 2 }, Record::Put { seq: 1, body: "new".into() }];
     writer
-        .push(Batch { number: 4, epoch: 0, next_seq: 9, records: delete, entries: Vec::new() })
+        .push(Batch {
+            number: 4,
+            epoch: 0,
+            next_seq: 9,
+            records: delete,
+            entries: Vec::new(),
+            clock: None,
+        })
         .unwrap();
     wait_for(&reports, 4);
     let (counters, histograms) = (writer.counters(), writer.histograms());
@@ -147,7 +169,14 @@ fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
         }
         let records = core::mem::take(&mut records);
         writer
-            .push(Batch { number, epoch: 0, next_seq: ROWS + 5, records, entries: Vec::new() })
+            .push(Batch {
+                number,
+                epoch: 0,
+                next_seq: ROWS + 5,
+                records,
+                entries: Vec::new(),
+                clock: None,
+            })
             .unwrap();
     }
     wait_for(&reports, 400);
@@ -307,7 +336,9 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     // Made after: room is made first.
     let records = vec![Record::Delete { seq: 1 }];
     let number = refused + 2;
-    writer.push(Batch { number, epoch: 1, next_seq: 901, records, entries: Vec::new() }).unwrap();
+    writer
+        .push(Batch { number, epoch: 1, next_seq: 901, records, entries: Vec::new(), clock: None })
+        .unwrap();
     assert_eq!(wait(&reports), Report::Committed(number));
     assert_eq!((writer.counters().failures, writer.counters().stale), (1, 1));
     drop(writer);

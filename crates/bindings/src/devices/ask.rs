@@ -6,7 +6,7 @@
 //! gateway's own to that AE, and its result is an instance in the container of results.
 
 use super::{Config, Line, Shared};
-use crate::engine::{Engine, now};
+use crate::engine::{Engine, wall};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::manager::RequestId;
@@ -105,7 +105,7 @@ pub(super) async fn make_policy(
     let address = format!("{}/{OPERATORS}", config.base);
     let create = json!({ "m2m:acp": { "rn": OPERATORS, "pv": { "acr": rules }, "pvs": pvs } });
     let update = json!({ "m2m:acp": { "pv": { "acr": rules } } });
-    let micros = now().as_micros();
+    let micros = wall().as_micros();
     let request = |verb, to: &str, what| Request::new(verb, to, &*own, format!("{what}-{micros}"));
     let made = request(Verb::Create, &config.base, "policy")
         .creating(Kind::AccessControlPolicy, create.to_string());
@@ -128,7 +128,7 @@ impl Shared {
     /// its commands, and the policy on all its places.
     pub(super) fn ways(&self, device: SystemId, places: &[Request]) -> Vec<Request> {
         let own = self.engine.cse_id();
-        let micros = now().as_micros();
+        let micros = wall().as_micros();
         let entity = format!("{}/{}{device}", self.base, self.mapping.entity_prefix);
         let id = |what: &str| format!("{device}-{micros}-{what}");
         let mut ways = Vec::new();
@@ -168,7 +168,7 @@ impl Shared {
             "pv": { "acr": [{ "acor": [originator], "acop": ALL }] },
             "pvs": own_privileges(&own),
         } });
-        let id = format!("{device}-{}-{DEVICE_ITSELF}", now().as_micros());
+        let id = format!("{device}-{}-{DEVICE_ITSELF}", wall().as_micros());
         Request::new(Verb::Create, entity, &*own, id)
             .creating(Kind::AccessControlPolicy, content.to_string())
     }
@@ -200,7 +200,7 @@ impl Shared {
         };
         self.count(|counters| counters.asked += 1);
         let asked = Asked { call, device, instance };
-        match operation(&self.mapping, &command, Timestamp::new(now())) {
+        match operation(&self.mapping, &command, Timestamp::new(wall())) {
             Ok(operation) => self.ask(asked, operation),
             Err(error) => {
                 let status = error.status();
@@ -216,8 +216,8 @@ impl Shared {
         // An instance waits in the outbox of the service entity, which survives.
         let until = asked.call.request.request_expires.filter(|_| asked.instance.is_none());
         let until = until.map(|until| {
-            let left = until.resolve(Timestamp::new(crate::engine::now())).since_epoch();
-            now.saturating_add(left.saturating_sub(crate::engine::now()))
+            let left = until.resolve(Timestamp::new(wall())).since_epoch();
+            now.saturating_add(left.saturating_sub(wall()))
         });
         let mut state = self.lock();
         state.desk.asked += 1;

@@ -307,7 +307,7 @@ impl Connection {
         };
         let Some(session) = &mut self.session else { return };
         session.hear(&values);
-        let received = Timestamp::new(crate::engine::now());
+        let received = Timestamp::new(crate::engine::wall());
         let (device, configuration) = (session.device(), session.configuration().id());
         let request = device.about(&self.shared.mapping, &values, received);
         self.shared.describe(device, request).await;
@@ -419,7 +419,7 @@ impl Connection {
     /// What was read of a report, and its readings as requests; `None` if that is not possible
     /// here and now.
     fn read_record(&mut self, record: &Record) -> Option<(Tally, Vec<Request>)> {
-        let received = Timestamp::new(crate::engine::now());
+        let received = Timestamp::new(crate::engine::wall());
         let mut requests = Vec::new();
         let session = self.session.as_mut()?;
         let read = session.read(&self.shared.mapping, record, received, |instance| {

@@ -2,14 +2,12 @@
 
 use super::places::entity_of;
 use super::{Above, Delivery, Shared};
-use crate::engine::{Task, now};
+use crate::engine::{Task, wall};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use gatewright_health::code::ConfigId;
 use gatewright_interwork::Device;
-use gatewright_onem2m::{
-    DEVICE_LANE, Fate, Kind, Letter, Operation, Request, Response, Status, Timestamp,
-};
+use gatewright_onem2m::{DEVICE_LANE, Fate, Kind, Letter, Operation, Request, Response, Status};
 use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
@@ -103,8 +101,7 @@ impl Shared {
         }
         let items: Vec<Item> = match &way {
             Some((above, Delivery::Durable(keep))) => {
-                let until = Timestamp::new(now().saturating_add(*keep));
-                let item = |reading| self.item(above, reading, Some(until));
+                let item = |reading| self.item(above, reading, Some(*keep));
                 readings.into_iter().map(item).collect()
             }
             _ => readings.into_iter().map(here).collect(),
@@ -141,7 +138,7 @@ impl Shared {
             return;
         }
         // A configuration may change within an association: no two of these requests are one.
-        let micros = now().as_micros();
+        let micros = wall().as_micros();
         let id = format!("{system_id}-{micros}-labels");
         let (to, from) = (device.address(), device.originator());
         let found = self.put(Request::new(Operation::Retrieve, to, from, id)).await;
@@ -183,12 +180,12 @@ impl Shared {
     }
 
     /// A creation with its letter. What one device reports goes above in order.
-    fn item(&self, above: &Above, request: Request, until: Option<Timestamp>) -> Item {
+    fn item(&self, above: &Above, request: Request, keep: Option<Duration>) -> Item {
         let letter = Letter {
             lane: format!("{DEVICE_LANE}{}", request.from).into(),
             target: above.url.clone(),
             request: self.moved(above, &request),
-            until: until.unwrap_or(Timestamp::MAX),
+            keep,
             batch: None,
         };
         Item { request, letter: Some(letter) }

@@ -30,7 +30,7 @@ impl Entities {
 
     /// A device has associated; whether there is room.
     pub(super) fn join(&mut self, sender: &Sender, system: SystemId, config: ConfigId) -> bool {
-        let micros = crate::engine::now().as_micros();
+        let micros = crate::engine::wall().as_micros();
         let associated = u64::try_from(micros).unwrap_or(u64::MAX);
         let SystemId(system_id) = system;
         let entity = Entity { system_id, configuration: config.0, associated, ..Entity::default() };

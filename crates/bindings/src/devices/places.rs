@@ -2,7 +2,7 @@
 //! The places stand here, and are made there again from what stands here; the reading was kept.
 
 use super::{Above, Shared};
-use crate::engine::now;
+use crate::engine::wall;
 use crate::lanes::Lanes;
 use gatewright_onem2m::{DEVICE_LANE, Kind, Operation, Request};
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watc
 impl Shared {
     /// Makes the AE and the containers of a device at the CSE above as they stand here.
     pub(super) async fn make_places_again(&self, above: &Above, entity: &str) {
-        let micros = now().as_micros();
+        let micros = wall().as_micros();
         let own = self.engine.cse_id();
         let to = format!("{}/{entity}", self.base);
         let mut request = Request::new(Operation::Retrieve, to, own, format!("{entity}-{micros}"));

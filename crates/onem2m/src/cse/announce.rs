@@ -266,7 +266,7 @@ impl Cse {
             lane: format!("{LANE}{cse}").into(),
             target: request.to.clone(),
             request,
-            until: self.now.plus(KEPT_FOR),
+            keep: Some(KEPT_FOR),
             batch: None,
         };
         self.counters.announcements += 1;

@@ -79,8 +79,9 @@ impl Cse {
         let response = self.post_beside(token, response);
         self.note_answer(asker, &response);
         let limits = &self.config.limits;
-        let also = key
-            .map_or_else(Vec::new, |key| self.repeats.answered(key, &response, self.now, limits));
+        let also = key.map_or_else(Vec::new, |key| {
+            self.repeats.answered(key, &response, self.moment, limits)
+        });
         for repeated in also {
             // The letter of a repetition: the first one's was posted, or is not to be.
             self.outbox.take_beside(repeated);

@@ -6,9 +6,9 @@ use super::outbox::Letter;
 use super::polling::Route;
 use super::{Asker, Cse, Token, Whom};
 use crate::audit::{Asked, Audit, End, Entry, Part, Said, cut};
+use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
-use crate::time::Timestamp;
 use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ const OTHERS: &str = "others";
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// Since the first.
-    since: Option<Timestamp>,
+    since: Option<Moment>,
     /// By whom: how many, and how many of them are not noted.
     by: BTreeMap<Box<str>, (u64, u64)>,
     noted: u64,
@@ -40,12 +40,12 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// When the count is to be noted.
-    pub(super) fn due(&self) -> Option<Timestamp> {
+    pub(super) fn due(&self) -> Option<Moment> {
         self.since.map(|since| since.plus(COUNTED_EACH))
     }
 
     /// Takes note of another one; whether it is to be noted by itself, if `may` says that it may.
-    fn count(&mut self, now: Timestamp, from: &str, address: Option<IpAddr>, may: bool) -> bool {
+    fn count(&mut self, now: Moment, from: &str, address: Option<IpAddr>, may: bool) -> bool {
         self.since.get_or_insert(now);
         let mut by: Box<str> = address
             .map_or_else(|| cut(from, NAME_OCTETS_MAX), |address| address.to_string().into());
@@ -104,7 +104,7 @@ impl Cse {
         };
         let is_new = asker.since == self.ledger.number();
         if !response.status.is_success() && is_new && token.is_some() {
-            let is_noted = self.refusals.count(self.now, &asked.from, asked.address, true);
+            let is_noted = self.refusals.count(self.moment, &asked.from, asked.address, true);
             if !is_noted {
                 return;
             }
@@ -142,13 +142,13 @@ impl Cse {
     /// Counts a request that was refused before it came here.
     pub(super) fn take_refused(&mut self, from: &str, address: Option<IpAddr>) {
         if self.config.audit != Audit::Off {
-            self.refusals.count(self.now, from, address, false);
+            self.refusals.count(self.moment, from, address, false);
         }
     }
 
     /// Notes how many refusals were only counted, once a minute.
     pub(super) fn note_refusals(&mut self) {
-        if self.refusals.due().is_none_or(|due| due > self.now) {
+        if self.refusals.due().is_none_or(|due| due > self.moment) {
             return;
         }
         let at_micros = self.now.micros();

@@ -1,10 +1,11 @@
 //! Requests that this CSE sends, and what their answers are for.
 
 use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal, Whom};
+use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
-use crate::time::Timestamp;
+use core::time::Duration;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +22,9 @@ pub struct Call {
     /// What to send.
     pub request: Request,
     /// When the CSE gives it up by itself.
-    pub deadline: Timestamp,
+    ///
+    /// By the clock that only goes on ([`Now::elapsed`](crate::Now)).
+    pub deadline: Duration,
     /// Whether it is on the CSE's own account: its registration, or what its devices say. Nobody
     /// else's requests are to hold it up.
     pub own: bool,
@@ -98,7 +101,7 @@ impl Purpose {
 pub(super) struct Calls {
     next: u64,
     open: BTreeMap<CallId, Open>,
-    deadlines: BTreeSet<(Timestamp, CallId)>,
+    deadlines: BTreeSet<(Moment, CallId)>,
     /// How many each payer has; what is on the CSE's own account has none.
     by_payer: HashMap<Arc<str>, usize>,
     /// Those with a payer.
@@ -108,7 +111,7 @@ pub(super) struct Calls {
 /// A request that is not answered.
 #[derive(Debug)]
 struct Open {
-    deadline: Timestamp,
+    deadline: Moment,
     purpose: Purpose,
     /// Who uses it up, unless it is on the CSE's own account.
     payer: Option<Arc<str>>,
@@ -116,11 +119,11 @@ struct Open {
 
 impl Calls {
     /// When the next one counts as unanswered.
-    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.deadlines.first().map(|&(time, _)| time)
     }
 
-    fn add(&mut self, deadline: Timestamp, purpose: Purpose, payer: Option<Arc<str>>) -> CallId {
+    fn add(&mut self, deadline: Moment, purpose: Purpose, payer: Option<Arc<str>>) -> CallId {
         self.next += 1;
         let id = CallId(self.next);
         if let Some(payer) = &payer {
@@ -176,6 +179,7 @@ impl Cse {
     ) -> Result<(), Refusal> {
         let own = purpose.is_own();
         let (id, deadline) = self.open_call(&request, purpose, payer)?;
+        let deadline = self.clock.elapsed_at(deadline);
         let call = Call { id, urls, serialisation, request, deadline, own };
         self.ledger.say(Output::Call(Box::new(call)));
         Ok(())
@@ -187,7 +191,7 @@ impl Cse {
         request: &Request,
         purpose: Purpose,
         payer: &str,
-    ) -> Result<(CallId, Timestamp), Refusal> {
+    ) -> Result<(CallId, Moment), Refusal> {
         let payer = (!purpose.is_own()).then(|| node_of(self.own_form(payer)).into());
         self.check_calls(payer.as_deref())?;
         let limits = &self.config.limits;
@@ -198,6 +202,7 @@ impl Cse {
         let begins = if told { self.begins(request) } else { self.now };
         let wanted = request.request_expires.map(|time| time.resolve(self.now));
         let deadline = wanted.unwrap_or_else(|| begins.plus(limits.answer_within)).min(longest);
+        let deadline = self.moment_of(deadline);
         Ok((self.calls.add(deadline, purpose, payer), deadline))
     }
 
@@ -244,7 +249,7 @@ impl Cse {
     /// Gives up on what was not answered in time.
     pub(super) fn give_up(&mut self) {
         while let Some(&(deadline, id)) = self.calls.deadlines.first() {
-            if deadline > self.now {
+            if deadline > self.moment {
                 return;
             }
             self.counters.unanswered += 1;

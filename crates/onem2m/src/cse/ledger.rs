@@ -159,8 +159,13 @@ impl Ledger {
         self.fresh.push(output);
     }
 
-    /// Closes the step. Whether it made a batch of rows.
-    pub(super) fn settle(&mut self) -> bool {
+    /// Whether this step has something to be stored.
+    pub(super) const fn has_written(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// Closes the step, whose batch notes the clocks so. Whether it made a batch of rows.
+    pub(super) fn settle(&mut self, clock: Option<Arc<str>>) -> bool {
         let wrote = !self.records.is_empty();
         if wrote {
             (self.seen, self.rows) = (self.number, self.number);
@@ -174,6 +179,7 @@ impl Ledger {
                 next_seq: self.next_seq,
                 records: core::mem::take(&mut self.records),
                 entries: core::mem::take(&mut self.entries),
+                clock,
             }));
             self.number += 1;
         }

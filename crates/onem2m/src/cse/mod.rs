@@ -6,6 +6,7 @@ mod answer;
 mod auditing;
 mod base;
 mod calls;
+mod clocks;
 mod config;
 mod consent;
 mod create;
@@ -37,6 +38,7 @@ mod watch;
 
 use crate::address::Address;
 use crate::audit::{Asked, Audit, Entry, Part};
+use crate::clock::{Clock, Moment, Now};
 use crate::kind::Kind;
 use crate::limits::Counters;
 use crate::primitive::{Operation, Request, Response, ResponseType};
@@ -53,7 +55,6 @@ pub use calls::{Call, DeviceCall, Unreachable, device_address};
 pub use config::{Config, CseType};
 use consent::Consents;
 use core::net::IpAddr;
-use core::time::Duration;
 use deferred::Deferred;
 use group::Fans;
 use later::Later;
@@ -100,7 +101,11 @@ pub struct Cse {
     is_own: bool,
     registration: Registration,
     counters: Counters,
+    clock: Clock,
+    /// The wall clock in this step: what is stamped with, and nothing else.
     now: Timestamp,
+    /// The clock that only goes on, in this step.
+    moment: Moment,
     started: Timestamp,
     requests_made: u64,
 }
@@ -118,11 +123,16 @@ impl Cse {
     /// that everything is lost.
     pub fn open(
         config: Config,
-        now: Duration,
+        now: impl Into<Now>,
         rows: impl IntoIterator<Item = (u64, Arc<str>)>,
         next_seq: u64,
     ) -> Result<(Self, Vec<Unreadable>), NoBase> {
-        let now = Timestamp::new(now);
+        let mut rows = rows.into_iter().peekable();
+        let now = now.into();
+        let noted = rows.next_if(|(row, _)| *row == Clock::ROW);
+        let clock = noted.and_then(|(_, noted)| Clock::restored(now, &noted));
+        let clock = clock.unwrap_or_else(|| Clock::new(now));
+        let (now, moment) = (clock.wall(), clock.moment());
         let mut cse = Self {
             ledger: Ledger::new(next_seq.max(1)),
             repeats: Repeats::new(now.micros()),
@@ -142,10 +152,12 @@ impl Cse {
             fanned: 0,
             source: None,
             is_own: false,
-            registration: Registration::new(now),
+            registration: Registration::new(moment),
             counters: Counters::default(),
             config,
+            clock,
             now,
+            moment,
             started: now,
             requests_made: 0,
         };
@@ -162,6 +174,9 @@ impl Cse {
             let first = unreadable.into_iter().next();
             return Err(first.map_or(NoBase::Missing(count), NoBase::Damaged));
         }
+        if cse.clock.owes() {
+            cse.believe_clock();
+        }
         cse.found_base();
         cse.fail_abandoned();
         cse.watch_all();
@@ -171,9 +186,9 @@ impl Cse {
         Ok((cse, unreadable))
     }
 
-    /// Takes one step for what happened at `now`, counted from 1970.
-    pub fn handle(&mut self, now: Duration, input: Input) {
-        self.now = Timestamp::new(now).max(self.now);
+    /// Takes one step for what happened at `now`.
+    pub fn handle(&mut self, now: impl Into<Now>, input: Input) {
+        self.set_clocks(now.into());
         self.do_postponed();
         self.fanned = 0;
         self.take(input);
@@ -204,6 +219,7 @@ impl Cse {
             Input::Together(inputs) => inputs.into_iter().for_each(|input| self.take(input)),
             Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Unheard(token) => self.take_back(token),
+            Input::ClockConfirmed => self.believe_clock(),
             Input::Tick => {}
         }
     }
@@ -213,20 +229,22 @@ impl Cse {
         self.ledger.poll()
     }
 
-    /// When [`Input::Tick`] is due at the latest, counted from 1970.
-    pub fn poll_timeout(&self) -> Option<Duration> {
-        let expiry = self.tree.next_expiry().map(|(time, _)| time);
-        let times = [
+    /// When [`Input::Tick`] is due at the latest, by the clock that only goes on.
+    pub fn poll_timeout(&self) -> Option<core::time::Duration> {
+        let expiry = self.tree.next_expiry().map(|(time, _)| self.moment_of_expiry(time));
+        let by_wall = [self.watches.next_due(), self.later.next_due()];
+        let by_wall = by_wall.into_iter().flatten().map(|time| self.moment_of(time));
+        let moments = [
             expiry,
+            self.clock.due(),
             self.calls.next_deadline(),
             self.registration_due(),
             self.outbox.next_due(),
             self.channels.next_deadline(),
             self.refusals.due(),
-            self.watches.next_due(),
-            self.later.next_due(),
         ];
-        times.into_iter().flatten().min().map(Timestamp::since_epoch)
+        let first = moments.into_iter().flatten().chain(by_wall).min();
+        first.map(|moment| self.clock.elapsed_at(moment))
     }
 
     /// What was done and refused so far.
@@ -277,7 +295,7 @@ impl Cse {
         self.counters.requests += 1;
         let source = source_of(request, self.own_form(&request.from));
         let limits = &self.config.limits;
-        let key = match self.repeats.recognise(request, source, token, self.now, limits) {
+        let key = match self.repeats.recognise(request, source, token, self.moment, limits) {
             repeats::Seen::New(key) => key,
             repeats::Seen::Answered(response) => {
                 self.counters.repeated += 1;
@@ -442,7 +460,8 @@ impl Cse {
 
     /// Closes the step: what was written becomes a batch, what was said waits for it.
     fn settle(&mut self) {
-        self.counters.batches += u64::from(self.ledger.settle());
+        let clock = self.ledger.has_written().then(|| self.clock.note()).flatten();
+        self.counters.batches += u64::from(self.ledger.settle(clock));
     }
 }
 

@@ -192,8 +192,8 @@ impl Cse {
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(format!("{{\"m2m:rsp\":{text}}}").into());
             let lane: Arc<str> = format!("answers {target}").into();
-            let until = self.now.plus(KEPT_FOR);
-            let letter = Letter { lane, target: target.clone(), request, until, batch: None };
+            let keep = Some(KEPT_FOR);
+            let letter = Letter { lane, target: target.clone(), request, keep, batch: None };
             if self.post(letter).is_err() {
                 self.counters.notifications_dropped += 1;
             }

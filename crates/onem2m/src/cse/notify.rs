@@ -214,9 +214,9 @@ impl Cse {
             request.content = Some(content.into());
             request.event_category = category.and_then(|number| u32::try_from(number).ok());
             let lane: Arc<str> = format!("{id} {target}").into();
-            let until = self.now.plus(KEPT_FOR);
+            let keep = Some(KEPT_FOR);
             self.counters.notifications += 1;
-            let letter = Letter { lane: Arc::clone(&lane), target, request, until, batch: gather };
+            let letter = Letter { lane: Arc::clone(&lane), target, request, keep, batch: gather };
             if self.post(letter.clone()).is_err() {
                 self.drop_oldest(&letter.lane);
                 if self.post(letter).is_err() {

@@ -7,6 +7,7 @@ use super::polling::{Route, notification_target};
 use super::{Cse, Output, Refusal, Token, not_found};
 use crate::address::Address;
 use crate::audit::End;
+use crate::clock::Moment;
 use crate::fate::{Fate, pause};
 use crate::kind::Kind;
 use crate::limits::share;
@@ -24,6 +25,10 @@ use std::sync::Arc;
 /// No lane of a subscription, of answers or of announcements begins so.
 pub const DEVICE_LANE: &str = "device/";
 
+/// How long letters of a store of an earlier version are worth delivering, at least and at most.
+const CONVERTED_MIN: Duration = Duration::from_hours(24);
+const CONVERTED_MAX: Duration = Duration::from_hours(365 * 24);
+
 /// A request that must arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
@@ -33,8 +38,8 @@ pub struct Letter {
     pub target: String,
     /// What to send.
     pub request: Request,
-    /// When it is not worth delivering any more.
-    pub until: Timestamp,
+    /// How long it is worth delivering; for ever if nothing is said.
+    pub keep: Option<Duration>,
     /// Several notifications go out as one.
     pub batch: Option<Gather>,
 }
@@ -54,20 +59,22 @@ pub struct Gather {
 struct Lane {
     letters: BTreeMap<u64, Kept>,
     /// The same by when they are too old.
-    by_age: BTreeSet<(Timestamp, u64)>,
+    by_age: BTreeSet<(Moment, u64)>,
     /// Those under way: the first ones, in ascending order.
     sent: Vec<u64>,
     failures: u32,
     /// When to look at the lane again.
-    due: Option<Timestamp>,
+    due: Option<Moment>,
     /// Who uses up what its letters use up.
     payer: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Kept {
+pub(super) struct Kept {
     letter: Letter,
-    since: Timestamp,
+    since: Moment,
+    /// When it is not worth delivering any more.
+    until: Moment,
 }
 
 /// Every lane.
@@ -77,7 +84,7 @@ pub(super) struct Outbox {
     lane_of: BTreeMap<u64, Arc<str>>,
     /// How many letters each payer has; all lanes of devices have one.
     by_payer: HashMap<Arc<str>, usize>,
-    due: BTreeSet<(Timestamp, Arc<str>)>,
+    due: BTreeSet<(Moment, Arc<str>)>,
     /// The lanes whose first letter was turned away because of who asks, with what was said.
     held: BTreeMap<Arc<str>, Verdict>,
     /// What was last said of what a device says, and is final.
@@ -111,14 +118,14 @@ impl Outbox {
         self.lane_of.len()
     }
 
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
+    pub(super) fn next_due(&self) -> Option<Moment> {
         self.due.first().map(|(time, _)| *time)
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         self.lanes
             .values()
-            .flat_map(|lane| lane.letters.iter().map(|(&seq, kept)| (seq, kept.letter.to_record())))
+            .flat_map(|lane| lane.letters.iter().map(|(&seq, kept)| (seq, kept.to_record())))
     }
 
     /// The letter that goes with a request, if there is one.
@@ -126,12 +133,12 @@ impl Outbox {
         if self.beside.is_empty() { None } else { self.beside.remove(&token) }
     }
 
-    fn keep(&mut self, seq: u64, letter: Letter, since: Timestamp, payer: Arc<str>) {
-        let name = Arc::clone(&letter.lane);
+    fn keep(&mut self, seq: u64, kept: Kept, payer: Arc<str>) {
+        let name = Arc::clone(&kept.letter.lane);
         self.lane_of.insert(seq, Arc::clone(&name));
         let lane = self.lanes.entry(name).or_insert_with(|| Lane { payer, ..Lane::default() });
-        lane.by_age.insert((letter.until, seq));
-        lane.letters.insert(seq, Kept { letter, since });
+        lane.by_age.insert((kept.until, seq));
+        lane.letters.insert(seq, kept);
         *self.by_payer.entry(Arc::clone(&lane.payer)).or_default() += 1;
     }
 
@@ -141,20 +148,20 @@ impl Outbox {
     }
 
     /// Takes over a stored letter.
-    fn restore(&mut self, seq: u64, letter: Letter, now: Timestamp, payer: Arc<str>) {
-        let lane = Arc::clone(&letter.lane);
-        self.keep(seq, letter, now, payer);
+    fn restore(&mut self, seq: u64, kept: Kept, now: Moment, payer: Arc<str>) {
+        let lane = Arc::clone(&kept.letter.lane);
+        self.keep(seq, kept, payer);
         self.wake_at(&lane, now);
     }
 
     /// Forgets a letter without a word.
-    pub(super) fn forget(&mut self, seq: u64) -> Option<Letter> {
+    pub(super) fn forget(&mut self, seq: u64) -> Option<Kept> {
         let name = self.lane_of.remove(&seq)?;
         let lane = self.lanes.get_mut(&name)?;
         lane.sent.retain(|&sent| sent != seq);
         let kept = lane.letters.remove(&seq);
         if let Some(kept) = &kept {
-            lane.by_age.remove(&(kept.letter.until, seq));
+            lane.by_age.remove(&(kept.until, seq));
         }
         if let Some(count) = self.by_payer.get_mut(&lane.payer) {
             *count -= 1;
@@ -169,10 +176,10 @@ impl Outbox {
             self.lanes.remove(&name);
             self.held.remove(&name);
         }
-        kept.map(|kept| kept.letter)
+        kept
     }
 
-    fn wake_at(&mut self, name: &Arc<str>, time: Timestamp) {
+    fn wake_at(&mut self, name: &Arc<str>, time: Moment) {
         let Some(lane) = self.lanes.get_mut(name) else {
             return;
         };
@@ -189,20 +196,28 @@ impl Lane {
     }
 }
 
-impl Letter {
+impl Kept {
+    fn new(letter: Letter, now: Moment) -> Self {
+        let until = letter.keep.map_or(Moment::MAX, |keep| now.plus(keep));
+        Self { letter, since: now, until }
+    }
+
     /// Letters and resources share the store; a letter's row begins like no resource's.
     const MARK: &'static str = "{\"_x\":";
 
     fn to_record(&self) -> Arc<str> {
-        let mut request = self.request.clone();
+        let letter = &self.letter;
+        let mut request = letter.request.clone();
         // As text within the text: numbers must come back digit for digit.
         let content = request.content.take();
-        let gather =
-            self.batch.map(|batch| json!([batch.number, batch.duration.as_millis(), batch.latest]));
+        let gather = letter
+            .batch
+            .map(|batch| json!([batch.number, batch.duration.as_millis(), batch.latest]));
         let body = json!({
-            "lane": &*self.lane,
-            "target": self.target,
-            "until": self.until.micros(),
+            "lane": &*letter.lane,
+            "target": letter.target,
+            "kept_until": (self.until != Moment::MAX).then(|| self.until.micros()),
+            "keep": letter.keep.map(|keep| keep.as_micros()),
             "request": request.to_value(),
             "content": content,
             "gather": gather,
@@ -211,7 +226,7 @@ impl Letter {
     }
 
     /// Reads a stored row, if it is a letter's.
-    fn from_record(body: &str) -> Option<Self> {
+    fn from_record(body: &str, moment: Moment, wall: Timestamp) -> Option<Self> {
         let body = body.strip_prefix(Self::MARK)?.strip_suffix('}')?;
         let body: Value = serde_json::from_str(body).ok()?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);
@@ -224,13 +239,21 @@ impl Letter {
             let latest = pair.get(2).and_then(Value::as_bool).unwrap_or(false);
             Some(Gather { number, duration, latest })
         });
-        Some(Self {
-            lane: text("lane")?.into(),
-            target: text("target")?.to_owned(),
-            request,
-            until: Timestamp::from_micros(body.get("until")?.as_u64()?),
-            batch: gather,
-        })
+        let micros = |name: &str| body.get(name).and_then(Value::as_u64);
+        let mut keep = micros("keep").map(Duration::from_micros);
+        let mut until = micros("kept_until").map_or(Moment::MAX, Moment::from_micros);
+        // Earlier versions noted a time of the wall clock, which may have been wrong, or is now.
+        if let Some(time) = micros("until").map(Timestamp::from_micros)
+            && time < Timestamp::MAX
+        {
+            let left = time.since_epoch().saturating_sub(wall.since_epoch());
+            keep = Some(left.clamp(CONVERTED_MIN, CONVERTED_MAX));
+            until = keep.map_or(Moment::MAX, |keep| moment.plus(keep));
+        }
+        let lane = text("lane")?.into();
+        let target = text("target")?.to_owned();
+        let letter = Letter { lane, target, request, keep, batch: gather };
+        Some(Self { letter, since: moment, until })
     }
 }
 
@@ -241,14 +264,14 @@ impl Cse {
     ///
     /// If it is none.
     pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
-        let Some(letter) = Letter::from_record(body) else {
+        let Some(kept) = Kept::from_record(body, self.moment, self.now) else {
             if self.restore_postponed(seq, body) {
                 return Ok(());
             }
             return self.tree.restore(seq, body);
         };
-        let payer = self.payer_of(&letter.lane);
-        self.outbox.restore(seq, letter, self.now, payer);
+        let payer = self.payer_of(&kept.letter.lane);
+        self.outbox.restore(seq, kept, self.moment, payer);
         Ok(())
     }
 
@@ -315,11 +338,12 @@ impl Cse {
             return Err(no_room());
         }
         let seq = self.ledger.next_seq();
-        self.ledger.write(Record::Put { seq, body: letter.to_record() }, Record::Delete { seq });
-        self.note_letter(&letter, End::Waits);
-        let lane = Arc::clone(&letter.lane);
+        let kept = Kept::new(letter, self.moment);
+        self.ledger.write(Record::Put { seq, body: kept.to_record() }, Record::Delete { seq });
+        self.note_letter(&kept.letter, End::Waits);
+        let lane = Arc::clone(&kept.letter.lane);
         let payer = self.payer_of(&lane);
-        self.outbox.keep(seq, letter, self.now, payer);
+        self.outbox.keep(seq, kept, payer);
         self.run_lane(&lane);
         Ok(())
     }
@@ -374,10 +398,10 @@ impl Cse {
     pub(super) fn flush(&mut self, name: &Arc<str>) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else { return };
         for (&seq, kept) in &mut lane.letters {
-            let before = kept.letter.to_record();
+            let before = kept.to_record();
             let Some(gather) = &mut kept.letter.batch else { continue };
             gather.duration = Duration::ZERO;
-            let body = kept.letter.to_record();
+            let body = kept.to_record();
             self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
         }
         self.run_lane(name);
@@ -385,10 +409,9 @@ impl Cse {
 
     /// Forgets a letter, to be stored, which ended so.
     fn discard(&mut self, seq: u64, end: End) {
-        if let Some(letter) = self.outbox.forget(seq) {
-            self.note_letter(&letter, end);
-            self.ledger
-                .write(Record::Delete { seq }, Record::Put { seq, body: letter.to_record() });
+        if let Some(kept) = self.outbox.forget(seq) {
+            self.note_letter(&kept.letter, end);
+            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body: kept.to_record() });
         }
     }
 
@@ -401,9 +424,9 @@ impl Cse {
                 if kept.letter.target != from {
                     continue;
                 }
-                let before = kept.letter.to_record();
+                let before = kept.to_record();
                 to.clone_into(&mut kept.letter.target);
-                let body = kept.letter.to_record();
+                let body = kept.to_record();
                 self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
                 moved = true;
             }
@@ -413,14 +436,14 @@ impl Cse {
             }
         }
         for lane in lanes {
-            self.outbox.wake_at(&lane, self.now);
+            self.outbox.wake_at(&lane, self.moment);
         }
     }
 
     /// Looks at the lanes that are due.
     pub(super) fn run_outbox(&mut self) {
         while let Some((time, lane)) = self.outbox.due.first().cloned() {
-            if time > self.now {
+            if time > self.moment {
                 return;
             }
             self.outbox.due.remove(&(time, Arc::clone(&lane)));
@@ -451,7 +474,7 @@ impl Cse {
             Some(gather) => {
                 let full = lane.letters.len() >= gather.number;
                 let ripe = first.since.plus(gather.duration);
-                if !full && ripe > self.now {
+                if !full && ripe > self.moment {
                     self.outbox.wake_at(name, ripe);
                     return;
                 }
@@ -471,7 +494,7 @@ impl Cse {
 
     fn drop_stale(&mut self, name: &str) {
         let stale: Vec<u64> = self.outbox.lanes.get(name).map_or_else(Vec::new, |lane| {
-            let old = lane.by_age.iter().take_while(|(until, _)| *until <= self.now);
+            let old = lane.by_age.iter().take_while(|(until, _)| *until <= self.moment);
             old.map(|&(_, seq)| seq).filter(|&seq| !lane.is_sent(seq)).collect()
         });
         for seq in stale {
@@ -626,7 +649,7 @@ impl Cse {
         let wait = pause(lane.failures, told);
         lane.failures += 1;
         lane.sent.clear();
-        self.outbox.wake_at(name, self.now.plus(wait));
+        self.outbox.wake_at(name, self.moment.plus(wait));
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
+use crate::clock::Moment;
 use crate::kind::Kind;
 use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
-use crate::time::Timestamp;
 use crate::tree::Slot;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,7 @@ struct Channel {
     given: BTreeMap<Token, Vec<(CallId, Request)>>,
     /// Who asked when there was nothing: by until when, then in the order in which they came. The
     /// next request is for whoever would be the first to go without.
-    pollers: BTreeMap<(Timestamp, u64), Asker>,
+    pollers: BTreeMap<(Moment, u64), Asker>,
     /// How many have waited so far.
     polled: u64,
 }
@@ -43,7 +43,7 @@ pub(super) struct Channels(BTreeMap<u64, Channel>);
 
 impl Channels {
     /// When the next poller is to be told that there is nothing.
-    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
         let pollers = self.0.values().filter_map(|channel| channel.pollers.first_key_value());
         pollers.map(|((time, _), _)| *time).min()
     }
@@ -180,7 +180,7 @@ impl Cse {
         }
         let longest = self.now.plus(self.config.limits.answer_within);
         let wanted = request.request_expires.map(|time| time.resolve(self.now));
-        let until = wanted.map_or(longest, |time| time.min(longest));
+        let until = self.moment_of(wanted.map_or(longest, |time| time.min(longest)));
         let limit = self.config.limits.polled;
         let queue = self.channels.0.entry(channel).or_default();
         if queue.pollers.len() >= limit {
@@ -216,7 +216,7 @@ impl Cse {
 
     /// Tells pollers whose time is up that there is nothing.
     pub(super) fn release_pollers(&mut self) {
-        let now = self.now;
+        let now = self.moment;
         let mut released = Vec::new();
         for queue in self.channels.0.values_mut() {
             while let Some(first) = queue.pollers.first_entry()

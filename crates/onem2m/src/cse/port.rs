@@ -84,6 +84,8 @@ pub enum Input {
     },
     /// Nobody waits for this answer that came out.
     Unheard(Token),
+    /// The wall clock is right: an operator says so, or a server of time.
+    ClockConfirmed,
     /// Nothing but time passed.
     Tick,
 }
@@ -127,4 +129,6 @@ pub struct Batch {
     pub records: Vec<Record>,
     /// What the audit log is to say, in this order.
     pub entries: Vec<Entry>,
+    /// The body of row 0, in which the clocks are noted from time to time.
+    pub clock: Option<Arc<str>>,
 }

@@ -4,11 +4,11 @@ use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::{Config, Cse, Refusal};
 use crate::address::is_stem;
+use crate::clock::{Moment, Now};
 use crate::fate::pause;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Release, Request, Response};
 use crate::status::Status;
-use crate::time::Timestamp;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -28,11 +28,11 @@ pub struct Registrar {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     /// To be asked for (again) at this time.
-    Due(Timestamp),
+    Due(Moment),
     /// A creation is under way.
     Asked,
     /// It stands; to be looked at again at this time.
-    Stands(Timestamp),
+    Stands(Moment),
     /// It is being looked at.
     Checked,
     /// It stood before; its points of access are being renewed.
@@ -54,11 +54,11 @@ const CHECK_EVERY: Duration = Duration::from_secs(30);
 const FULL_AFTER: Duration = Duration::from_mins(1);
 
 impl Registration {
-    pub(super) const fn new(now: Timestamp) -> Self {
+    pub(super) const fn new(now: Moment) -> Self {
         Self { stage: Stage::Due(now), failures: 0, is_old: false }
     }
 
-    const fn next_step(&self) -> Option<Timestamp> {
+    const fn next_step(&self) -> Option<Moment> {
         match self.stage {
             Stage::Due(time) | Stage::Stands(time) => Some(time),
             Stage::Asked | Stage::Checked | Stage::Renewed => None,
@@ -77,8 +77,8 @@ impl Cse {
     /// was.
     ///
     /// Letters for a registrar that has moved go to its new place.
-    pub fn reconfigure(&mut self, now: Duration, config: Config) {
-        self.now = Timestamp::new(now).max(self.now);
+    pub fn reconfigure(&mut self, now: impl Into<Now>, config: Config) {
+        self.set_clocks(now.into());
         let moved = match (&self.config.registrar, &config.registrar) {
             (Some(old), Some(new)) if old.url != new.url => {
                 Some((old.url.clone(), new.url.clone()))
@@ -118,7 +118,7 @@ impl Cse {
         }
         if let Some((from, to)) = moved {
             self.readdress(&from, &to);
-            self.registration = Registration::new(self.now);
+            self.registration = Registration::new(self.moment);
         }
         self.tell_registrar();
         self.pursue_registration();
@@ -127,14 +127,14 @@ impl Cse {
     }
 
     /// When the registration wants the next step.
-    pub(super) fn registration_due(&self) -> Option<Timestamp> {
+    pub(super) fn registration_due(&self) -> Option<Moment> {
         self.config.registrar.as_ref().and_then(|_| self.registration.next_step())
     }
 
     /// Takes the next step of the registration if it is due.
     pub(super) fn pursue_registration(&mut self) {
         // Every step comes by here: nothing is copied unless something is due.
-        if self.registration_due().is_none_or(|due| due > self.now) {
+        if self.registration_due().is_none_or(|due| due > self.moment) {
             return;
         }
         let Some(registrar) = self.config.registrar.clone() else {
@@ -156,7 +156,7 @@ impl Cse {
     fn call_registrar(&mut self, registrar: &Registrar, request: Request) {
         let way = (vec![registrar.url.clone()], None);
         if self.call(way, request, Purpose::Registration, "").is_err() {
-            self.registration.stage = Stage::Due(self.now.plus(FULL_AFTER));
+            self.registration.stage = Stage::Due(self.moment.plus(FULL_AFTER));
         }
     }
 
@@ -194,7 +194,7 @@ impl Cse {
         match (self.registration.stage, status) {
             (Stage::Asked | Stage::Renewed, Some(Status::Created | Status::Updated))
             | (Stage::Checked, Some(Status::Ok)) => {
-                self.registration.stage = Stage::Stands(self.now.plus(CHECK_EVERY));
+                self.registration.stage = Stage::Stands(self.moment.plus(CHECK_EVERY));
                 self.registration.failures = 0;
                 self.know_registrar();
                 self.tell_registrar();
@@ -209,14 +209,14 @@ impl Cse {
             }
             // The registrar does not know this CSE any more.
             (Stage::Checked | Stage::Renewed, Some(Status::NotFound)) => {
-                self.registration.stage = Stage::Due(self.now);
+                self.registration.stage = Stage::Due(self.moment);
                 self.pursue_registration();
             }
             _ => {
                 let told = answer.and_then(|answer| answer.retry_after);
                 let wait = pause(self.registration.failures, told);
                 self.registration.failures = self.registration.failures.saturating_add(1);
-                self.registration.stage = Stage::Due(self.now.plus(wait));
+                self.registration.stage = Stage::Due(self.moment.plus(wait));
             }
         }
     }
@@ -225,7 +225,7 @@ impl Cse {
     /// is under way.
     pub(super) fn registration_lost(&mut self) {
         if matches!(self.registration.stage, Stage::Stands(_)) {
-            self.registration.stage = Stage::Due(self.now);
+            self.registration.stage = Stage::Due(self.moment);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::Token;
 use super::calls::node_of;
+use crate::clock::Moment;
 use crate::limits::Limits;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
-use crate::time::Timestamp;
 use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use core::net::IpAddr;
@@ -122,7 +122,7 @@ impl Repeats {
         request: &Request,
         source: Option<IpAddr>,
         token: Token,
-        now: Timestamp,
+        now: Moment,
         limits: &Limits,
     ) -> Seen {
         // Without an identifier nothing can be recognised; without an originator the identifier
@@ -175,7 +175,7 @@ impl Repeats {
         &mut self,
         key: Key,
         response: &Response,
-        now: Timestamp,
+        now: Moment,
         limits: &Limits,
     ) -> Vec<Token> {
         let Some(Asked { peer, place, again, creates }) = self.asked.remove(&key) else {
@@ -244,7 +244,7 @@ struct Answers {
 
 #[derive(Debug)]
 struct Known {
-    since: Timestamp,
+    since: Moment,
     key: Key,
     peer: u64,
     place: Place,
@@ -309,7 +309,7 @@ impl Answers {
         }
     }
 
-    fn forget_old(&mut self, now: Timestamp, age: Duration) {
+    fn forget_old(&mut self, now: Moment, age: Duration) {
         while let Some(Known { since, peer, .. }) = self.known(self.oldest) {
             let (since, peer) = (*since, *peer);
             if since.plus(age) > now {

@@ -18,7 +18,7 @@ impl Cse {
     /// Removes what has expired.
     pub(super) fn expire(&mut self) {
         while let Some((time, slot)) = self.tree.next_expiry() {
-            if time > self.now {
+            if time > self.clock.expiring() {
                 return;
             }
             self.counters.expired += 1;
@@ -121,6 +121,7 @@ impl Cse {
         let undone = self.ledger.fail(number, lenient);
         self.counters.rolled_back += undone.batches;
         self.repeats.forget_answers();
+        self.clock.note_again();
         for step in undone.steps {
             match step {
                 Undo::Row(Record::Put { seq, body }) => {

@@ -109,9 +109,9 @@ impl Cse {
         request.content = Some(content.into());
         // Not among the notifications, of which several may go out as one.
         let lane = format!("{id} {target} end").into();
-        let until = self.now.plus(KEPT_FOR);
+        let keep = Some(KEPT_FOR);
         self.counters.notifications += 1;
-        if self.post(Letter { lane, target, request, until, batch: None }).is_err() {
+        if self.post(Letter { lane, target, request, keep, batch: None }).is_err() {
             self.counters.notifications_dropped += 1;
         }
     }

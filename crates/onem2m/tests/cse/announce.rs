@@ -1,6 +1,6 @@
 //! Announcements: what an MN-CSE says of its resources at its IN-CSE, and the IN-CSE's side.
 
-use crate::bench::{Bench, START, config, found, json};
+use crate::bench::{Bench, config, found, json};
 use core::time::Duration;
 use gatewright_onem2m::{
     Config, CseType, Input, Kind, Operation, Registrar, Request, Response, Status,
@@ -293,7 +293,7 @@ fn an_announcement_that_is_refused_for_good_is_none() {
 /// A CSE above that does not know this one, or does not let it create yet, loses nothing.
 #[test]
 fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
-    use gatewright_onem2m::{Letter, Timestamp, Token};
+    use gatewright_onem2m::{Letter, Token};
     let mut pair = Pair::new();
     let request = Request::new(Operation::Create, "/id-in/cse-in/c", "/id-mn", "l1")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
@@ -301,7 +301,7 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
         lane: "device".into(),
         target: "http://in".to_owned(),
         request,
-        until: Timestamp::new(START + Duration::from_hours(24)),
+        keep: Some(Duration::from_hours(24)),
         batch: None,
     };
     pair.middle.cse.handle(pair.middle.now, Input::Post { token: Token(900), letter });

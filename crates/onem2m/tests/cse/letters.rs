@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Letter, Operation, Request, Status, Timestamp, Token};
+use gatewright_onem2m::{Input, Kind, Letter, Operation, Request, Status, Token};
 
 const TARGET: &str = "http://up:8080";
 
@@ -11,8 +11,7 @@ fn letter(lane: &str, name: &str) -> Letter {
     let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
     let request = Request::new(Operation::Create, "/id-up/cse-up/c", "Ca", name)
         .creating(Kind::ContentInstance, content);
-    let (target, until) = (TARGET.to_owned(), Timestamp::MAX);
-    Letter { lane: lane.into(), target, request, until, batch: None }
+    Letter { lane: lane.into(), target: TARGET.to_owned(), request, keep: None, batch: None }
 }
 
 /// Creates an instance with the letter that makes the same above; the answer.
@@ -197,7 +196,7 @@ fn letters_grow_too_old_each_at_its_time() {
     let ages = [5, 40, 10, 30, 10, 20];
     for (number, seconds) in (0..).zip(ages) {
         let mut letter = letter("device/Ca", &format!("n{number}"));
-        letter.until = Timestamp::new(bench.now + Duration::from_secs(seconds));
+        letter.keep = Some(Duration::from_secs(seconds));
         bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), letter });
         bench.run();
     }

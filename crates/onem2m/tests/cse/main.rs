@@ -11,6 +11,7 @@ mod access;
 mod announce;
 mod audit;
 mod bench;
+mod clocks;
 mod commit;
 mod consent;
 mod criteria;

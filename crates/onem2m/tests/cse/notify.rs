@@ -3,8 +3,7 @@
 use crate::bench::Bench;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Gather, Input, Kind, Letter, Operation, Release, Request, Response, Status, Timestamp,
-    Token,
+    Call, Gather, Input, Kind, Letter, Operation, Release, Request, Response, Status, Token,
 };
 use serde_json::{Value, json};
 
@@ -527,7 +526,7 @@ fn a_letter_of_our_own_arrives_in_the_end() {
         target: "http://in:8080".to_owned(),
         request: Request::new(Operation::Create, "/id-in2/x", "/id-in", name)
             .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#),
-        until: Timestamp::new(bench.now + Duration::from_secs(100)),
+        keep: Some(Duration::from_secs(100)),
         batch: None::<Gather>,
     };
     let letters = [letter("a"), letter("b"), letter("c"), letter("d")];
@@ -565,8 +564,8 @@ fn a_busy_receiver_is_left_alone_and_gets_its_letter_later() {
     let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", "a")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
     let target = "http://in:8080".to_owned();
-    let (lane, until) = ("device/Cphd-1".into(), Timestamp::MAX);
-    let letter = Letter { lane, target, request, until, batch: None };
+    let lane = "device/Cphd-1".into();
+    let letter = Letter { lane, target, request, keep: None, batch: None };
     bench.cse.handle(bench.now, Input::Post { token: Token(901), letter });
     bench.run();
     for status in [Status::NotAcceptable, Status::BadRequest, Status::OriginatorHasNoPrivilege] {
@@ -598,7 +597,7 @@ fn what_is_done_together_is_stored_in_one_batch() {
         lane: "l".into(),
         target: TARGET.to_owned(),
         request: request.clone(),
-        until: Timestamp::MAX,
+        keep: None,
         batch: None,
     };
     let both = vec![

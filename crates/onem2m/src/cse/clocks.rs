@@ -1,0 +1,80 @@
+//! What a step does with the clocks: what a leap of the wall clock holds back, and what becomes of
+//! that when the clock is believed again.
+
+use super::Cse;
+use crate::clock::{Change, Moment, Now, Span};
+use crate::time::Timestamp;
+use crate::tree::{Record, Slot};
+use core::time::Duration;
+
+impl Cse {
+    /// Whether the wall clock has leapt and is not believed yet, and by how many seconds it is ahead:
+    /// until then nothing expires but what both clocks say has.
+    pub fn doubted_clock(&self) -> Option<i64> {
+        self.clock.is_doubted().then(|| self.clock.ahead_seconds())
+    }
+
+    /// Takes what the clocks say in this step.
+    pub(super) fn set_clocks(&mut self, now: Now) {
+        let change = self.clock.advance(now);
+        (self.now, self.moment) = (self.clock.wall(), self.clock.moment());
+        self.follow_clock(change);
+    }
+
+    /// Has the wall clock believed.
+    pub(super) fn believe_clock(&mut self) {
+        let change = self.clock.believe();
+        self.follow_clock(change);
+    }
+
+    fn follow_clock(&mut self, change: Option<Change>) {
+        match change {
+            None => {}
+            Some(Change::Leapt) => self.counters.clock_leaps += 1,
+            Some(Change::Believed(spans)) => {
+                self.counters.clock_leaps += 1;
+                for (span, behind) in spans {
+                    self.postpone_expiry(span, behind);
+                }
+            }
+        }
+    }
+
+    /// What was made in a span in which the wall clock was behind was given as much too early a time
+    /// of expiry: it gets what it lacks.
+    fn postpone_expiry(&mut self, span: Span, behind: Duration) {
+        let within = |time: Timestamp| span.from <= time && time <= span.to;
+        let wrong: Vec<Slot> = self
+            .tree
+            .iter()
+            .filter(|(_, it)| {
+                let is_due = it.expires <= self.now;
+                it.kind.expires() && (within(it.created) || (within(it.modified) && is_due))
+            })
+            .map(|(slot, _)| slot)
+            .collect();
+        let number = self.ledger.number();
+        for slot in wrong {
+            let Some(resource) = self.tree.get(slot) else { continue };
+            let (seq, before) = (resource.seq, resource.to_record());
+            self.counters.expiries_postponed += 1;
+            self.tree.set_expiry(slot, resource.expires.plus(behind));
+            let Some(resource) = self.tree.get_mut(slot) else { continue };
+            resource.write_expiry();
+            resource.stored_by = number;
+            let body = resource.to_record();
+            self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+        }
+    }
+
+    /// When the wall clock will say `time`, if it goes on evenly.
+    pub(super) fn moment_of(&self, time: Timestamp) -> Moment {
+        self.moment.plus(time.since_epoch().saturating_sub(self.now.since_epoch()))
+    }
+
+    /// When what expires at `time` will.
+    pub(super) fn moment_of_expiry(&self, time: Timestamp) -> Moment {
+        let now = self.clock.expiring().since_epoch();
+        self.moment.plus(time.since_epoch().saturating_sub(now))
+    }
+}

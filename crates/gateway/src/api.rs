@@ -506,8 +506,9 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
 fn placement_of(spec: &HandlerSpec, gateway: &Configured) -> Result<HandlerPlacement, String> {
     spec.read(gateway.link_names()).map_err(|findings| {
         let told = findings.iter().filter(|found| found.severity == Severity::Error).map(|found| {
-            let help = found.help.iter().map(|help| format!(" ({help})"));
-            format!("{}: {}{}", found.code, found.message, help.collect::<String>())
+            let label = Some(&found.primary.text).filter(|text| !text.is_empty());
+            let more = label.into_iter().chain(&found.help).map(|text| format!("; {text}"));
+            format!("{}: {}{}", found.code, found.message, more.collect::<String>())
         });
         told.collect::<Vec<_>>().join("; ")
     })

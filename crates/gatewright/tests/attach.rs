@@ -252,7 +252,7 @@ fn unknown() {
             "field length is a number, and long is none",
         ),
         (&["drop", "--at", "gateway:desk/post", "--side", "transmit"], "refuses requests, not"),
-        (&["mirror", "--at", "gateway:desk/post", "--to", "lan"], "capture writes messages to a"),
+        (&["mirror", "--at", "gateway:desk/post", "--to", "lan"], "`capture` writes messages to a"),
         (
             &["count", "--at", "gateway:desk/post", "--link", "lan"],
             "`link` has no use for a position of messages",

@@ -217,6 +217,23 @@ fn from_both() {
     let weight = &entries[1]["resource"];
     assert_eq!(weight["device"]["reference"], entries[0]["fullUrl"], "{weight}");
     assert_eq!(weight["valueQuantity"]["code"], "kg");
+    // A ward in several transactions, each of which has the devices that it refers to.
+    let ward = ["--subject", "Patient/7", "--bundle", "10"];
+    let bundles = lines(&export(&["--store", store], &ward));
+    let mut observed = 0;
+    for bundle in &bundles {
+        let entries = bundle["entry"].as_array().unwrap();
+        assert!((1..=10).contains(&entries.len()), "{}", entries.len());
+        let devices: BTreeSet<&str> =
+            entries.iter().filter_map(|it| it["fullUrl"].as_str()).collect();
+        for entry in entries.iter().filter(|it| it["resource"]["resourceType"] == "Observation") {
+            let device = entry["resource"]["device"]["reference"].as_str().unwrap();
+            assert!(devices.contains(device), "{device} {devices:?}");
+            observed += 1;
+        }
+    }
+    assert_eq!(observed, of("Observation"));
+    assert!(bundles.len() > observed / 10, "{} {observed}", bundles.len());
     // Whom nobody named for is left out; what is older than tomorrow, too.
     let nobody = gatewright(&[
         "device",

@@ -138,6 +138,43 @@ fn described(name: &str) -> (PathBuf, u16, u16) {
     (file, devices, http)
 }
 
+/// The commands that README shows for the template, as printed there but for ports of this test's
+/// own and for how long devices measure.
+#[test]
+fn the_commands_of_the_readme_run_as_printed() {
+    const README: &str = include_str!("../../../README.md");
+    let (_, text) = README.split_once("`gatewright init health -o health.toml`").unwrap();
+    let block = text.split("```").nth(1).unwrap();
+    let commands: Vec<Vec<&str>> = (block.lines())
+        .filter_map(|line| line.split('#').next().unwrap().strip_prefix("gatewright "))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let [simulate, asked @ ..] = commands.as_slice() else { panic!("{block}") };
+    assert_eq!((&simulate[..2], asked.len()), (&["device", "simulate"][..], 3));
+    let (file, devices, http) = described("health-readme");
+    let here = |argument: &&str| {
+        let ours = argument.replace("127.0.0.1:6024", &format!("127.0.0.1:{devices}"));
+        ours.replace("127.0.0.1:8080", &format!("127.0.0.1:{http}"))
+    };
+    let running = Running::start(&file);
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        command.args(arguments.iter().map(here)).current_dir(file.parent().unwrap());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let mut ward = command(&[simulate, &["--seconds", "60"][..]].concat()).spawn().unwrap();
+    wait_until("all have reported", || running.number("devices", "readings") >= 200);
+    for arguments in asked {
+        let said = command(arguments).output().unwrap();
+        assert!(said.status.success(), "{arguments:?}: {said:?}");
+    }
+    ward.kill().unwrap();
+    ward.wait().unwrap();
+    let exported = fs::read_to_string(file.with_file_name("readings.json")).unwrap();
+    assert!(exported.lines().count() >= 1 && exported.starts_with("{\"resourceType\":\"Bundle\""));
+}
+
 #[test]
 fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     let (file, devices, http) = described("health-template");

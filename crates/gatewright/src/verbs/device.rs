@@ -25,7 +25,7 @@ pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered
      associations, measured, answered, values, repeated, forgotten, left_out, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
      delay_from_due_ms: [median, p99, longest], noted, noted_seconds, passed}; ask: \
      {entity, command, status, result}; export --to: {devices, \
-     observations, skipped, nobody}";
+     observations, bundles, skipped, nobody}";
 
 /// Devices that are switched on in a second: a manager's listener has room for a few thousand that
 /// come at once at the most, and those that find none come again in bursts.

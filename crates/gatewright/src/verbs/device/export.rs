@@ -19,8 +19,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Resources of one Bundle: it is made in memory, and servers bound what they take at once.
-const BUNDLE_MAX: usize = 50_000;
+/// Resources of one Bundle at the most: it is made in memory, and servers bound what they take at
+/// once.
+const BUNDLE_MAX: u32 = 50_000;
 const CONTAINER: (&str, u8) = ("m2m:cnt", 3);
 const INSTANCE: (&str, u8) = ("m2m:cin", 4);
 
@@ -28,9 +29,9 @@ const INSTANCE: (&str, u8) = ("m2m:cin", 4);
 /// devices.
 ///
 /// From a running CSE by --url and --as, or from the database of a gateway that is stopped by
-/// --store. A Bundle is a transaction that creates each resource once, however often it is sent
-/// (ifNoneExist); with --ndjson each resource stands in a line of its own, under an id that is the
-/// reading's name.
+/// --store. Each line is a Bundle, a transaction that stands for itself and creates each resource
+/// once, however often it is sent (ifNoneExist); with --ndjson each resource stands in a line of its
+/// own, under an id that is the reading's name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
     /// As FHIR R4; there is no other format yet.
@@ -59,7 +60,11 @@ pub(super) struct Export {
     #[arg(long, value_name = "MINUTES", default_value_t = 0, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i16).range(-840..=840))]
     utc_offset: i16,
-    /// Each resource in a line, instead of a Bundle.
+    /// Resources of one Bundle at the most; what is more goes into the next line's.
+    #[arg(long, value_name = "N", default_value_t = 1_000, conflicts_with = "ndjson",
+          value_parser = clap::value_parser!(u32).range(2..=i64::from(BUNDLE_MAX)))]
+    bundle: u32,
+    /// Each resource in a line, instead of Bundles.
     #[arg(long)]
     ndjson: bool,
     /// Where to; standard output, if not given.
@@ -79,6 +84,8 @@ struct Subject {
 struct Answer {
     devices: u64,
     observations: u64,
+    /// Bundles written; none with --ndjson.
+    bundles: u64,
     /// Readings that FHIR cannot say here: waveforms, and what is no reading.
     skipped: u64,
     /// Devices that measure nobody who was named.
@@ -132,11 +139,18 @@ impl Export {
             since,
             utc_offset,
             answer: Answer::default(),
-            sheet: Sheet { out: BufWriter::new(out), ndjson: self.ndjson, bundle: Vec::new() },
+            sheet: Sheet {
+                out: BufWriter::new(out),
+                most: (!self.ndjson).then(|| usize::try_from(self.bundle).unwrap_or(usize::MAX)),
+                device: None,
+                bundle: Vec::new(),
+                bundles: 0,
+            },
         };
         runtime()?.block_on(exporter.run())?;
-        let Exporter { answer, sheet, .. } = exporter;
+        let Exporter { mut answer, mut sheet, .. } = exporter;
         sheet.finish()?;
+        answer.bundles = sheet.bundles;
         if self.to.is_some() {
             face.answer(&answer, || answer.text())?;
         } else {
@@ -148,8 +162,11 @@ impl Export {
 
 impl Answer {
     fn text(&self) -> String {
-        let Self { devices, observations, skipped, nobody } = self;
+        let Self { devices, observations, bundles, skipped, nobody } = self;
         let mut text = format!("{devices} devices, {observations} observations");
+        if *bundles > 1 {
+            text.extend([" in ", &bundles.to_string(), " Bundles"]);
+        }
         for (count, what) in [
             (skipped, "readings that FHIR cannot say here"),
             (nobody, "devices without --subject left out"),
@@ -165,27 +182,47 @@ impl Answer {
 /// What the resources are written to.
 struct Sheet {
     out: BufWriter<Box<dyn Write>>,
-    ndjson: bool,
+    /// Resources of one Bundle; each resource has a line of its own, if `None`.
+    most: Option<usize>,
+    /// The device whose observations are written.
+    device: Option<Exported>,
     bundle: Vec<Exported>,
+    bundles: u64,
 }
 
 impl Sheet {
-    fn put(&mut self, exported: Exported, id: &str) -> Result<()> {
-        if self.ndjson {
-            writeln!(self.out, "{}", exported.with_id(id))?;
-        } else if self.bundle.len() < BUNDLE_MAX {
-            self.bundle.push(exported);
-        } else {
-            let many =
-                format!("more than {BUNDLE_MAX} resources: use --ndjson, --since or --device");
-            return Err(Failure::new(Exit::Usage, many).into());
-        }
+    /// Writes a device; its observations follow.
+    fn begin(&mut self, device: Exported, id: &str) -> Result<()> {
+        self.device = None;
+        self.put(device.clone(), id)?;
+        self.device = Some(device);
         Ok(())
     }
 
-    fn finish(mut self) -> Result<()> {
-        if !self.ndjson {
-            writeln!(self.out, "{}", fhir::transaction(&self.bundle))?;
+    fn put(&mut self, exported: Exported, id: &str) -> Result<()> {
+        let Some(most) = self.most else {
+            return Ok(writeln!(self.out, "{}", exported.with_id(id))?);
+        };
+        if self.bundle.len() >= most {
+            self.write()?;
+            // Observations refer to their device within their own transaction: each has it, and the
+            // server creates it once.
+            self.bundle.extend(self.device.clone());
+        }
+        self.bundle.push(exported);
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        writeln!(self.out, "{}", fhir::transaction(&self.bundle))?;
+        self.bundle.clear();
+        self.bundles += 1;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.most.is_some() && (!self.bundle.is_empty() || self.bundles == 0) {
+            self.write()?;
         }
         Ok(self.out.flush()?)
     }
@@ -233,9 +270,9 @@ impl Exporter {
         }
         let exported = fhir::described(id, &known);
         let logical = format!("{}{id}", self.mapping.entity_prefix);
-        let within = exported.full_url.clone().filter(|_| !self.sheet.ndjson);
+        let within = exported.full_url.clone().filter(|_| self.sheet.most.is_some());
         self.answer.devices += 1;
-        self.sheet.put(exported, &logical)?;
+        self.sheet.begin(exported, &logical)?;
         Ok(within.unwrap_or_else(|| format!("Device/{logical}")))
     }
 

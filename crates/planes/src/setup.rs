@@ -43,8 +43,8 @@ pub const WORKERS_MAX: usize = gatewright_config::WORKERS_MAX as usize;
 /// Frames in the slab unless configured: two links' rings and what waits on the way.
 const FRAMES: usize = 8192;
 
-/// Routes of each family unless configured.
-const ROUTES_MAX: u32 = 65_536;
+/// Routes of each family unless configured: the whole Internet's. Room costs address space only.
+const ROUTES_MAX: u32 = 1 << 20;
 
 /// The kernel's news unless configured: some ten thousand changes of routes.
 const KERNEL_NEWS_OCTETS: usize = 8 << 20;

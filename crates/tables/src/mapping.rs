@@ -1,4 +1,4 @@
-//! Memory behind a descriptor: made, sealed against resizing, mapped.
+//! Memory behind a descriptor: made, sealed against resizing, mapped; and memory of this process alone.
 #![expect(unsafe_code, reason = "the system calls that make and map shared memory")]
 
 use crate::sync::AtomicU32;
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 /// Octets of a word.
 const WORD_OCTETS: usize = size_of::<AtomicU32>();
 
-/// A shared mapping, given back when dropped.
+/// A mapping, given back when dropped.
 pub(crate) struct Mapping {
     first: NonNull<AtomicU32>,
     len: usize,
@@ -48,6 +48,25 @@ impl Mapping {
         Ok(Self { first, len })
     }
 
+    /// `len` words of this process alone, all zero, which cost address space until they are touched.
+    ///
+    /// The system does not set memory aside for them (`MAP_NORESERVE`): a small machine, too, has
+    /// address space for tables that it will never fill.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        let octets = len.checked_mul(WORD_OCTETS).ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours.
+        let first = unsafe {
+            let (protection, none) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+            libc::mmap(none, octets, protection, flags, -1, 0)
+        };
+        if first == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { first, len })
+    }
+
     /// Where the words begin; page-aligned, and valid for [`Self::len`] words while this lives.
     pub(crate) fn words(&self) -> NonNull<AtomicU32> {
         self.first
@@ -61,7 +80,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the place and size that `mmap` gave in `new`; whoever uses the words holds this.
+        // SAFETY: the place and size that `mmap` gave; whoever uses the words holds this.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.len * WORD_OCTETS) };
     }
 }

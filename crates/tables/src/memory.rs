@@ -21,6 +21,9 @@ const PAGE_OCTETS_MAX: usize = 64 << 10;
 enum Backing {
     /// Memory of this process alone.
     Boxed(#[expect(dead_code, reason = "kept for its drop")] Box<[AtomicU32]>),
+    /// A mapping of this process alone.
+    #[cfg(not(loom))]
+    Reserved(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
     /// A mapping of a descriptor, shared with whoever holds it.
     #[cfg(not(loom))]
     Mapped(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
@@ -48,6 +51,24 @@ impl Words {
         // A slice's pointer is never null, so the dangling one stands for nothing but a formality.
         let first = NonNull::new(boxed.as_ptr().cast_mut()).unwrap_or(NonNull::dangling());
         Self { first, len, backing: Arc::new(Backing::Boxed(boxed)) }
+    }
+
+    /// `len` words of this process, all zero, that cost no memory until they are touched.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it has no address space for them.
+    #[cfg(not(loom))]
+    pub(crate) fn reserved(len: usize) -> std::io::Result<Self> {
+        let mapping = crate::mapping::Mapping::anonymous(len)?;
+        let first = mapping.words();
+        Ok(Self { first, len, backing: Arc::new(Backing::Reserved(mapping)) })
+    }
+
+    /// Loom's words lie one by one.
+    #[cfg(loom)]
+    pub(crate) fn reserved(len: usize) -> std::io::Result<Self> {
+        Ok(Self::zeroed(len))
     }
 
     /// The words of a mapping.
@@ -95,7 +116,7 @@ impl Words {
         let whole = octets.saturating_sub(before) / PAGE_OCTETS_MAX * PAGE_OCTETS_MAX;
         if whole > 0 {
             let advice = match *self.backing {
-                Backing::Boxed(_) => libc::MADV_DONTNEED,
+                Backing::Boxed(_) | Backing::Reserved(_) => libc::MADV_DONTNEED,
                 Backing::Mapped(_) => libc::MADV_REMOVE,
             };
             let first = part.as_ptr().cast::<u8>().wrapping_add(before).cast_mut();

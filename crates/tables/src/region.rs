@@ -287,10 +287,15 @@ struct Shared {
 impl RegionOwner {
     /// A region in this process's own memory. `seed` keeps outsiders from choosing keys that
     /// collide; draw it at random.
-    pub fn in_memory(layout: &Layout, seed: [u64; 2]) -> Self {
-        let owner = Self::new(Words::zeroed(layout.words), layout, None);
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Memory`] if the system has no address space for it.
+    pub fn in_memory(layout: &Layout, seed: [u64; 2]) -> Result<Self, RegionError> {
+        let words = Words::reserved(layout.words).map_err(|source| memory(layout, source))?;
+        let owner = Self::new(words, layout, None);
         owner.begin(layout, seed);
-        owner
+        Ok(owner)
     }
 
     /// A region behind a descriptor, to be attached by other processes. It is sealed against

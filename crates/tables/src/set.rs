@@ -158,10 +158,10 @@ impl TablesWriter {
     ///
     /// # Errors
     ///
-    /// [`RegionError::TooLarge`].
+    /// [`RegionError`] if they are too large, or the system has no address space for them.
     pub fn in_memory(capacities: &Capacities, seed: [u64; 2]) -> Result<Self, RegionError> {
         let places = Places::new(capacities)?;
-        Self::new(RegionOwner::in_memory(&places.layout, seed), &places)
+        Self::new(RegionOwner::in_memory(&places.layout, seed)?, &places)
     }
 
     /// Empty tables behind a descriptor, for other processes to attach to.

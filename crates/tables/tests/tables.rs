@@ -101,7 +101,7 @@ fn names_are_refused_that_would_not_come_back() {
 fn a_place_has_another_generation_for_each_record() {
     let mut layout = Layout::new();
     let at = layout.table::<Same>("same", 3).unwrap();
-    let mut writer = RegionOwner::in_memory(&layout, SEED).table(&at).unwrap();
+    let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().table(&at).unwrap();
     let table = writer.reader();
     assert_eq!(table.get(0), Ok(None));
     let before = table.changes();
@@ -133,7 +133,7 @@ proptest! {
         const CAPACITY: u32 = 12;
         let mut layout = Layout::new();
         let at = layout.map::<Same, Same>("map", CAPACITY).unwrap();
-        let mut writer = RegionOwner::in_memory(&layout, SEED).map(&at).unwrap();
+        let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().map(&at).unwrap();
         let map = writer.reader();
         let mut oracle = HashMap::new();
         for (number, (key, set)) in (0..).zip(steps) {
@@ -172,7 +172,7 @@ fn a_map_of_a_hundred_thousand_holds_as_many() {
     const COUNT: u32 = 100_000;
     let mut layout = Layout::new();
     let at = layout.map::<NeighbourKey, Neighbour>("neighbours", COUNT).unwrap();
-    let mut writer = RegionOwner::in_memory(&layout, SEED).map(&at).unwrap();
+    let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().map(&at).unwrap();
     let key = |number: u32| NeighbourKey { link: 0, address: Ipv4Addr::from(number).into() };
     for number in 0..COUNT {
         assert_eq!(writer.set(&key(number), &Neighbour::default()), Ok(false), "{number}");
@@ -189,7 +189,7 @@ fn a_reader_never_sees_half_a_record() {
     let mut layout = Layout::new();
     let table_at = layout.table::<Same>("same", 4).unwrap();
     let map_at = layout.map::<Same, Same>("map", 8).unwrap();
-    let mut owner = RegionOwner::in_memory(&layout, SEED);
+    let mut owner = RegionOwner::in_memory(&layout, SEED).unwrap();
     let mut table = owner.table(&table_at).unwrap();
     let mut map = owner.map(&map_at).unwrap();
     let (done, started) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -288,9 +288,35 @@ fn what_is_no_region_of_this_layout_is_refused() {
     let refused = huge.routes::<Ipv4Addr>("routes", u32::MAX);
     assert!(matches!(refused, Err(RegionError::TooLarge { .. })));
 
-    let mut owner = RegionOwner::in_memory(&layout, SEED);
+    let mut owner = RegionOwner::in_memory(&layout, SEED).unwrap();
     let mut again = Layout::new();
     let at = again.table::<Same>("same", 4).unwrap();
     assert!(owner.table(&at).is_ok());
     assert!(matches!(owner.table(&at), Err(RegionError::Taken { table: "same" })));
+}
+
+/// Room for a million routes of each family and a quarter of a million neighbours costs address space,
+/// and memory only for what is there.
+#[test]
+fn room_costs_no_memory() {
+    let capacities = Capacities {
+        neighbours: 1 << 18,
+        routes4: 1 << 20,
+        routes6: 1 << 20,
+        ..Capacities::default()
+    };
+    let resident = || -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = resident();
+    let mut tables = TablesWriter::in_memory(&capacities, SEED).unwrap();
+    for number in 0..1000 {
+        let to = Prefix::host(Ipv4Addr::from_bits(number << 10));
+        tables.routes4.insert(to, HopIndex(number)).unwrap();
+    }
+    assert_eq!(tables.readers().routes4.lookup(Ipv4Addr::from_bits(7 << 10)), Ok(HopIndex(7)));
+    let taken = resident().saturating_sub(before);
+    // Other tests of this process take memory meanwhile.
+    assert!(taken < 32 << 20, "{taken} octets");
 }

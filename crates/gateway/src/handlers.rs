@@ -5,7 +5,7 @@ use gatewright_config as config;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     At, Attachment, Counter, Handler, Place, Side,
-    builtin::{Capture, Count, DropMatching, Match, Mirror, RateLimit},
+    builtin::{Capture, Count, Filter, Match, Mirror, RateLimit},
 };
 use gatewright_wire::IpProtocol;
 
@@ -81,7 +81,7 @@ fn attachment(attach: &config::Attach, names: &[String]) -> Attachment {
     }
 }
 
-fn drop_matching(matching: config::Match, at: At) -> DropMatching {
+fn drop_matching(matching: config::Match, at: At) -> Filter {
     let subnet = |prefix: config::Prefix| (prefix.address(), prefix.length());
     let which = Match {
         source: matching.source.map(subnet),
@@ -89,7 +89,7 @@ fn drop_matching(matching: config::Match, at: At) -> DropMatching {
         protocol: matching.protocol.map(IpProtocol),
         port: matching.port,
     };
-    DropMatching { which, link_header: if at == At::Frame { ETHERNET_LEN } else { 0 } }
+    Filter::dropping(which, if at == At::Frame { ETHERNET_LEN } else { 0 })
 }
 
 /// Octets of the link-layer header before the IP header of a whole frame.

@@ -4,19 +4,23 @@
 //! |---|---|---|
 //! | `count` | counts packets and octets | |
 //! | `drop` | takes the packets that match | `match` |
+//! | [`Filter`] | lets packets pass or takes them, by rules in order | |
 //! | `rate-limit` | lets so many packets pass a second | `rate`, `burst` |
 //! | `mirror` | sends a copy by another link | `to` |
 //! | `capture` | gives a copy to the control side | |
 
-use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket, udp::Ends, vlan};
-use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
-use gatewright_wire::{
-    EtherType, IpProtocol,
-    ethernet::Ethernet,
-    ipv4::Ipv4,
-    ipv6::{Ipv6, Ipv6Fields},
-    vlan::Vlan,
+mod filter;
+mod fragments;
+mod headers;
+
+pub use filter::{
+    Among, Filter, FilterCounters, PortRange, PortRangeError, Rule, Selector, Subnet, Verdict,
 };
+
+use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket, vlan};
+use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
+use gatewright_wire::{EtherType, IpProtocol, ethernet::Ethernet, vlan::Vlan};
+use headers::{Headers, Seen};
 use std::{
     net::IpAddr,
     sync::{
@@ -64,89 +68,35 @@ pub struct Match {
     pub source: Option<(IpAddr, u8)>,
     /// The destination is in this subnet.
     pub destination: Option<(IpAddr, u8)>,
-    /// The protocol, behind the fixed IP header.
+    /// The upper layer, behind all options and extension headers.
     pub protocol: Option<IpProtocol>,
-    /// The destination port, of TCP or UDP.
+    /// The destination port, of TCP, UDP, UDP-Lite or SCTP.
     pub port: Option<u16>,
 }
 
 impl Match {
     /// Whether `packet` matches; `link_header` octets stand before its IP header, and a VLAN tag if
-    /// it is a frame that has one.
+    /// it is a frame that has one. A later fragment, which has no ports, matches none.
     pub fn matches(&self, packet: &Packet, link_header: usize) -> bool {
         if *self == Self::default() {
             return true;
         }
-        let octets = packet.network_octets();
-        let is_tagged = link_header >= Ethernet::LEN && vlan::id_of(octets).is_some();
-        let behind = if is_tagged { link_header + Vlan::LEN } else { link_header };
-        let octets = octets.get(behind..).unwrap_or_default();
-        let Some((ends, protocol, payload)) = read(octets) else { return false };
-        self.source.is_none_or(|subnet| is_in(ends.from, subnet))
-            && self.destination.is_none_or(|subnet| is_in(ends.to, subnet))
-            && self.protocol.is_none_or(|wanted| wanted == protocol)
-            && self.port.is_none_or(|port| destination_port(protocol, payload) == Some(port))
+        let Some(headers) = Headers::read(ip_octets(packet, link_header)) else { return false };
+        let within = |(address, bits), ip| Subnet { address, bits }.contains(ip);
+        let port = |port| matches!(headers.ports, Seen::Here(Some((_, own))) if own == port);
+        self.source.is_none_or(|subnet| within(subnet, headers.from))
+            && self.destination.is_none_or(|subnet| within(subnet, headers.to))
+            && self.protocol.is_none_or(|wanted| headers.protocol == Seen::Here(wanted))
+            && self.port.is_none_or(port)
     }
 }
 
-fn read(octets: &[u8]) -> Option<(Ends, IpProtocol, &[u8])> {
-    match octets.first()? >> 4 {
-        4 => {
-            let (ip, _) = Ipv4::split(octets).ok()?;
-            let ends =
-                Ends { from: ip.source_address().into(), to: ip.destination_address().into() };
-            // Only a first fragment begins with ports.
-            let first = ip.fragment_offset() == 0;
-            let payload = octets.get(usize::from(ip.ihl()) * 4..).filter(|_| first);
-            Some((ends, ip.protocol(), payload.unwrap_or_default()))
-        }
-        6 => {
-            let (ip, payload) = Ipv6::split(octets).ok()?;
-            let Ipv6Fields { source_address: from, destination_address: to, next_header, .. } =
-                ip.fields();
-            Some((Ends { from: from.into(), to: to.into() }, next_header, payload))
-        }
-        _ => None,
-    }
-}
-
-fn destination_port(protocol: IpProtocol, payload: &[u8]) -> Option<u16> {
-    if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
-        return None;
-    }
-    let &[_, _, high, low] = payload.first_chunk()?;
-    Some(u16::from_be_bytes([high, low]))
-}
-
-fn is_in(ip: IpAddr, (subnet, bits): (IpAddr, u8)) -> bool {
-    match (ip, subnet) {
-        (IpAddr::V4(ip), IpAddr::V4(subnet)) => {
-            (ip.to_bits() ^ subnet.to_bits()).leading_zeros() >= u32::from(bits.min(32))
-        }
-        (IpAddr::V6(ip), IpAddr::V6(subnet)) => {
-            (ip.to_bits() ^ subnet.to_bits()).leading_zeros() >= u32::from(bits.min(128))
-        }
-        _ => false,
-    }
-}
-
-/// Takes the packets that match.
-#[derive(Clone, Copy, Debug)]
-pub struct DropMatching {
-    /// Which.
-    pub which: Match,
-    /// Octets before the IP header at the position: 14 at `frame`, 0 above.
-    pub link_header: usize,
-}
-
-impl Handler for DropMatching {
-    fn handle(&mut self, batch: &mut Batch, _: &mut Context<'_>) {
-        batch.retain(|packet| !self.which.matches(packet, self.link_header));
-    }
-
-    fn another(&self) -> Option<Box<dyn Handler>> {
-        Some(Box::new(*self))
-    }
+/// What `packet` has from its IP header on.
+fn ip_octets(packet: &Packet, link_header: usize) -> &[u8] {
+    let octets = packet.network_octets();
+    let is_tagged = link_header >= Ethernet::LEN && vlan::id_of(octets).is_some();
+    let behind = if is_tagged { link_header + Vlan::LEN } else { link_header };
+    octets.get(behind..).unwrap_or_default()
 }
 
 /// Lets so many packets pass a second, and takes the others.
@@ -365,11 +315,11 @@ mod tests {
             (Match { port: Some(53), source: subnet("10.0.0.0", 8), ..any }, false, false),
         ];
         for (which, first, second) in cases {
-            let mut handler = DropMatching { which, link_header: 0 };
+            let mut handler = Filter::dropping(which, 0);
             assert_eq!(run(&mut handler, &pool, &[QUERY4]).0 == 0, first, "{which:?}");
             assert_eq!(run(&mut handler, &pool, &[QUERY6]).0 == 0, second, "{which:?}");
         }
-        let mut handler = DropMatching { which: Match { port: Some(53), ..any }, link_header: 0 };
+        let mut handler = Filter::dropping(Match { port: Some(53), ..any }, 0);
         for malformed in ["", "45", "60", "ff", "4f00001c000100004011"] {
             assert_eq!(run(&mut handler, &pool, &[malformed]).0, 1, "{malformed}");
         }

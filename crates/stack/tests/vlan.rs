@@ -10,7 +10,7 @@ use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     Attachment, AttachmentId, Counter, Handler, Place, Side, SuiteLink, Swap, VlanLink,
     WiringError,
-    builtin::{Count, DropMatching, Match, Mirror},
+    builtin::{Count, Filter, Match, Mirror},
 };
 use gatewright_wire::{EtherType, IpProtocol, MacAddress, arp::ArpFields};
 
@@ -147,7 +147,7 @@ fn a_match_looks_behind_the_tag() {
         introduce(&mut gateway);
         // The payload is "data": what is read as the ports is "da" and "ta".
         let which = Match { port: Some(port), ..Match::default() };
-        let drop = DropMatching { which, link_header: 14 };
+        let drop = Filter::dropping(which, 14);
         attach(&mut gateway, on(LAN, "frame", Side::Receive, Place::Before), drop).unwrap();
         let come = tagged(LAN_MAC, A.0, "000a", EtherType::IPV4, &packet(64));
         assert_eq!(gateway.receive(CABLE, &[come]).len(), sent, "{port}");

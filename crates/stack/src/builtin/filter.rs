@@ -1,0 +1,384 @@
+//! A packet filter: rules in order, the first that fits decides.
+
+use super::{
+    Match,
+    fragments::Verdicts,
+    headers::{Headers, Seen},
+    ip_octets,
+};
+use crate::{Context, Counter, Handler};
+use gatewright_packet::{Batch, Packet};
+use gatewright_wire::IpProtocol;
+use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Verdict {
+    /// It goes on.
+    Accept,
+    /// It is taken.
+    Drop,
+}
+
+/// Some values of a kind, or all but some.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Among<T> {
+    /// Whatever it is, and also if there is none.
+    #[default]
+    Any,
+    /// One that agrees with one of these.
+    In(Vec<T>),
+    /// One that agrees with none of these.
+    NotIn(Vec<T>),
+}
+
+/// The addresses that share the leading bits of one.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Subnet {
+    /// One of them.
+    pub address: IpAddr,
+    /// How many leading bits they share; more than an address has count as all.
+    pub bits: u8,
+}
+
+/// Ports from one to another, both included.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct PortRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+/// A text that is no [`PortRange`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("ports are written as 5683 or as 1024-65535, the lower one first")]
+pub struct PortRangeError;
+
+impl FromStr for PortRange {
+    type Err = PortRangeError;
+
+    fn from_str(text: &str) -> Result<Self, PortRangeError> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let port = |text: &str| text.trim().parse().map_err(|_| PortRangeError);
+        let range = Self { first: port(first)?, last: port(last)? };
+        if range.first <= range.last { Ok(range) } else { Err(PortRangeError) }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+/// Which packets a rule is about: those for which all that is given holds.
+///
+/// Upper layer and ports are found behind all options and extension headers. A condition on ports
+/// holds for packets that have ports only, be it negated or not.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Selector {
+    /// Where they come from.
+    pub source: Among<Subnet>,
+    /// Where they go.
+    pub destination: Among<Subnet>,
+    /// Their upper layer.
+    pub protocol: Among<IpProtocol>,
+    /// Their source port, of TCP, UDP, UDP-Lite or SCTP.
+    pub source_port: Among<PortRange>,
+    /// Their destination port.
+    pub destination_port: Among<PortRange>,
+}
+
+impl From<Match> for Selector {
+    fn from(which: Match) -> Self {
+        let subnet = |(address, bits)| Subnet { address, bits };
+        let port = |port| PortRange { first: port, last: port };
+        Self {
+            source: which.source.map(subnet).into(),
+            destination: which.destination.map(subnet).into(),
+            protocol: which.protocol.into(),
+            source_port: Among::Any,
+            destination_port: which.port.map(port).into(),
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Among<T> {
+    fn from(one: Option<T>) -> Self {
+        one.map_or(Self::Any, |one| Self::In(vec![one]))
+    }
+}
+
+/// One rule of a [`Filter`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rule {
+    /// Which packets it is about.
+    pub which: Selector,
+    /// What becomes of them.
+    pub verdict: Verdict,
+}
+
+/// What a filter has counted, to be read while it runs.
+#[derive(Clone, Debug, Default)]
+pub struct FilterCounters {
+    /// Packets that each rule decided about, in the order of rules.
+    pub rules: Vec<Counter>,
+    /// IP packets that no rule fitted.
+    pub default: Counter,
+    /// IP packets that were taken because the headers that rules ask for are cut short, more than
+    /// eight, or contradict each other.
+    pub malformed: Counter,
+    /// Later fragments that were taken because no first fragment came before them, or too long ago.
+    pub fragments_unknown: Counter,
+    /// Fragmented packets whose verdict was forgotten for others', before its time was over.
+    pub fragments_forgotten: Counter,
+}
+
+impl FilterCounters {
+    fn part(&self) -> Self {
+        Self {
+            rules: self.rules.iter().map(Counter::part).collect(),
+            default: self.default.part(),
+            malformed: self.malformed.part(),
+            fragments_unknown: self.fragments_unknown.part(),
+            fragments_forgotten: self.fragments_forgotten.part(),
+        }
+    }
+}
+
+/// Lets packets pass or takes them, by rules in order: the first that fits decides, and if none does,
+/// the default.
+///
+/// Of a packet in fragments only the first has the headers that rules may ask for. The others share
+/// its verdict, which is remembered for a minute, for 1024 packets at the most. What a rule asks for
+/// and nobody has seen, is taken: a later fragment that comes before the first one, and a packet whose
+/// headers cannot be read to their end. Frames that carry no IP packet pass, unless a rule that asks
+/// for nothing says otherwise before any other.
+#[derive(Debug)]
+pub struct Filter {
+    rules: Vec<Rule>,
+    default: Verdict,
+    link_header: usize,
+    /// Whether a rule asks for what later fragments do not have.
+    asks_for_upper_layer: bool,
+    verdicts: Verdicts,
+    counters: FilterCounters,
+}
+
+/// Whether a rule is about a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fit {
+    Yes,
+    No,
+    /// It depends on what the packet does not show.
+    Unseen,
+}
+
+/// What decides about a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum By {
+    Rule(usize),
+    Default,
+}
+
+impl Filter {
+    /// A filter for packets with `link_header` octets before their IP header: 14 at `frame`, 0 above.
+    pub fn new(rules: Vec<Rule>, default: Verdict, link_header: usize) -> Self {
+        let counters = FilterCounters {
+            rules: rules.iter().map(|_| Counter::default()).collect(),
+            ..FilterCounters::default()
+        };
+        Self::with(rules, default, link_header, counters)
+    }
+
+    /// A filter that takes the packets that match, and lets all others pass.
+    pub fn dropping(which: Match, link_header: usize) -> Self {
+        let rule = Rule { which: which.into(), verdict: Verdict::Drop };
+        Self::new(vec![rule], Verdict::Accept, link_header)
+    }
+
+    /// What it has counted; it goes on counting there.
+    pub fn counters(&self) -> FilterCounters {
+        self.counters.clone()
+    }
+
+    fn with(
+        rules: Vec<Rule>,
+        default: Verdict,
+        link_header: usize,
+        counters: FilterCounters,
+    ) -> Self {
+        let asks_for_upper_layer = rules.iter().any(|rule| rule.which.asks_for_upper_layer());
+        let verdicts = Verdicts::default();
+        Self { rules, default, link_header, asks_for_upper_layer, verdicts, counters }
+    }
+
+    /// What becomes of a packet.
+    fn judge(&mut self, packet: &Packet, now: Duration) -> Verdict {
+        let Some(headers) = Headers::read(ip_octets(packet, self.link_header)) else {
+            return self.judge_other();
+        };
+        let Some(by) = self.first_fit(&headers).or_else(|| self.of_first(&headers, now)) else {
+            let is_fragment = headers.fragment.is_some_and(|fragment| !fragment.is_first);
+            let FilterCounters { fragments_unknown, malformed, .. } = &self.counters;
+            let counter = if is_fragment { fragments_unknown } else { malformed };
+            counter.add(1);
+            return Verdict::Drop;
+        };
+        if let Some(fragment) = headers.fragment.filter(|fragment| fragment.is_first)
+            && self.asks_for_upper_layer
+            && self.verdicts.remember(fragment.of, by, now)
+        {
+            self.counters.fragments_forgotten.add(1);
+        }
+        self.decide(by)
+    }
+
+    /// What the first rule that fits decides, or else the default; none if that depends on what the
+    /// packet does not show.
+    fn first_fit(&self, headers: &Headers) -> Option<By> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            match rule.which.fit(headers) {
+                Fit::Yes => return Some(By::Rule(index)),
+                Fit::No => {}
+                Fit::Unseen => return None,
+            }
+        }
+        Some(By::Default)
+    }
+
+    /// Who decided about the first fragment of the packet that a later one is of.
+    fn of_first(&self, headers: &Headers, now: Duration) -> Option<By> {
+        let later = headers.fragment.filter(|fragment| !fragment.is_first)?;
+        self.verdicts.of(later.of, now)
+    }
+
+    /// Of a frame without an IP packet.
+    fn judge_other(&self) -> Verdict {
+        match self.rules.first() {
+            Some(rule) if rule.which == Selector::default() => self.decide(By::Rule(0)),
+            _ => Verdict::Accept,
+        }
+    }
+
+    /// Counts who decides.
+    fn decide(&self, by: By) -> Verdict {
+        let rule = match by {
+            By::Rule(index) => self.counters.rules.get(index).zip(self.rules.get(index)),
+            By::Default => None,
+        };
+        let (counter, verdict) =
+            rule.map_or((&self.counters.default, self.default), |(own, rule)| (own, rule.verdict));
+        counter.add(1);
+        verdict
+    }
+}
+
+impl Handler for Filter {
+    fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        let now = context.now();
+        batch.retain(|packet| self.judge(packet, now) == Verdict::Accept);
+    }
+
+    fn another(&self) -> Option<Box<dyn Handler>> {
+        // All fragments of two hosts come to one worker: each has verdicts of its own.
+        let (rules, counters) = (self.rules.clone(), self.counters.part());
+        Some(Box::new(Self::with(rules, self.default, self.link_header, counters)))
+    }
+}
+
+impl Selector {
+    fn fit(&self, headers: &Headers) -> Fit {
+        let ends = self.source.has(|subnet| subnet.contains(headers.from))
+            && self.destination.has(|subnet| subnet.contains(headers.to));
+        if !ends {
+            return Fit::No;
+        }
+        let protocol = self.protocol.fit(headers.protocol.map(Some), |own, is| *own == is);
+        let ports = headers.ports;
+        let source = ports.map(|ports| ports.map(|(source, _)| source));
+        let destination = ports.map(|ports| ports.map(|(_, destination)| destination));
+        protocol
+            .and(self.source_port.fit(source, |range, port| range.contains(port)))
+            .and(self.destination_port.fit(destination, |range, port| range.contains(port)))
+    }
+
+    fn asks_for_upper_layer(&self) -> bool {
+        self.protocol != Among::Any
+            || self.source_port != Among::Any
+            || self.destination_port != Among::Any
+    }
+}
+
+impl Fit {
+    /// Whether both hold.
+    const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Unseen, _) | (_, Self::Unseen) => Self::Unseen,
+            (Self::Yes, Self::Yes) => Self::Yes,
+        }
+    }
+}
+
+impl<T> Among<T> {
+    /// Whether a value for which `agrees` tells if it agrees with one of ours, is meant.
+    fn has(&self, agrees: impl FnMut(&T) -> bool) -> bool {
+        match self {
+            Self::Any => true,
+            Self::In(values) => values.iter().any(agrees),
+            Self::NotIn(values) => !values.iter().any(agrees),
+        }
+    }
+
+    /// Whether what was seen is meant; nothing is, where there is none.
+    fn fit<V: Copy>(&self, seen: Seen<Option<V>>, agrees: impl Fn(&T, V) -> bool) -> Fit {
+        match (self, seen) {
+            (Self::Any, _) => Fit::Yes,
+            (_, Seen::Not) => Fit::Unseen,
+            (_, Seen::Here(None)) => Fit::No,
+            (_, Seen::Here(Some(value))) => {
+                if self.has(|own| agrees(own, value)) {
+                    Fit::Yes
+                } else {
+                    Fit::No
+                }
+            }
+        }
+    }
+}
+
+impl<T> Seen<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Seen<U> {
+        match self {
+            Self::Here(value) => Seen::Here(change(value)),
+            Self::Not => Seen::Not,
+        }
+    }
+}
+
+impl Subnet {
+    /// Whether `ip` is one of its addresses.
+    pub fn contains(self, ip: IpAddr) -> bool {
+        match (ip, self.address) {
+            (IpAddr::V4(ip), IpAddr::V4(own)) => {
+                (ip.to_bits() ^ own.to_bits()).leading_zeros() >= u32::from(self.bits.min(32))
+            }
+            (IpAddr::V6(ip), IpAddr::V6(own)) => {
+                (ip.to_bits() ^ own.to_bits()).leading_zeros() >= u32::from(self.bits.min(128))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl PortRange {
+    /// Whether `port` is one of them.
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}

@@ -59,8 +59,8 @@ codes! {
     says \"group\", so it must be 0; an address of your own choice begins with 02."
 
     NOT_A_POSITION 111 "not a position of the graph"
-    "A position says which packets are meant: `frame`, `ether:TYPE`, `ip:PROTOCOL`, `udp:PORT`, \
-    `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`. TYPE is ipv4, ipv6, arp, vlan, mpls or a number \
+    "A position says which packets are meant: `frame`, `ether:TYPE`, `ip:PROTOCOL`, \
+    `icmp:NUMBER`, `icmpv6:NUMBER`, `udp:PORT`, `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`. TYPE is ipv4, ipv6, arp, vlan, mpls or a number \
     such as 0x88b5; PROTOCOL is icmp, igmp, tcp, udp, icmpv6, sctp or a number below 256."
 
     NOT_A_LISTENER 112 "not a place to listen at"

@@ -13,7 +13,7 @@ use gatewright_runner::{
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -451,8 +451,9 @@ fn programs_beside(file: &Path) -> Vec<String> {
     let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     let names = folder.into_iter().flatten().take(FOLDER_MAX).filter_map(Result::ok);
     names
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".gate"))
+        .map(|entry| PathBuf::from(entry.file_name()))
+        .filter(|name| name.extension().is_some_and(|extension| extension == "gate"))
+        .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }
 

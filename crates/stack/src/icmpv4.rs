@@ -100,7 +100,7 @@ impl Layer for Icmpv4Layer {
             match handled {
                 Ok(Heard::Answer) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
                 Ok(Heard::ForOthers) => {
-                    let at = At::Dispatch(Icmpv4Type::DESTINATION_UNREACHABLE.0);
+                    let at = At::Icmpv4Type(Icmpv4Type::DESTINATION_UNREACHABLE.0);
                     if let Err(packet) = out.push(at, packet) {
                         out.drop(UNHANDLED, packet);
                     }

@@ -73,12 +73,12 @@ impl Icmpv6Layer {
                 out.drop(reason, packet);
             }
             kind if kind.is_error() => {
-                if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
+                if let Err(packet) = out.push(At::Icmpv6Type(kind.0), packet) {
                     out.drop(ERRORS, packet);
                 }
             }
             kind => {
-                if let Err(packet) = out.push(At::Dispatch(kind.0), packet) {
+                if let Err(packet) = out.push(At::Icmpv6Type(kind.0), packet) {
                     out.drop(UNKNOWN, packet);
                 }
             }

@@ -47,7 +47,7 @@ const CONFLICT: Reason = Reason("conflict");
 
 /// Neighbour discovery on all links of a host.
 ///
-/// Receives `dispatch:133` to `dispatch:137` (ICMPv6 types) and `unresolved:ipv6`, whose packets
+/// Receives `icmpv6:133` to `icmpv6:137` and `unresolved:ipv6`, whose packets
 /// wait here until their neighbour has answered; they go to `error:ipv6:HostUnreachable` if it does
 /// not. Checks each address for duplicates, and one that another station has every minute again;
 /// defends those in use; asks for routers where the link configures itself, and advertises this host

@@ -76,7 +76,7 @@ impl IcmpError {
 /// A position in the graph: what the packets that pass there are.
 ///
 /// Its text is the one of configuration and command line: `frame`, `ether:ipv4`, `ether:0x88b5`,
-/// `ip:udp`, `ip:89`, `udp:5683`, `tcp:80`, `label:100`, `dispatch:0x41`.
+/// `ip:udp`, `ip:89`, `icmp:3`, `icmpv6:135`, `udp:5683`, `tcp:80`, `label:100`, `dispatch:0x41`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum At {
     /// Whole frames between a link and its link layer.
@@ -85,11 +85,15 @@ pub enum At {
     EtherType(EtherType),
     /// Payloads of IP packets of both families addressed to this host, by protocol.
     IpProtocol(IpProtocol),
+    /// ICMP messages to this host, by type (RFC 792).
+    Icmpv4Type(u8),
+    /// ICMPv6 messages to this host, by type (RFC 4443 §2.1).
+    Icmpv6Type(u8),
     /// Payloads of UDP datagrams, by destination port.
     UdpPort(u16),
     /// Payloads of TCP segments, by destination port.
     TcpPort(u16),
-    /// 6LoWPAN payloads, by dispatch octet.
+    /// 6LoWPAN payloads, by dispatch octet (RFC 4944 §5.1).
     Dispatch(u8),
     /// Payloads of MPLS packets, by label.
     Label(u32),
@@ -131,6 +135,8 @@ impl At {
             Self::UdpPort(value) => (4, value as u32),
             Self::TcpPort(value) => (5, value as u32),
             Self::Dispatch(value) => (6, value as u32),
+            Self::Icmpv4Type(value) => (12, value as u32),
+            Self::Icmpv6Type(value) => (13, value as u32),
             Self::Label(value) => (7, value),
             Self::Unresolved(EtherType(value)) => (8, value as u32),
             Self::Local(EtherType(value)) => (11, value as u32),
@@ -178,6 +184,8 @@ impl fmt::Display for At {
                 Some((name, _)) => write!(f, "ip:{name}"),
                 None => write!(f, "ip:{}", value.0),
             },
+            Self::Icmpv4Type(number) => write!(f, "icmp:{number}"),
+            Self::Icmpv6Type(number) => write!(f, "icmpv6:{number}"),
             Self::UdpPort(port) => write!(f, "udp:{port}"),
             Self::TcpPort(port) => write!(f, "tcp:{port}"),
             Self::Dispatch(octet) => write!(f, "dispatch:{octet:#04x}"),
@@ -205,7 +213,7 @@ impl fmt::Display for At {
 pub enum AtError {
     /// The word before the colon is none of the kinds.
     #[error(
-        "a position is `frame`, `ether:TYPE`, `ip:PROTOCOL`, `udp:PORT`, `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`"
+        "a position is `frame`, `ether:TYPE`, `ip:PROTOCOL`, `icmp:TYPE`, `icmpv6:TYPE`, `udp:PORT`, `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`"
     )]
     Kind,
     /// The word behind the colon is neither a known name nor a number that fits.
@@ -225,19 +233,20 @@ impl FromStr for At {
             Ok(port @ 1..) => Ok(port),
             _ => Err(AtError::Value),
         };
+        let octet = || u8::try_from(number(value)?).map_err(|_| AtError::Value);
         match kind {
             "ether" => named(&ETHER_NAMES, value, |n| u16::try_from(n).ok().map(EtherType))
                 .map(Self::EtherType),
             "ip" => ip_protocol(value).map(Self::IpProtocol),
+            "icmp" => octet().map(Self::Icmpv4Type),
+            "icmpv6" => octet().map(Self::Icmpv6Type),
             "udp" => port().map(Self::UdpPort),
             "tcp" => port().map(Self::TcpPort),
             "label" => match number(value)? {
                 label @ ..=LABEL_MAX => Ok(Self::Label(label)),
                 _ => Err(AtError::Value),
             },
-            "dispatch" => {
-                u8::try_from(number(value)?).map(Self::Dispatch).map_err(|_| AtError::Value)
-            }
+            "dispatch" => octet().map(Self::Dispatch),
             _ => Err(AtError::Kind),
         }
     }
@@ -290,6 +299,8 @@ mod tests {
             "ether:0x88b5",
             "ip:udp",
             "ip:89",
+            "icmp:3",
+            "icmpv6:135",
             "udp:5683",
             "tcp:80",
             "label:1048575",
@@ -303,6 +314,8 @@ mod tests {
             "ether:",
             "ether:0x10000",
             "ip:256",
+            "icmp:256",
+            "icmpv6:",
             "udp:-1",
             "label:1048576",
             "port:1",

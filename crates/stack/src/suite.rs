@@ -234,12 +234,12 @@ impl Builder {
             self.down(ipv6, At::EtherType(family), Some(link), bottom);
         }
         for kind in NDP_TYPES {
-            self.up(icmpv6, At::Dispatch(kind.0), None, ndp);
+            self.up(icmpv6, At::Icmpv6Type(kind.0), None, ndp);
         }
         self.down(ndp, At::Local(family), None, ipv6);
         let mld = self.add(MldLayer::new(random.draw()), None);
         for kind in MLD_TYPES {
-            self.up(icmpv6, At::Dispatch(kind.0), None, mld);
+            self.up(icmpv6, At::Icmpv6Type(kind.0), None, mld);
         }
         self.down(mld, At::Local(family), None, ipv6);
         self.up(ipv6, At::IpProtocol(IpProtocol::ICMPV6), None, icmpv6);
@@ -268,11 +268,11 @@ impl Builder {
             self.down(layer, At::Local(family), None, network);
             self.up(layer, At::Error(family, IcmpError::PortUnreachable), None, icmp);
             let unreachable = if family == EtherType::IPV4 {
-                Icmpv4Type::DESTINATION_UNREACHABLE.0
+                At::Icmpv4Type(Icmpv4Type::DESTINATION_UNREACHABLE.0)
             } else {
-                Icmpv6Type::DESTINATION_UNREACHABLE.0
+                At::Icmpv6Type(Icmpv6Type::DESTINATION_UNREACHABLE.0)
             };
-            self.up(icmp, At::Dispatch(unreachable), None, layer);
+            self.up(icmp, unreachable, None, layer);
         }
         (udp, sockets)
     }

@@ -134,8 +134,8 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
 ///
 /// Expects payloads from [`UdpLayer`]. Applications on the worker are called at the end of each
 /// batch that brought them something; those on other threads are handed all of it at once. Asks for
-/// *port unreachable* where nobody listens. Takes *destination unreachable* by `dispatch:TYPE` and
-/// tells it to the socket whose datagram it is about. Counts `no-socket`, `socket-full`,
+/// *port unreachable* where nobody listens. Takes *destination unreachable* by `icmp:3` and
+/// `icmpv6:1` and tells it to the socket whose datagram it is about. Counts `no-socket`, `socket-full`,
 /// `no-packet`, `no-source`, `not-udp`.
 #[derive(Debug)]
 pub struct UdpSockets {
@@ -384,7 +384,7 @@ impl Layer for UdpSockets {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.obey(out);
-        let is_error = matches!(out.at(), At::Dispatch(_));
+        let is_error = matches!(out.at(), At::Icmpv4Type(_) | At::Icmpv6Type(_));
         for packet in batch.drain() {
             if is_error {
                 self.refuse(packet, out);

@@ -1,6 +1,7 @@
 //! Hosts on a VLAN of a cable, also where the kernel was built without VLANs.
 
 use crate::{Interface, TestbedError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,6 +50,8 @@ impl Interface {
         }
         let object = Object::compile(self, &id)?;
         namespace.command("tc").args(["qdisc", "add", "dev", self.name(), "clsact"]).run()?;
+        // `tc` makes folders in the BPF file system, and fails if another one has just made them.
+        let _alone = alone()?;
         for side in ["egress", "ingress"] {
             let add = ["filter", "add", "dev", self.name(), side, "bpf", "direct-action", "obj"];
             let (add, at) = (namespace.command("tc").args(add), object.path());
@@ -56,6 +59,16 @@ impl Interface {
         }
         Ok(self.clone())
     }
+}
+
+/// Waits until no other process or thread of these tests is here, for as long as this lives.
+fn alone() -> Result<File, TestbedError> {
+    let path = std::env::temp_dir().join("gatewright-tc.lock");
+    let text = path.display().to_string();
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.map_err(TestbedError::file(&text))?;
+    file.lock().map_err(TestbedError::file(&text))?;
+    Ok(file)
 }
 
 /// A compiled program on disk, for as long as `tc` reads it.

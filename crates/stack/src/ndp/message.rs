@@ -51,7 +51,7 @@ pub(super) struct Heard<'p> {
 
 impl<'p> Heard<'p> {
     pub(super) fn of(packet: &'p Packet, at: At) -> Option<Self> {
-        let At::Dispatch(kind) = at else { return None };
+        let At::Icmpv6Type(kind) = at else { return None };
         let (ip, _) = Ipv6::split(packet.network_octets()).ok()?;
         let (icmp, _) = Icmpv6::split(packet.octets()).ok()?;
         if ip.hop_limit() != HOPS || icmp.code() != 0 || icmp.kind().0 != kind {

@@ -5,9 +5,12 @@
 //! What a layer learns from the network that the host should know, it reports as an [`Event`]; the
 //! control side decides what becomes of it.
 
+mod event;
 mod records;
 mod shared;
 mod sources;
+
+pub use event::{Event, Lease, RouterPreference};
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
@@ -162,158 +165,6 @@ pub enum Route {
     Prohibited,
     /// No route: an ICMP error says so.
     None,
-}
-
-/// What a layer learnt from the network, for the control side to act upon.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Event {
-    /// A link went, or came back. Told by whoever runs the graph.
-    Link {
-        /// The link.
-        link: LinkIndex,
-        /// Whether it carries frames.
-        up: bool,
-    },
-    /// Another station has an address that was to be ours (RFC 5227 §2.1.1, RFC 4862 §5.4.5): it is
-    /// not used until a later check finds it [`Unique`](Self::Unique).
-    Duplicate {
-        /// The link.
-        link: LinkIndex,
-        /// The address.
-        address: IpAddr,
-        /// The other host.
-        by: MacAddress,
-    },
-    /// Another station uses an address that is in use here (RFC 5227 §2.4, RFC 4862 §5.4.4): it stays
-    /// ours and is defended. Told once in ten seconds for each address.
-    Conflict {
-        /// The link.
-        link: LinkIndex,
-        /// The address.
-        address: IpAddr,
-        /// The other station; zero if it did not say.
-        by: MacAddress,
-    },
-    /// An address that was checked is nobody else's: one that is tentative, or that was a duplicate.
-    Unique {
-        /// The link.
-        link: LinkIndex,
-        /// The address.
-        address: IpAddr,
-    },
-    /// A router advertised itself, or that it is no longer one (`lifetime` zero).
-    Router {
-        /// The link.
-        link: LinkIndex,
-        /// Its address.
-        address: IpAddr,
-        /// How long it may be used.
-        lifetime: Duration,
-        /// How it stands to other routers.
-        preference: RouterPreference,
-    },
-    /// A prefix was advertised (RFC 4861 §4.6.2).
-    Prefix {
-        /// The link.
-        link: LinkIndex,
-        /// The prefix.
-        prefix: Prefix<Ipv6Addr>,
-        /// Whether its addresses are on the link.
-        on_link: bool,
-        /// Whether addresses may be made of it (RFC 4862 §5.5.3).
-        autonomous: bool,
-        /// How long addresses may be used.
-        valid: Duration,
-        /// How long they may be used for new exchanges.
-        preferred: Duration,
-    },
-    /// A router advertised the largest packet of the link (RFC 4861 §4.6.4).
-    LinkMtu {
-        /// The link.
-        link: LinkIndex,
-        /// Octets.
-        mtu: u32,
-    },
-    /// The link-layer address of a neighbour is wanted, or whether it still holds, where the kernel
-    /// asks for it ([`Interface::shared`]).
-    Wanted {
-        /// The link.
-        link: LinkIndex,
-        /// The neighbour.
-        address: IpAddr,
-    },
-    /// A router said that `destination` has a better first hop (RFC 792, RFC 4861 §8.3).
-    Redirect {
-        /// The link.
-        link: LinkIndex,
-        /// What is reached.
-        destination: IpAddr,
-        /// By which neighbour.
-        gateway: IpAddr,
-    },
-    /// The path to `destination` carries at most `mtu` octets (RFC 1191, RFC 8201).
-    PathMtu {
-        /// What is reached.
-        destination: IpAddr,
-        /// Octets of the largest packet.
-        mtu: u32,
-    },
-    /// What a router or server of the link taught was not kept: there is too much of it. Told by the
-    /// control side.
-    LearntFull {
-        /// The link.
-        link: LinkIndex,
-    },
-    /// A DHCP server gave or renewed a lease; `None` when it is over.
-    Lease {
-        /// The link.
-        link: LinkIndex,
-        /// What was given.
-        lease: Option<Lease>,
-    },
-}
-
-/// How a default router stands to others (RFC 4191 §2.1).
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum RouterPreference {
-    /// After the others.
-    Low,
-    /// As most.
-    #[default]
-    Medium,
-    /// Before the others.
-    High,
-}
-
-impl RouterPreference {
-    /// What the two bits of a router advertisement say: "01 High, 00 Medium (default), 11 Low"; "If the
-    /// Reserved (10) value is received, the receiver MUST treat the value as if it were (00)"
-    /// (RFC 4191 §2.1, §2.2).
-    pub const fn of_bits(bits: u8) -> Self {
-        match bits {
-            0b01 => Self::High,
-            0b11 => Self::Low,
-            _ => Self::Medium,
-        }
-    }
-}
-
-/// What a DHCP server gave (RFC 2131).
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Lease {
-    /// Our address.
-    pub address: Ipv4Addr,
-    /// Bits of its subnet.
-    pub prefix_len: u8,
-    /// Routers, best first.
-    pub routers: Vec<Ipv4Addr>,
-    /// Name servers, best first.
-    pub name_servers: Vec<Ipv4Addr>,
-    /// Routes beside the default one (RFC 3442); by an unspecified router they are on the link.
-    pub routes: Vec<(Prefix<Ipv4Addr>, Ipv4Addr)>,
-    /// How long it holds.
-    pub duration: Duration,
 }
 
 /// Next hops of a host at the most, counted by kind, link and gateway.

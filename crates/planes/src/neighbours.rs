@@ -75,6 +75,14 @@ impl Neighbourhood {
         }
     }
 
+    /// Whether packets wait for a neighbour's answer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let waits = |of: &LinkNeighbours| {
+            of.v4.borrow_mut().is_waiting() || of.v6.borrow_mut().is_waiting()
+        };
+        self.caches.iter().any(waits)
+    }
+
     /// Takes what was set, writes down what has changed, and looks through a part of the caches.
     pub(crate) fn look(&mut self, now: Duration) {
         self.take_set();

@@ -157,6 +157,9 @@ const LINK_DOWN: Reason = Reason("link-down");
 /// How often links are asked whether they are there; a link that has gone is taken back then.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
 
+/// How long the answers of neighbours are waited for when the worker ends.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
+
 /// How often timers are looked at while the worker does not sleep.
 const TIMERS_EVERY: Duration = Duration::from_micros(200);
 
@@ -198,6 +201,19 @@ impl Worker {
                 self.sleep(now);
                 timers_at = Duration::ZERO;
             }
+        }
+        self.end(&mut batch);
+    }
+
+    /// Lets layers send what others are to know, and waits a moment for the neighbours whom that is for.
+    fn end(&mut self, batch: &mut Batch) {
+        let began = self.now();
+        let (graph, mut exit) = self.graph_and_exit();
+        graph.end(began, &mut exit);
+        while self.neighbours.is_waiting() && self.now().saturating_sub(began) < LAST_ANSWERS {
+            std::thread::sleep(Duration::from_millis(1));
+            let now = self.now();
+            self.receive(now, batch);
         }
     }
 

@@ -75,7 +75,27 @@ fn a_lease_is_given_by_dnsmasq() -> Result<(), Failed> {
     let options = ["-k", "--port=0", "--interface=h0", "--bind-interfaces", "--no-ping"];
     let files = ["--conf-file=/dev/null", "--leasefile-ro", "--pid-file=", "--user=root"];
     let server = world.host.command("dnsmasq").args(options).args(files).arg(range);
-    leased(&world, server)
+    leased(&world, server).map(drop)
+}
+
+/// RFC 2131 §4.4.6, as dnsmasq says: the address is given back when the gateway ends.
+fn a_lease_is_given_back_to_dnsmasq() -> Result<(), Failed> {
+    let world = world()?;
+    let range = format!("--dhcp-range={LEASED},{LEASED},255.255.255.0,120");
+    let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dnsmasq.log");
+    fs::write(&log, "")?;
+    let options = ["-k", "--port=0", "--interface=h0", "--bind-interfaces", "--no-ping"];
+    let files = ["--conf-file=/dev/null", "--leasefile-ro", "--pid-file=", "--user=root"];
+    let facility = format!("--log-facility={}", log.display());
+    let server = world.host.command("dnsmasq").args(options).args(files).arg(range).arg(facility);
+    let _server = leased(&world, server)?;
+    let released = || {
+        fs::read_to_string(&log).is_ok_and(|log| log.contains(&format!("DHCPRELEASE(h0) {LEASED}")))
+    };
+    if !wait_until(PATIENCE, released) {
+        return Err(fs::read_to_string(&log)?.into());
+    }
+    Ok(())
 }
 
 /// The address that the one server has, given by another one that is not ours.
@@ -91,12 +111,13 @@ fn a_lease_is_given_by_udhcpd() -> Result<(), Failed> {
     fs::write(&file, description)?;
     fs::write(&leases, "")?;
     let server = world.host.command("busybox").args(["udhcpd", "-f"]).arg(&file);
-    leased(&world, server.stderr(Stdio::null()).stdout(Stdio::null()))
+    leased(&world, server.stderr(Stdio::null()).stdout(Stdio::null())).map(drop)
 }
 
-/// A gateway that asks for an address gets it from the server, and answers to it.
-fn leased(world: &World, server: Command) -> Result<(), Failed> {
-    let _server = server.spawn()?;
+/// A gateway that asks for an address gets it from the server, and answers to it; the server, which
+/// outlives the gateway.
+fn leased(world: &World, server: Command) -> Result<impl Sized, Failed> {
+    let server = server.spawn()?;
     let gateway = world.gateway(|link| link.dhcp = true)?;
     let ping = || {
         let pinged = world.host.command("ping").args(["-n", "-q", "-c1", "-W1", LEASED]).output();
@@ -105,7 +126,7 @@ fn leased(world: &World, server: Command) -> Result<(), Failed> {
     if !wait_until(PATIENCE, ping) {
         return Err(format!("{LEASED} does not answer: {:#?}", gateway.status()).into());
     }
-    Ok(())
+    Ok(server)
 }
 
 /// RFC 5227 §2.1: the kernel answers our probes of its address.
@@ -202,8 +223,9 @@ type Check = fn() -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let checks: [(&str, &str, Check); 6] = [
+    let checks: [(&str, &str, Check); 7] = [
         ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
+        ("a_lease_is_given_back_to_dnsmasq", "dnsmasq", a_lease_is_given_back_to_dnsmasq),
         ("a_lease_is_given_by_udhcpd", "busybox", a_lease_is_given_by_udhcpd),
         (
             "an_ipv6_address_that_a_kernel_has_is_given_up",

@@ -104,6 +104,14 @@ impl Layer for DhcpLayer {
         self.settle(out);
     }
 
+    fn handle_end(&mut self, out: &mut Out<'_>) {
+        for (_, client) in &mut self.clients {
+            client.release(out.now());
+        }
+        self.settle(out);
+        self.clients.clear();
+    }
+
     fn poll_timeout(&self) -> Option<Duration> {
         self.clients.iter().map(|(_, client)| client.poll_timeout()).min()
     }

@@ -283,6 +283,15 @@ impl Graph {
         self.run(now, exit);
     }
 
+    /// Lets each layer send what others are to know before the graph ends.
+    pub fn end(&mut self, now: Duration, exit: &mut impl Exit) {
+        for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
+            let end = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_end(out);
+            self.floor.call(&self.wiring, index, At::Frame, now, end);
+        }
+        self.run(now, exit);
+    }
+
     /// Looks whether the host or its groups have changed; if so, each layer does.
     fn refresh(&mut self, now: Duration) {
         if !self.floor.host.refresh() && !self.has_news() {

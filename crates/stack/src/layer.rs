@@ -24,6 +24,10 @@ pub trait Layer {
     /// new.
     fn handle_host(&mut self, _out: &mut Out<'_>) {}
 
+    /// Sends what others are to know before the graph ends; nothing is received afterwards but the
+    /// answers of neighbours.
+    fn handle_end(&mut self, _out: &mut Out<'_>) {}
+
     /// When [`Self::handle_timeout`] wants to be called, if nothing else happens.
     fn poll_timeout(&self) -> Option<Duration> {
         None

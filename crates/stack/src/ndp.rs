@@ -148,6 +148,17 @@ impl Layer for NdpLayer {
         }
     }
 
+    fn handle_end(&mut self, out: &mut Out<'_>) {
+        for link in &mut self.links {
+            let interface = out.host().interface(link.link).filter(|interface| interface.up);
+            let Some(interface) = interface.cloned() else { continue };
+            if link.advertiser.has_advertised() && !interface.shared {
+                advertise_no_more(&interface, out);
+            }
+            link.advertiser = Advertiser::default();
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Duration> {
         let of_link = |link: &NdpLink| {
             let timers = [

@@ -422,6 +422,11 @@ impl Neighbours {
         self.len() == 0
     }
 
+    /// Whether packets wait for a neighbour's answer.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The neighbours as they are at `now`.
     pub fn iter(
         &self,

@@ -296,6 +296,17 @@ fn a_lease_that_is_no_longer_wanted_is_released() {
     assert_eq!(gateway.events(), [OVER]);
 }
 
+/// The same when the gateway ends.
+#[test]
+fn a_lease_is_released_at_the_end() {
+    let mut gateway = leased();
+    let mut sent = gateway.end();
+    let reply = gatewright_wire::arp::ArpFields::request(LAN_MAC, OURS, SERVER).reply(SERVER_MAC);
+    sent.extend(gateway.receive(LAN, &[ether(LAN_MAC, SERVER_MAC, EtherType::ARP, &reply.emit())]));
+    assert_eq!(asked(&sent).pop().unwrap().kind, DhcpType::RELEASE);
+    assert!(asked(&client().end()).is_empty(), "nothing was held");
+}
+
 /// What the client learns of an acknowledgement with these octets of options at its end.
 fn acknowledged(options: &[u8]) -> Lease {
     let mut gateway = client();

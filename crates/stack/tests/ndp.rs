@@ -252,4 +252,8 @@ fn a_router_that_ceases_to_advertise_says_so() {
     gateway.host.change_interface(LAN, |interface| interface.advertise = None);
     assert_eq!(lifetimes(&gateway.tick(60)), [0]);
     assert_eq!(lifetimes(&gateway.tick(3600)), []);
+    assert_eq!(lifetimes(&gateway.end()), [], "it was said");
+    let mut gateway = cold(advertise);
+    gateway.tick(20);
+    assert_eq!(lifetimes(&gateway.end()), [0]);
 }

@@ -163,6 +163,15 @@ impl Gateway {
         sent
     }
 
+    /// What leaves when the graph ends.
+    pub fn end(&mut self) -> Vec<Frame> {
+        let mut sent = Vec::new();
+        self.graph.end(self.now, &mut |link: LinkIndex, batch: &mut Batch| {
+            sent.extend(batch.drain().map(|packet| (link, packet.octets().to_vec())));
+        });
+        sent
+    }
+
     /// What leaves when a layer of this host sends `packet`, its IP header in front.
     pub fn transmit(&mut self, link: LinkIndex, packet: &[u8]) -> Vec<Frame> {
         let mut sent = Vec::new();

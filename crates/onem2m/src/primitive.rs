@@ -791,7 +791,7 @@ mod tests {
         let written: Value = serde_json::from_str(&json.to_json()).unwrap();
         assert_eq!(written["pc"], json!({ "m2m:atrl": ["ri", "lbl"] }));
         assert_eq!(Request::from_json(json.to_json().as_bytes()).unwrap(), json);
-        for wrong in [r#"[]"#, r#""ri""#, "[1]"] {
+        for wrong in ["[]", r#""ri""#, "[1]"] {
             let text = text.replace(r#"["ri","lbl"]"#, wrong);
             let (id, refusal) = Request::from_json(text.as_bytes()).unwrap_err();
             assert_eq!((id.as_deref(), refusal.status), (Some("1"), Status::BadRequest), "{wrong}");

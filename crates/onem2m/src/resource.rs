@@ -170,21 +170,6 @@ impl Resource {
         }
     }
 
-    /// The JSON text with the tag, of the attributes that `is_wanted` only.
-    pub(crate) fn some_attributes(&self, mut is_wanted: impl FnMut(&str) -> bool) -> String {
-        let whole = self.attributes_text();
-        let all: BTreeMap<String, &RawValue> = serde_json::from_str(&whole).unwrap_or_default();
-        let mut text = String::with_capacity(64);
-        for (name, value) in all.iter().filter(|(name, _)| is_wanted(name)) {
-            text.push(if text.is_empty() { '{' } else { ',' });
-            push_json_text(&mut text, name);
-            text.push(':');
-            text.push_str(value.get());
-        }
-        text.push_str(if text.is_empty() { "{}" } else { "}" });
-        wrap(&self.tag, &text)
-    }
-
     /// Writes into an instance's text when it expires.
     pub(crate) fn write_expiry(&mut self) {
         const NAME: &str = "\"et\":\"";
@@ -308,6 +293,24 @@ impl Resource {
             stored_by: 0,
         })
     }
+}
+
+/// The JSON text with the tag, of those of these attributes that `is_wanted` only.
+pub(crate) fn some_attributes(
+    tag: &str,
+    attributes: &str,
+    mut is_wanted: impl FnMut(&str) -> bool,
+) -> String {
+    let all: BTreeMap<String, &RawValue> = serde_json::from_str(attributes).unwrap_or_default();
+    let mut text = String::with_capacity(64);
+    for (name, value) in all.iter().filter(|(name, _)| is_wanted(name)) {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        push_json_text(&mut text, name);
+        text.push(':');
+        text.push_str(value.get());
+    }
+    text.push_str(if text.is_empty() { "{}" } else { "}" });
+    wrap(tag, &text)
 }
 
 /// `{"TAG":VALUE}` as text.

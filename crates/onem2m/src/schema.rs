@@ -23,6 +23,8 @@ pub(crate) enum Form {
     Location,
     /// m2m:geoCoordinates, or the text that a management object has under the same name.
     Place,
+    /// m2m:serializations: media types of contents.
+    Serialisations,
     /// Left to the resource type's own rules.
     Any,
 }
@@ -69,7 +71,9 @@ const fn ours(name: &'static str, form: Form) -> Attribute {
     Attribute { name, form, create: Presence::Never, update: Presence::Never }
 }
 
-use Form::{Any, Flag, Location, Object, Objects, Place, Text, Texts, Time, Uint, Uints};
+use Form::{
+    Any, Flag, Location, Object, Objects, Place, Serialisations, Text, Texts, Time, Uint, Uints,
+};
 
 /// Of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never given.
 const UNIVERSAL: &[Attribute] = &[
@@ -111,7 +115,7 @@ const APPLICATION_ENTITY: &[Attribute] = &[
     free("poa", Texts),
     free("or", Text),
     free("nl", Text),
-    free("csz", Texts),
+    free("csz", Serialisations),
     free("scp", Texts),
     free("ape", Objects),
     free("tren", Flag),
@@ -148,6 +152,7 @@ const CSE_BASE: &[Attribute] = &[
     ours("csz", Texts),
     ours("poa", Texts),
     ours("nl", Text),
+    ours("ctm", Time),
 ];
 
 const GROUP: &[Attribute] = &[
@@ -196,7 +201,7 @@ const REMOTE_CSE: &[Attribute] = &[
     free("poa", Texts),
     free("dcse", Texts),
     free("nl", Text),
-    free("csz", Texts),
+    free("csz", Serialisations),
     free("mei", Text),
     free("tri", Text),
     free("trn", Uint),
@@ -327,6 +332,21 @@ pub(crate) fn may_be_announced(kind: Kind, name: &str) -> bool {
     table(kind).iter().any(|attribute| attribute.name == name) || is_open(kind)
 }
 
+/// Leaves names out of announcedAttribute whose attributes are never announced; whether none is left
+/// of those given, and so the attribute neither.
+pub(crate) fn retain_announceable(kind: Kind, given: &mut Map<String, Value>) -> bool {
+    let Some(Value::Array(names)) = given.get_mut("aa") else {
+        return false;
+    };
+    let before = names.len();
+    names.retain(|name| name.as_str().is_some_and(|name| may_be_announced(kind, name)));
+    let is_empty = names.is_empty() && before > 0;
+    if is_empty {
+        given.remove("aa");
+    }
+    is_empty
+}
+
 /// Whether resources of this type may name access control policies of their own.
 pub(crate) const fn has_policies(kind: Kind) -> bool {
     let kind = match kind.original() {
@@ -352,6 +372,11 @@ fn attribute(kind: Kind, name: &str) -> Option<Attribute> {
 /// Whether the core specification gives this type an attribute of this name.
 pub(crate) fn is_core(kind: Kind, name: &str) -> bool {
     attribute(kind, name).is_some()
+}
+
+/// Whether resources of this type may have an attribute of this name.
+pub(crate) fn may_have(kind: Kind, name: &str) -> bool {
+    is_core(kind, name) || is_open(kind) || kind == Kind::FlexContainerInstance
 }
 
 /// Whether the core specification gives any type hosted here an attribute of this name.
@@ -422,7 +447,7 @@ pub(crate) fn check_update(
             return Err(Refusal::bad(format!("attribute {name} cannot be changed")));
         }
         if value.is_null() {
-            if attribute.create == Presence::Must || name == "et" {
+            if attribute.create == Presence::Must {
                 return Err(Refusal::bad(format!("attribute {name} cannot be removed")));
             }
             continue;
@@ -450,11 +475,22 @@ fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<()
         Texts => all(value, limits, Value::is_string),
         Uints => all(value, limits, Value::is_u64),
         Objects => all(value, limits, Value::is_object),
+        Serialisations => all(value, limits, |it| it.as_str().is_some_and(is_serialisation)),
     };
     if fits {
         return Ok(());
     }
     Err(Refusal::bad(format!("attribute {} has the wrong form", attribute.name)))
+}
+
+/// Whether a text is a media type that contents may have (TS-0004 §6.7), spoken here or not.
+fn is_serialisation(media: &str) -> bool {
+    let syntax =
+        media.strip_prefix("application/").and_then(|own| match own.strip_prefix("vnd.onem2m-") {
+            None => Some(own),
+            Some(own) => own.split_once('+').map(|(_, syntax)| syntax),
+        });
+    syntax.is_some_and(|syntax| matches!(syntax, "xml" | "json" | "cbor"))
 }
 
 fn all(value: &Value, limits: &Limits, fits: impl Fn(&Value) -> bool) -> bool {

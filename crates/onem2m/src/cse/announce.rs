@@ -52,12 +52,11 @@ fn cse_of(entry: &str) -> Option<&str> {
 }
 
 impl Cse {
-    /// Whether announceTo and announcedAttribute say what they may.
+    /// Whether announceTo says what it may.
     ///
     /// # Errors
     ///
-    /// 4000 if one names no other CSE of this provider or an attribute that is not announced;
-    /// 5001 for synchronisation both ways.
+    /// 4000 if one names no other CSE of this provider; 5001 for synchronisation both ways.
     pub(super) fn check_announcing(
         &self,
         kind: Kind,
@@ -71,9 +70,6 @@ impl Cse {
         }
         if kind.announced().is_none() && given.get("at").is_some_and(|at| !at.is_null()) {
             return Err(Refusal::bad("resources of this type are not announced"));
-        }
-        if let Some(name) = texts(given, "aa").find(|name| !schema::may_be_announced(kind, name)) {
-            return Err(Refusal::bad(format!("attribute {name} is not announced")));
         }
         if given.get("ast").and_then(Value::as_u64).is_some_and(|sync| sync != 1) {
             return Err(Refusal::new(

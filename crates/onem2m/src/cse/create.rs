@@ -1,7 +1,7 @@
 //! Creation of resources (TS-0001 §10.1.2), instances apart.
 
 use super::access::{Right, check_privileges};
-use super::watch::check_time_series;
+use super::watch::{check_time_series, settle_time_series};
 use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
@@ -71,6 +71,7 @@ impl Cse {
             attributes.retain(|_, value| !value.is_null());
         }
         schema::check_create(kind, &attributes, &self.config.limits)?;
+        schema::retain_announceable(kind, &mut attributes);
         self.check_ways(&attributes)?;
         self.check_policies_named(kind, &attributes)?;
         let owner = from.to_owned();
@@ -102,8 +103,10 @@ impl Cse {
     fn prepare(&self, draft: &mut Draft, from: &str, request: &Request) -> Result<(), Refusal> {
         if let Some(creator) = draft.attributes.remove("cr") {
             // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
-            if !creator.is_null() {
-                return Err(Refusal::bad("attribute cr is given as null or not at all"));
+            if !creator.is_null() || draft.kind == Kind::ApplicationEntity {
+                return Err(Refusal::bad(
+                    "attribute cr is given as null or not at all, to an AE never",
+                ));
             }
             draft.attributes.insert("cr".into(), json!(from));
         }
@@ -120,7 +123,10 @@ impl Cse {
                 Ok(())
             }
             Kind::ManagementObject => check_management(draft),
-            Kind::TimeSeries => check_time_series(&mut draft.attributes),
+            Kind::TimeSeries => {
+                settle_time_series(&mut draft.attributes);
+                check_time_series(&mut draft.attributes)
+            }
             Kind::PollingChannel => self.check_channel(draft.parent, from),
             Kind::Group => self.prepare_group(&mut draft.attributes, from),
             Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
@@ -209,7 +215,8 @@ impl Cse {
             _ => None,
         };
         let name = self.name_below(draft.parent, wanted.as_deref(), draft.kind)?;
-        let expires = self.expiry_of(draft.attributes.remove("et").as_ref())?;
+        let wanted = draft.attributes.remove("et");
+        let expires = self.expiry_of(wanted.as_ref(), Some(draft.parent))?;
         let seq = self.ledger.next_seq();
         let id = match draft.id {
             Some(id) => id,
@@ -241,6 +248,9 @@ impl Cse {
             family: None,
             stored_by: 0,
         });
+        if draft.kind == Kind::ApplicationEntity {
+            self.move_entity(slot, None);
+        }
         self.announce_creation(parent, slot);
         self.announce(slot);
         Ok(slot)
@@ -298,9 +308,16 @@ impl Cse {
         Ok(name.into())
     }
 
-    /// When a new resource expires: as asked for, no later than this CSE keeps anything.
-    pub(super) fn expiry_of(&self, wanted: Option<&Value>) -> Result<Timestamp, Refusal> {
+    /// When a resource expires: as asked for, no later than this CSE keeps anything, nor than its
+    /// parent (TS-0004 §7.3.3.3).
+    pub(super) fn expiry_of(
+        &self,
+        wanted: Option<&Value>,
+        parent: Option<Slot>,
+    ) -> Result<Timestamp, Refusal> {
         let latest = self.now.plus(self.config.limits.lifetime);
+        let above = parent.and_then(|parent| self.tree.get(parent));
+        let latest = above.map_or(latest, |above| latest.min(above.expires));
         let Some(wanted) = wanted.and_then(Value::as_str).and_then(Timestamp::parse) else {
             return Ok(latest);
         };

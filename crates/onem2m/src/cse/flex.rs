@@ -81,6 +81,7 @@ impl Cse {
             object.insert(name.clone(), value);
         }
         schema::check_create(Kind::TimeSeriesInstance, &object, &self.config.limits)?;
+        schema::retain_announceable(Kind::TimeSeriesInstance, &mut object);
         self.check_announcing(Kind::TimeSeriesInstance, &object)?;
         let generated = object.get("dgt").and_then(Value::as_str).and_then(Timestamp::parse);
         if self.has_instance_of(parent, generated) {

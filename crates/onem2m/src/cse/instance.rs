@@ -9,6 +9,7 @@ use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, push_number};
+use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::{Record, Slot};
@@ -50,6 +51,8 @@ struct Given<'text> {
     loc: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     cr: Option<Value>,
+    /// deletionCnt: after so many retrievals the instance would go.
+    dcnt: Option<Value>,
 }
 
 /// Tells null from absent.
@@ -71,6 +74,10 @@ impl Cse {
         check_content_info(given.cnf.as_deref())?;
         if given.cr.as_ref().is_some_and(|creator| !creator.is_null()) {
             return Err(Refusal::bad("attribute cr is given as null or not at all"));
+        }
+        if given.dcnt.is_some() {
+            let why = "instances that are deleted after some retrievals (dcnt) are not offered";
+            return Err(Refusal::new(Status::NotImplemented, why));
         }
         if given.dgt.as_deref().is_some_and(|time| Timestamp::parse(time).is_none()) {
             return Err(Refusal::bad("attribute dgt has the wrong form"));
@@ -126,6 +133,10 @@ impl Cse {
         }
         let mut wanted = Map::new();
         wanted.extend(given.at.take().map(|at| ("at".to_owned(), json!(at))));
+        given.aa = given.aa.take().map(|mut names| {
+            names.retain(|name| schema::may_be_announced(Kind::ContentInstance, name));
+            names
+        });
         wanted.extend(given.aa.as_ref().map(|aa| ("aa".to_owned(), json!(aa))));
         self.check_announcing(Kind::ContentInstance, &wanted)?;
         self.place_announcements(&mut wanted, parent, Kind::ContentInstance, id);
@@ -226,8 +237,9 @@ impl Cse {
         let wanted = wanted.map(|time| {
             Timestamp::parse(time).ok_or_else(|| Refusal::bad("attribute et has the wrong form"))
         });
-        let mut latest = self.now.plus(self.config.limits.lifetime);
-        if let Some(age) = self.resource(parent)?.uint("mia") {
+        let above = self.resource(parent)?;
+        let mut latest = self.now.plus(self.config.limits.lifetime).min(above.expires);
+        if let Some(age) = above.uint("mia") {
             latest = latest.min(self.now.plus(Duration::from_secs(age)));
         }
         match wanted.transpose()? {
@@ -303,7 +315,7 @@ pub(super) fn content_octets(raw: &str) -> u64 {
 
 /// contentInfo (TS-0004, m2m:contentInfo): a media type, an encoding (0 to 2), and optionally
 /// a security format (0 to 7).
-fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
+pub(super) fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
     let Some(info) = info else {
         return Ok(());
     };

@@ -20,6 +20,7 @@ mod instance;
 mod later;
 mod ledger;
 mod monitor;
+mod node;
 mod nonblocking;
 mod notify;
 mod observe;
@@ -431,6 +432,18 @@ impl Cse {
         };
         if expired(request.request_expires) || expired(request.result_expires) {
             return Err(Refusal::new(Status::RequestTimeout, "the request has expired"));
+        }
+        let time = |time: Option<crate::primitive::Deadline>| time.map(|it| it.resolve(self.now));
+        let (request_ends, result_ends) =
+            (time(request.request_expires), time(request.result_expires));
+        let is_late = |end: Option<Timestamp>| {
+            time(request.executes).zip(end).is_some_and(|(begins, end)| begins >= end)
+        };
+        let is_crossed = request_ends.zip(result_ends).is_some_and(|(first, last)| last < first);
+        if is_crossed || is_late(request_ends) || is_late(result_ends) {
+            let why =
+                "a request is done (oet) before it expires (rqet), and that before its result";
+            return Err(Refusal::bad(why));
         }
         if let Some(filter) = &request.filter {
             filter.check()?;

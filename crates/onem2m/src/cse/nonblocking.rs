@@ -61,7 +61,7 @@ impl Cse {
             Status::AcceptedAsynchronously
         };
         let allowed = self.check_targets(&from, &targets);
-        match allowed.and_then(|()| self.note(request, &from)) {
+        match allowed.and_then(|()| self.note(request, &from, status)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {
                 let address = self.address_for(&request.from, path);
@@ -113,7 +113,12 @@ impl Cse {
     }
 
     /// Makes the request resource.
-    fn note(&mut self, request: &Request, from: &str) -> Result<(u64, String), Refusal> {
+    fn note(
+        &mut self,
+        request: &Request,
+        from: &str,
+        accepted: Status,
+    ) -> Result<(u64, String), Refusal> {
         // Strangers may ask, but not fill the tree: what they may not do, they are told at once.
         let known = self.is_registered(from) || self.config.admin.as_deref() == Some(from);
         if !known {
@@ -121,31 +126,23 @@ impl Cse {
         }
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
         let until = self.kept_until(request);
-        let mut meta = json!({ "rvi": request.release.text() });
-        if let Value::Object(meta) = &mut meta {
-            // m2m:responseTypeInfo; whom to tell, should this process end before there is an answer.
-            let kind = request.response_type.number();
-            let how = match request.notify.as_slice() {
-                [] => json!({ "rtv": kind }),
-                named => json!({ "rtv": kind, "nu": named }),
-            };
-            meta.insert("rt".into(), how);
-            if let Some(time) = request.executes {
-                meta.insert("oet".into(), json!(time.text()));
-            }
-        }
         let attributes = json!({
             "op": request.operation.number(),
             "tg": request.to,
             "org": request.from,
             "rid": request.id,
-            "mi": meta,
+            "mi": meta_information(request),
             "rs": PENDING,
+            // "Initially indicates acknowledgement" (TS-0001 §10.2.5.3).
+            "ors": { "rsc": accepted.number(), "rqi": request.id },
             "et": until.to_string(),
         });
-        let Value::Object(attributes) = attributes else {
+        let Value::Object(mut attributes) = attributes else {
             return Err(Refusal::new(Status::InternalServerError, "no attributes"));
         };
+        if let Some(content) = &request.content {
+            attributes.insert("pc".into(), serde_json::from_str(content).unwrap_or_default());
+        }
         let slot = self.found(Draft {
             kind: Kind::Request,
             tag: Cow::Borrowed(Kind::Request.tag()),
@@ -242,4 +239,17 @@ pub(super) fn response_text(response: &Response) -> String {
     }
     text.push('}');
     text
+}
+
+/// What a request says beside what it is (m2m:metaInformation): "information in any other optional
+/// parameters" (TS-0001 §10.2.5.3).
+fn meta_information(request: &Request) -> Value {
+    let Value::Object(mut meta) = request.to_value() else {
+        return Value::Null;
+    };
+    // They have attributes of their own.
+    for name in ["op", "to", "fr", "rqi", "pc"] {
+        meta.remove(name);
+    }
+    Value::Object(meta)
 }

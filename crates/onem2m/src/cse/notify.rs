@@ -9,7 +9,7 @@ use super::subscription::{check_subscription, conditions, duration_of, settle_co
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
-use crate::resource::{Resource, push_json_text};
+use crate::resource::{Resource, push_json_text, some_attributes};
 use crate::status::Status;
 use crate::tree::Slot;
 use core::time::Duration;
@@ -162,7 +162,8 @@ impl Cse {
         let representation: Arc<str> = match (seen, subscription.uint("nct")) {
             (Seen::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
             (Seen::Whole, Some(2)) if event == Event::Updated => {
-                subject.some_attributes(|name| changed.iter().any(|it| it == name)).into()
+                let is_changed = |name: &str| changed.iter().any(|it| it == name);
+                some_attributes(&subject.tag, &subject.attributes_text(), is_changed).into()
             }
             (Seen::Whole, _) => subject.to_text(),
         };

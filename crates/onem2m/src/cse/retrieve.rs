@@ -7,10 +7,12 @@ use super::{Cse, Done, Refusal, Target, not_found};
 use crate::filter::{Filter, Usage};
 use crate::kind::Kind;
 use crate::primitive::Request;
-use crate::resource::{Resource, push_json_text, wrap};
+use crate::resource::{Resource, push_json_text, some_attributes, wrap};
+use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Resources chosen for a result, and where the choice was cut.
@@ -18,6 +20,13 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Chosen {
     pub(super) slots: Vec<Slot>,
     pub(super) cut_at: Option<usize>,
+}
+
+/// A resource of a result, and where it is.
+#[derive(Debug)]
+struct Found {
+    slot: Slot,
+    address: String,
 }
 
 impl Cse {
@@ -31,6 +40,10 @@ impl Cse {
             return Err(Refusal::bad("a retrieval has no content"));
         }
         if request.filter.as_ref().and_then(|filter| filter.usage) == Some(Usage::Discovery) {
+            // References are what a discovery gives (TS-0001 §8.1.2, §10.2.6).
+            if let Some(rcn) = request.result_content.filter(|rcn| !matches!(rcn, 6 | 11)) {
+                return Err(no_such_result(rcn));
+            }
             let slot = self.settle_target(target)?;
             return self.discover(request, from, slot);
         }
@@ -43,17 +56,33 @@ impl Cse {
         let stored_by = self.resource(slot)?.stored_by;
         self.ledger.see(stored_by);
         match request.result_content.unwrap_or(1) {
-            1 | 7 if request.attributes.is_empty() => self.one(request, from, slot),
+            1 if request.attributes.is_empty() => self.one(request, from, slot),
             1 => self.some_attributes(request, from, slot),
             4 | 5 | 6 | 8 => self.with_children(request, from, slot),
-            11 => self.discover(request, from, slot),
+            // Only what is announced has an original.
+            7 => Err(Refusal::bad("the resource is no announced one")),
             other => Err(no_such_result(other)),
         }
     }
 
     fn one(&mut self, request: &Request, from: &str, slot: Slot) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
-        Ok(Done::with(Status::Ok, self.resource(slot)?.to_text()))
+        let resource = self.resource(slot)?;
+        if resource.kind == Kind::CseBase {
+            let attributes = self.attributes_now(resource);
+            return Ok(Done::with(Status::Ok, wrap(&resource.tag, &*attributes)));
+        }
+        Ok(Done::with(Status::Ok, resource.to_text()))
+    }
+
+    /// The attributes of a resource as JSON text; of the CSEBase with the time that it is here.
+    fn attributes_now<'resource>(&self, resource: &'resource Resource) -> Cow<'resource, str> {
+        let attributes = resource.attributes_text();
+        if resource.kind != Kind::CseBase {
+            return attributes;
+        }
+        let open = attributes.strip_suffix('}').unwrap_or(&attributes);
+        Cow::Owned(format!("{open},\"ctm\":\"{}\"}}", self.now))
     }
 
     /// A conditional retrieval of a resource that does not meet the conditions finds nothing.
@@ -75,13 +104,14 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
-        let object = resource.to_object();
-        let unknown = request.attributes.iter().find(|&name| !object.contains_key(name));
+        let kind = resource.kind;
+        let unknown = request.attributes.iter().find(|&name| !schema::may_have(kind, name));
         if let Some(name) = unknown {
-            return Err(not_found(format!("the resource has no attribute {name}")));
+            return Err(Refusal::bad(format!("resources of this type have no attribute {name}")));
         }
         let is_wanted = |name: &str| request.attributes.iter().any(|wanted| wanted == name);
-        Ok(Done::with(Status::Ok, resource.some_attributes(is_wanted)))
+        let text = some_attributes(&resource.tag, &self.attributes_now(resource), is_wanted);
+        Ok(Done::with(Status::Ok, text))
     }
 
     fn with_children(
@@ -121,31 +151,32 @@ impl Cse {
         appended: Option<&str>,
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
+        let found = self.results(request, chosen, appended);
         let text = match rcn {
             4 | 8 => {
                 let mut text = format!("{{\"{}\":", resource.tag);
-                let families = self.families(&chosen.slots);
+                let families = match appended {
+                    None => self.families(&chosen.slots),
+                    // What lies at a path below what was chosen has none of that around it.
+                    Some(_) => HashMap::from([(slot, found.iter().map(|it| it.slot).collect())]),
+                };
                 self.nest(slot, rcn == 4, &families, &mut text);
                 text.push('}');
                 text
             }
             5 => {
-                let references = self.references(request, &chosen.slots, appended);
-                let attributes = resource.attributes_text();
+                let references = self.references(&found);
+                let attributes = self.attributes_now(resource);
                 // No resource is without attributes.
                 let open = attributes.strip_suffix('}').unwrap_or(&attributes);
                 wrap(&resource.tag, format_args!("{open},\"ch\":{references}}}"))
             }
             6 => {
-                let references = self.references(request, &chosen.slots, appended);
+                let references = self.references(&found);
                 json!({ "m2m:rrl": { "rrf": references } }).to_string()
             }
             11 => {
-                let list: Vec<String> = chosen
-                    .slots
-                    .iter()
-                    .map(|&slot| self.address_of(slot, request, appended))
-                    .collect();
+                let list: Vec<&str> = found.iter().map(|it| it.address.as_str()).collect();
                 json!({ "m2m:uril": list }).to_string()
             }
             other => return Err(no_such_result(other)),
@@ -177,7 +208,7 @@ impl Cse {
         text: &mut String,
     ) {
         let attributes = self.tree.get(slot).filter(|_| with_attributes);
-        let attributes = attributes.map(Resource::attributes_text);
+        let attributes = attributes.map(|resource| self.attributes_now(resource));
         let open = attributes.as_deref().and_then(|it| it.strip_suffix('}')).unwrap_or("{");
         text.push_str(open);
         let mut is_first = open == "{";
@@ -206,12 +237,11 @@ impl Cse {
         text.push('}');
     }
 
-    fn references(&self, request: &Request, chosen: &[Slot], appended: Option<&str>) -> Value {
-        chosen
+    fn references(&self, found: &[Found]) -> Value {
+        found
             .iter()
-            .filter_map(|&slot| {
-                let resource = self.tree.get(slot)?;
-                let address = self.address_of(slot, request, appended);
+            .filter_map(|Found { slot, address }| {
+                let resource = self.tree.get(*slot)?;
                 Some(json!({
                     "nm": &*resource.name,
                     "typ": resource.kind.number(),
@@ -221,18 +251,36 @@ impl Cse {
             .collect()
     }
 
-    fn address_of(&self, slot: Slot, request: &Request, appended: Option<&str>) -> String {
+    /// What the result is made of: the chosen, or what lies at a path below each. "If the combined
+    /// relative path does not represent a valid resource, the outcome is the same as if no match was
+    /// found" (TS-0004 §7.3.3.17.17).
+    fn results(&self, request: &Request, chosen: &Chosen, appended: Option<&str>) -> Vec<Found> {
+        let from = self.own_form(&request.from);
+        let usage = request.filter.as_ref().and_then(|filter| filter.usage);
+        let right = match usage {
+            Some(Usage::Discovery) => Right::Discover,
+            _ => Right::Retrieve,
+        };
+        let one = |&slot: &Slot| {
+            let address = self.address_of(slot, request);
+            let Some(path) = appended.map(|path| path.trim_matches('/')) else {
+                return Some(Found { slot, address });
+            };
+            let slot = self.settle_target(self.resolve_below(slot, path)?).ok()?;
+            let is_seen = self.allows(from, right, slot, None)
+                && (right == Right::Discover || self.check_shown(slot).is_ok());
+            is_seen.then(|| Found { slot, address: format!("{address}/{path}") })
+        };
+        chosen.slots.iter().filter_map(one).collect()
+    }
+
+    fn address_of(&self, slot: Slot, request: &Request) -> String {
         let address = if request.unstructured {
             self.tree.get(slot).map(|resource| resource.id.to_string()).unwrap_or_default()
         } else {
             self.tree.path(slot)
         };
-        let mut address = self.address_for(&request.from, address);
-        if let Some(appended) = appended {
-            address.push('/');
-            address.push_str(appended.trim_start_matches('/'));
-        }
-        address
+        self.address_for(&request.from, address)
     }
 
     /// The resources below `top` that match and that `from` has `right` on, breadth first. Of those

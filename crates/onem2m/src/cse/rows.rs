@@ -84,6 +84,7 @@ impl Cse {
         }
         for &slot in &going {
             self.end_subscription(slot);
+            self.part_from_node(slot);
         }
         // Children first, so that taking back puts parents first.
         for slot in going.into_iter().rev() {

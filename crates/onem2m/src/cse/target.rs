@@ -58,12 +58,21 @@ impl Cse {
 
     /// What the path below this CSE leads to.
     pub(super) fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
-        let (first, mut rest) = path.split_once('/').unwrap_or((path, ""));
-        let mut at = if first.is_empty() || first == "-" || first == self.config.name {
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        let at = if first.is_empty() || first == "-" || first == self.config.name {
             self.tree.root()?
         } else {
             self.tree.by_id(first)?
         };
+        self.resolve_below(at, rest)
+    }
+
+    /// What the path below a resource leads to.
+    pub(super) fn resolve_below<'request>(
+        &self,
+        mut at: Slot,
+        mut rest: &'request str,
+    ) -> Option<Target<'request>> {
         while !rest.is_empty() {
             let (name, tail) = rest.split_once('/').unwrap_or((rest, ""));
             match self.tree.child(at, name) {

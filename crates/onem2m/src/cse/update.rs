@@ -3,7 +3,7 @@
 use super::access::Right;
 use super::create::{content_of, no_such_result};
 use super::notify::Event;
-use super::watch::check_time_series;
+use super::watch::{check_time_series, settle_tolerance};
 use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -11,7 +11,7 @@ use crate::resource::wrap;
 use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 impl Cse {
     pub(super) fn update(
@@ -37,6 +37,7 @@ impl Cse {
         if tag != self.resource(slot)?.tag {
             return Err(Refusal::bad("the content has another name than the resource"));
         }
+        settle_update(kind, &mut given);
         if given.contains_key("acpi") {
             self.check_policy_exchange(from, slot, &given)?;
         } else {
@@ -76,8 +77,13 @@ impl Cse {
         let kind = self.resource(slot)?.kind;
         let asked = given.clone();
         let announced = self.before_update(slot, &mut given)?;
-        let expires = given.remove("et").map(|time| self.expiry_of(Some(&time))).transpose()?;
+        let parent = self.resource(slot)?.parent;
+        let expires = given.remove("et").map(|time| self.expiry_of(Some(&time), parent));
+        let expires = expires.transpose()?;
+        let before = self.shown_before(request, slot)?;
         let hid = self.hides_instances(slot);
+        let names_node = kind == Kind::ApplicationEntity && asked.contains_key("nl");
+        let node = names_node.then(|| self.node_of(slot));
         self.change_until(slot, expires, |resource| {
             merge(&mut resource.attributes, given);
             if kind == Kind::FlexContainer {
@@ -88,14 +94,32 @@ impl Cse {
             self.take_out_instances(slot);
         }
         let changed: Vec<String> = asked.keys().cloned().collect();
+        if let Some(node) = node {
+            self.move_entity(slot, node.as_deref());
+        }
         self.after_update(slot, &announced, &changed);
         self.tell(slot, Event::Updated, slot, &changed);
-        self.keep_history(slot);
+        // An instance shows what the definition's own attributes were.
+        if changed.iter().any(|name| !schema::is_core(kind, name)) {
+            self.keep_history(slot);
+        }
         self.rewatch(slot, &changed);
         if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
             self.trim(slot);
         }
-        self.update_response(request, slot, &asked)
+        self.update_response(request, slot, &asked, before)
+    }
+
+    /// A resource as it is before an update of which only the changes are wanted.
+    fn shown_before(
+        &self,
+        request: &Request,
+        slot: Slot,
+    ) -> Result<Option<Map<String, Value>>, Refusal> {
+        if request.result_content != Some(MODIFIED_ATTRIBUTES) {
+            return Ok(None);
+        }
+        Ok(Some(self.resource(slot)?.to_object()))
     }
 
     /// acpi comes alone, from one who may change the policies that stand
@@ -150,20 +174,59 @@ impl Cse {
         request: &Request,
         slot: Slot,
         asked: &Map<String, Value>,
+        before: Option<Map<String, Value>>,
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
-        match request.result_content.unwrap_or(1) {
-            0 => Ok(Done::new(Status::Updated)),
-            9 => {
-                let mut object = resource.to_object();
-                object.retain(|name, _| {
-                    asked.contains_key(name) || matches!(name.as_str(), "lt" | "st")
-                });
+        match (request.result_content.unwrap_or(1), before) {
+            (0, _) => Ok(Done::new(Status::Updated)),
+            (_, Some(before)) => {
+                let object = modified(&before, resource.to_object(), asked);
                 Ok(Done::with(Status::Updated, wrap(&resource.tag, Value::Object(object))))
             }
             _ => Ok(Done::with(Status::Updated, resource.to_text())),
         }
     }
+}
+
+/// Says what an update means that does not say it: without criteria a subscription hears of updates
+/// (TS-0004 §7.5.1.2.2), a time series whose period changes gets the tolerance that goes with it,
+/// and what is not announced of a type is not kept as if it were.
+fn settle_update(kind: Kind, given: &mut Map<String, Value>) {
+    if kind == Kind::Subscription && given.get("enc").is_some_and(Value::is_null) {
+        given.insert("enc".into(), json!({ "net": [1] }));
+    }
+    if kind == Kind::TimeSeries {
+        settle_tolerance(given);
+    }
+    if schema::retain_announceable(kind, given) {
+        given.insert("aa".into(), Value::Null);
+    }
+}
+
+/// m2m:resultContent, modified attributes.
+const MODIFIED_ATTRIBUTES: u8 = 9;
+
+/// "only attributes that were added, modified or deleted that were not included in the request
+/// Content parameter as well as any attributes which were set to values different from the values
+/// specified" (TS-0001 §8.1.2); "The deleted attributes to be returned shall be set to NULL"
+/// (TS-0004 §7.3.3.12).
+fn modified(
+    before: &Map<String, Value>,
+    now: Map<String, Value>,
+    asked: &Map<String, Value>,
+) -> Map<String, Value> {
+    let gone = before.keys().filter(|&name| !now.contains_key(name) && !asked.contains_key(name));
+    let mut changed: Map<String, Value> = gone.map(|name| (name.clone(), Value::Null)).collect();
+    for (name, value) in now {
+        let is_new = before.get(&name) != Some(&value);
+        let as_asked = asked.get(&name) == Some(&value);
+        // What was to be set and is not so.
+        let otherwise = asked.contains_key(&name);
+        if !as_asked && (is_new || otherwise) {
+            changed.insert(name, value);
+        }
+    }
+    changed
 }
 
 fn merge(attributes: &mut Map<String, Value>, given: Map<String, Value>) {

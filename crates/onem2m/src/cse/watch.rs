@@ -7,6 +7,7 @@
 
 use super::Cse;
 use super::Refusal;
+use super::instance::check_content_info;
 use crate::kind::Kind;
 use crate::resource::Resource;
 use crate::time::{Timestamp, parse_duration};
@@ -302,7 +303,8 @@ fn settle(
 /// What a series says that begins to be watched.
 fn begin(attributes: &mut Map<String, Value>) {
     attributes.insert("mdc".into(), json!(0));
-    attributes.insert("mdlt".into(), json!([]));
+    // Absent while nothing is missing.
+    attributes.remove("mdlt");
 }
 
 /// A duration as text or as a number of milliseconds.
@@ -318,6 +320,7 @@ fn span_of(value: &Value) -> Option<Duration> {
 pub(super) fn check_time_series(whole: &mut Map<String, Value>) -> Result<(), Refusal> {
     let span = |name: &str| whole.get(name).and_then(Value::as_u64).map(Duration::from_millis);
     let (every, tolerance, wait) = (span("pei"), span("peid"), span("mdt"));
+    check_content_info(whole.get("cnf").and_then(Value::as_str))?;
     if [every, tolerance, wait].into_iter().flatten().any(|span| span > SPAN_MAX) {
         return Err(Refusal::bad("pei, peid and mdt are of ten years at most"));
     }
@@ -337,14 +340,28 @@ pub(super) fn check_time_series(whole: &mut Map<String, Value>) -> Result<(), Re
         return Err(Refusal::bad("mdt is more than peid"));
     }
     whole.entry("mdc").or_insert_with(|| json!(0));
-    whole.entry("mdlt").or_insert_with(|| json!([]));
     Ok(())
+}
+
+/// Fills in what a new series does not say: that it is not watched, and its tolerance.
+pub(super) fn settle_time_series(attributes: &mut Map<String, Value>) {
+    attributes.entry("mdd").or_insert_with(|| json!(false));
+    settle_tolerance(attributes);
+}
+
+/// With a period goes a tolerance, half of it unless something else is said.
+pub(super) fn settle_tolerance(attributes: &mut Map<String, Value>) {
+    if let (Some(period), false) =
+        (attributes.get("pei").and_then(Value::as_u64), attributes.contains_key("peid"))
+    {
+        attributes.insert("peid".into(), json!(period / 2));
+    }
 }
 
 /// Whether a subscription's criterion for missing data (`md`) is one.
 pub(super) fn check_missing_data(criterion: &Value) -> Result<(), Refusal> {
     let number = criterion.get("num").and_then(Value::as_u64).is_some_and(|number| number > 0);
-    let span = criterion.get("dur").is_none_or(|span| {
+    let span = criterion.get("dur").is_some_and(|span| {
         span_of(span).is_some_and(|span| span > Duration::ZERO && span <= SPAN_MAX)
     });
     if number && span {

@@ -263,13 +263,25 @@ fn who_may_announce_and_what() {
         (r#"{"m2m:cnt":{"at":["/id-mn"]}}"#, 4000),
         (r#"{"m2m:cnt":{"at":["http://in"]}}"#, 4000),
         (r#"{"m2m:cnt":{"at":["//other/id-in"]}}"#, 4000),
-        (r#"{"m2m:cnt":{"at":["/id-in"],"aa":["cni"]}}"#, 4000),
-        (r#"{"m2m:cnt":{"at":["/id-in"],"aa":["pei"]}}"#, 4000),
         (r#"{"m2m:cnt":{"at":["/id-in"],"ast":2}}"#, 5001),
     ];
     for (content, status) in cases {
         let refused = pair.middle.create("Ca", "cse-mn/a", Kind::Container, content);
         assert_eq!(refused.status.number(), status, "{content}");
+    }
+    // Attributes that are never announced are left out.
+    for (given, kept) in [
+        (r#"["cni"]"#, json!(null)),
+        (r#"["pei","nonsense"]"#, json!(null)),
+        (r#"["cni","mni"]"#, json!(["mni"])),
+    ] {
+        let content = format!(r#"{{"m2m:cnt":{{"at":["/id-in"],"aa":{given}}}}}"#);
+        let made = pair.middle.create("Ca", "cse-mn/a", Kind::Container, &content);
+        assert_eq!((made.status.number(), &inner(&made)["aa"]), (2001, &kept), "{given}");
+        let to = format!("cse-mn/a/{}", inner(&made)["rn"].as_str().unwrap());
+        let content = format!(r#"{{"m2m:cnt":{{"aa":{given}}}}}"#);
+        let changed = pair.middle.update("Ca", &to, &content);
+        assert_eq!((changed.status.number(), &inner(&changed)["aa"]), (2004, &kept), "{given}");
     }
 }
 

@@ -86,3 +86,50 @@ fn a_time_series_has_one_instance_a_time() {
     let oldest = json(&bench.get("Ca", "cse-in/a/t/ol"));
     assert_eq!(oldest["m2m:tsi"]["dgt"], "20231114T221302");
 }
+
+/// TS-0001 §9.6.35: an instance shows what the definition's attributes were, so other changes make none.
+#[test]
+fn what_is_no_content_makes_no_instance() {
+    let mut bench = Bench::with_container();
+    let content = OXIMETER.replace(r#""mni":2"#, r#""mni":9"#);
+    bench.create("Ca", "cse-in/a", Kind::FlexContainer, &content);
+    let count =
+        |bench: &mut Bench| json(&bench.get("Ca", "cse-in/a/o"))["cod:oximr"]["cni"].clone();
+    assert_eq!(count(&mut bench), 1);
+    for (update, expected) in [
+        (r#""lbl":["x"]"#, 1),
+        (r#""mni":5"#, 1),
+        (r#""oxySn":97"#, 2),
+        (r#""oxySn":97,"lbl":["y"]"#, 3),
+    ] {
+        bench.update("Ca", "cse-in/a/o", &format!(r#"{{"cod:oximr":{{{update}}}}}"#));
+        assert_eq!(count(&mut bench), expected, "{update}");
+    }
+}
+
+/// TS-0001 §9.6.18: a node names the AEs that name it.
+#[test]
+fn a_node_names_its_entities() {
+    let mut bench = Bench::with_container();
+    for name in ["n1", "n2"] {
+        let node = format!(r#"{{"m2m:nod":{{"rn":"{name}","ni":"{name}"}}}}"#);
+        bench.create("CAdmin", "cse-in", Kind::Node, &node);
+    }
+    let hosted = |bench: &mut Bench, node: &str| {
+        json(&bench.get("CAdmin", &format!("cse-in/{node}")))["m2m:nod"]["hael"].clone()
+    };
+    let entity =
+        r#"{"m2m:ae":{"rn":"b","api":"Nx","rr":false,"srv":["4"],"nl":"/id-in/cse-in/n1"}}"#;
+    bench.create("Cb", "cse-in", Kind::ApplicationEntity, entity);
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"nl":"cse-in/n1"}}"#);
+    assert_eq!(hosted(&mut bench, "n1"), json!(["Cb", "Ca"]));
+    bench.update("Cb", "cse-in/b", r#"{"m2m:ae":{"nl":"cse-in/n2"}}"#);
+    assert_eq!(
+        (hosted(&mut bench, "n1"), hosted(&mut bench, "n2")),
+        (json!(["Ca"]), json!(["Cb"]))
+    );
+    bench.delete("Cb", "cse-in/b");
+    assert_eq!(hosted(&mut bench, "n2"), json!(null));
+    bench.delete("CAdmin", "cse-in/n1");
+    assert_eq!(json(&bench.get("Ca", "cse-in/a"))["m2m:ae"]["nl"], json!(null));
+}

@@ -15,6 +15,25 @@ fn create_later(bench: &mut Bench, how: ResponseType) -> Request {
     request
 }
 
+/// TS-0001 §10.2.5.3: what was asked, with all that was said beside it, and at first that it was
+/// accepted.
+#[test]
+fn a_request_resource_says_what_was_asked() {
+    let mut bench = Bench::with_container();
+    let mut request = create_later(&mut bench, ResponseType::NonBlockingSynchronous);
+    for (name, value) in [("vsi", "v"), ("ec", "3"), ("rcn", "2"), ("oet", "1000")] {
+        request.set(name, value).unwrap();
+    }
+    let accepted = bench.ask(request.clone());
+    let address = json(&accepted)["m2m:uri"].as_str().unwrap().to_owned();
+    let kept = json(&bench.get("Ca", &address))["m2m:req"].clone();
+    assert_eq!(kept["pc"], json!({"m2m:cin": {"rn": "i", "con": 1.5}}));
+    assert_eq!(kept["ors"], json!({"rsc": 1001, "rqi": request.id}));
+    let meta = json!({ "rvi": "4", "vsi": "v", "ec": 3, "rcn": 2, "oet": "1000", "ty": 4,
+        "rt": { "rtv": 1 } });
+    assert_eq!(kept["mi"], meta);
+}
+
 #[test]
 fn a_result_is_kept_in_a_request_resource() {
     let mut bench = Bench::with_container();

@@ -174,7 +174,7 @@ fn contents_go_with_events() {
         ("cse-in/a/t", "8", vec![5], Some(5)),
         ("cse-in/a/t", "1,8", vec![], None),
     ] {
-        let missing = if net.contains('8') { r#","md":{"num":1}"# } else { "" };
+        let missing = if net.contains('8') { r#","md":{"num":1,"dur":"PT1H"}"# } else { "" };
         let criteria = format!(r#""nu":["Ca"],"enc":{{"net":[{net}]{missing}}}"#);
         for told in 1..=6 {
             let sub = format!(r#"{{"m2m:sub":{{{criteria},"nct":{told}}}}}"#);

@@ -7,7 +7,7 @@ use gatewright_onem2m::{
     Input, Kind, Operation, Output, Request, Response, ResponseType, Timestamp, Token,
 };
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 const fn seconds(count: u64) -> Duration {
@@ -75,19 +75,21 @@ fn what_is_over_is_done_at_once() {
 
 /// "If it has been reached": a request that expires first is answered then, and never done.
 #[test]
-fn a_request_that_expires_first_is_never_done() {
+fn a_request_that_expires_first_is_refused() {
     let mut bench = Bench::with_container();
     for (name, value) in [("rqet", "20000"), ("rset", "20000"), ("rqet", "30000")] {
         let mut request = later(&mut bench, "x", 30);
         request.set(name, value).unwrap();
-        let token = bench.ask_later(request);
-        let wait: u64 = value.parse().unwrap();
-        assert!(walk(&mut bench, Duration::from_millis(wait - 1)).is_empty());
-        let answers = walk(&mut bench, Duration::from_millis(1));
-        assert_eq!((answers[0].0, answers[0].1.status.number()), (token, 4008));
-        walk(&mut bench, seconds(60));
-        assert!(!there(&mut bench, "x"));
+        assert_eq!(bench.ask(request).status.number(), 4000, "{name} {value}");
     }
+    // Nor does the result expire before the request.
+    let mut request = bench.request(Operation::Retrieve, "Ca", "cse-in/a");
+    request.set("rqet", "3000").unwrap();
+    request.set("rset", "2999").unwrap();
+    assert_eq!(bench.ask(request.clone()).status.number(), 4000);
+    request.set("rset", "3000").unwrap();
+    request.id = "again".to_owned();
+    assert_eq!(bench.ask(request).status.number(), 2000);
     let mut request = later(&mut bench, "x", 30);
     request.set("rqet", "30001").unwrap();
     bench.ask_later(request);
@@ -358,12 +360,8 @@ struct Model {
 }
 
 impl Model {
-    fn ask(&mut self, name: u64, wait: u64, expires: Option<u64>, token: Option<Token>) {
-        let (end, status) = match expires {
-            Some(expires) if expires <= wait => (expires, 4008),
-            _ => (wait, 2001),
-        };
-        self.open.insert(name, (self.now + end, status, token));
+    fn ask(&mut self, name: u64, wait: u64, token: Option<Token>) {
+        self.open.insert(name, (self.now + wait, 2001, token));
     }
 
     /// The answers up to now, of each token.
@@ -404,9 +402,14 @@ proptest! {
                     let token = Token(bench.asked);
                     bench.cse.handle(bench.now, Input::Request { token, request });
                     let got: BTreeMap<Token, u16> = statuses(bench.run(), &mut kept, name);
-                    model.ask(name, wait, expires, waits.then_some(token));
+                    let refused = expires.is_some_and(|expires| expires <= wait);
+                    if !refused {
+                        model.ask(name, wait, waits.then_some(token));
+                    }
                     let mut expected = model.pass(0);
-                    if !waits {
+                    if refused {
+                        expected.insert(token, 4000);
+                    } else if !waits {
                         let accepted = if how == ResponseType::None { 1000 } else { 1001 };
                         expected.insert(token, accepted);
                     }
@@ -437,7 +440,8 @@ proptest! {
             let ended = match (model.made.contains(&name), model.refused.contains(&name)) {
                 (true, _) => json!(2001),
                 (_, true) => json!(4008),
-                _ => Value::Null,
+                // As it was accepted.
+                _ => json!(1001),
             };
             prop_assert_eq!(&request["m2m:req"]["ors"]["rsc"], &ended, "{}", name);
         }

@@ -109,7 +109,7 @@ fn discovery_by_each_criterion() {
     let (c, d, i, j) = ("cse-in/a/c", "cse-in/a/c/d", "cse-in/a/c/i", "cse-in/a/c/j");
     let cases: &[(&str, &[&str])] = &[
         ("fu=1", &[c, d, i, j]),
-        ("rcn=11", &[c, d, i, j]),
+        ("fu=1&rcn=11", &[c, d, i, j]),
         ("fu=1&ty=4", &[i, j]),
         ("fu=1&ty=3+4", &[c, d, i, j]),
         ("fu=1&ty=2", &[]),
@@ -147,11 +147,12 @@ fn discovery_by_each_criterion() {
         assert_eq!(found(&response), *expected, "{query}");
         assert_eq!(response.cut_at, query.contains("lim").then_some(2), "{query}");
     }
-    assert_eq!(
-        found(&bench.get("Ca", "cse-in/a?fu=1&lbl=blue&arp=la")),
-        ["cse-in/a/c/d/la"],
-        "appended path"
-    );
+    // TS-0004 §7.3.3.17.17: what is at no path below is no match.
+    let relative =
+        |bench: &mut Bench, query: &str| found(&bench.get("Ca", &format!("cse-in/a?fu=1&{query}")));
+    assert!(relative(&mut bench, "lbl=blue&arp=la").is_empty());
+    assert_eq!(relative(&mut bench, "ty=3&arp=la"), ["cse-in/a/c/la"]);
+    assert_eq!(relative(&mut bench, "ty=3&arp=d"), ["cse-in/a/c/d"]);
     let by_id = found(&bench.get("Ca", "cse-in/a?fu=1&lbl=blue&drt=2"));
     assert_eq!(bench.get("Ca", &by_id[0]).content, bench.get("Ca", d).content);
 }
@@ -293,4 +294,149 @@ fn what_is_nested_is_what_is_counted() {
     }
     // References stand for themselves.
     assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&lbl=x")).len(), 3);
+}
+
+/// TS-0001 §8.1.2: which result contents go with what.
+#[test]
+fn result_contents_go_with_what_is_asked() {
+    let mut bench = Bench::with_container();
+    for (query, status) in [
+        ("fu=1", 2000),
+        ("fu=1&rcn=6", 2000),
+        ("fu=1&rcn=11", 2000),
+        ("fu=1&rcn=1", 4000),
+        ("fu=1&rcn=4", 4000),
+        ("fu=1&rcn=5", 4000),
+        ("fu=1&rcn=8", 4000),
+        ("rcn=11", 4000),
+        ("rcn=7", 4000),
+        ("rcn=6", 2000),
+        ("fu=2&rcn=4", 2000),
+    ] {
+        assert_eq!(
+            bench.get("Ca", &format!("cse-in/a?{query}")).status.number(),
+            status,
+            "{query}"
+        );
+    }
+}
+
+/// TS-0004 §7.3.3.17.17: the result is what lies at the path.
+#[test]
+fn a_relative_path_leads_to_the_result() {
+    let mut bench = Bench::with_container();
+    let sub = r#"{"m2m:sub":{"rn":"s","nu":["cse-in/a"]}}"#;
+    bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub);
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let eight = json(&bench.get("Ca", "cse-in/a?rcn=8&ty=3&arp=s"));
+    assert_eq!(eight["m2m:ae"]["m2m:sub"][0]["rn"], "s");
+    assert_eq!(eight["m2m:ae"].as_object().unwrap().len(), 1, "{eight}");
+    let five = json(&bench.get("Ca", "cse-in/a?rcn=5&ty=3&arp=s"));
+    let expected = json!([{ "nm": "s", "typ": 23, "val": "cse-in/a/c/s" }]);
+    assert_eq!(five["m2m:ae"]["ch"], expected);
+}
+
+/// TS-0001 §8.1.2, TS-0004 §7.3.3.12: what was not asked for, or became something else.
+#[test]
+fn an_update_tells_what_the_cse_changed() {
+    let mut bench = Bench::with_container();
+    let mut update = |content: &str| {
+        let request = bench.request(Operation::Update, "Ca", "cse-in/a/c");
+        let mut request = request.with_content(content);
+        request.result_content = Some(9);
+        let mut changed = json(&bench.ask(request))["m2m:cnt"].clone();
+        for name in ["lt", "st"] {
+            changed.as_object_mut().unwrap().remove(name);
+        }
+        changed
+    };
+    assert_eq!(update(r#"{"m2m:cnt":{"lbl":["x"],"mni":3}}"#), json!({}));
+    assert_eq!(update(r#"{"m2m:cnt":{"mni":null}}"#), json!({}));
+    let far = update(r#"{"m2m:cnt":{"et":"20991231T235959"}}"#);
+    assert!(far["et"].as_str().unwrap() < "20991231T235959", "{far}");
+}
+
+/// TS-0004 §7.3.3.3: no child outlives its parent, whatever it asks for; without a time of its own a
+/// resource gets one from this CSE.
+#[test]
+fn lifetimes_end_with_the_parents() {
+    let mut bench = Bench::with_container();
+    let ends = |response: &gatewright_onem2m::Response, tag: &str| {
+        json(response)[tag]["et"].as_str().unwrap_or_default().to_owned()
+    };
+    let early = "20231115T000000,000000";
+    let update = format!(r#"{{"m2m:cnt":{{"et":"{early}"}}}}"#);
+    assert_eq!(ends(&bench.update("Ca", "cse-in/a/c", &update), "m2m:cnt"), early);
+    for content in [r#"{"m2m:cnt":{}}"#, r#"{"m2m:cnt":{"et":"20991231T235959"}}"#] {
+        let made = bench.create("Ca", "cse-in/a/c", Kind::Container, content);
+        assert_eq!(ends(&made, "m2m:cnt"), early, "{content}");
+    }
+    let made = bench.reading("i", "1");
+    assert_eq!(ends(&made, "m2m:cin"), early);
+    let made = bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    assert_eq!(made.status.number(), 2001);
+    let longer = r#"{"m2m:cnt":{"et":"20991231T235959"}}"#;
+    assert_eq!(ends(&bench.update("Ca", "cse-in/a/c/d", longer), "m2m:cnt"), early);
+    let renewed = bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"et":null}}"#);
+    assert_eq!(renewed.status.number(), 2004);
+    let entity = bench.get("Ca", "cse-in/a");
+    assert_eq!(ends(&renewed, "m2m:cnt"), ends(&entity, "m2m:ae"));
+}
+
+/// TS-0004 §7.3.3.6: of the attributes asked for those that are set; one that the type has not is
+/// refused.
+#[test]
+fn some_attributes_of_a_resource() {
+    let mut bench = Bench::with_container();
+    let some = json(&bench.get("Ca", "cse-in/a/c?atrl=rn+mni"));
+    assert_eq!(some, json!({"m2m:cnt": {"rn": "c"}}));
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c?atrl=mni")), json!({"m2m:cnt": {}}));
+    assert_eq!(bench.get("Ca", "cse-in/a/c?atrl=rn+aei").status.number(), 4000);
+    assert_eq!(bench.get("Ca", "cse-in/a/c?atrl=nonsense").status.number(), 4000);
+    // What the CSEBase has of its own: the time (currentTime).
+    bench.now += Duration::from_secs(1);
+    for query in ["", "?atrl=ctm", "?rcn=4", "?rcn=5"] {
+        let base = json(&bench.get("Ca", &format!("cse-in{query}")));
+        assert_eq!(base["m2m:cb"]["ctm"], "20231114T221321,000000", "{query}");
+    }
+}
+
+/// TS-0004 §7.3.3.3: values that are none of their type, and attributes that a type has not.
+#[test]
+fn values_are_what_their_types_say() {
+    let mut bench = Bench::with_container();
+    let mut entity = |name: &str, attribute: &str| {
+        let content = format!(
+            r#"{{"m2m:ae":{{"rn":"{name}","api":"Nx","rr":false,"srv":["4"],{attribute}}}}}"#
+        );
+        bench.create(&format!("C{name}"), "cse-in", Kind::ApplicationEntity, &content)
+    };
+    for (name, attribute, status) in [
+        ("x1", r#""csz":["wrong"]"#, 4000),
+        ("x2", r#""csz":["application/json","application/vnd.onem2m-res+cbor"]"#, 2001),
+        ("x3", r#""csz":["application/xml"]"#, 2001),
+        ("x4", r#""csz":["text/plain"]"#, 4000),
+        ("x5", r#""cr":null"#, 4000),
+    ] {
+        assert_eq!(entity(name, attribute).status.number(), status, "{attribute}");
+    }
+    let content = r#"{"m2m:cin":{"con":"1","dcnt":3}}"#;
+    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content);
+    assert_eq!(made.status.number(), 5001, "nothing deletes it then");
+    for (cnf, status) in [("text/plain:0", 2001), ("plain", 4000)] {
+        let content = format!(r#"{{"m2m:ts":{{"cnf":"{cnf}"}}}}"#);
+        let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, &content);
+        assert_eq!(made.status.number(), status, "{cnf}");
+    }
+    let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t","pei":7}}"#);
+    let series = json(&made)["m2m:ts"].clone();
+    assert_eq!((&series["mdd"], &series["peid"]), (&json!(false), &json!(3)));
+    let changed = json(&bench.update("Ca", "cse-in/a/t", r#"{"m2m:ts":{"pei":4}}"#));
+    assert_eq!(changed["m2m:ts"]["peid"], 2, "it goes with the period");
+    let md = r#"{"m2m:sub":{"nu":["Ca"],"enc":{"net":[8],"md":{"num":1}}}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a/t", Kind::Subscription, md).status.number(), 4000);
+    let sub = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[3]},"nct":1}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub).status.number(), 2001);
+    let changed = json(&bench.update("Ca", "cse-in/a/c/s", r#"{"m2m:sub":{"enc":null}}"#));
+    assert_eq!(changed["m2m:sub"]["enc"], json!({"net": [1]}));
 }

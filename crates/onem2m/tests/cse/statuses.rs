@@ -152,7 +152,7 @@ fn in_a_full_tree_the_newest_instance_takes_the_place_of_the_oldest() {
     let content = r#"{"m2m:cin":{"con":"1"}}"#;
     let made = bench.create("Ca", "cse-in/a/empty", Kind::ContentInstance, content);
     assert_eq!(made.status.number(), 5000, "nothing there gives way");
-    let wrong = r#"{"m2m:cin":{"con":"1","at":["/id-other"],"aa":["nonsense"]}}"#;
+    let wrong = r#"{"m2m:cin":{"con":"1","at":["http://other"]}}"#;
     let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, wrong);
     assert_eq!(made.status.number(), 4000);
     assert_eq!(bench.get("Ca", "cse-in/a/c/two").status.number(), 2000, "nor for what is refused");

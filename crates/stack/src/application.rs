@@ -87,6 +87,9 @@ pub enum SendError {
     /// More octets than a datagram holds, or no chunk is free.
     #[error("no packet is free for {0} octets")]
     NoPacket(usize),
+    /// A datagram to be sent on has spent its hops: it goes in a circle.
+    #[error("the datagram has spent its hops")]
+    HopsSpent,
 }
 
 /// One socket of an application.

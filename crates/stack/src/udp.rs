@@ -3,14 +3,15 @@
 use crate::{
     At, Datagram, IcmpError, Layer, Out, Reason, SendError, SocketIndex,
     application::Running,
+    ipv4::TIME_TO_LIVE,
     refused::Refused,
     socket::{Command, Delivery, Departure, SocketEnd, SocketsEnd, unspecified},
 };
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, NextHop, Packet, Pool};
 use gatewright_wire::{
     EtherType, IpProtocol,
-    ipv4::{Ipv4, Ipv4Fields},
-    ipv6::{Ipv6, Ipv6Fields},
+    ipv4::{Ipv4, Ipv4Fields, Ipv4Mut},
+    ipv6::{Ipv6, Ipv6Fields, Ipv6Mut},
     udp::{Udp, UdpFields},
 };
 use std::{
@@ -36,6 +37,8 @@ const SOCKET_FULL: Reason = Reason("socket-full");
 const NOT_UDP: Reason = Reason("not-udp");
 /// No packet was free for a datagram to send.
 const NO_PACKET: Reason = Reason("no-packet");
+/// A datagram that was to be sent on has been through too many relays and routers.
+const HOPS_SPENT: Reason = Reason("hops-spent");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
@@ -136,7 +139,7 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
 /// batch that brought them something; those on other threads are handed all of it at once. Asks for
 /// *port unreachable* where nobody listens. Takes *destination unreachable* by `icmp:3` and
 /// `icmpv6:1` and tells it to the socket whose datagram it is about. Counts `no-socket`, `socket-full`,
-/// `no-packet`, `no-source`, `not-udp`.
+/// `no-packet`, `no-source`, `hops-spent`, `not-udp`.
 #[derive(Debug)]
 pub struct UdpSockets {
     end: SocketsEnd,
@@ -461,25 +464,64 @@ pub(crate) fn datagram(
 }
 
 /// Sends a received payload on with new headers, in the chunk that it came in.
+///
+/// A datagram that goes from relay to relay spends a hop at each, as RFC 8656 §15 prefers it ("set
+/// the outgoing Time to Live/Hop Count to one less than the incoming value"): one that goes in a
+/// circle comes to an end.
 pub(crate) fn forward(
     mut packet: Packet,
     from: SocketAddr,
     to: SocketAddr,
     out: &mut Out<'_>,
 ) -> Result<(), SendError> {
+    let Some(hops) = hops_left(&packet) else {
+        out.drop(HOPS_SPENT, packet);
+        return Err(SendError::HopsSpent);
+    };
     let meta = packet.meta_mut();
     meta.egress = LinkIndex::NONE;
     meta.next_hop = NextHop::Unknown;
     meta.arrival = Arrival::Unicast;
     // The new checksum is computed whole: the sender's, partial or not, is gone with its header.
     meta.checksum = Checksum::Complete;
-    if wrap(&mut packet, from, to).is_none() {
+    if wrap(&mut packet, from, to).and_then(|()| set_hops(&mut packet, hops)).is_none() {
         let len = packet.len();
         out.drop(NO_PACKET, packet);
         return Err(SendError::NoPacket(len));
     }
     send_down(packet, to, out);
     Ok(())
+}
+
+/// Hops that a received datagram has left when it is sent on, none if it has spent them; what was
+/// sent to many stays on its link by its hop limit, and begins anew.
+fn hops_left(packet: &Packet) -> Option<u8> {
+    let network = packet.network_octets();
+    let (hops, to_many) = match network.first().map(|first| first >> 4) {
+        Some(4) => {
+            let (ip, _) = Ipv4::split(network).ok()?;
+            (ip.time_to_live(), ip.destination_address().is_multicast())
+        }
+        Some(6) => {
+            let (ip, _) = Ipv6::split(network).ok()?;
+            (ip.hop_limit(), ip.destination_address().is_multicast())
+        }
+        _ => return Some(TIME_TO_LIVE),
+    };
+    if to_many || packet.meta().arrival == Arrival::Broadcast {
+        return Some(TIME_TO_LIVE);
+    }
+    hops.checked_sub(1).filter(|&left| left > 0)
+}
+
+/// Sets the hop limit in the IP header in front.
+fn set_hops(packet: &mut Packet, hops: u8) -> Option<()> {
+    let octets = packet.octets_mut();
+    match octets.first()? >> 4 {
+        4 => Ipv4Mut::of(octets.first_chunk_mut()?).set_time_to_live(hops),
+        _ => Ipv6Mut::of(octets.first_chunk_mut()?).set_hop_limit(hops),
+    }
+    Some(())
 }
 
 /// Hands a packet with its headers to the network layer.

@@ -34,6 +34,8 @@ const TIME_SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(2 * 2_048);
 /// How often that is looked at while the wall clock is not believed.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(10);
+/// Between two slices of walks over the tree.
+const SLICE_PAUSE: Duration = Duration::from_millis(1);
 /// How often the machine hears of the clocks, so that a leap is known though nothing happens.
 const CLOCKS_EVERY: Duration = Duration::from_mins(1);
 /// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
@@ -541,6 +543,10 @@ async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
         let due = engine.tick();
         let due = due.map_or(CLOCKS_EVERY, |due| due.saturating_sub(now().elapsed));
         let mut sleep = due.min(CLOCKS_EVERY);
+        if sleep.is_zero() {
+            // A walk over the tree goes on: others have their turn as long as it has had its.
+            sleep = SLICE_PAUSE;
+        }
         if engine.doubted_clock().is_some() {
             if clock_is_set() {
                 engine.confirm_clock();

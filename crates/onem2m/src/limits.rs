@@ -34,9 +34,15 @@ pub struct Limits {
     pub batch: usize,
     /// Resources that one discovery or one retrieval with children returns, whatever lim says.
     pub results: usize,
-    /// Steps, each some ten nanoseconds, that one request's filter criteria may take where they
-    /// look into labels, contents and places; one that would take more is refused.
+    /// Steps, each some ten nanoseconds, that one request may take to walk over the tree and to judge
+    /// what is there; one that would take more is refused.
     pub filter_steps: u64,
+    /// Steps of such a walk that are taken at once: meanwhile everybody else waits.
+    pub slice_steps: u64,
+    /// Walks that are not over; a quarter of it those of one originator.
+    pub searches: usize,
+    /// Octets of one answer with children, or with the answers of a group's members.
+    pub answer_octets: usize,
     /// Requests remembered to recognise a repetition.
     pub repeats: usize,
     /// How long a request is remembered.
@@ -84,7 +90,10 @@ impl Default for Limits {
             notifications_waiting_total: 65_536,
             batch: 1_024,
             results: 10_000,
-            filter_steps: 20_000_000,
+            filter_steps: 400_000_000,
+            slice_steps: 100_000,
+            searches: 64,
+            answer_octets: 64 * 1024 * 1024,
             repeats: 65_536,
             repeats_age: Duration::from_mins(5),
             outstanding: 4_096,
@@ -155,6 +164,12 @@ counters! {
     content_too_large,
     /// Subscriptions refused because the resource has too many.
     subscriptions_full,
+    /// Walks over the tree that took more than one slice.
+    searches_sliced,
+    /// Requests refused because as many walks are not over as may be.
+    searches_full,
+    /// Answers of a group's members left out because all together were too large.
+    fan_octets_full,
     /// Results left out because a discovery found more than it may return.
     results_cut,
     /// Instances removed because their container was full, or the tree was.

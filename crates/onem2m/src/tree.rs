@@ -101,6 +101,30 @@ impl Tree {
             .flat_map(|family| family.children.values().chain(family.instances.values()).copied())
     }
 
+    /// The same with their places, behind one of these: whether it is an instance, and its number.
+    pub(crate) fn children_after(
+        &self,
+        parent: Slot,
+        place: Option<(bool, u64)>,
+    ) -> impl Iterator<Item = ((bool, u64), Slot)> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let family = self.get(parent).and_then(|resource| resource.family.as_ref());
+        let (others, instances) = match place {
+            None => (Some(Unbounded), Unbounded),
+            Some((false, seq)) => (Some(Excluded(seq)), Unbounded),
+            Some((true, seq)) => (None, Excluded(seq)),
+        };
+        let others = family.zip(others).into_iter().flat_map(|(family, after)| {
+            let range = family.children.range((after, Unbounded));
+            range.map(|(&seq, &slot)| ((false, seq), slot))
+        });
+        let instances = family.into_iter().flat_map(move |family| {
+            let range = family.instances.range((instances, Unbounded));
+            range.map(|(&seq, &slot)| ((true, seq), slot))
+        });
+        others.chain(instances)
+    }
+
     /// The instance that was created last.
     pub(crate) fn latest(&self, parent: Slot) -> Option<Slot> {
         self.get(parent)?.family.as_ref()?.instances.last_key_value().map(|(_, &slot)| slot)

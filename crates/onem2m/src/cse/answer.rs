@@ -13,6 +13,8 @@ pub(super) struct Asker {
     pub(super) release: Release,
     /// Whether the process itself asks, and nobody outside.
     pub(super) is_own: bool,
+    /// Who asks.
+    pub(super) from: Arc<str>,
     /// What the audit log is to say of the request, with how it ends.
     pub(super) asked: Option<Arc<Asked>>,
     /// The batch that was being written when it came.
@@ -23,8 +25,8 @@ impl Asker {
     /// Whoever sent `request` from outside.
     pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
         let whom = Whom::Outside(token, key);
-        let id = request.id.as_str().into();
-        Self { whom, id, release: request.release, is_own: false, asked: None, since: 0 }
+        let (id, from) = (request.id.as_str().into(), request.from.as_str().into());
+        Self { whom, id, release: request.release, is_own: false, from, asked: None, since: 0 }
     }
 
     /// The same, whose request is to be noted in the batch `since` or later.

@@ -1,7 +1,7 @@
 //! Discovery (TS-0001 §10.2.6), and whether a resource meets filter criteria.
 
 use super::access::Right;
-use super::{Cse, Done, Refusal};
+use super::{Asker, Cse, Done, Refusal};
 use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
 use crate::kind::Kind;
@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 impl Cse {
     pub(super) fn discover(
         &mut self,
+        asker: &Asker,
         request: &Request,
         from: &str,
         slot: Slot,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Option<Done>, Refusal> {
         self.demand(from, Right::Discover, slot, None)?;
         self.ledger.see_all();
         let rcn = request.result_content.unwrap_or(11);
@@ -25,9 +26,7 @@ impl Cse {
         if right == Right::Retrieve {
             self.demand(from, Right::Retrieve, slot, None)?;
         }
-        let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, right, rcn)?;
-        self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())
+        self.search(asker, request, from, (slot, right), rcn)
     }
 
     /// Whether a resource meets the conditions: several values of one criterion are
@@ -49,9 +48,10 @@ impl Cse {
         let mut verdicts = Verdicts::default();
         judge_header(filter, resource, &mut verdicts);
         if !filter.labels.is_empty() {
+            steps.spend(label_cost(resource))?;
             verdicts.add(carries_one(resource, &filter.labels));
         }
-        self.judge_relatives(filter, from, slot, &mut verdicts);
+        self.judge_relatives(filter, from, slot, &mut verdicts, steps)?;
         let inside = filter.attributes.len()
             + usize::from(!filter.content_types.is_empty())
             + usize::from(filter.place.is_given())
@@ -63,7 +63,7 @@ impl Cse {
             }
             return Ok(verdicts.combine(filter.operation));
         }
-        judge_attributes(filter, resource, &mut verdicts);
+        judge_attributes(filter, resource, &mut verdicts, steps)?;
         if !verdicts.are_lost(filter.operation) {
             judge_labels(filter, resource, &mut verdicts, steps)?;
         }
@@ -101,7 +101,24 @@ impl Cse {
     }
 
     /// Judges what is asked of the parent and of the children, each as far as `from` may see it.
-    fn judge_relatives(&self, filter: &Filter, from: &str, slot: Slot, verdicts: &mut Verdicts) {
+    fn judge_relatives(
+        &self,
+        filter: &Filter,
+        from: &str,
+        slot: Slot,
+        verdicts: &mut Verdicts,
+        steps: &mut Steps,
+    ) -> Result<(), Refusal> {
+        let of_children = usize::from(!filter.child_kinds.is_empty())
+            + usize::from(!filter.child_labels.is_empty())
+            + filter.child_attributes.len();
+        if of_children > 0 {
+            let children = self.tree.children(slot).count().saturating_mul(of_children);
+            // One family is walked at once: the budget of the whole request bounds it.
+            for _ in 0..children {
+                steps.spend(RELATIVE)?;
+            }
+        }
         let sees = |right, slot, fits: &dyn Fn(&Resource) -> bool| {
             self.tree.get(slot).is_some_and(fits) && self.allows(from, right, slot, None)
         };
@@ -134,6 +151,7 @@ impl Cse {
         verdicts.add_attributes(&filter.parent_attributes, |wanted| {
             the_parent(Right::Retrieve, &|parent| has_value(&parent.to_object(), wanted))
         });
+        Ok(())
     }
 }
 
@@ -205,10 +223,17 @@ fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
     }
 }
 
-fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
+fn judge_attributes(
+    filter: &Filter,
+    resource: &Resource,
+    verdicts: &mut Verdicts,
+    steps: &mut Steps,
+) -> Result<(), Refusal> {
     if filter.content_types.is_empty() && filter.attributes.is_empty() {
-        return;
+        return Ok(());
     }
+    let octets = resource.representation.as_ref().map_or(READ_OCTETS, |text| text.len());
+    steps.spend(count(octets / READ_STEP))?;
     let object = resource.to_object();
     if !filter.content_types.is_empty() {
         let info = object.get("cnf").and_then(Value::as_str);
@@ -218,6 +243,15 @@ fn judge_attributes(filter: &Filter, resource: &Resource, verdicts: &mut Verdict
         }));
     }
     verdicts.add_attributes(&filter.attributes, |wanted| has_value(&object, wanted));
+    Ok(())
+}
+
+/// Steps that the labels of a resource cost to read.
+fn label_cost(resource: &Resource) -> u64 {
+    match &resource.representation {
+        Some(text) if text.contains(LABELS) => count(text.len() / READ_STEP),
+        _ => 1,
+    }
 }
 
 fn judge_labels(
@@ -309,6 +343,12 @@ fn count(things: usize) -> u64 {
     u64::try_from(things).unwrap_or(u64::MAX)
 }
 
+/// What stands in the text of each instance that has labels.
+const LABELS: &str = "\"lbl\":";
+/// Steps that judging one of a resource's children costs.
+const RELATIVE: u64 = 100;
+/// Octets of JSON that the attributes of other types are worth.
+const READ_OCTETS: usize = 512;
 /// Octets of JSON that are read in a step.
 const READ_STEP: usize = 4;
 
@@ -320,6 +360,9 @@ fn carries_one(resource: &Resource, wanted: &[String]) -> bool {
     let carries = |label: &str| wanted.iter().any(|wanted| wanted == label);
     if resource.representation.is_none() {
         return resource.texts("lbl").any(carries);
+    }
+    if resource.representation.as_ref().is_some_and(|text| !text.contains(LABELS)) {
+        return false;
     }
     let object = resource.to_object();
     let labels = object.get("lbl").and_then(Value::as_array);

@@ -26,6 +26,8 @@ pub(super) struct Fan {
     asker: Asker,
     members: Vec<(String, Option<Response>)>,
     missing: usize,
+    /// Octets that their answers may still have.
+    octets_left: usize,
 }
 
 /// Fan-outs under way.
@@ -132,7 +134,8 @@ impl Cse {
         let members: Vec<(String, Option<Response>)> =
             targets.map(|target| (target, None)).collect();
         let each: Vec<String> = members.iter().map(|(target, _)| target.clone()).collect();
-        let fan = Fan { asker: asker.clone(), missing: members.len(), members };
+        let octets_left = self.config.limits.answer_octets;
+        let fan = Fan { asker: asker.clone(), missing: members.len(), octets_left, members };
         self.fans.insert(number, fan);
         if each.is_empty() {
             return Ok(self.finish_fan(number).map(|(_, done)| done));
@@ -188,7 +191,17 @@ impl Cse {
             return;
         };
         if let Some((_, answer @ None)) = fan.members.get_mut(at) {
-            *answer = Some(response);
+            let octets = response.content.as_ref().map_or(0, |content| content.len());
+            let left = fan.octets_left.checked_sub(octets);
+            fan.octets_left = left.unwrap_or(fan.octets_left);
+            *answer = Some(if left.is_some() {
+                response
+            } else {
+                self.counters.fan_octets_full += 1;
+                let words = "the answers of all members are too large together";
+                let refusal = Refusal::new(Status::NotAcceptable, words);
+                Response::refusing(&refusal, response.id, response.release)
+            });
             fan.missing -= 1;
         }
         if fan.missing == 0

@@ -114,7 +114,8 @@ impl Postponed {
         };
         let (id, release) = (request.id.as_str().into(), request.release);
         let asked = Some(Arc::new(Asked::new(&request)));
-        let asker = Asker { whom, id, release, is_own: false, asked, since: 0 };
+        let from = request.from.as_str().into();
+        let asker = Asker { whom, id, release, is_own: false, from, asked, since: 0 };
         let due = Timestamp::from_micros(body.get("due")?.as_u64()?);
         Some(Self { asker, request, due, stored: true })
     }

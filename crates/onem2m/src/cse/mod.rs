@@ -31,6 +31,7 @@ mod registrar;
 mod repeats;
 mod retrieve;
 mod rows;
+mod search;
 mod sponsor;
 mod subscription;
 mod target;
@@ -69,6 +70,7 @@ pub use port::{Batch, CallId, Input, Output, Token};
 pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
+use search::Searches;
 use std::borrow::Cow;
 use std::sync::Arc;
 use target::Target;
@@ -92,6 +94,11 @@ pub struct Cse {
     observers: Observers,
     refusals: Refusals,
     watches: Watches,
+    searches: Searches,
+    /// Steps that walks may still take in this step.
+    slice_left: u64,
+    /// When what could not be stored, and nobody has asked for, is tried again; how often it was not.
+    unstored: (Moment, u32),
     /// Groups within groups that the request under way has gone down.
     fan_depth: usize,
     /// Members that this step has asked.
@@ -149,6 +156,9 @@ impl Cse {
             observers: Observers::default(),
             refusals: Refusals::default(),
             watches: Watches::default(),
+            searches: Searches::default(),
+            slice_left: 0,
+            unstored: (Moment::default(), 0),
             fan_depth: 0,
             fanned: 0,
             source: None,
@@ -192,6 +202,7 @@ impl Cse {
         self.set_clocks(now.into());
         self.do_postponed();
         self.fanned = 0;
+        self.slice_left = self.config.limits.slice_steps;
         self.take(input);
         self.expire();
         self.pursue_watches();
@@ -215,13 +226,16 @@ impl Cse {
                 self.take_both(token, &request, *letter);
             }
             Input::Answer { call, answer } => self.take_answer(call, answer),
-            Input::Committed(number) => self.ledger.committed(number),
+            Input::Committed(number) => {
+                self.unstored.1 = 0;
+                self.ledger.committed(number);
+            }
             Input::Failed(number) => self.roll_back(number),
             Input::Together(inputs) => inputs.into_iter().for_each(|input| self.take(input)),
             Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Unheard(token) => self.take_back(token),
             Input::ClockConfirmed => self.believe_clock(),
-            Input::Tick => {}
+            Input::Tick => self.pursue_searches(),
         }
     }
 
@@ -233,6 +247,7 @@ impl Cse {
     /// When [`Input::Tick`] is due at the latest, by the clock that only goes on.
     pub fn poll_timeout(&self) -> Option<core::time::Duration> {
         let expiry = self.tree.next_expiry().map(|(time, _)| self.moment_of_expiry(time));
+        let expiry = expiry.map(|due| due.max(self.unstored.0));
         let by_wall = [self.watches.next_due(), self.later.next_due()];
         let by_wall = by_wall.into_iter().flatten().map(|time| self.moment_of(time));
         let moments = [
@@ -243,6 +258,7 @@ impl Cse {
             self.outbox.next_due(),
             self.channels.next_deadline(),
             self.refusals.due(),
+            self.is_searching().then_some(self.moment),
         ];
         let first = moments.into_iter().flatten().chain(by_wall).min();
         first.map(|moment| self.clock.elapsed_at(moment))
@@ -397,7 +413,7 @@ impl Cse {
                 {
                     return Ok(None);
                 }
-                self.retrieve(request, from, target).map(Some)
+                self.retrieve(asker, request, from, target)
             }
             Operation::Update => self.update(asker, request, from, target),
             Operation::Delete => self.delete(request, from, target).map(Some),

@@ -271,7 +271,8 @@ impl Cse {
             return self.tree.restore(seq, body);
         };
         let payer = self.payer_of(&kept.letter.lane);
-        self.outbox.restore(seq, kept, self.moment, payer);
+        // One that could not be taken out is not to be tried, or given up, again at once.
+        self.outbox.restore(seq, kept, self.moment.max(self.unstored.0), payer);
         Ok(())
     }
 

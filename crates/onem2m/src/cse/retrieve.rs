@@ -3,8 +3,9 @@
 use super::access::Right;
 use super::create::no_such_result;
 use super::notify::Event;
-use super::{Cse, Done, Refusal, Target, not_found};
-use crate::filter::{Filter, Usage};
+use super::search::Chosen;
+use super::{Asker, Cse, Done, Refusal, Target, not_found};
+use crate::filter::Usage;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, some_attributes, wrap};
@@ -14,13 +15,6 @@ use crate::tree::Slot;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-
-/// Resources chosen for a result, and where the choice was cut.
-#[derive(Debug, Default)]
-pub(super) struct Chosen {
-    pub(super) slots: Vec<Slot>,
-    pub(super) cut_at: Option<usize>,
-}
 
 /// A resource of a result, and where it is.
 #[derive(Debug)]
@@ -32,10 +26,11 @@ struct Found {
 impl Cse {
     pub(super) fn retrieve(
         &mut self,
+        asker: &Asker,
         request: &Request,
         from: &str,
         target: Target<'_>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Option<Done>, Refusal> {
         if request.content.is_some() {
             return Err(Refusal::bad("a retrieval has no content"));
         }
@@ -45,7 +40,7 @@ impl Cse {
                 return Err(no_such_result(rcn));
             }
             let slot = self.settle_target(target)?;
-            return self.discover(request, from, slot);
+            return self.discover(asker, request, from, slot);
         }
         if let Target::Latest(container) | Target::Oldest(container) = target {
             self.demand(from, Right::Retrieve, container, None)?;
@@ -56,9 +51,12 @@ impl Cse {
         let stored_by = self.resource(slot)?.stored_by;
         self.ledger.see(stored_by);
         match request.result_content.unwrap_or(1) {
-            1 if request.attributes.is_empty() => self.one(request, from, slot),
-            1 => self.some_attributes(request, from, slot),
-            4 | 5 | 6 | 8 => self.with_children(request, from, slot),
+            1 if request.attributes.is_empty() => self.one(request, from, slot).map(Some),
+            1 => self.some_attributes(request, from, slot).map(Some),
+            rcn @ (4 | 5 | 6 | 8) => {
+                self.ledger.see_all();
+                self.search(asker, request, from, (slot, Right::Retrieve), rcn)
+            }
             // Only what is announced has an original.
             7 => Err(Refusal::bad("the resource is no announced one")),
             other => Err(no_such_result(other)),
@@ -114,27 +112,8 @@ impl Cse {
         Ok(Done::with(Status::Ok, text))
     }
 
-    fn with_children(
-        &mut self,
-        request: &Request,
-        from: &str,
-        slot: Slot,
-    ) -> Result<Done, Refusal> {
-        self.ledger.see_all();
-        let rcn = request.result_content.unwrap_or(1);
-        let filter = request.filter.as_deref().cloned().unwrap_or_default();
-        let chosen = self.choose(&filter, from, slot, Right::Retrieve, rcn)?;
-        let mut done =
-            self.result_of(request, slot, rcn, &chosen, filter.appended_path.as_deref())?;
-        done.cut_at = chosen.cut_at;
-        if matches!(rcn, 4 | 8) {
-            self.tell_if_empty(slot);
-        }
-        Ok(done)
-    }
-
     /// Tells subscribers of a container that somebody looked into it and there is no instance.
-    fn tell_if_empty(&mut self, slot: Slot) {
+    pub(super) fn tell_if_empty(&mut self, slot: Slot) {
         let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
         if is_container && self.tree.latest(slot).is_none() && !self.observers.are_told() {
             self.tell(slot, Event::NoInstance, slot, &[]);
@@ -281,65 +260,5 @@ impl Cse {
             self.tree.path(slot)
         };
         self.address_for(&request.from, address)
-    }
-
-    /// The resources below `top` that match and that `from` has `right` on, breadth first. Of those
-    /// that are to be nested (result contents 4 and 8) only children of others: "the originator of
-    /// the request will not receive a descendant resource without having received its parents"
-    /// (TS-0001 §8.1.2).
-    ///
-    /// # Errors
-    ///
-    /// 5207 if to judge them takes more steps than one request may.
-    pub(super) fn choose(
-        &mut self,
-        filter: &Filter,
-        from: &str,
-        top: Slot,
-        right: Right,
-        rcn: u8,
-    ) -> Result<Chosen, Refusal> {
-        let nested = matches!(rcn, 4 | 8);
-        let mut steps = self.steps();
-        let results_max = self.config.limits.results;
-        let limit = filter.limit.unwrap_or(results_max).min(results_max);
-        let mut skip = filter.offset.unwrap_or(1).saturating_sub(1);
-        let skipped = skip;
-        let mut chosen = Chosen::default();
-        let mut level = vec![top];
-        let mut depth = 0;
-        let mut full = false;
-        while !level.is_empty() && filter.level.is_none_or(|deepest| depth < deepest) && !full {
-            depth += 1;
-            let mut next = Vec::new();
-            for child in level.iter().flat_map(|&parent| self.tree.children(parent)) {
-                let has_children = self.tree.get(child).is_some_and(|found| found.family.is_some());
-                if has_children && !nested {
-                    next.push(child);
-                }
-                if !self.matches(filter, from, child, &mut steps)?
-                    || !self.allows(from, right, child, None)
-                {
-                    continue;
-                }
-                if skip > 0 {
-                    skip -= 1;
-                } else if chosen.slots.len() == limit {
-                    full = true;
-                    break;
-                } else if self.check_shown(child).is_ok() || right == Right::Discover {
-                    chosen.slots.push(child);
-                    if has_children && nested {
-                        next.push(child);
-                    }
-                }
-            }
-            level = next;
-        }
-        if full {
-            self.counters.results_cut += 1;
-            chosen.cut_at = Some(skipped + chosen.slots.len());
-        }
-        Ok(chosen)
     }
 }

@@ -6,6 +6,7 @@ use super::ledger::{Unanswered, Undo};
 use super::nonblocking::PENDING;
 use super::notify::Event;
 use super::{Audit, Cse, Refusal};
+use crate::fate::pause;
 use crate::kind::Kind;
 use crate::primitive::Response;
 use crate::resource::Resource;
@@ -17,6 +18,10 @@ use std::sync::Arc;
 impl Cse {
     /// Removes what has expired.
     pub(super) fn expire(&mut self) {
+        // On a disk that is full every try fails: each would keep from storing what makes room.
+        if self.moment < self.unstored.0 {
+            return;
+        }
         while let Some((time, slot)) = self.tree.next_expiry() {
             if time > self.clock.expiring() {
                 return;
@@ -123,6 +128,8 @@ impl Cse {
         self.counters.rolled_back += undone.batches;
         self.repeats.forget_answers();
         self.clock.note_again();
+        let wait = pause(self.unstored.1, None);
+        self.unstored = (self.moment.plus(wait), self.unstored.1.saturating_add(1));
         for step in undone.steps {
             match step {
                 Undo::Row(Record::Put { seq, body }) => {

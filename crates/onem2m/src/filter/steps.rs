@@ -13,6 +13,11 @@ impl Steps {
         Self(steps)
     }
 
+    /// How many there are.
+    pub const fn left(&self) -> u64 {
+        self.0
+    }
+
     /// Takes what one condition on one resource costs.
     ///
     /// # Errors

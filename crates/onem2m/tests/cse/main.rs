@@ -30,5 +30,6 @@ mod notify;
 mod postponed;
 mod repeats;
 mod results;
+mod search;
 mod sponsor;
 mod statuses;

@@ -45,6 +45,8 @@ impl Source {
         })?;
         let mut config = Config::new(CseType::Middle, base.0, base.1);
         config.admin = Some(READER.to_owned());
+        // Nobody else waits here.
+        config.limits.slice_steps = u64::MAX;
         let opened = Cse::open(config, now(), restored.rows, restored.next_seq);
         let (cse, _) = opened
             .map_err(|error| Failure::new(Exit::Configuration, format!("{shown}: {error}")))?;

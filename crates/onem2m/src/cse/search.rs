@@ -1,0 +1,308 @@
+//! Walks over the tree for discoveries and for results with children: in slices, so that none of them
+//! holds up anybody for long, and within a budget of steps and octets.
+//!
+//! A walk that is not over within its first slice goes on at later ticks, between other requests. It
+//! remembers where it is by the numbers of resources, which grow and are never given again: whatever
+//! was there when it began and is there when it ends is found once, as are its attributes of the
+//! moment in which it is passed; what comes or goes meanwhile may be found or not.
+
+use super::access::Right;
+use super::{Asker, Cse, Done, Refusal};
+use crate::filter::{Filter, Steps, Usage};
+use crate::limits::share;
+use crate::primitive::Request;
+use crate::resource::Resource;
+use crate::status::Status;
+use crate::tree::Slot;
+use core::net::IpAddr;
+use std::collections::VecDeque;
+
+/// Steps that it takes to come to a resource and to judge its header.
+const VISIT: u64 = 30;
+/// Steps that asking for a right takes beyond that, about.
+const ALLOWED: u64 = 20;
+/// Octets of a resource in a result, beside those of an instance's text.
+const RESOURCE_OCTETS: usize = 512;
+
+/// Resources chosen for a result, and where the choice was cut.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) slots: Vec<Slot>,
+    pub(super) cut_at: Option<usize>,
+}
+
+/// A walk, and how far it is.
+#[derive(Debug)]
+pub(super) struct Search {
+    filter: Filter,
+    from: String,
+    right: Right,
+    /// Whether the result is nested: only children of chosen ones are chosen then.
+    nested: bool,
+    /// Whether the result has the attributes of what is chosen.
+    is_whole: bool,
+    steps: Steps,
+    most: usize,
+    skip: usize,
+    skipped: usize,
+    octets_left: usize,
+    /// What was chosen, and the level that is walked with the one below it, by number.
+    chosen: Vec<u64>,
+    level: VecDeque<u64>,
+    next: VecDeque<u64>,
+    depth: usize,
+    /// The last child that was passed of the first of the level.
+    passed: Option<(bool, u64)>,
+    is_cut: bool,
+}
+
+/// A request whose walk is not over.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    asker: Asker,
+    request: Request,
+    top: u64,
+    rcn: u8,
+    search: Search,
+    source: Option<IpAddr>,
+    is_own: bool,
+}
+
+/// Walks that are not over, in the order in which they have their next slices.
+pub(super) type Searches = VecDeque<Waiting>;
+
+impl Cse {
+    /// A walk below `top` for whom `filter` and `right` hold, in the variant `rcn`. Of what is to be
+    /// nested (result contents 4 and 8) only children of others are found: "the originator of the
+    /// request will not receive a descendant resource without having received its parents" (TS-0001
+    /// §8.1.2).
+    fn begin_search(&self, filter: Filter, from: &str, top: u64, right: Right, rcn: u8) -> Search {
+        let limits = &self.config.limits;
+        let most = filter.limit.unwrap_or(limits.results).min(limits.results);
+        let skip = filter.offset.unwrap_or(1).saturating_sub(1);
+        Search {
+            filter,
+            from: from.to_owned(),
+            right,
+            nested: matches!(rcn, 4 | 8),
+            is_whole: matches!(rcn, 4 | 8),
+            steps: self.steps(),
+            most,
+            skip,
+            skipped: skip,
+            octets_left: limits.answer_octets,
+            chosen: Vec::new(),
+            level: VecDeque::from([top]),
+            next: VecDeque::new(),
+            depth: 1,
+            passed: None,
+            is_cut: false,
+        }
+    }
+
+    /// Finds everything at once, whatever that takes.
+    ///
+    /// # Errors
+    ///
+    /// 5207 if it takes more steps than one request may.
+    pub(super) fn choose(
+        &mut self,
+        filter: &Filter,
+        from: &str,
+        top: Slot,
+        right: Right,
+        rcn: u8,
+    ) -> Result<Chosen, Refusal> {
+        let top = self.resource(top)?.seq;
+        let mut search = self.begin_search(filter.clone(), from, top, right, rcn);
+        self.walk(&mut search, u64::MAX)?;
+        Ok(self.chosen_by(&search))
+    }
+
+    /// Answers a request by what is found below `slot`: now, or later if that takes long.
+    ///
+    /// # Errors
+    ///
+    /// 5207 if it takes more than one request may, or too many others wait.
+    pub(super) fn search(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        (slot, right): (Slot, Right),
+        rcn: u8,
+    ) -> Result<Option<Done>, Refusal> {
+        let filter = request.filter.as_deref().cloned().unwrap_or_default();
+        let top = self.resource(slot)?.seq;
+        let mut search = self.begin_search(filter, from, top, right, rcn);
+        // Whoever is told again and again is told in the step that changed something.
+        let slice = if self.observers.are_told() { u64::MAX } else { self.slice_left };
+        if self.walk(&mut search, slice)? {
+            return self.answer_of(request, slot, rcn, &search).map(Some);
+        }
+        self.check_searches(asker)?;
+        let (source, is_own) = (self.source, self.is_own);
+        let (asker, request) = (asker.clone(), request.clone());
+        self.counters.searches_sliced += 1;
+        self.searches.push_back(Waiting { asker, request, top, rcn, search, source, is_own });
+        Ok(None)
+    }
+
+    /// Whether one more may wait. Members of groups are bounded by their groups.
+    fn check_searches(&mut self, asker: &Asker) -> Result<(), Refusal> {
+        let most = self.config.limits.searches;
+        let is_member = |asker: &Asker| matches!(asker.whom, super::Whom::Member(..));
+        let mut others = self.searches.iter().filter(|it| !is_member(&it.asker));
+        let of_one = others.clone().filter(|it| it.asker.from == asker.from).count();
+        if is_member(asker) || (others.by_ref().count() < most && of_one < share(most)) {
+            return Ok(());
+        }
+        self.counters.searches_full += 1;
+        let words = "too many discoveries are under way: ask again, or for less of the tree";
+        Err(Refusal::new(Status::NotAcceptable, words))
+    }
+
+    /// Whether a walk is to go on.
+    pub(super) fn is_searching(&self) -> bool {
+        !self.searches.is_empty()
+    }
+
+    /// Has the next walk go on by a slice.
+    pub(super) fn pursue_searches(&mut self) {
+        let Some(mut waiting) = self.searches.pop_front() else { return };
+        let source = core::mem::replace(&mut self.source, waiting.source);
+        let is_own = core::mem::replace(&mut self.is_own, waiting.is_own);
+        let walked = self.walk(&mut waiting.search, self.slice_left);
+        let outcome = match (walked, self.tree.by_seq(waiting.top)) {
+            (Ok(false), Some(_)) => {
+                self.searches.push_back(waiting);
+                (self.source, self.is_own) = (source, is_own);
+                return;
+            }
+            (_, None) => Err(super::not_found("the resource is gone")),
+            (Err(refusal), _) => Err(refusal),
+            (Ok(true), Some(slot)) => {
+                self.ledger.see_all();
+                self.answer_of(&waiting.request, slot, waiting.rcn, &waiting.search)
+            }
+        };
+        (self.source, self.is_own) = (source, is_own);
+        self.answer(&waiting.asker, outcome);
+    }
+
+    fn answer_of(
+        &mut self,
+        request: &Request,
+        slot: Slot,
+        rcn: u8,
+        search: &Search,
+    ) -> Result<Done, Refusal> {
+        let chosen = self.chosen_by(search);
+        let appended = search.filter.appended_path.as_deref();
+        let done = self.result_of(request, slot, rcn, &chosen, appended)?;
+        if search.filter.usage != Some(Usage::Discovery) && matches!(rcn, 4 | 8) {
+            self.tell_if_empty(slot);
+        }
+        Ok(done)
+    }
+
+    fn chosen_by(&mut self, search: &Search) -> Chosen {
+        let slots = search.chosen.iter().filter_map(|&seq| self.tree.by_seq(seq)).collect();
+        self.counters.results_cut += u64::from(search.is_cut);
+        let cut_at = search.is_cut.then(|| search.skipped + search.chosen.len());
+        Chosen { slots, cut_at }
+    }
+
+    /// Goes on for about so many steps; whether it is over.
+    fn walk(&mut self, search: &mut Search, slice: u64) -> Result<bool, Refusal> {
+        let until = search.steps.left().saturating_sub(slice);
+        let before = search.steps.left();
+        let outcome = loop {
+            if search.is_cut || search.filter.level.is_some_and(|deepest| search.depth > deepest) {
+                break Ok(true);
+            }
+            if search.is_spent(until) {
+                break Ok(false);
+            }
+            let Some(&parent) = search.level.front() else {
+                search.level = core::mem::take(&mut search.next);
+                search.depth += 1;
+                if search.level.is_empty() {
+                    break Ok(true);
+                }
+                continue;
+            };
+            match self.walk_family(search, parent, until) {
+                Ok(true) => {
+                    search.level.pop_front();
+                    search.passed = None;
+                }
+                Ok(false) => break Ok(search.is_cut),
+                Err(refusal) => break Err(refusal),
+            }
+        };
+        let spent = before.saturating_sub(search.steps.left());
+        self.slice_left = self.slice_left.saturating_sub(spent);
+        outcome
+    }
+
+    /// Passes the children of one resource; whether all have been.
+    fn walk_family(&self, search: &mut Search, parent: u64, until: u64) -> Result<bool, Refusal> {
+        // A parent costs, too: many have no children.
+        search.steps.spend(1)?;
+        let Some(slot) = self.tree.by_seq(parent) else { return Ok(true) };
+        let mut has_passed = false;
+        for (place, child) in self.tree.children_after(slot, search.passed) {
+            // Each slice passes one child at least.
+            if has_passed && search.is_spent(until) {
+                return Ok(false);
+            }
+            has_passed = true;
+            search.passed = Some(place);
+            search.steps.spend(VISIT)?;
+            let Some(found) = self.tree.get(child) else { continue };
+            let has_children = found.family.is_some();
+            if has_children && !search.nested {
+                search.next.push_back(found.seq);
+            }
+            if !self.matches(&search.filter, &search.from, child, &mut search.steps)? {
+                continue;
+            }
+            search.steps.spend(ALLOWED)?;
+            if self.allows(&search.from, search.right, child, None)
+                && !search.take(found, || self.check_shown(child).is_ok())
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Search {
+    /// Whether the slice is over. Where there are no steps behind it, the next one is refused.
+    const fn is_spent(&self, until: u64) -> bool {
+        until > 0 && self.steps.left() <= until
+    }
+
+    /// Takes what matches, unless the result is full.
+    fn take(&mut self, found: &Resource, is_shown: impl FnOnce() -> bool) -> bool {
+        let octets = match &found.representation {
+            Some(text) if self.is_whole => text.len(),
+            _ => RESOURCE_OCTETS,
+        };
+        if self.skip > 0 {
+            self.skip -= 1;
+        } else if self.chosen.len() == self.most || self.octets_left < octets {
+            self.is_cut = true;
+            return false;
+        } else if self.right == Right::Discover || is_shown() {
+            self.octets_left -= octets;
+            self.chosen.push(found.seq);
+            if found.family.is_some() && self.nested {
+                self.next.push_back(found.seq);
+            }
+        }
+        true
+    }
+}

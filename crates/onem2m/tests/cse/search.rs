@@ -1,0 +1,210 @@
+//! Walks over the tree go on in slices: nobody waits for one longer than a slice, and each finds what
+//! was there all the time.
+
+use crate::bench::{Bench, config, json};
+use core::time::Duration;
+use gatewright_onem2m::{Input, Kind, Operation, Output, Request, Response, Token};
+
+/// A bench with a container of so many instances, and slices of so many steps.
+fn bench(instances: usize, slice: u64) -> Bench {
+    let mut config = config();
+    config.limits.slice_steps = slice;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..instances {
+        let label = if number % 10 == 0 { r#","lbl":["ten"]"# } else { "" };
+        let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{number}"{label}}}}}"#);
+        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        assert_eq!(made.status.number(), 2001);
+    }
+    bench
+}
+
+fn walk(to: &str, id: &str, pairs: &[(&str, &str)]) -> Request {
+    let mut request = Request::new(Operation::Retrieve, to, "Ca", id);
+    for (name, value) in pairs {
+        request.set(name, value).unwrap();
+    }
+    request
+}
+
+fn ask(bench: &mut Bench, token: u64, request: Request) -> Vec<(Token, Response)> {
+    bench.cse.handle(bench.now, Input::Request { token: Token(token), request });
+    bench.run()
+}
+
+/// Ticks as often as the machine wants; the answers, and how many ticks.
+fn tick(bench: &mut Bench) -> (Vec<(Token, Response)>, usize) {
+    let (mut answers, mut ticks) = (Vec::new(), 0);
+    while bench.cse.poll_timeout().is_some_and(|due| due <= bench.now) {
+        bench.cse.handle(bench.now, Input::Tick);
+        answers.extend(bench.run());
+        ticks += 1;
+        assert!(ticks < 100_000, "it does not end");
+    }
+    (answers, ticks)
+}
+
+#[test]
+fn slices_give_what_one_walk_gives() {
+    for pairs in [
+        &[("fu", "1")][..],
+        &[("fu", "1"), ("lbl", "ten")],
+        &[("fu", "1"), ("atr", "rn,i1*"), ("lim", "7"), ("ofst", "3")],
+        &[("rcn", "4")],
+        &[("rcn", "8"), ("ty", "4")],
+        &[("rcn", "5"), ("lim", "5")],
+    ] {
+        let mut whole = bench(120, u64::MAX);
+        let expected = ask(&mut whole, 1_000, walk("cse-in/a", "w", pairs)).pop().unwrap().1;
+        for slice in [1, 40, 1_000] {
+            let mut sliced = bench(120, slice);
+            let mut answers = ask(&mut sliced, 1_000, walk("cse-in/a", "w", pairs));
+            let (later, ticks) = tick(&mut sliced);
+            answers.extend(later);
+            assert!(slice > 1 || ticks > 1 || pairs[0].1 == "8", "{pairs:?}");
+            let [(Token(1_000), answer)] = answers.as_slice() else { panic!("{answers:?}") };
+            assert_eq!(answer.content, expected.content, "{pairs:?} in slices of {slice}");
+            assert_eq!(answer.cut_at, expected.cut_at);
+        }
+    }
+}
+
+/// Between two slices others are answered, and what they make or delete confuses no walk: what was
+/// there all the time is found once.
+#[test]
+fn others_are_served_meanwhile() {
+    let mut bench = bench(200, 1_000);
+    assert!(ask(&mut bench, 1_000, walk("cse-in", "w", &[("fu", "1"), ("ty", "4")])).is_empty());
+    let mut answers = Vec::new();
+    for number in 0..200_u64 {
+        bench.cse.handle(bench.now, Input::Tick);
+        answers.extend(bench.run());
+        if number % 2 == 0 {
+            let content = format!(r#"{{"m2m:cin":{{"rn":"n{number}","con":"x"}}}}"#);
+            let id = format!("n{number}");
+            let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", id);
+            let made = ask(&mut bench, number, request.creating(Kind::ContentInstance, content));
+            assert_eq!(made[0].1.status.number(), 2001, "at once");
+            let gone = format!("cse-in/a/c/i{number}");
+            let deleted = ask(&mut bench, number, Request::new(Operation::Delete, gone, "Ca", "d"));
+            assert_eq!(deleted[0].1.status.number(), 2002);
+        }
+    }
+    let [(Token(1_000), answer)] = answers.as_slice() else { panic!("{}", answers.len()) };
+    let list = json(answer)["m2m:uril"].clone();
+    let found: Vec<&str> = list.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    for number in (1..200).step_by(2) {
+        let name = format!("cse-in/a/c/i{number}");
+        assert_eq!(found.iter().filter(|it| **it == name).count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn walks_are_bounded_and_their_originators_share() {
+    let mut config = config();
+    config.limits.slice_steps = 1;
+    config.limits.searches = 8;
+    config.limits.filter_steps = 3_000;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    for name in 0..20 {
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"c{name}"}}}}"#);
+        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+    }
+    for token in 1_000..1_002 {
+        assert!(ask(&mut bench, token, walk("cse-in/a", "w", &[("fu", "1")])).is_empty());
+    }
+    let refused = ask(&mut bench, 1_002, walk("cse-in/a", "w", &[("fu", "1")]));
+    assert_eq!(refused[0].1.status.number(), 5207);
+    assert_eq!(bench.cse.counters().searches_full, 1);
+    assert_eq!(tick(&mut bench).0.len(), 2);
+    // One that costs more than a request may is refused, however it is cut.
+    for name in 20..80 {
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"c{name}"}}}}"#);
+        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+    }
+    assert!(ask(&mut bench, 1_003, walk("cse-in/a", "w", &[("fu", "1")])).is_empty());
+    let (answers, _) = tick(&mut bench);
+    assert_eq!(answers[0].1.status.number(), 5207);
+    // Its target goes meanwhile.
+    assert!(ask(&mut bench, 1_004, walk("cse-in/a/c1", "w", &[("rcn", "4")])).is_empty());
+    ask(&mut bench, 1_005, Request::new(Operation::Delete, "cse-in/a/c1", "Ca", "d"));
+    assert_eq!(tick(&mut bench).0[0].1.status.number(), 4004);
+}
+
+#[test]
+fn answers_of_members_come_in_slices_too() {
+    let mut bench = bench(60, 500);
+    let group = r#"{"m2m:grp":{"rn":"g","mnm":5,"mid":["cse-in/a/c","cse-in/a"]}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status.number(), 2001);
+    assert!(ask(&mut bench, 1_000, walk("cse-in/a/g/fopt", "w", &[("rcn", "4")])).is_empty());
+    let (answers, _) = tick(&mut bench);
+    let answer = json(&answers[0].1);
+    assert_eq!(answer["m2m:agr"]["m2m:rsp"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        answer["m2m:agr"]["m2m:rsp"][0]["pc"]["m2m:cnt"]["m2m:cin"].as_array().unwrap().len(),
+        60
+    );
+}
+
+#[test]
+fn octets_of_an_answer_are_bounded_and_the_cut_is_told() {
+    let mut config = config();
+    config.limits.answer_octets = 2_000;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..10 {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{}"}}}}"#, "x".repeat(300));
+        bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+    }
+    let (mut all, mut from) = (Vec::new(), 1);
+    loop {
+        let offset = from.to_string();
+        let page = walk("cse-in/a/c", &offset, &[("rcn", "4"), ("ofst", &offset)]);
+        let answer = bench.ask(page);
+        let list = json(&answer)["m2m:cnt"]["m2m:cin"].as_array().cloned().unwrap_or_default();
+        assert!(list.len() <= 4, "{}", list.len());
+        all.extend(list.iter().map(|it| it["rn"].as_str().unwrap().to_owned()));
+        let Some(cut_at) = answer.cut_at else { break };
+        from = cut_at + 1;
+    }
+    assert_eq!(all, (0..10).map(|number| format!("i{number}")).collect::<Vec<_>>());
+    // A group's members say no more together.
+    let group = r#"{"m2m:grp":{"rn":"g","mnm":9,"mid":["cse-in/a/c/i1","cse-in/a/c/i2","cse-in/a/c/i3","cse-in/a/c/i4","cse-in/a/c/i5"]}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status.number(), 2001);
+    let answer = json(&bench.get("Ca", "cse-in/a/g/fopt"));
+    let codes: Vec<_> = answer["m2m:agr"]["m2m:rsp"].as_array().unwrap().iter().collect();
+    assert_eq!(codes.iter().filter(|it| it["rsc"] == 2000).count(), 4);
+    assert_eq!(codes.iter().filter(|it| it["rsc"] == 5207).count(), 1);
+}
+
+/// On a full disk what is due to expire is tried less and less often, and all else goes on.
+#[test]
+fn an_expiry_that_cannot_be_stored_waits() {
+    let mut bench = bench(1, u64::MAX);
+    let content = r#"{"m2m:cnt":{"rn":"e","et":"20231114T221330"}}"#;
+    bench.create("Ca", "cse-in/a", Kind::Container, content);
+    bench.now += Duration::from_secs(11);
+    let mut failures = 0;
+    for _ in 0..600 {
+        bench.cse.handle(bench.now, Input::Tick);
+        while let Some(output) = bench.cse.poll_output() {
+            if let Output::Store(batch) = output {
+                failures += 1;
+                bench.cse.handle(bench.now, Input::Failed(batch.number));
+            }
+        }
+        bench.now += Duration::from_millis(100);
+    }
+    assert!((3..=8).contains(&failures), "{failures} in a minute");
+    // What makes room is stored meanwhile, and the next expiry with it, when its time has come.
+    let deleted = bench.ask(Request::new(Operation::Delete, "cse-in/a/c", "Ca", "d"));
+    assert_eq!(deleted.status.number(), 2002);
+    bench.now += Duration::from_mins(2);
+    bench.cse.handle(bench.now, Input::Tick);
+    bench.run();
+    assert_eq!(bench.get("Ca", "cse-in/a/e").status.number(), 4004);
+}

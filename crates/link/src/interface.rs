@@ -1,6 +1,6 @@
 //! What the kernel says about an interface.
 
-use crate::{LinkState, socket};
+use crate::{DeviceNow, LinkState, socket};
 use gatewright_wire::MacAddress;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,6 +40,11 @@ impl Interface {
         let family = u16::from_ne_bytes([family_1, family_2]);
         let address = address.first_chunk().copied().map(MacAddress);
         Ok(address.filter(|_| ethernet.contains(&family)))
+    }
+
+    /// What of it may have been changed since it was found.
+    pub(crate) fn now(&self) -> Option<DeviceNow> {
+        Some(DeviceNow { mac: self.mac().ok()?, mtu: self.mtu().ok()? })
     }
 
     /// Whether it is still this interface, and can carry frames.

@@ -76,6 +76,12 @@ pub trait Link {
     /// times a second, not per batch. Taking a device back takes some milliseconds.
     fn state(&mut self) -> LinkState;
 
+    /// What the device has now, which may have been changed from outside; nothing where it is not
+    /// asked. Asks the kernel, as [`Self::state`] does.
+    fn device_now(&self) -> Option<DeviceNow> {
+        None
+    }
+
     /// The descriptor that is readable when frames have arrived, to sleep on. It is asked for each
     /// time anew: a device that has come back has another, and one that has gone has none.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
@@ -85,6 +91,15 @@ pub trait Link {
     fn poll_timeout(&self) -> Option<Duration> {
         None
     }
+}
+
+/// What of a device can be changed while it is open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeviceNow {
+    /// Its hardware address, if it has one.
+    pub mac: Option<MacAddress>,
+    /// Octets of a packet without its link-layer header, at the most.
+    pub mtu: usize,
 }
 
 /// How frames are exchanged with a device.

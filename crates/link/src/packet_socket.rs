@@ -11,7 +11,7 @@ use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
 use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
-use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
+use crate::{DeviceNow, Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -259,6 +259,10 @@ impl Link for PacketSocket {
         self.interface.state()
     }
 
+    fn device_now(&self) -> Option<DeviceNow> {
+        self.interface.now()
+    }
+
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         // The device going down left an error, which `state` tells better.
         socket::clear_error(self.receiver.as_fd());
@@ -468,6 +472,10 @@ impl Link for SendOnly {
 
     fn state(&mut self) -> LinkState {
         self.interface.state()
+    }
+
+    fn device_now(&self) -> Option<DeviceNow> {
+        self.interface.now()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -18,6 +18,8 @@ pub(crate) struct Returning {
     link: Option<Box<dyn Link>>,
     /// What the link is, or was before its device went.
     info: LinkInfo,
+    /// The MTU that it was opened for: larger packets do not fit into its buffers.
+    mtu_max: usize,
     /// What passed before the device went the last time, and what was dropped since.
     before: LinkCounters,
 }
@@ -32,7 +34,16 @@ impl Returning {
     pub(crate) fn new(opener: Opener, config: LinkConfig, opened: Opened) -> Self {
         let Opened { link, common } = opened;
         let (info, before) = (link.info().clone(), LinkCounters::default());
-        Self { opener, config, common: Some(common), link: Some(link), info, before }
+        let mtu_max = info.mtu;
+        Self { opener, config, common: Some(common), link: Some(link), info, mtu_max, before }
+    }
+
+    /// Takes over what has been changed of the device from outside.
+    fn follow_device(&mut self) {
+        if let Some(now) = self.link.as_ref().and_then(|link| link.device_now()) {
+            self.info.mac = now.mac.or(self.info.mac);
+            self.info.mtu = now.mtu.min(self.mtu_max);
+        }
     }
 }
 
@@ -64,6 +75,7 @@ impl Link for Returning {
             let state = link.state();
             let is_there = |common: &Arc<Common>| !common.has_gone();
             if state != LinkState::Gone && self.common.as_ref().is_some_and(is_there) {
+                self.follow_device();
                 return state;
             }
             // Everything of the old device goes before anything of the new one comes.
@@ -78,6 +90,7 @@ impl Link for Returning {
         let Ok(opened) = self.opener.reopen(&self.config) else { return LinkState::Gone };
         let Opened { mut link, common } = opened;
         self.info = link.info().clone();
+        self.mtu_max = self.info.mtu;
         let state = link.state();
         (self.link, self.common) = (Some(link), Some(common));
         state

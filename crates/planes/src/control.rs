@@ -41,6 +41,8 @@ pub(crate) struct Control {
     recent: Recent,
     /// What interfaces carried before a router said less (RFC 4861 §6.3.4).
     link_mtus: Vec<(LinkIndex, u32)>,
+    /// What the description allows at the most, where that is less than a device carried.
+    mtu_caps: Vec<(LinkIndex, u32)>,
     routes: Vec<(StaticRoute, Origin)>,
     /// The links that a command has taken down.
     closed: Vec<LinkIndex>,
@@ -113,7 +115,8 @@ impl Control {
         graph_drops: Drops,
         others: Vec<Other>,
     ) -> Self {
-        let (attached, routes, link_mtus) = (Vec::new(), Vec::new(), Vec::new());
+        let (attached, routes) = (Vec::new(), Vec::new());
+        let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, recent) = (Learnt::default(), Recent::default());
         let (closed, downs) = (Vec::new(), Downs::default());
         let (next_id, kernel) = (1, None);
@@ -130,6 +133,7 @@ impl Control {
             learnt,
             recent,
             link_mtus,
+            mtu_caps,
             routes,
             closed,
             downs,

@@ -351,6 +351,7 @@ fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
         waker: order.waker,
         sojourn: order.sojourn,
         up: vec![true; links.len()],
+        devices: links.iter().map(|link| (link.info().mac, link.info().mtu)).collect(),
         downs: split.downs,
         own,
         tracing: None,

@@ -16,6 +16,7 @@ use crate::{
 use gatewright_link::{Link, LinkInfo, LinkState, OpenError, Opener};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VlanLink, Wake};
+use gatewright_wire::MacAddress;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -135,6 +136,8 @@ pub(crate) struct Worker {
     pub(crate) sojourn: Arc<Sojourn>,
     /// What was last told of each link.
     pub(crate) up: Vec<bool>,
+    /// What was last told of each link's device: its hardware address, its MTU.
+    pub(crate) devices: Vec<(Option<MacAddress>, usize)>,
     /// The same of all workers.
     pub(crate) downs: Downs,
     /// Its number.
@@ -221,12 +224,20 @@ impl Worker {
         self.epoch.elapsed()
     }
 
-    /// Tells of links that went or came back.
+    /// Tells of links that went or came back, and of devices that were changed.
     fn look_at_links(&mut self) {
-        for (index, (link, told)) in
-            (0..).map(LinkIndex).zip(self.links.iter_mut().zip(&mut self.up))
+        let told = self.up.iter_mut().zip(&mut self.devices);
+        for (index, (link, (told, device))) in
+            (0..).map(LinkIndex).zip(self.links.iter_mut().zip(told))
         {
             let up = link.state() == LinkState::Up;
+            let LinkInfo { mac, mtu, .. } = *link.info();
+            let changed =
+                Event::Device { link: index, mac, mtu: u32::try_from(mtu).unwrap_or(u32::MAX) };
+            // As below.
+            if *device != (mac, mtu) && self.events.try_send(changed).is_ok() {
+                *device = (mac, mtu);
+            }
             if let Some(crew) = &mut self.crew {
                 // A device that has come back may have other queues.
                 crew.set_receivers(index, link.info().receivers);

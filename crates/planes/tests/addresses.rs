@@ -156,6 +156,39 @@ fn is_given_up(taken: IpAddr, bits: u8) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A device whose MTU and hardware address are changed from outside is followed, without a restart.
+fn a_device_that_is_changed_is_followed() -> Result<(), Failed> {
+    let world = world()?;
+    let gateway = world.gateway(|link| {
+        link.address(Ipv4Addr::new(10, 20, 0, 2), 24);
+    })?;
+    let has = |mtu: u32, mac: &str| {
+        gateway.change_host(|host| {
+            let own = &host.interfaces()[0];
+            own.mtu == mtu && own.mac.to_string() == mac
+        })
+    };
+    let mac = "02:00:00:00:12:34";
+    world.middle.ip(&["link", "set", "g0", "mtu", "1300"])?;
+    world.middle.ip(&["link", "set", "g0", "address", mac])?;
+    if !wait_until(PATIENCE, || has(1300, mac)) {
+        return Err(format!("{:#?}", gateway.status()).into());
+    }
+    let ping = || {
+        let pinged =
+            world.host.command("ping").args(["-n", "-q", "-c1", "-W1", "10.20.0.2"]).output();
+        pinged.is_ok_and(|pinged| pinged.status.success())
+    };
+    if !wait_until(PATIENCE, ping) {
+        return Err(format!("it does not answer: {:#?}", gateway.status()).into());
+    }
+    world.middle.ip(&["link", "set", "g0", "mtu", "1500"])?;
+    if !wait_until(PATIENCE, || has(1500, mac)) {
+        return Err(format!("{:#?}", gateway.status()).into());
+    }
+    Ok(())
+}
+
 /// What tshark says of our reports of IGMP: type 0x22, one record *change to exclude* for the group.
 fn a_joined_group_is_reported_as_tshark_sees_it() -> Result<(), Failed> {
     let fields = ["igmp.type", "igmp.record_type", "igmp.maddr", "ip.ttl"];
@@ -223,9 +256,10 @@ type Check = fn() -> Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let checks: [(&str, &str, Check); 7] = [
+    let checks: [(&str, &str, Check); 8] = [
         ("a_lease_is_given_by_dnsmasq", "dnsmasq", a_lease_is_given_by_dnsmasq),
         ("a_lease_is_given_back_to_dnsmasq", "dnsmasq", a_lease_is_given_back_to_dnsmasq),
+        ("a_device_that_is_changed_is_followed", "ping", a_device_that_is_changed_is_followed),
         ("a_lease_is_given_by_udhcpd", "busybox", a_lease_is_given_by_udhcpd),
         (
             "an_ipv6_address_that_a_kernel_has_is_given_up",

@@ -53,6 +53,8 @@ struct ArpLink {
     link: LinkIndex,
     neighbours: SharedNeighbours,
     claims: Vec<Claim>,
+    /// The link-layer address that neighbours know.
+    mac: MacAddress,
     up: bool,
 }
 
@@ -63,6 +65,7 @@ impl ArpLayer {
             link: of.link,
             neighbours: of.v4.clone(),
             claims: Vec::new(),
+            mac: MacAddress::ZERO,
             up: false,
         };
         Self { links: neighbours.iter().map(link).collect(), random: Random::new(random) }
@@ -226,6 +229,9 @@ impl ArpLink {
             return;
         }
         self.claims.retain(|claim| interface.state(claim.address.into()).is_some());
+        if std::mem::replace(&mut self.mac, interface.mac) != interface.mac {
+            self.claims.iter_mut().for_each(|claim| claim.announce_again(now));
+        }
         for address in &interface.addresses {
             let IpAddr::V4(ip) = address.ip else { continue };
             let found = self.claims.iter_mut().find(|claim| claim.address == ip);

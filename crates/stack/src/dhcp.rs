@@ -76,6 +76,11 @@ impl Layer for DhcpLayer {
         let asks = |link: LinkIndex, out: &Out<'_>| {
             out.host().interface(link).is_some_and(|interface| interface.dhcp && interface.up)
         };
+        // A server knows its clients by their stations.
+        let is_other = |link: LinkIndex, client: &Client, out: &Out<'_>| {
+            out.host().interface(link).is_some_and(|interface| interface.mac != client.mac())
+        };
+        self.clients.retain(|(link, client)| !is_other(*link, client, out));
         for (link, client) in self.clients.iter_mut().filter(|(link, _)| !asks(*link, out)) {
             // Where the link is down there is nobody to tell.
             if out.host().interface(*link).is_some_and(|interface| interface.up) {

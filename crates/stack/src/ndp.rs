@@ -68,6 +68,8 @@ pub struct NdpLayer {
 struct NdpLink {
     link: LinkIndex,
     neighbours: SharedNeighbours,
+    /// The link-layer address that neighbours know.
+    mac: MacAddress,
     dad: Dad,
     solicitor: Solicitor,
     advertiser: Advertiser,
@@ -80,6 +82,7 @@ impl NdpLayer {
         let link = |of: &LinkNeighbours| NdpLink {
             link: of.link,
             neighbours: of.v6.clone(),
+            mac: MacAddress::ZERO,
             dad: Dad::default(),
             solicitor: Solicitor::default(),
             advertiser: Advertiser::default(),
@@ -208,6 +211,12 @@ impl NdpLink {
             self.settle(out);
         }
         self.dad.look_at(interface, now, random, out);
+        if std::mem::replace(&mut self.mac, interface.mac) != interface.mac && interface.up {
+            // RFC 4861 §7.2.6: "inform its neighbors of the new link-layer address quickly".
+            for target in self.dad.unique() {
+                message::advertise(interface, target, ALL_NODES, (false, true), out);
+            }
+        }
         self.solicitor.look_at(interface, now, random);
         let was_router = self.advertiser.has_advertised();
         if let Some(begun) = self.advertiser.look_at(interface, now, random) {

@@ -232,6 +232,16 @@ fn a_duplicate_is_claimed_again_when_the_link_comes_up() {
     assert_eq!(gateway.events(), [UNIQUE]);
 }
 
+/// RFC 5227 §2.3: neighbours whose caches know another station for the address are told of ours.
+#[test]
+fn a_new_hardware_address_is_announced() {
+    let mut gateway = Gateway::cold();
+    let new = MacAddress([2, 0, 0, 0, 0, 0x11]);
+    gateway.host.change_interface(LAN, |interface| interface.mac = new);
+    let announcement = (LAN, arp(ALL, ArpFields::request(new, LAN_IP, LAN_IP)));
+    assert_eq!(gateway.tick(10), [announcement.clone(), announcement]);
+}
+
 /// A promiscuous link shows what is said to other stations; they answer it, not we.
 #[test]
 fn messages_to_other_stations_are_not_heard() {

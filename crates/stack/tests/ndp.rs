@@ -168,6 +168,18 @@ fn a_probe_to_one_station_is_invalid() {
     assert!(gateway.drops().contains(&("ndp", "invalid-message", 1)));
 }
 
+/// RFC 4861 §7.2.6: a node whose link-layer address changes tells it to all nodes.
+#[test]
+fn a_new_hardware_address_is_advertised() {
+    let mut gateway = gateway();
+    let new = MacAddress([2, 0, 0, 0, 0, 0x11]);
+    gateway.host.change_interface(LAN, |interface| interface.mac = new);
+    let sent = gateway.tick(1);
+    let told = [LAN6, link_local(0x10)].map(|ip| (ALL_NODES, ip, ROUTER_FLAG | OVERRIDE));
+    assert_eq!(advertised(&sent), told);
+    assert!(packets(&sent).iter().all(|(_, _, message)| message[26..32] == new.0));
+}
+
 /// A promiscuous link shows what is said to other stations; they answer it, not we.
 #[test]
 fn messages_to_other_stations_are_not_heard() {

@@ -20,7 +20,7 @@ use crate::division::{self, Division};
 use crate::interface::Interface;
 use crate::packet_socket::{Sender, join_promiscuous};
 use crate::share::{Common, Part, Share};
-use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
+use crate::{DeviceNow, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -393,6 +393,10 @@ impl Link for Xdp {
 
     fn state(&mut self) -> LinkState {
         self.interface.state()
+    }
+
+    fn device_now(&self) -> Option<DeviceNow> {
+        self.interface.now()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

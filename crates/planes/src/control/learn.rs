@@ -7,6 +7,7 @@ use super::{
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Address, AddressState, Event, Interface, Lease, RouterPreference};
 use gatewright_tables::Prefix;
+use gatewright_wire::MacAddress;
 use std::{
     collections::VecDeque,
     net::{IpAddr, Ipv6Addr},
@@ -51,6 +52,7 @@ impl Control {
                 self.set_up_with_vlans(link, up);
                 true
             }
+            Event::Device { link, mac, mtu } => self.device(link, mac, mtu),
             Event::Duplicate { link, address, .. } => {
                 self.set_state(link, address, AddressState::Duplicate)
             }
@@ -187,6 +189,51 @@ impl Control {
                 let _full = self.host.add_address(link, Address { state, ..known });
             }
         }
+    }
+
+    /// The device of a link was changed from outside, or another has come in its place: packets are
+    /// as large as it carries, up to what the description allows, and frames come from its address,
+    /// unless the description has one; whether anything follows from that.
+    fn device(&mut self, link: LinkIndex, mac: Option<MacAddress>, mtu: u32) -> bool {
+        let Some((_, info)) = self.links.get_mut(link.index()) else { return false };
+        let old = (info.mac, info.mtu);
+        let new = (mac.or(info.mac), mtu);
+        (info.mac, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
+        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
+        let all: Vec<_> = [link].into_iter().chain(carried.map(|vlan| vlan.link)).collect();
+        all.into_iter().fold(false, |is_news, link| self.follow_device(link, old, new) || is_news)
+    }
+
+    /// Has the interface of `link` follow a device that was `old` and is `new`.
+    fn follow_device(
+        &mut self,
+        link: LinkIndex,
+        (old_mac, old_mtu): (Option<MacAddress>, usize),
+        (new_mac, new_mtu): (Option<MacAddress>, u32),
+    ) -> bool {
+        let known = self.host.interfaces().iter().find(|own| own.link == link && !own.shared);
+        let Some((own_mac, own_mtu)) = known.map(|own| (own.mac, own.mtu)) else { return false };
+        let said = self.link_mtus.iter().position(|(on, _)| *on == link);
+        let device = said.and_then(|at| self.link_mtus.get(at)).map_or(own_mtu, |(_, mtu)| *mtu);
+        // Less than the device carried is what the description allows.
+        if usize::try_from(device).is_ok_and(|mtu| mtu < old_mtu)
+            && !self.mtu_caps.iter().any(|(on, _)| *on == link)
+        {
+            self.mtu_caps.push((link, device));
+        }
+        let cap = self.mtu_caps.iter().find(|(on, _)| *on == link).map_or(new_mtu, |(_, cap)| *cap);
+        let carries = new_mtu.min(cap);
+        if let Some((_, device)) = said.and_then(|at| self.link_mtus.get_mut(at)) {
+            *device = carries;
+        }
+        // What a router has said holds on.
+        let mtu = if said.is_some() { carries.min(own_mtu) } else { carries };
+        let mac = new_mac.filter(|_| Some(own_mac) == old_mac).unwrap_or(own_mac);
+        let is_news = (mac, mtu) != (own_mac, own_mtu);
+        if is_news {
+            self.host.change_interface(link, |own| (own.mac, own.mtu) = (mac, mtu));
+        }
+        is_news
     }
 
     /// A router says how large packets of the link may be (RFC 4861 §6.3.4): never more than the

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use super::{Control, learnt::LEARNT_MAX};
+use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Host, Interface, Lease, Plan, Route, RouterPreference,
@@ -174,6 +175,55 @@ fn a_router_says_how_large_packets_may_be() {
     }
     control.close(LINK, true);
     assert_eq!(mtu(&control), 1500, "the link may come up as another network");
+}
+
+/// Packets are as large as the device carries now, the description allows and a router has said;
+/// frames come from the device's address unless the description has one.
+#[test]
+fn a_device_that_is_changed_is_followed() {
+    let other = MacAddress([2, 0, 0, 0, 0, 0x11]);
+    for (described_mtu, described_mac) in [(1500, MAC), (1400, MAC), (1500, other)] {
+        let now = Instant::now();
+        let mut control = host();
+        control.links = vec![("lan".to_owned(), device())];
+        control.host.change_interface(LINK, |own| {
+            (own.mtu, own.mac) = (described_mtu, described_mac);
+        });
+        let own = |control: &Control| {
+            let own = &control.host.interfaces()[0];
+            (own.mtu, own.mac)
+        };
+        let new = MacAddress([2, 0, 0, 0, 0, 0x12]);
+        let mac = if described_mac == MAC { new } else { described_mac };
+        for device in [1300, 1280, 1500, 1450] {
+            let event = Event::Device { link: LINK, mac: Some(new), mtu: device };
+            control.learn(event, now);
+            assert_eq!(own(&control), (device.min(described_mtu), mac), "{device}");
+        }
+        control.learn(Event::LinkMtu { link: LINK, mtu: 1350 }, now);
+        control.learn(Event::Device { link: LINK, mac: None, mtu: 1500 }, now);
+        assert_eq!(own(&control), (1350, mac));
+        control.learn(Event::Device { link: LINK, mac: None, mtu: 1300 }, now);
+        assert_eq!(own(&control), (1300, mac));
+    }
+}
+
+/// A device as it was opened.
+fn device() -> LinkInfo {
+    LinkInfo {
+        name: "eth0".to_owned(),
+        mode: Mode::PacketSocket,
+        why: String::new(),
+        framing: Framing::Ethernet,
+        mac: Some(MAC),
+        mtu: 1500,
+        partial_checksums: false,
+        exclusive: Exclusive::Shared,
+        driver: String::new(),
+        kernel_index: 1,
+        queues: Vec::new(),
+        receivers: 1,
+    }
 }
 
 /// A link that goes down may come up as another network: nothing that was learnt there stays.

@@ -89,6 +89,13 @@ impl Claim {
         }
     }
 
+    /// Our station has another link-layer address: neighbours are told at once.
+    pub(super) fn announce_again(&mut self, now: Duration) {
+        if matches!(self.phase, Phase::Announcing(_)) {
+            (self.phase, self.due) = (Phase::Announcing(0), Some(now));
+        }
+    }
+
     /// Whether the address is not ours yet.
     pub(super) fn is_probing(&self) -> bool {
         matches!(self.phase, Phase::Probing(_))

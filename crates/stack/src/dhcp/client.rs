@@ -114,6 +114,11 @@ impl Client {
         }
     }
 
+    /// The station that it asks for.
+    pub(super) const fn mac(&self) -> MacAddress {
+        self.mac
+    }
+
     /// The address that is held.
     pub(super) fn address(&self) -> Option<Ipv4Addr> {
         let held = matches!(self.state, State::Bound | State::Renewing | State::Rebinding);

@@ -19,6 +19,16 @@ pub enum Event {
         /// Whether it carries frames.
         up: bool,
     },
+    /// The device of a link has another hardware address or MTU than before. Told by whoever runs the
+    /// graph.
+    Device {
+        /// The link.
+        link: LinkIndex,
+        /// Its hardware address, if it has one.
+        mac: Option<MacAddress>,
+        /// Octets of the largest packet, without the link header.
+        mtu: u32,
+    },
     /// Another station has an address that was to be ours (RFC 5227 §2.1.1, RFC 4862 §5.4.5): it is
     /// not used until a later check finds it [`Unique`](Self::Unique).
     Duplicate {

@@ -98,6 +98,12 @@ impl Dad {
         }
     }
 
+    /// The addresses that are ours alone.
+    pub(super) fn unique(&self) -> Vec<Ipv6Addr> {
+        let unique = |known: &&Known| matches!(known.state, State::Unique { .. });
+        self.known.iter().filter(unique).map(|known| known.address).collect()
+    }
+
     /// Whether `address` is being checked.
     pub(super) fn is_probing(&self, address: Ipv6Addr) -> bool {
         let probing = |known: &Known| {

@@ -9,7 +9,7 @@
 /* Requests of one connection that are handled at once where answers may come in any order. */
 #define PIPELINED_MAX 16u
 /* Messages of one connection that are begun before the others have their turn. */
-#define TURN_MESSAGES 16u
+#define TURN_MESSAGES 8u
 /* Names that may be asked for at once. */
 #define QUERIES_MAX 64u
 /* How long a connection that we ended is read from (RFC 9112 §9.6). */

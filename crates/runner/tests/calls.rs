@@ -12,8 +12,9 @@
 
 mod common;
 
-use common::{LIMIT, compiled, example, script};
-use gatewright_runner::{Options, Report, Runner};
+use common::back_end::{BackEnd, Gateway};
+use common::{LIMIT, example, script};
+use gatewright_runner::Report;
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use std::fs;
@@ -21,6 +22,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Debian's own Python: the bindings of its camera belong to that one.
 const PYTHON: &str = "/usr/bin/python3";
@@ -30,7 +32,7 @@ const PICTURES: u16 = 6000;
 
 fn main() {
     let needs = Needs::new().namespaces().program("sipp").program("python3");
-    let missing = needs.missing().is_some() || !has_camera();
+    let missing = needs.clone().missing().is_some() || !has_camera();
     let trial = |name: &str, test: fn()| {
         let run = move || {
             test();
@@ -38,12 +40,21 @@ fn main() {
         };
         Trial::test(name, run).with_ignored_flag(missing)
     };
-    let trials = vec![
-        trial("a_camera_is_called_and_seen", a_camera_is_called_and_seen),
+    let mut trials = vec![
         trial("a_camera_that_is_not_there", a_camera_that_is_not_there),
         trial("calls_over_a_bad_line", calls_over_a_bad_line),
-        trial("a_camera_that_dies_ends_the_call", a_camera_that_dies_ends_the_call),
     ];
+    let tests = [
+        ("a_camera_is_called_and_seen", a_camera_is_called_and_seen as fn(_)),
+        ("a_camera_that_dies_ends_the_call", a_camera_that_dies_ends_the_call),
+    ];
+    for (name, test) in tests {
+        let tests = BackEnd::trials(name, &needs, test).into_iter();
+        trials.extend(tests.map(|test| {
+            let missing = missing || test.has_ignored_flag();
+            test.with_ignored_flag(missing)
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -72,12 +83,12 @@ fn described() -> std::io::Result<String> {
 /// A camera called `garden`, and the gateway before it.
 struct World {
     net: Namespace,
-    gateway: Runner,
+    gateway: Gateway,
     camera: Process,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(back_end: BackEnd) -> Self {
         let net = Namespace::new().unwrap();
         let port = CAMERA.to_string();
         let camera = net.command(PYTHON).args([script("camera.py").as_str(), &port, "garden"]);
@@ -88,12 +99,10 @@ impl World {
             told.contains("m=video")
         };
         assert!(wait_until(LIMIT, describes), "{told}");
-        let options = Options { loops: 1, ..Options::default() };
         // A machine may be so busy that the camera takes longer than the example waits for it.
         let text = fs::read_to_string(example("sip_rtsp.gate")).unwrap();
-        let gateway =
-            compiled("patient.gate", &text.replace("within 5 seconds", "within 60 seconds"));
-        let gateway = net.run(|| Runner::start(&gateway, options)).unwrap().unwrap();
+        let patient = text.replace("within 5 seconds", "within 60 seconds");
+        let gateway = back_end.run_text(&net, ("patient.gate", &patient), 1, &[]);
         Self { net, gateway, camera }
     }
 
@@ -101,17 +110,22 @@ impl World {
         call(&self.net, scenario, who, more);
     }
 
-    fn report(&self) -> Report {
-        self.gateway.report()
+    /// What was counted, which only the native loops are asked for.
+    fn report(&self) -> Option<Report> {
+        Some(self.gateway.runner()?.report())
     }
 }
+
+/// Calls so far: each has a file of its own for what went wrong.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 /// Calls `who`, as the scenario says; every call must go as it says.
 fn call(net: &Namespace, scenario: &str, who: &str, more: &[&str]) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let scenario = format!("{}/tests/sipp/{scenario}.xml", env!("CARGO_MANIFEST_DIR"));
     let pictures = PICTURES.to_string();
-    let errors = folder.join(format!("sipp-{who}-{}.log", more.len()));
+    let errors = format!("sipp-{who}-{}.log", CALLS.fetch_add(1, Ordering::Relaxed));
+    let errors = folder.join(errors);
     let _ = fs::remove_file(&errors);
     let sipp = net.command("sipp").args(["-sf", &scenario, "-s", who, "127.0.0.1:5060"]);
     let sipp = sipp.args(["-i", "127.0.0.1", "-p", "5061", "-mp", "16000", "-nostdin"]);
@@ -122,8 +136,8 @@ fn call(net: &Namespace, scenario: &str, who: &str, more: &[&str]) {
     assert!(sipp.status.success(), "{}: {why}", sipp.status);
 }
 
-fn a_camera_is_called_and_seen() {
-    let world = World::new();
+fn a_camera_is_called_and_seen(back_end: BackEnd) {
+    let world = World::new(back_end);
     let pictures = world.net.run(|| UdpSocket::bind(("127.0.0.1", PICTURES))).unwrap().unwrap();
     pictures.set_read_timeout(Some(LIMIT)).unwrap();
     world.call("call", "garden", &["-m", "5", "-r", "5", "-d", "1000"]);
@@ -131,7 +145,7 @@ fn a_camera_is_called_and_seen() {
     let mut packet = [0; 1_500];
     let length = pictures.recv(&mut packet).unwrap();
     assert!(length > 20 && packet[0] >> 6 == 2 && packet[1] & 0x7f == 26, "{:x?}", &packet[..12]);
-    let report = world.report();
+    let Some(report) = world.report() else { return };
     for handler in ["phones.invite", "phones.ack", "phones.bye"] {
         let handled = &report.handlers[handler];
         // An answer that is confirmed late is sent again, and confirmed again (RFC 3261 §13.2.2.4).
@@ -141,23 +155,23 @@ fn a_camera_is_called_and_seen() {
 }
 
 fn a_camera_that_is_not_there() {
-    let world = World::new();
+    let world = World::new(BackEnd::Native);
     world.call("missing", "kitchen", &["-m", "5", "-r", "10"]);
-    assert_eq!(world.report().handlers["phones.bye"].started, 0);
+    assert_eq!(world.report().unwrap().handlers["phones.bye"].started, 0);
 }
 
 /// One message in seven is lost, on the way there and back: what is repeated makes up for it.
 fn calls_over_a_bad_line() {
-    let world = World::new();
+    let world = World::new(BackEnd::Native);
     world.call("call", "garden", &["-m", "10", "-r", "10", "-d", "800", "-lost", "14"]);
     // Whatever came twice was handled once.
-    assert_eq!(world.report().handlers["phones.invite"].started, 10);
+    assert_eq!(world.report().unwrap().handlers["phones.invite"].started, 10);
 }
 
 /// The camera is asked within its session's time whether it is there; when it is not any more, the
 /// telephone is told BYE, and its answer ends the call.
-fn a_camera_that_dies_ends_the_call() {
-    let mut world = World::new();
+fn a_camera_that_dies_ends_the_call(back_end: BackEnd) {
+    let mut world = World::new(back_end);
     let mut said = BufReader::new(world.camera.stdout().unwrap());
     let (net, camera) = (&world.net, &mut world.camera);
     let gateway = &world.gateway;
@@ -171,6 +185,7 @@ fn a_camera_that_dies_ends_the_call() {
         camera.interrupt().unwrap();
         telephone.join().unwrap();
     });
+    let Some(gateway) = gateway.runner() else { return };
     assert!(wait_until(LIMIT, || gateway.report().handlers["phones.heard"].started == 1));
     assert_eq!(gateway.report().handlers["phones.bye"].started, 0);
 }

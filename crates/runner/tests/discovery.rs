@@ -11,10 +11,10 @@
 
 mod common;
 
-use common::{LIMIT, program, python_with, script};
-use gatewright_runner::{Options, Runner};
+use common::back_end::BackEnd;
+use common::{LIMIT, python_with, script};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -23,20 +23,24 @@ use std::process::Stdio;
 /// The address of everybody.
 const HERE: &str = "192.0.2.1";
 const PAGES: u16 = 8200;
+/// The package of a user agent.
+const PYSLP: &str = "pyslp==0.1.7";
 
 fn main() {
     let needs = Needs::new().namespaces().program("minidlnad").program("python3");
-    let python = if needs.missing().is_none() { python_with("pyslp==0.1.7") } else { None };
-    let missing = python.is_none();
-    let run = move || {
-        a_media_server_is_found(python.unwrap_or_default().to_str().unwrap());
-        Ok(())
-    };
-    let trial = Trial::test("a_media_server_is_found", run).with_ignored_flag(missing);
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+    let python = if needs.missing().is_none() { python_with(PYSLP) } else { None };
+    let needs = Needs::new().namespaces();
+    let trials = BackEnd::trials("a_media_server_is_found", &needs, a_media_server_is_found);
+    let trials = trials.map(|trial| {
+        let missing = python.is_none() || trial.has_ignored_flag();
+        trial.with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
 
-fn a_media_server_is_found(python: &str) {
+fn a_media_server_is_found(back_end: BackEnd) {
+    let python = python_with(PYSLP).unwrap();
+    let python = python.to_str().unwrap();
     let net = Namespace::new().unwrap();
     // Groups need an interface, and a way out over it.
     for arguments in [
@@ -48,10 +52,8 @@ fn a_media_server_is_found(python: &str) {
     ] {
         net.ip(&arguments.split(' ').collect::<Vec<_>>()).unwrap();
     }
-    let _server = media_server(&net);
-    let options = Options { loops: 1, ..Options::default() };
-    let gateway = program("slp_upnp.gate");
-    let gateway = net.run(|| Runner::start(&gateway, options)).unwrap().unwrap();
+    let _server = media_server(&net, back_end);
+    let gateway = back_end.run(&net, "slp_upnp.gate", 1, &[]);
     let find = |kind: &str| {
         let arguments = [script("find_services.py"), HERE.to_owned(), kind.to_owned()];
         let said = net.command(python).args(arguments).stderr(Stdio::null()).output().unwrap();
@@ -65,13 +67,14 @@ fn a_media_server_is_found(python: &str) {
     }));
     assert_eq!(found, format!("service:MediaServer:http://{HERE}:{PAGES}/\n"));
     assert_eq!(find("service:Printer"), "");
-    let handled = &gateway.report().handlers["agents.find"];
+    let Some(runner) = gateway.runner() else { return };
+    let handled = &runner.report().handlers["agents.find"];
     assert!(handled.started >= 2 && handled.failed == 0, "{handled:?}");
 }
 
 /// minidlna with nothing to show.
-fn media_server(net: &Namespace) -> Process {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("minidlna");
+fn media_server(net: &Namespace, back_end: BackEnd) -> Process {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("minidlna-{back_end:?}"));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("media")).unwrap();
     let file = folder.join("minidlna.conf");

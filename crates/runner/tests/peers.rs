@@ -12,7 +12,8 @@
 
 mod common;
 
-use common::{Client, LIMIT, compiled, device, example, program, python_with, script};
+use common::back_end::{BackEnd, Gateway};
+use common::{Client, LIMIT, device, example, program, python_with, script};
 use gatewright_runner::{Options, Runner};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::{Arguments, Trial};
@@ -20,6 +21,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The package of a Modbus server.
 const PYMODBUS: &str = "pymodbus==3.16.1";
@@ -29,39 +31,40 @@ const WEB: u16 = 8080;
 
 fn main() {
     let sink = || Needs::new().namespaces().program("smtp-sink");
-    let trials = [
-        trial("every_message_arrives", &sink().program("smtp-source"), every_message_arrives),
+    let coap = || Needs::new().namespaces().program("coap-client-notls");
+    let natively = [
         trial("what_arrives_is_what_was_sent", &sink(), what_arrives_is_what_was_sent),
         trial("refusals_are_passed_on", &sink(), refusals_are_passed_on),
         trial("a_sink_that_drops_is_told", &sink(), a_sink_that_drops_is_told),
-        trial("mail_passes_the_tunnel", &sink().program("smtp-source"), mail_passes_the_tunnel),
-        trial("a_post_becomes_a_mail", &sink().program("curl"), a_post_becomes_a_mail),
-        trial("a_refused_mail_is_refused_over_http", &sink().program("swaks"), tunnel_refuses),
-        trial(
-            "a_register_is_published_to_a_broker",
-            &Needs::new().namespaces().program("mosquitto").program("mosquitto_sub"),
-            a_register_is_published_to_a_broker,
-        ),
-        trial(
-            "a_register_is_read_over_coap",
-            &Needs::new().namespaces().program("coap-client-notls"),
-            a_register_is_read_over_coap,
-        ),
-        trial(
-            "a_broker_s_topic_is_observed_over_coap",
-            &mqtt().program("coap-client-notls"),
-            a_broker_s_topic_is_observed_over_coap,
-        ),
         trial(
             "a_coap_resource_is_subscribed_to_over_mqtt",
             &mqtt().program("coap-server-notls").program("coap-client-notls"),
             a_coap_resource_is_subscribed_to_over_mqtt,
         ),
     ];
+    let trials = [
+        ("every_message_arrives", sink().program("smtp-source"), every_message_arrives as fn(_)),
+        ("mail_passes_the_tunnel", sink().program("smtp-source"), mail_passes_the_tunnel),
+        ("a_post_becomes_a_mail", sink().program("curl"), a_post_becomes_a_mail),
+        ("a_refused_mail_is_refused_over_http", sink().program("swaks"), tunnel_refuses),
+        ("a_register_is_published_to_a_broker", mqtt(), a_register_is_published_to_a_broker),
+        ("a_register_is_read_over_coap", coap(), a_register_is_read_over_coap),
+        (
+            "a_broker_s_topic_is_observed_over_coap",
+            mqtt().program("coap-client-notls"),
+            a_broker_s_topic_is_observed_over_coap,
+        ),
+        (
+            "all_that_is_put_at_once_is_published",
+            mqtt().program("stdbuf"),
+            all_that_is_put_at_once_is_published,
+        ),
+    ];
+    let trials = trials.iter().flat_map(|(name, needs, test)| BackEnd::trials(name, needs, *test));
     let registers = python_trial("a_register_of_pymodbus_is_read", PYMODBUS, |python| {
         a_register_of_pymodbus_is_read(python);
     });
-    let trials = trials.into_iter().chain([registers]);
+    let trials = natively.into_iter().chain(trials).chain([registers]);
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
 }
 
@@ -91,6 +94,17 @@ fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
     Trial::test(name, run).with_ignored_flag(missing)
 }
 
+/// An empty folder, which no other test has.
+fn folder(name: &str) -> PathBuf {
+    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+    let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = format!("peers-{name}-{number}");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 /// A namespace with a sink in it, which keeps each mail as a file in `folder` if it is asked to.
 struct World {
     net: Namespace,
@@ -100,9 +114,10 @@ struct World {
 
 impl World {
     fn new(name: &str, options: &[&str]) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}"));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
+        Self::within(folder(name), options)
+    }
+
+    fn within(folder: PathBuf, options: &[&str]) -> Self {
         // The sink gives its rights up, and writes all the same.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         let net = Namespace::new().unwrap();
@@ -119,22 +134,21 @@ impl World {
     }
 
     /// Runs an example in here.
-    fn run(&self, name: &str, loops: usize, at: &[(&str, u16)]) -> Runner {
-        let addresses =
-            at.iter().map(|(role, port)| ((*role).to_owned(), format!("127.0.0.1:{port}")));
-        let options = Options { loops, addresses: addresses.collect(), ..Options::default() };
-        let program = program(name);
-        self.net.run(|| Runner::start(&program, options)).unwrap().unwrap()
+    fn run(&self, back_end: BackEnd, name: &str, loops: usize, at: &[(&str, u16)]) -> Gateway {
+        let at: Vec<(&str, String)> =
+            at.iter().map(|(role, port)| (*role, format!("127.0.0.1:{port}"))).collect();
+        let at: Vec<(&str, &str)> = at.iter().map(|(role, at)| (*role, at.as_str())).collect();
+        back_end.run(&self.net, name, loops, &at)
     }
 
-    fn relay(&self) -> Runner {
-        self.run("smtp_relay.gate", 2, &[("inside", RELAY), ("next", SINK)])
+    fn relay(&self, back_end: BackEnd) -> Gateway {
+        self.run(back_end, "smtp_relay.gate", 2, &[("inside", RELAY), ("next", SINK)])
     }
 
-    fn tunnel(&self) -> [Runner; 2] {
+    fn tunnel(&self, back_end: BackEnd) -> [Gateway; 2] {
         [
-            self.run("smtp_to_http.gate", 1, &[("mail", RELAY), ("web", WEB)]),
-            self.run("http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]),
+            self.run(back_end, "smtp_to_http.gate", 1, &[("mail", RELAY), ("web", WEB)]),
+            self.run(back_end, "http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]),
         ]
     }
 
@@ -173,19 +187,21 @@ impl World {
     }
 
     fn keeping(name: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}"));
-        Self::new(name, &["-d", &format!("{}/%H%M%S.", folder.display())])
+        let folder = folder(name);
+        let files = format!("{}/%H%M%S.", folder.display());
+        Self::within(folder, &["-d", &files])
     }
 }
 
-fn every_message_arrives() {
+fn every_message_arrives(back_end: BackEnd) {
     let world = World::new("arrive", &[]);
-    let relay = world.relay();
+    let relay = world.relay(back_end);
     world.source(&["-s", "1", "-m", "20", "-l", "10240"]);
     world.source(&["-s", "10", "-m", "200", "-l", "10240"]);
     world.source(&["-d", "-s", "10", "-m", "200", "-l", "10240"]);
     world.source(&["-s", "4", "-m", "8", "-l", "1000000"]);
     assert!(wait_until(LIMIT, || world.counted() == 428), "{}", world.counted());
+    let Some(relay) = relay.runner() else { return };
     let handled = || relay.report().handlers["inside.data"];
     assert!(wait_until(LIMIT, || handled().finished == 428), "{:?}", handled());
     assert_eq!((handled().started, handled().failed), (428, 0));
@@ -194,7 +210,7 @@ fn every_message_arrives() {
 /// Dots, empty lines, octets above 127 and a line that ends in the middle of a buffer.
 fn what_arrives_is_what_was_sent() {
     let world = World::keeping("same");
-    let _relay = world.relay();
+    let _relay = world.relay(BackEnd::Native);
     let long = "x".repeat(998);
     let lines = ["..", "...two", "", "caf\u{e9}", &long, "last"];
     let body = lines.join("\r\n");
@@ -217,7 +233,7 @@ fn refusals_are_passed_on() {
     for (flag, code) in [("-f", "500"), ("-r", "450")] {
         for refused in ["MAIL", "RCPT", "DATA", "."] {
             let world = World::new("refuse", &[flag, refused]);
-            let _relay = world.relay();
+            let _relay = world.relay(BackEnd::Native);
             let mut client = world.client();
             let said = client.mail("hello");
             let refusal = said.split_whitespace().next().unwrap();
@@ -237,7 +253,7 @@ fn a_sink_that_drops_is_told() {
     for (flag, codes) in [("-Q", ["421", "451"]), ("-q", ["451", "451"])] {
         for refused in ["MAIL", "RCPT", "DATA", "."] {
             let world = World::new("drop", &[flag, refused]);
-            let _relay = world.relay();
+            let _relay = world.relay(BackEnd::Native);
             let mut client = world.client();
             let said = client.mail("hello");
             assert!(codes.contains(&&said[..3]), "{flag} {refused}: {said}");
@@ -246,9 +262,9 @@ fn a_sink_that_drops_is_told() {
     }
 }
 
-fn mail_passes_the_tunnel() {
+fn mail_passes_the_tunnel(back_end: BackEnd) {
     let world = World::new("tunnel", &[]);
-    let _gateways = world.tunnel();
+    let _gateways = world.tunnel(back_end);
     world.source(&["-s", "1", "-m", "10", "-l", "10240"]);
     world.source(&["-s", "10", "-m", "100", "-l", "10240"]);
     world.source(&["-d", "-s", "5", "-m", "50", "-l", "10240"]);
@@ -257,9 +273,9 @@ fn mail_passes_the_tunnel() {
 }
 
 /// curl posts, with a length and in chunks; the sink keeps what it got.
-fn a_post_becomes_a_mail() {
+fn a_post_becomes_a_mail(back_end: BackEnd) {
     let world = World::keeping("post");
-    let _gateway = world.run("http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]);
+    let _gateway = world.run(back_end, "http_to_smtp.gate", 1, &[("web", WEB), ("next", SINK)]);
     let url = format!("http://127.0.0.1:{WEB}/mail");
     let post = |more: &[&str]| {
         let always =
@@ -276,7 +292,7 @@ fn a_post_becomes_a_mail() {
         assert!(mail.contains("X-Mail-Args: <a@x>") && mail.contains("\n\n.hello\n"), "{mail}");
     }
     // What is larger than curl sends without leave, 1 MiB: it would wait a minute for it.
-    let large = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("large-post");
+    let large = folder("large").join("post");
     fs::write(&large, "Subject: x\r\n\r\n".to_owned() + &"m\r\n".repeat(700_000)).unwrap();
     let large = format!("@{}", large.to_str().unwrap());
     let wait = ["-D", "-", "--expect100-timeout", "60", "--data-binary", &large];
@@ -291,10 +307,10 @@ fn a_post_becomes_a_mail() {
 }
 
 /// A mail that the far server refuses is refused to its sender, with the right kind of code.
-fn tunnel_refuses() {
+fn tunnel_refuses(back_end: BackEnd) {
     for (flag, code) in [("-f", "554"), ("-r", "451")] {
         let world = World::new("tunnel-refuse", &[flag, "RCPT"]);
-        let _gateways = world.tunnel();
+        let _gateways = world.tunnel(back_end);
         let server = format!("127.0.0.1:{RELAY}");
         let (passed, said) = world.program(
             "swaks",
@@ -305,19 +321,15 @@ fn tunnel_refuses() {
 }
 
 /// Modbus is polled, MQTT published: mosquitto takes the session, and a subscriber gets the values.
-fn a_register_is_published_to_a_broker() {
+fn a_register_is_published_to_a_broker(back_end: BackEnd) {
     let net = Namespace::new().unwrap();
     let _broker = broker(&net);
     let device = net.run(device).unwrap();
     // Five seconds are long for a test.
     let text = fs::read_to_string(example("modbus_to_mqtt.gate")).unwrap();
-    let program = compiled("often.gate", &text.replace("every 5 seconds", "every 50 ms"));
-    let addresses = vec![
-        ("device".to_owned(), device.to_string()),
-        ("broker".to_owned(), "127.0.0.1:1883".to_owned()),
-    ];
-    let options = Options { loops: 1, addresses, ..Options::default() };
-    let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    let often = text.replace("every 5 seconds", "every 50 ms");
+    let at = [("device", &*device.to_string()), ("broker", "127.0.0.1:1883")];
+    let _gateway = back_end.run_text(&net, ("often.gate", &often), 1, &at);
     let three = ["-h", "127.0.0.1", "-t", "plant/register/40", "-C", "3", "-W", "120"];
     let said = net.command("mosquitto_sub").args(three).output().unwrap();
     // The device gives the register's number plus 218.
@@ -361,13 +373,11 @@ fn a_register_of_pymodbus_is_read(python: &str) {
 }
 
 /// libcoap asks; the answer has the register's value, or says that there is none.
-fn a_register_is_read_over_coap() {
+fn a_register_is_read_over_coap(back_end: BackEnd) {
     let net = Namespace::new().unwrap();
     let device = net.run(device).unwrap();
-    let addresses = vec![("device".to_owned(), device.to_string())];
-    let options = Options { loops: 2, addresses, ..Options::default() };
-    let program = program("coap_to_modbus.gate");
-    let _gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    let at = [("device", &*device.to_string())];
+    let _gateway = back_end.run(&net, "coap_to_modbus.gate", 2, &at);
     let ask = |path: &str| {
         let url = format!("coap://127.0.0.1/{path}");
         let said = net.command("coap-client-notls").args(["-B", "90", &url]).output().unwrap();
@@ -395,15 +405,15 @@ fn said(net: &Namespace, name: &str, arguments: &[&str]) -> String {
 }
 
 /// libcoap observes, mosquitto publishes; what libcoap puts arrives at a subscriber of mosquitto.
-fn a_broker_s_topic_is_observed_over_coap() {
+fn a_broker_s_topic_is_observed_over_coap(back_end: BackEnd) {
     const URL: &str = "coap://127.0.0.1/house/cellar";
     let net = Namespace::new().unwrap();
     let _broker = broker(&net);
     let text = fs::read_to_string(example("coap_to_mqtt.gate")).unwrap();
-    let program = compiled("soon.gate", &text.replace("every 5 seconds", "every 50 ms"));
-    let options = Options { loops: 2, ..Options::default() };
-    let gateway = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
-    assert_eq!(gateway.loops(), 1, "observers and the feed are in one place");
+    let soon = text.replace("every 5 seconds", "every 50 ms");
+    let gateway = back_end.run_text(&net, ("soon.gate", &soon), 2, &[]);
+    let loops = gateway.runner().map_or(1, Runner::loops);
+    assert_eq!(loops, 1, "observers and the feed are in one place");
     let publish = |value: &str| said(&net, "mosquitto_pub", &["-t", "house/cellar", "-m", value]);
     let get = || said(&net, "coap-client-notls", &["-B", "90", URL]).trim().to_owned();
     // As soon as the feed is there, what is published is known.
@@ -412,7 +422,8 @@ fn a_broker_s_topic_is_observed_over_coap() {
         get() == "19"
     };
     assert!(wait_until(LIMIT, known));
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("peers-observed");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let folder = folder.join(format!("peers-observed-{back_end:?}"));
     let observed = fs::File::create(&folder).unwrap();
     let observe = net.command("coap-client-notls").args(["-w", "-s", "600", URL]);
     let _observer = observe.stdout(observed).stderr(Stdio::null()).spawn().unwrap();
@@ -432,6 +443,47 @@ fn a_broker_s_topic_is_observed_over_coap() {
     said(&net, "coap-client-notls", &["-m", "put", "-f", put.to_str().unwrap(), URL]);
     assert!(wait_until(LIMIT, || lines() == ["19", "20", "21"]), "{:?}", lines());
     assert_eq!(get(), "21");
+}
+
+/// Many put something at once; a subscriber of mosquitto gets all of it, in the order of each
+/// sender's own requests.
+fn all_that_is_put_at_once_is_published(back_end: BackEnd) {
+    const AT_ONCE: u16 = 200;
+    let net = Namespace::new().unwrap();
+    let _broker = broker(&net);
+    let gateway = back_end.run(&net, "coap_to_mqtt.gate", 2, &[]);
+    let name = format!("peers-put-{back_end:?}");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let heard = fs::File::create(&folder).unwrap();
+    let all = AT_ONCE.to_string();
+    // Each line at once: what it says of its SUBACK would wait for the next message else.
+    let subscriber = net.command("stdbuf").args(["-oL", "mosquitto_sub", "-d", "-F", "heard %p"]);
+    let subscriber = subscriber.args(["-t", "put", "-C", &all]).stdout(heard).spawn().unwrap();
+    let said = || fs::read_to_string(&folder).unwrap();
+    assert!(wait_until(LIMIT, || said().contains("received SUBACK")), "{}", said());
+    let sender = net.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    sender.set_read_timeout(Some(LIMIT)).unwrap();
+    for number in 0..AT_ONCE {
+        // RFC 7252 §3: confirmable PUT of "put" and the number.
+        let [high, low] = number.to_be_bytes();
+        let head = [0x40, 3, high, low, 0xb3, b'p', b'u', b't', 0xff];
+        let octets = [&head[..], number.to_string().as_bytes()].concat();
+        sender.send_to(&octets, ("127.0.0.1", 5683)).unwrap();
+    }
+    for _answer in 0..AT_ONCE {
+        let mut octets = [0; 100];
+        let length = sender.recv(&mut octets).unwrap();
+        // RFC 7252 §5.9.1.4: changed.
+        assert_eq!(octets[1], 0x44, "{:?}", &octets[..length]);
+    }
+    assert!(subscriber.wait().unwrap().success());
+    let heard = said();
+    let heard: Vec<&str> = heard.lines().filter_map(|line| line.strip_prefix("heard ")).collect();
+    let wanted: Vec<String> = (0..AT_ONCE).map(|number| number.to_string()).collect();
+    assert_eq!(heard, wanted);
+    if let Some(runner) = gateway.runner() {
+        assert_eq!(runner.report().counters["no_room"], 0);
+    }
 }
 
 /// mosquitto's clients subscribe to libcoap's clock, which notifies every second.

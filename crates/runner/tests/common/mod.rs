@@ -1,5 +1,7 @@
 //! What the tests share: compiled programs, a client and a server of mail that are ours.
 
+pub mod back_end;
+
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::ir::Program;
 use std::io::{BufRead, BufReader, Read, Write};

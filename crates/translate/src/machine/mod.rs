@@ -105,7 +105,7 @@ pub const PIPELINED_MAX: u32 = 16;
 
 /// How many messages of one connection are begun before the others have their turn: what a client
 /// sends without waiting for answers must not make everybody else wait for all of it.
-pub const TURN_MESSAGES: u32 = 16;
+pub const TURN_MESSAGES: u32 = 8;
 
 /// How many names may be asked for at once.
 pub const QUERIES_MAX: usize = 64;

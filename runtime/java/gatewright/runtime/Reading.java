@@ -9,7 +9,7 @@ final class Reading {
     /** Requests of one connection that are handled at once where answers come in any order. */
     static final int PIPELINED_MAX = 16;
     /** Messages of one connection that are begun before the others have their turn. */
-    private static final int TURN_MESSAGES = 16;
+    private static final int TURN_MESSAGES = 8;
 
     private final Machine m;
 

@@ -12,93 +12,35 @@
 
 mod common;
 
-use common::{LIMIT, program};
-use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
-use gatewright_lang::ir::Program;
-use gatewright_runner::{Options, Runner};
+use common::LIMIT;
+use common::back_end::BackEnd;
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// The gateway's port.
 const MQTT: u16 = 1883;
 
 fn main() {
-    let needs = || {
-        let peers = Needs::new().namespaces().program("coap-server-notls");
-        peers
-            .program("coap-client-notls")
-            .program("stdbuf")
-            .program("mosquitto_sub")
-            .program("mosquitto_pub")
-    };
-    let trials = [
-        trial("natively", &needs(), natively),
-        trial("as_c", &needs().program("make").program("gcc"), as_c),
-        trial("as_java", &needs().program("make").program("javac").program("java"), as_java),
-    ];
+    let needs = Needs::new().namespaces().program("coap-server-notls");
+    let needs = needs.program("coap-client-notls").program("stdbuf");
+    let needs = needs.program("mosquitto_sub").program("mosquitto_pub");
+    let name = "subscribers_hear_what_they_asked_for";
+    let trials = BackEnd::trials(name, &needs, subscribers_are_served);
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
 
-fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
-    let missing = needs.clone().missing().is_some();
-    let run = move || {
-        test();
-        Ok(())
-    };
-    Trial::test(name, run).with_ignored_flag(missing)
-}
-
-fn natively() {
+fn subscribers_are_served(back_end: BackEnd) {
     let net = Namespace::new().unwrap();
-    let program = program("mqtt_to_coap.gate");
-    let gateway = net.run(|| Runner::start(&program, Options::default())).unwrap().unwrap();
-    subscribers_hear_what_they_asked_for(&net, "natively");
-    let report = gateway.report();
-    for (name, handled) in &report.handlers {
+    let gateway = back_end.run(&net, "mqtt_to_coap.gate", 1, &[]);
+    subscribers_hear_what_they_asked_for(&net, &format!("{back_end:?}"));
+    let Some(runner) = gateway.runner() else { return };
+    for (name, handled) in &runner.report().handlers {
         assert_eq!(handled.failed, 0, "{name}");
     }
-}
-
-fn as_c() {
-    let files = |program: &Program| c(program, &|_| None).unwrap();
-    let folder = made("c", files, C_RUNTIME.into_iter().chain(C_RIM));
-    let net = Namespace::new().unwrap();
-    let gateway = net.command(folder.join("mqtt_to_coap").to_str().unwrap());
-    let _gateway = gateway.stderr(Stdio::null()).spawn().unwrap();
-    subscribers_hear_what_they_asked_for(&net, "as-c");
-}
-
-fn as_java() {
-    let files = |program: &Program| java(program, &|_| None).unwrap();
-    let folder = made("java", files, JAVA_RUNTIME);
-    let net = Namespace::new().unwrap();
-    let jar = folder.join("mqtt_to_coap.jar");
-    let gateway = net.command("java").args(["-XX:+UseSerialGC", "-jar", jar.to_str().unwrap()]);
-    let _gateway = gateway.stderr(Stdio::null()).spawn().unwrap();
-    subscribers_hear_what_they_asked_for(&net, "as-java");
-}
-
-/// The gateway in a folder, compiled as its users do it.
-fn made(
-    language: &str,
-    files: fn(&Program) -> Vec<SourceFile>,
-    runtime: impl IntoIterator<Item = (&'static str, &'static str)>,
-) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("subscribers").join(language);
-    let runtime = runtime.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let files = files(&program("mqtt_to_coap.gate"));
-    for (name, text) in runtime.chain(files.into_iter().map(|file| (file.name, file.text))) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    let make = Command::new("make").args(["-s", "-C"]).arg(&folder).output().unwrap();
-    assert!(make.status.success(), "{}", String::from_utf8_lossy(&make.stderr));
-    folder
 }
 
 /// A client that runs until it is dropped, and the file with what it says.

@@ -20,7 +20,7 @@ impl Entities {
         let at = layout.map("entities", devices_max)?;
         // Outsiders choose their ports: the order of the table is not theirs to know.
         let random = || RandomState::new().build_hasher().finish();
-        let mut owner = RegionOwner::in_memory(&layout, [random(), random()]);
+        let mut owner = RegionOwner::in_memory(&layout, [random(), random()])?;
         Ok(Self(owner.map(&at)?))
     }
 

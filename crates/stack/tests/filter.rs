@@ -16,6 +16,7 @@ use gatewright_wire::{
     ipv4::{Ipv4, Ipv4Fields},
     ipv6::FragmentFields,
 };
+use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 const UDP: IpProtocol = IpProtocol::UDP;
@@ -254,5 +255,30 @@ fn ports_are_written_as_one_or_from_one_to_another() {
     }
     for text in ["", "-", "5-", "-5", "2-1", "65536", "http", "1-2-3"] {
         assert!(text.parse::<PortRange>().is_err(), "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever extension headers stand before a port, the verdict is that of the port.
+    #[test]
+    fn extension_headers_change_no_verdict(
+        chain in prop::collection::vec(prop::sample::select(vec![0_u8, 43, 60, 135, 139, 140]), 0..8),
+        port in any::<u16>(),
+        noise in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let mut gateway = ipv6::gateway();
+        let filter = Filter::new(vec![drop_all(to_port("0-32767"))], Verdict::Accept, 14);
+        attach(&mut gateway, filter);
+        let kinds: Vec<u8> = chain.into_iter().chain([17]).collect();
+        let headers = kinds.windows(2).flat_map(|pair| [pair[1], 0, 1, 4, 0, 0, 0, 0]);
+        let payload: Vec<u8> = headers.chain(udp(5000, port)).collect();
+        let passes = usize::from(port > 32_767);
+        prop_assert_eq!(forwarded(&mut gateway, &[from_a6(kinds[0], &payload)]), passes);
+        // Whatever else comes, the filter goes on.
+        let odd = [from_a6(kinds[0], &noise), from_a(&noise), noise];
+        gateway.receive(LAN, &odd);
+        prop_assert!(gateway.is_clean());
     }
 }

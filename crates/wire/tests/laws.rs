@@ -137,6 +137,35 @@ proptest! {
         bounded(&octets, mpls::LabelStack::new(&octets));
     }
 
+    /// The upper layer is where a chain of headers ends, whatever they are; cut anywhere before, it is
+    /// not found.
+    #[test]
+    fn the_upper_layer_is_behind_all_headers(
+        chain in vec((0_usize..7, 0_u8..3), 0..=ipv6::HEADERS_MAX),
+        upper in prop::sample::select(vec![6_u8, 17, 58, 59, 50, 253]),
+        cut in any::<prop::sample::Index>(),
+        noise in vec(any::<u8>(), 0..120),
+    ) {
+        use ipv6::{ChainError, UpperLayer};
+        const KINDS: [u8; 7] = [0, 43, 60, 51, 135, 139, 140];
+        let kinds: Vec<u8> = chain.iter().map(|&(kind, _)| KINDS[kind]).chain([upper]).collect();
+        let mut packet = [&[0x60, 0, 0, 0, 0, 0, kinds[0], 64][..], &[0; 32]].concat();
+        for (pair, (_, len)) in kinds.windows(2).zip(&chain) {
+            let octets = if pair[0] == 51 { usize::from(*len) * 4 + 8 } else { usize::from(*len) * 8 + 8 };
+            let mut header = vec![0xff; octets];
+            header[..2].copy_from_slice(&[pair[1], *len]);
+            packet.extend(header);
+        }
+        let found = UpperLayer::find(&packet);
+        let expected = UpperLayer { protocol: upper.into(), offset: packet.len(), fragment: None };
+        prop_assert_eq!(found, Ok(expected));
+        let cut = cut.index(packet.len());
+        prop_assert!(matches!(UpperLayer::find(&packet[..cut]), Err(ChainError::Truncated(_))));
+        if let Ok(upper) = UpperLayer::find(&noise) {
+            prop_assert!(upper.offset <= noise.len());
+        }
+    }
+
     /// 802.15.4: what is written is read back, and noise is read or refused.
     #[test]
     fn mac_headers(

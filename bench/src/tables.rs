@@ -32,7 +32,8 @@ impl World {
         let mut numbers = Numbers(3);
         let mut layout = Layout::new();
         let at = layout.map("entities", ENTITIES).map_err(|it| it.to_string())?;
-        let mut owner = RegionOwner::in_memory(&layout, [numbers.bits(), numbers.bits()]);
+        let seed = [numbers.bits(), numbers.bits()];
+        let mut owner = RegionOwner::in_memory(&layout, seed).map_err(|it| it.to_string())?;
         let mut map = owner.map(&at).map_err(|it| it.to_string())?;
         let mut standard = HashMap::new();
         let mut senders = Vec::new();
@@ -92,8 +93,8 @@ fn by_key(bench: &mut Bench) -> Result<(), String> {
 fn by_place(bench: &mut Bench) -> Result<(), String> {
     let mut layout = Layout::new();
     let at = layout.table("records", 64).map_err(|it| it.to_string())?;
-    let mut table =
-        RegionOwner::in_memory(&layout, [1, 2]).table(&at).map_err(|it| it.to_string())?;
+    let mut owner = RegionOwner::in_memory(&layout, [1, 2]).map_err(|it| it.to_string())?;
+    let mut table = owner.table(&at).map_err(|it| it.to_string())?;
     table.set(7, &entity(7)).map_err(|it| it.to_string())?;
     let (table, locked) = (table.reader(), RwLock::new(entity(7)));
     let ours = || table.get(black_box(7)).ok().flatten();

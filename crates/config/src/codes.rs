@@ -268,4 +268,17 @@ codes! {
     "Where certificates are shown on both sides, the gateway needs one, its key, and the authorities \
     whose certificates it takes: [cse.tls] with `certificate`, `key` and `authorities`. A broker's \
     certificate must be for the host of its URL."
+
+    NOT_PORTS 175 "not a port or a range of ports"
+    "Ports of a filter's rule are texts: \"5683\", or \"1024-65535\" with the lower one first: \
+    `destination_port = [\"5683\", \"1024-2047\"]`."
+
+    NOTHING_PASSES 176 "nothing passes there in this version"
+    "No layer of this version takes packets apart at this position: there is no TCP, no label \
+    switching and no 6LoWPAN. TCP segments for this host pass at `ip:tcp`, labelled frames at \
+    `ether:mpls`; a filter with `protocol` and `destination_port` tells ports of TCP apart."
+
+    DROPS_ALL 177 "takes every packet"
+    "A `drop` without a match takes every packet that comes by. If that is meant, it says so more \
+    clearly as a filter: handler = \"filter\", default = \"drop\"."
 }

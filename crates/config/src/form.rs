@@ -7,6 +7,7 @@ pub(crate) use crate::tables::Form;
 use crate::tables::Key;
 use crate::values::{self, Prefix};
 use gatewright_diagnostic::{Code, Diagnostic, nearest};
+use gatewright_stack::builtin::PortRange;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -123,6 +124,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
         Form::RoleAddress => values::role_address(text).is_some(),
         Form::Field => values::field(text).is_some(),
+        Form::Ports => text.parse::<PortRange>().is_ok(),
     }
 }
 
@@ -186,6 +188,7 @@ const fn code(form: Form) -> &'static Code {
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
         Form::Field => &codes::NOT_A_FIELD,
+        Form::Ports => &codes::NOT_PORTS,
     }
 }
 
@@ -217,6 +220,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::SystemId => "a system-id: 16 hexadecimal digits",
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
         Form::Field => "a field with its value: its name, `=`, the value",
+        Form::Ports => "a port, or two with `-` between them, the lower one first",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
 }
@@ -245,6 +249,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::SystemId => "0022090000000001",
         Form::DeviceKind => "oximeter",
         Form::Field => "method=DELETE",
+        Form::Ports => "1024-65535",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
 }
@@ -280,6 +285,7 @@ mod tests {
             Form::DeviceKind,
             Form::RoleAddress,
             Form::Field,
+            Form::Ports,
         ] {
             assert!(is_right(form, example(form)), "{form:?}");
             assert!(!is_right(form, ""), "{form:?}");

@@ -11,13 +11,15 @@ use crate::shape::{self, Findings};
 use crate::{codes, rules, tables};
 use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::str::FromStr;
 use toml::de::DeTable;
 
 /// A handler to be attached, by the keys of `[[attach]]`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSpec {
-    /// `count`, `capture`, `drop`, `mirror` or `rate-limit`.
+    /// `count`, `capture`, `drop`, `filter`, `mirror` or `rate-limit`.
     pub handler: String,
     /// The position: `ether:ipv4`, `gateway:NAME/HANDLER`.
     pub at: String,
@@ -42,9 +44,44 @@ pub struct HandlerSpec {
     /// `capture`: the pcapng file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// `filter`: `accept` or `drop`, for packets that no rule fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
     /// `drop`: which packets or messages.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matching: Option<MatchSpec>,
+    /// `filter`: the rules, of which the first that fits decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
+}
+
+/// A rule of a filter, by the keys of `rules`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleSpec {
+    /// `accept` or `drop`.
+    pub verdict: String,
+    /// Conditions: `source`, `not_protocol`, … with their values.
+    #[serde(flatten)]
+    pub conditions: BTreeMap<String, Vec<String>>,
+}
+
+impl FromStr for RuleSpec {
+    type Err = String;
+
+    /// Reads `VERDICT KEY=VALUE,… …`, as `drop protocol=tcp destination_port=23,2323`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let verdict = words.next().ok_or("a rule begins with accept or drop")?.to_owned();
+        let condition = |word: &str| {
+            let (key, values) = word
+                .split_once('=')
+                .ok_or_else(|| format!("{word}: a condition is KEY=VALUE or KEY=VALUE,VALUE"))?;
+            Ok((key.to_owned(), values.split(',').map(str::to_owned).collect()))
+        };
+        let conditions = words.map(condition).collect::<Result<_, String>>()?;
+        Ok(Self { verdict, conditions })
+    }
 }
 
 /// Which packets or messages are meant, by the keys of `match`.
@@ -153,6 +190,21 @@ mod tests {
         }))
     }
 
+    fn rules() -> impl Strategy<Value = Vec<RuleSpec>> {
+        let rule = prop::sample::select(
+            &[
+                "accept protocol=udp destination_port=5683,1024-2047",
+                "drop not_source=192.0.2.0/24,2001:db8::/32 protocol=tcp,6",
+                "drop source=2001:db8::/32",
+                "accept source=192.0.2.0/24 not_source=192.0.2.0/28",
+                "accept source_port=5-4",
+                "reject",
+                "drop colour=red",
+            ][..],
+        );
+        prop::collection::vec(rule.prop_map(|text| text.parse().unwrap()), 0..3)
+    }
+
     prop_compose! {
         fn spec()(
             handler in word(tables::HANDLERS),
@@ -165,9 +217,13 @@ mod tests {
             rate in prop::option::of(prop_oneof![0..200_u32, any::<u32>()]),
             burst in prop::option::of(prop_oneof![0..200_u32, any::<u32>()]),
             matching in matching(),
+            default in word(tables::VERDICTS),
+            rules in rules(),
         ) -> HandlerSpec {
             let [handler, at] = [handler, at].map(Option::unwrap_or_default);
-            HandlerSpec { handler, at, side, place, link, rate, burst, to, file, matching }
+            HandlerSpec {
+                handler, at, side, place, link, rate, burst, to, file, default, matching, rules,
+            }
         }
     }
 
@@ -177,7 +233,9 @@ mod tests {
         #[test]
         fn a_described_handler_and_an_attached_one_are_the_same(spec in spec()) {
             let links = ["lan".to_owned(), "wan".to_owned()];
-            let text = spec.text().replace("[match]", "[attach.match]");
+            let text = spec.text()
+                .replace("[match]", "[attach.match]")
+                .replace("[[rules]]", "[[attach.rules]]");
             let links_text = "[link.lan]\n[link.wan]\n";
             let described = parse(SourceId::default(), &format!("{links_text}[[attach]]\n{text}"));
             let told = |findings: &[Diagnostic]| {

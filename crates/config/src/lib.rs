@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod filter;
 mod form;
 mod handler_spec;
 mod messages;
@@ -30,7 +31,7 @@ mod templates;
 mod values;
 
 pub use codes::CODES;
-pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec};
+pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,

@@ -150,6 +150,12 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
         findings.add(finding.help("`capture` writes messages to a file"));
         return;
     }
+    if handler.value == "filter" {
+        let message = "the rules of `filter` are about packets".to_owned();
+        let finding = Diagnostic::error(&codes::NOT_FOR_MESSAGES, handler.span, message);
+        findings.add(finding.help("`drop` refuses messages by their fields"));
+        return;
+    }
     rules::check_use(table, "a position of messages", (&[], &OF_PACKETS), None, findings);
     if let Some(matched) = table.table("match") {
         let others = (&[] as &[_], &OF_PACKETS_MATCHED as &[_]);

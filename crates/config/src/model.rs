@@ -4,6 +4,7 @@ use crate::Prefix;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 use gatewright_stack::At;
+use gatewright_stack::builtin::{Rule, Verdict};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
@@ -239,6 +240,13 @@ pub enum Handler {
     Drop {
         /// What is dropped; everything if it asks for nothing.
         matching: Match,
+    },
+    /// Lets packets pass or takes them, by rules in order.
+    Filter {
+        /// The rules: the first that fits decides.
+        rules: Vec<Rule>,
+        /// What becomes of a packet that no rule fits.
+        default: Verdict,
     },
     /// Sends a copy of each packet by another link.
     Mirror {

@@ -1,6 +1,7 @@
 //! From the tables of a text to the typed description. What is wrong was reported before and is
 //! left out here, so that the rules can look at everything else.
 
+use crate::filter;
 use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
@@ -10,6 +11,7 @@ use crate::model::{
 use crate::shape::integer;
 use crate::values::{self, Prefix};
 use gatewright_diagnostic::{SourceId, Span};
+use gatewright_stack::builtin::Verdict;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
@@ -271,7 +273,8 @@ pub(crate) fn attach(table: View<'_>) -> Option<Attach> {
         (Some("after"), _) => Place::After,
         (Some("tap"), _)
         | (None, Handler::Count | Handler::Capture { .. } | Handler::Mirror { .. }) => Place::Tap,
-        (Some("before"), _) | (None, Handler::Drop { .. } | Handler::RateLimit { .. }) => {
+        (Some("before"), _)
+        | (None, Handler::Drop { .. } | Handler::Filter { .. } | Handler::RateLimit { .. }) => {
             Place::Before
         }
         (Some(_), _) => return None,
@@ -293,6 +296,10 @@ fn handler(table: View<'_>) -> Option<Handler> {
         "drop" => {
             Handler::Drop { matching: table.table("match").map(matching).unwrap_or_default() }
         }
+        "filter" => Handler::Filter {
+            rules: filter::rules(table)?,
+            default: filter::verdict(table, "default").unwrap_or(Verdict::Accept),
+        },
         "mirror" => Handler::Mirror { to: table.name("to")? },
         "rate-limit" => Handler::RateLimit {
             rate: table.number("rate")?,

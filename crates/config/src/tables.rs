@@ -99,6 +99,8 @@ pub(crate) enum Form {
     RoleAddress,
     /// `NAME=VALUE`.
     Field,
+    /// `5683`, or `1024-65535`.
+    Ports,
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -138,6 +140,10 @@ const MERGE: (i64, i64) = (64, 65_507);
 const CONNECTIONS_MAX: i64 = 100_000;
 /// The longest time that a TCP proxy waits for anything, in seconds: a week.
 const SECONDS_MAX: i64 = 604_800;
+/// Rules of a filter at the most: each is asked of each packet that none before it fits.
+const RULES_MAX: usize = 256;
+/// Networks, protocols or ports of a rule at the most.
+const VALUES_MAX: usize = 64;
 /// The fastest rate that a limiter counts, in packets a second.
 const RATE_MAX: i64 = 1_000_000_000;
 /// The most packets of a burst.
@@ -153,10 +159,15 @@ const INSTANCES_MAX: i64 = 100_000_000;
 /// A code or a partition of the nomenclature: 16 bits (IEEE 11073-10101).
 const CODE: Shape = Shape::Number(0, 65_535);
 const PORT: Shape = Shape::Number(1, 65_535);
+const NETWORKS: Shape = Shape::List(Form::Network, VALUES_MAX);
+const PROTOCOLS: Shape = Shape::List(Form::Protocol, VALUES_MAX);
+const PORT_RANGES: Shape = Shape::List(Form::Ports, VALUES_MAX);
 
 pub(crate) const MODES: &[&str] =
     &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
-pub(crate) const HANDLERS: &[&str] = &["count", "capture", "drop", "mirror", "rate-limit"];
+pub(crate) const HANDLERS: &[&str] =
+    &["count", "capture", "drop", "filter", "mirror", "rate-limit"];
+pub(crate) const VERDICTS: &[&str] = &["accept", "drop"];
 pub(crate) const PLACES: &[&str] = &["before", "instead", "after", "tap"];
 pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
 pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
@@ -343,9 +354,33 @@ pub(crate) static ATTACH: Table = Table {
         key("link", Shape::Text(Form::Name), "Only packets of this link; all if not given."),
         key("file", Shape::Text(Form::Any), "capture: the pcapng file that it writes."),
         key("match", Shape::Table(&MATCH), "drop: which packets; all if not given."),
+        key("rules", Shape::Many(&RULE, RULES_MAX), "filter: the first rule that fits decides."),
+        key(
+            "default",
+            Shape::Choice(VERDICTS),
+            "filter: what becomes of a packet that no rule fits; accept if not given.",
+        ),
         key("to", Shape::Text(Form::Name), "mirror: the link that copies leave by."),
         key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets each second."),
         key("burst", Shape::Number(1, BURST_MAX), "rate-limit: packets at once after a pause."),
+    ],
+};
+
+static RULE: Table = Table {
+    name: "rules",
+    doc: "A rule of a filter: what becomes of packets for which all that is given holds.",
+    keys: &[
+        required("verdict", Shape::Choice(VERDICTS), "What becomes of them."),
+        key("source", NETWORKS, "Networks of the sender."),
+        key("not_source", NETWORKS, "The sender is in none of these networks."),
+        key("destination", NETWORKS, "Networks of the receiver."),
+        key("not_destination", NETWORKS, "The receiver is in none of these networks."),
+        key("protocol", PROTOCOLS, "Upper-layer protocols, by name or number."),
+        key("not_protocol", PROTOCOLS, "The upper layer is none of these protocols."),
+        key("source_port", PORT_RANGES, "Source ports of TCP, UDP or SCTP, or ranges of them."),
+        key("not_source_port", PORT_RANGES, "The source port is none of these."),
+        key("destination_port", PORT_RANGES, "Destination ports, or ranges of them."),
+        key("not_destination_port", PORT_RANGES, "The destination port is none of these."),
     ],
 };
 

@@ -44,6 +44,10 @@ pub(crate) fn make(attach: &config::Attach, names: &[String]) -> Result<Made, Ru
         config::Handler::Drop { matching } => {
             made("drop", Box::new(drop_matching(*matching, attachment.at)))
         }
+        config::Handler::Filter { rules, default } => {
+            let filter = Filter::new(rules.clone(), *default, link_header(attachment.at));
+            made("filter", Box::new(filter))
+        }
         config::Handler::RateLimit { rate, burst } => {
             made("rate-limit", Box::new(RateLimit::new(*rate, *burst)))
         }
@@ -89,7 +93,12 @@ fn drop_matching(matching: config::Match, at: At) -> Filter {
         protocol: matching.protocol.map(IpProtocol),
         port: matching.port,
     };
-    Filter::dropping(which, if at == At::Frame { ETHERNET_LEN } else { 0 })
+    Filter::dropping(which, link_header(at))
+}
+
+/// Octets before the IP header of a packet at this position.
+fn link_header(at: At) -> usize {
+    if at == At::Frame { ETHERNET_LEN } else { 0 }
 }
 
 /// Octets of the link-layer header before the IP header of a whole frame.

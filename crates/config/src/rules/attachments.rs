@@ -2,6 +2,7 @@
 
 use super::{check_link, check_use, twice};
 use crate::codes;
+use crate::filter;
 use crate::messages::{self, MessageHandler};
 use crate::model::{Attach, Config, Handler, Located, Place, Side};
 use crate::sections::View;
@@ -47,15 +48,19 @@ pub(crate) fn check_one(
         check_link(to, names, findings);
         check_mirror(attach, to, findings);
     }
+    filter::check_position(attach.at.value, attach.at.span, findings);
+    filter::check_family(attach.at.value, table, findings);
+    filter::check_drop(table, findings);
     check_place(attach, table.key("place").unwrap_or(attach.at.span), findings);
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 5] = ["file", "match", "to", "rate", "burst"];
+    const OTHERS: [&str; 7] = ["file", "match", "to", "rate", "burst", "rules", "default"];
     let Some(handler) = table.text("handler").map(|handler| handler.value) else { return };
     let (own, needed): (&[&str], _) = match handler {
         "capture" => (&["file"], Some(("file", "\"frames.pcapng\""))),
         "drop" => (&["match"], None),
+        "filter" => (&["rules", "default"], None),
         "mirror" => (&["to"], Some(("to", "\"lan\""))),
         "rate-limit" => (&["rate", "burst"], Some(("rate", "1000"))),
         handler if HANDLERS.contains(&handler) => (&[], None),
@@ -63,6 +68,7 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
     };
     check_use(table, &format!("handler {handler}"), (own, &OTHERS), needed, findings);
     check_port(table, findings);
+    filter::check(table, findings);
 }
 
 /// IP protocols that have ports.
@@ -93,6 +99,7 @@ fn check_place(attach: &Attach, span: Span, findings: &mut Findings) {
         Handler::Capture { .. } => ("capture", true),
         Handler::Mirror { .. } => ("mirror", true),
         Handler::Drop { .. } => ("drop", false),
+        Handler::Filter { .. } => ("filter", false),
         Handler::RateLimit { .. } => ("rate-limit", false),
     };
     let place = match (looks, attach.place) {

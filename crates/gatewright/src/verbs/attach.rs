@@ -2,22 +2,22 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_config::{HandlerSpec, MatchSpec};
+use gatewright_config::{HandlerSpec, MatchSpec, RuleSpec};
 use gatewright_gateway::api::Request;
 
 pub(super) const JSON: &str = "{id}";
 
 /// Attaches a handler to a running gateway, without losing a packet.
 ///
-/// `count` counts, `capture` writes a pcapng file, `drop` takes what matches, `mirror` copies to
-/// another link, `rate-limit` lets so many pass a second. At gateway:NAME/HANDLER they see the
+/// `count` counts, `capture` writes a pcapng file, `drop` takes what matches, `filter` decides by
+/// rules in order, `mirror` copies to another link, `rate-limit` lets so many pass a second. At gateway:NAME/HANDLER they see the
 /// messages of a program's handler: `drop` and `rate-limit` refuse requests as the protocol does.
 /// Prints the id for `gatewright detach`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
     #[command(flatten)]
     which: Which,
-    /// count, capture, drop, mirror or rate-limit.
+    /// count, capture, drop, filter, mirror or rate-limit.
     #[arg(value_name = "HANDLER")]
     handler: String,
     /// The position: frame, ether:ipv4, ip:udp, udp:5683, gateway:NAME/HANDLER, ...
@@ -47,6 +47,13 @@ pub(crate) struct Attach {
     /// drop: a field of the message with the value that it has; may be given several times.
     #[arg(long = "field", value_name = "NAME=VALUE")]
     fields: Vec<String>,
+    /// filter: a rule, such as 'drop protocol=tcp destination_port=23,2323'; the first that fits
+    /// decides. Keys are those of `rules` in a description.
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<RuleSpec>,
+    /// filter: accept or drop, for packets that no rule fits.
+    #[arg(long, value_name = "VERDICT")]
+    default: Option<String>,
     /// rate-limit: packets a second.
     #[arg(long, value_name = "NUMBER")]
     rate: Option<u32>,
@@ -64,10 +71,23 @@ pub(crate) struct Attach {
 impl Attach {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { which, handler, at, link, side, place, source, destination, .. } = self;
-        let Self { protocol, port, fields, rate, burst, to, file, .. } = self;
+        let Self { protocol, port, fields, rules, default, rate, burst, to, file, .. } = self;
         let matching = MatchSpec { source, destination, protocol, port, fields };
         let matching = (matching != MatchSpec::default()).then_some(matching);
-        let spec = HandlerSpec { handler, at, side, place, link, rate, burst, to, file, matching };
+        let spec = HandlerSpec {
+            handler,
+            at,
+            side,
+            place,
+            link,
+            rate,
+            burst,
+            to,
+            file,
+            default,
+            matching,
+            rules,
+        };
         let answer = which.ask(&Request::Attach(Box::new(spec)))?;
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)

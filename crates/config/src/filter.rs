@@ -46,9 +46,8 @@ fn among<T>(
     [of, none_of]: [&str; 2],
     read: impl Fn(&str) -> Option<T>,
 ) -> Option<Among<T>> {
-    let values = |key| -> Option<Vec<T>> {
-        table.texts(key).iter().map(|text| read(text.value)).collect()
-    };
+    let values =
+        |key| -> Option<Vec<T>> { table.texts(key).iter().map(|text| read(text.value)).collect() };
     match (table.key(of), table.key(none_of)) {
         (Some(_), _) => values(of).map(Among::In),
         (None, Some(_)) => values(none_of).map(Among::NotIn),
@@ -132,7 +131,9 @@ pub(crate) fn check_drop(table: View<'_>, findings: &mut Findings) {
     let Some(handler) = table.text("handler").filter(|handler| handler.value == "drop") else {
         return;
     };
-    if table.table("match").is_none_or(|of| of.keys().next().is_none()) {
+    // A match that is no table is told elsewhere.
+    let is_empty = table.table("match").map(|of| of.keys().next().is_none());
+    if is_empty.unwrap_or(table.key("match").is_none()) {
         let message = "this `drop` takes every packet";
         let finding = Diagnostic::warning(&codes::DROPS_ALL, handler.span, message);
         findings.add(finding.help("match = { source = \"192.0.2.0/24\" }"));

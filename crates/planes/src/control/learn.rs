@@ -201,7 +201,11 @@ impl Control {
         (info.mac, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
         let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
         let all: Vec<_> = [link].into_iter().chain(carried.map(|vlan| vlan.link)).collect();
-        all.into_iter().fold(false, |is_news, link| self.follow_device(link, old, new) || is_news)
+        let mut is_news = false;
+        for link in all {
+            is_news |= self.follow_device(link, old, new);
+        }
+        is_news
     }
 
     /// Has the interface of `link` follow a device that was `old` and is `new`.

@@ -7,7 +7,7 @@
 //! port 7000 of 192.0.2.1 goes to the server.
 
 use gatewright_gateway::{Planes, Setup};
-use gatewright_stack::{ApplicationSockets, SocketApplication};
+use gatewright_stack::{ApplicationSockets, Origin, SocketApplication};
 use std::{
     error::Error,
     net::{IpAddr, SocketAddr},
@@ -22,20 +22,21 @@ impl SocketApplication for Joiner {
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
         while let Some(socket) = sockets.next_ready() {
             let limit = sockets.payload_max(self.server.ip()).unwrap_or_default();
-            let (mut joined, mut since) = (Vec::new(), 0);
+            let (mut joined, mut origin) = (Vec::new(), Origin::default());
             for _ in 0..sockets.waiting(socket) {
                 let Some(datagram) = sockets.receive(socket) else { break };
                 if joined.len() + datagram.octets().len() > limit {
                     // Counted below if there is no route or no memory: UDP promises nothing.
-                    let _not_sent = sockets.send(socket, &joined, self.server, since);
+                    let _not_sent = sockets.send(socket, &joined, self.server, origin);
                     joined.clear();
                 }
                 if joined.is_empty() {
-                    since = datagram.received_ns();
+                    origin = datagram.origin();
                 }
+                origin = origin.joined_by(datagram.origin());
                 joined.extend_from_slice(datagram.octets());
             }
-            let _not_sent = sockets.send(socket, &joined, self.server, since);
+            let _not_sent = sockets.send(socket, &joined, self.server, origin);
         }
     }
 }

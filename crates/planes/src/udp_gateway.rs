@@ -7,8 +7,8 @@
 //! each batch; a client costs a socket and a place in a table, not a thread.
 
 use gatewright_stack::{
-    ApplicationSockets, CutShort, Datagram, Form, Merger, RunningApplication, SocketApplication,
-    SocketIndex, Sockets, split,
+    ApplicationSockets, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
+    SocketApplication, SocketIndex, Sockets, split,
 };
 use std::{
     collections::HashMap,
@@ -125,8 +125,8 @@ struct Client {
     asked: IpAddr,
     seen: Duration,
     merger: Option<Merger>,
-    /// When the first of the datagrams in the merger came.
-    first_ns: u64,
+    /// Of the datagrams in the merger.
+    origin: Origin,
 }
 
 /// The application.
@@ -187,23 +187,24 @@ impl Relay {
         let (server, socket) = (self.setup.server, socket_of(place));
         let Some(client) = self.clients.get_mut(place) else { return };
         client.seen = sockets.now();
-        let received_ns = datagram.received_ns();
+        let origin = datagram.origin();
         match (&mut client.merger, self.setup.series) {
             (Some(merger), _) => {
                 if merger.is_empty() {
-                    client.first_ns = received_ns;
+                    client.origin = origin;
                     self.merging.push(place);
                 }
                 merger.push(datagram.octets(), |octets| {
-                    tally.sent(sockets.send(socket, octets, server, client.first_ns).is_ok());
-                    client.first_ns = received_ns;
+                    tally.sent(sockets.send(socket, octets, server, client.origin).is_ok());
+                    client.origin = origin;
                 });
+                client.origin = client.origin.joined_by(origin);
             }
             (None, Series::Split) => {
                 for part in split(datagram.octets()) {
                     match part {
                         Ok(part) => {
-                            tally.sent(sockets.send(socket, part, server, received_ns).is_ok());
+                            tally.sent(sockets.send(socket, part, server, origin).is_ok());
                         }
                         Err(CutShort { .. }) => tally.cut_short += 1,
                     }
@@ -240,7 +241,7 @@ impl Relay {
             let Some(client) = self.clients.get_mut(place) else { continue };
             let Some(merger) = &mut client.merger else { continue };
             merger.flush(|octets| {
-                tally.sent(sockets.send(socket_of(place), octets, server, client.first_ns).is_ok());
+                tally.sent(sockets.send(socket_of(place), octets, server, client.origin).is_ok());
             });
             if let Series::Merge(_, MergeLimit::PathMtu) = self.setup.series {
                 // The path may have changed; what is joined next fits it.
@@ -282,7 +283,7 @@ impl Relay {
             Series::Plain | Series::Split => None,
         };
         let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
-        let client = Client { address, asked, seen, merger, first_ns: 0 };
+        let client = Client { address, asked, seen, merger, origin: Origin::default() };
         let place = if self.clients.len() < usize::from(CLIENTS_MAX) {
             self.clients.push(client);
             self.clients.len() - 1

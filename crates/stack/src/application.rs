@@ -8,7 +8,8 @@
 
 use crate::{
     Out, Route, SOCKET_QUEUE_MAX,
-    udp::{datagram, forward, source_for},
+    ipv4::TIME_TO_LIVE,
+    udp::{HOPS_SPENT, datagram, forward, hops_left, set_hops, source_for},
 };
 use gatewright_packet::Packet;
 use gatewright_wire::{ipv4::Ipv4, ipv6::Ipv6, udp::Udp};
@@ -68,9 +69,34 @@ impl Datagram {
         self.to
     }
 
-    /// When its link received it, in nanoseconds of the gateway's clock; 0 if it was made here.
-    pub fn received_ns(&self) -> u64 {
-        self.packet.received_ns()
+    /// What a datagram that is sent for its sake owes to it.
+    pub fn origin(&self) -> Origin {
+        let hops = hops_left(&self.packet).unwrap_or_default();
+        Origin { received_ns: self.packet.received_ns(), hops }
+    }
+}
+
+/// What a datagram that an application sends owes to those that led to it: when they came, from which
+/// its time in this gateway is counted, and the hops they had left, so that a circle of relays has an
+/// end (RFC 8656 §15). By default nothing led to it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Origin {
+    received_ns: u64,
+    hops: u8,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self { received_ns: 0, hops: TIME_TO_LIVE }
+    }
+}
+
+impl Origin {
+    /// That of a datagram to which one more was joined: the time of the first, the hops of the one
+    /// that had fewest left.
+    #[must_use]
+    pub fn joined_by(self, later: Self) -> Self {
+        Self { received_ns: self.received_ns, hops: self.hops.min(later.hops) }
     }
 }
 
@@ -213,8 +239,8 @@ impl ApplicationSockets<'_, '_> {
 
     /// Sends `octets` to `to` from a socket.
     ///
-    /// `received_ns` is when the link received what led to it ([`Datagram::received_ns`]), from
-    /// which its time in this gateway is counted; 0 if nothing did.
+    /// `origin` is that of the datagrams that led to it ([`Datagram::origin`]), or the default if none
+    /// did.
     ///
     /// # Errors
     ///
@@ -224,12 +250,17 @@ impl ApplicationSockets<'_, '_> {
         socket: SocketIndex,
         octets: &[u8],
         to: SocketAddr,
-        received_ns: u64,
+        origin: Origin,
     ) -> Result<(), SendError> {
         let from = self.from(socket, to)?;
+        if origin.hops == 0 {
+            self.out.count(HOPS_SPENT);
+            return Err(SendError::HopsSpent);
+        }
         let made = datagram(from, to, None, octets, self.out);
         let mut packet = made.ok_or(SendError::NoPacket(octets.len()))?;
-        packet.set_received_ns(received_ns);
+        set_hops(&mut packet, origin.hops).ok_or(SendError::NoPacket(octets.len()))?;
+        packet.set_received_ns(origin.received_ns);
         crate::udp::send_down(packet, to, self.out);
         Ok(())
     }

@@ -54,7 +54,9 @@ mod udp;
 mod vlan;
 mod wiring;
 
-pub use application::{ApplicationSockets, Datagram, SendError, SocketApplication, SocketIndex};
+pub use application::{
+    ApplicationSockets, Datagram, Origin, SendError, SocketApplication, SocketIndex,
+};
 pub use arp::ArpLayer;
 pub use bucket::Bucket;
 pub use counters::{Counter, Drops, Reason};

@@ -38,7 +38,7 @@ const NOT_UDP: Reason = Reason("not-udp");
 /// No packet was free for a datagram to send.
 const NO_PACKET: Reason = Reason("no-packet");
 /// A datagram that was to be sent on has been through too many relays and routers.
-const HOPS_SPENT: Reason = Reason("hops-spent");
+pub(crate) const HOPS_SPENT: Reason = Reason("hops-spent");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
@@ -493,9 +493,10 @@ pub(crate) fn forward(
     Ok(())
 }
 
-/// Hops that a received datagram has left when it is sent on, none if it has spent them; what was
-/// sent to many stays on its link by its hop limit, and begins anew.
-fn hops_left(packet: &Packet) -> Option<u8> {
+/// Hops that a received datagram has left when it is sent on, no more than one of ours begins with;
+/// none if it has spent them. What was sent to many stays on its link by its hop limit, and begins
+/// anew.
+pub(crate) fn hops_left(packet: &Packet) -> Option<u8> {
     let network = packet.network_octets();
     let (hops, to_many) = match network.first().map(|first| first >> 4) {
         Some(4) => {
@@ -511,11 +512,11 @@ fn hops_left(packet: &Packet) -> Option<u8> {
     if to_many || packet.meta().arrival == Arrival::Broadcast {
         return Some(TIME_TO_LIVE);
     }
-    hops.checked_sub(1).filter(|&left| left > 0)
+    hops.checked_sub(1).filter(|&left| left > 0).map(|left| left.min(TIME_TO_LIVE))
 }
 
 /// Sets the hop limit in the IP header in front.
-fn set_hops(packet: &mut Packet, hops: u8) -> Option<()> {
+pub(crate) fn set_hops(packet: &mut Packet, hops: u8) -> Option<()> {
     let octets = packet.octets_mut();
     match octets.first()? >> 4 {
         4 => Ipv4Mut::of(octets.first_chunk_mut()?).set_time_to_live(hops),

@@ -257,15 +257,22 @@ fn a_changed_host_is_seen_by_the_next_datagram() {
     assert_eq!(calls.try_iter().count(), 0);
 }
 
-/// Sends everything on to another relay.
-struct Onward(SocketAddr);
+/// Sends everything on to another relay, in the chunk that it came in or in one of its own.
+struct Onward {
+    next: SocketAddr,
+    copies: bool,
+}
 
 impl SocketApplication for Onward {
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
         while let Some(socket) = sockets.next_ready() {
             while let Some(datagram) = sockets.receive(socket) {
                 // The last one has spent its hops.
-                let _end = sockets.forward(socket, datagram, self.0);
+                let _end = if self.copies {
+                    sockets.send(socket, datagram.octets(), self.next, datagram.origin())
+                } else {
+                    sockets.forward(socket, datagram, self.next)
+                };
             }
         }
     }
@@ -275,32 +282,37 @@ impl SocketApplication for Onward {
 /// value", so that no circle of relays is without an end.
 #[test]
 fn a_datagram_does_not_circle_between_relays_for_ever() {
-    let mut gateway = Gateway::new();
+    let onward = |next, copies| Box::new(Onward { next, copies });
     let locals = [at(LAN_IP, 9000), at(WAN_IP, 9001)];
-    let _one = gateway.sockets.run(&locals[..1], Box::new(Onward(at(B.1, 9000)))).unwrap();
-    gateway.tick(0);
-    // B is such a relay, too, whose server is ours.
-    let mut frames = vec![to_port(9000, b"round")];
-    let mut rounds = 0;
-    while let Some(frame) = frames.pop() {
-        let sent = gateway.receive(LAN, &[frame]);
-        rounds += sent.len();
-        assert!(rounds < 100, "for ever");
-        frames.extend(sent.first().map(|(_, sent)| {
-            let hops = sent[14 + 8] - 1;
-            let datagram = udp(9000, 9000, b"round");
-            from_a(&ipv4(B.1, LAN_IP, IpProtocol::UDP, &datagram, |ip| ip.time_to_live = hops))
-        }));
-    }
-    assert_eq!(rounds, 32, "64 hops, of which each relay has spent half");
-    assert!(gateway.drops().contains(&("udp-sockets", "hops-spent", 1)), "{:?}", gateway.drops());
+    for copies in [false, true] {
+        let mut gateway = Gateway::new();
+        let to_b = onward(at(B.1, 9000), copies);
+        let _one = gateway.sockets.run(&locals[..1], to_b).unwrap();
+        gateway.tick(0);
+        // B is such a relay, too, whose server is ours.
+        let mut frames = vec![to_port(9000, b"round")];
+        let mut rounds = 0;
+        while let Some(frame) = frames.pop() {
+            let sent = gateway.receive(LAN, &[frame]);
+            rounds += sent.len();
+            assert!(rounds < 100, "for ever");
+            frames.extend(sent.first().map(|(_, sent)| {
+                let hops = sent[14 + 8] - 1;
+                let datagram = udp(9000, 9000, b"round");
+                from_a(&ipv4(B.1, LAN_IP, IpProtocol::UDP, &datagram, |ip| ip.time_to_live = hops))
+            }));
+        }
+        assert_eq!(rounds, 32, "64 hops, of which each relay has spent half");
+        let spent = ("udp-sockets", "hops-spent", 1);
+        assert!(gateway.drops().contains(&spent), "{:?}", gateway.drops());
 
-    // Two of one host, each the other's server.
-    let mut gateway = Gateway::new();
-    let _one = gateway.sockets.run(&locals[..1], Box::new(Onward(locals[1]))).unwrap();
-    let _other = gateway.sockets.run(&locals[1..], Box::new(Onward(locals[0]))).unwrap();
-    gateway.tick(0);
-    assert!(gateway.receive(LAN, &[to_port(9000, b"round")]).is_empty());
-    assert_eq!(gateway.drops(), [("udp-sockets", "hops-spent", 1)]);
-    assert!(gateway.is_clean());
+        // Two of one host, each the other's server.
+        let mut gateway = Gateway::new();
+        let _one = gateway.sockets.run(&locals[..1], onward(locals[1], copies)).unwrap();
+        let _other = gateway.sockets.run(&locals[1..], onward(locals[0], copies)).unwrap();
+        gateway.tick(0);
+        assert!(gateway.receive(LAN, &[to_port(9000, b"round")]).is_empty());
+        assert_eq!(gateway.drops(), [spent]);
+        assert!(gateway.is_clean());
+    }
 }

@@ -228,3 +228,24 @@ fn the_end_waits_for_the_mail_that_is_on_its_way() {
     assert_eq!(report.counters["drains_cut"], 0);
     assert_eq!(server.taken(), 1);
 }
+
+/// A body that comes as fast as it is taken is read in turns: between two questions to the kernel no
+/// connection gives more than its share, so that others are heard.
+#[test]
+fn a_long_body_is_read_by_turns() {
+    // A turn is 16 KiB, and ends with the read that reaches it; so do those of 64 KiB that follow.
+    const READ: u64 = 8 << 10;
+    const TURN: u64 = (16 << 10) + READ;
+    const WAKEUP: u64 = 2 * TURN + (64 << 10) + TURN;
+    const LINES: usize = 200_000;
+    let server = Server::start(|_| Fate::Taken);
+    let runner = relay(server.address, 1);
+    let mut client = Client::connect(inside(&runner));
+    let verdict = client
+        .mail(&"one line of sixty-four octets, for a long body it is enough..\r\n".repeat(LINES));
+    assert!(verdict.starts_with("250 taken"), "{verdict}");
+    let counters = runner.report().counters;
+    let (octets, wakeups) = (counters["octets_in"], counters["wakeups"]);
+    assert!(octets > 12_000_000, "{octets}");
+    assert!(octets <= (wakeups + 1) * WAKEUP, "{octets} octets in {wakeups} wake-ups");
+}

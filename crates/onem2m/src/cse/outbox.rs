@@ -517,9 +517,13 @@ impl Cse {
 
     /// Where an entity can be reached now; a request for an application goes to its URL.
     pub(super) fn reach(&self, target: &str, request: &mut Request) -> Result<Route, Refusal> {
+        let is_for_target = request.to == target;
         let (target, serialisation) = notification_target(target);
         if target.contains("://") {
-            request.to.clone_from(&target);
+            // What is for the CSE at this URL keeps its own address: a reading's container there.
+            if is_for_target {
+                request.to.clone_from(&target);
+            }
             return Ok(Route::Urls(vec![target], serialisation));
         }
         let chosen = |route| match (route, serialisation) {

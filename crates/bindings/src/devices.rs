@@ -18,6 +18,7 @@ mod datagrams;
 mod deliver;
 mod entities;
 mod places;
+mod shards;
 mod stages;
 pub(crate) mod transport;
 
@@ -38,14 +39,16 @@ use gatewright_health::frame::Framer;
 use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
-use gatewright_interwork::{Device, Mapping, Repeats};
+use gatewright_interwork::{Device, Mapping};
 use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
+use shards::Shards;
 pub use stages::Stages;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
@@ -156,6 +159,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Adds what another has counted.
+            fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)+
+            }
+
             /// Every counter with its name, for a metrics page.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)+].into_iter()
@@ -246,7 +254,16 @@ struct Shared {
     manager: manager::Settings,
     /// Where the machines' time begins.
     started: Instant,
+    /// The CSE above.
+    above: RwLock<Option<Arc<Above>>>,
+    library: Mutex<Library>,
+    /// What reports touch.
+    shards: Shards,
+    /// What associations and requests for devices touch.
     state: Mutex<State>,
+    /// How often state or library were locked.
+    #[cfg(test)]
+    locked: std::sync::atomic::AtomicU64,
 }
 
 /// How a connection is reached from elsewhere.
@@ -254,14 +271,14 @@ struct Shared {
 struct Line {
     /// Ends it.
     hang_up: Arc<Notify>,
+    /// Says that its device has associated by another.
+    is_displaced: Arc<AtomicBool>,
     /// Asks its device something.
     asks: mpsc::Sender<(RequestId, Operation)>,
 }
 
 #[derive(Debug)]
 struct State {
-    library: Library,
-    above: Option<Arc<Above>>,
     /// Address of the policy that lets operators in.
     policy: Option<String>,
     roster: Roster,
@@ -274,14 +291,11 @@ struct State {
     /// The devices whose places at the CSE above have been asked for in this run, with what was
     /// asked.
     announced: HashMap<SystemId, u64>,
-    /// Reports without a time that may come again.
-    repeats: Repeats,
     /// The kinds of devices that have said theirs, with the configuration they had then.
     kinds: HashMap<SystemId, (ConfigId, &'static str)>,
     /// The devices that did not answer when they were asked what they are.
     silent: BTreeSet<SystemId>,
     counters: Counters,
-    stages: Stages,
 }
 
 /// A listener that runs.
@@ -345,8 +359,6 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     let policy = ask::make_policy(&engine, &config, false).await;
     let entities = Entities::new(config.connections_max);
     let state = State {
-        library,
-        above: config.above.map(Arc::new),
         policy,
         roster: Roster::new(),
         entities: entities.map_err(|error| StartError::Table(io::Error::other(error)))?,
@@ -355,11 +367,9 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         sessions: 0,
         epoch: 0,
         announced: HashMap::new(),
-        repeats: Repeats::default(),
         kinds: HashMap::new(),
         silent: BTreeSet::new(),
         counters: Counters::default(),
-        stages: Stages::default(),
     };
     let (calls, asked) = mpsc::channel(CALLS_MAX);
     engine.send_device_calls(calls);
@@ -371,7 +381,12 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         mapping: config.mapping,
         manager: config.manager,
         started: Instant::now(),
+        above: RwLock::new(config.above.map(Arc::new)),
+        library: Mutex::new(library),
+        shards: Shards::new(),
         state: Mutex::new(state),
+        #[cfg(test)]
+        locked: std::sync::atomic::AtomicU64::new(0),
     });
     let (stop, stopped) = watch::channel(false);
     let tasks = vec![
@@ -515,16 +530,15 @@ impl Running {
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
         let places_full = self.lost.turned_away();
-        let state = self.rooms.shared.lock();
-        let repeats_forgotten = state.repeats.forgotten();
-        let counted = state.counters;
+        let mut counted = self.rooms.shared.shards.counters();
+        counted.add(&self.rooms.shared.lock().counters);
         let connections_refused = counted.connections_refused + self.rooms.gate.refused();
-        Counters { connections_refused, repeats_forgotten, places_full, ..counted }
+        Counters { connections_refused, places_full, ..counted }
     }
 
     /// How long reports took, stage by stage.
     pub fn stages(&self) -> Stages {
-        self.rooms.shared.lock().stages
+        self.rooms.shared.shards.stages()
     }
 
     /// How many devices are associated.
@@ -538,14 +552,16 @@ impl Running {
         self.rooms.gate.set_most_of_one(config.connections_per_peer_max);
         let had = self.rooms.shared.lock().policy.is_some();
         let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
-        let mut state = self.rooms.shared.lock();
-        state.library.admit(config.admitted);
+        let shared = &self.rooms.shared;
+        shared.library.lock().unwrap_or_else(PoisonError::into_inner).admit(config.admitted);
+        let mut state = shared.lock();
         if policy.is_some() != had {
             // Their places get the policy with their next association.
             state.announced.clear();
         }
         state.policy = policy;
-        state.above = config.above.map(Arc::new);
+        drop(state);
+        *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
     }
 
     /// Aborts every association and returns when all connections are closed. Reports not answered
@@ -573,7 +589,10 @@ impl Shared {
         let datagrams = matches!(transport, Transport::Datagrams(_));
         let hang_up = Arc::new(Notify::new());
         let (asks, asked) = mpsc::channel(ASKS_MAX);
-        let id = self.lock().open(Line { hang_up: Arc::clone(&hang_up), asks });
+        let is_displaced = Arc::new(AtomicBool::new(false));
+        let line = Line { hang_up: Arc::clone(&hang_up), is_displaced, asks };
+        let is_displaced = Arc::clone(&line.is_displaced);
+        let id = self.lock().open(line);
         let mut connection = Connection {
             shared: Arc::clone(&self),
             id,
@@ -582,6 +601,7 @@ impl Shared {
             transport,
             sender: Sender { address: peer.ip(), port: peer.port() },
             device: None,
+            is_displaced,
             session: None,
             is_test: false,
             asked,
@@ -607,13 +627,27 @@ impl Shared {
         self.started.elapsed()
     }
 
+    /// Counts what is no device's.
     fn count(&self, how: impl FnOnce(&mut Counters)) {
-        how(&mut self.lock().counters);
+        how(&mut self.shards.of(None).counters);
     }
 
-    /// A panic elsewhere leaves names and counts as they were.
+    /// The CSE above, if there is one.
+    fn above(&self) -> Option<Arc<Above>> {
+        self.above.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A poisoned lock is safe here: names and counts stay consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
+        self.note_lock();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a lock that all devices share, for the test that reports take none.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "it counts in tests only"))]
+    fn note_lock(&self) {
+        #[cfg(test)]
+        self.locked.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -641,6 +675,7 @@ impl State {
             Joined::Displaced(other) => {
                 self.counters.displaced += 1;
                 if let Some(other) = self.lines.get(&other) {
+                    other.is_displaced.store(true, Ordering::Release);
                     other.hang_up.notify_one();
                 }
                 true
@@ -673,6 +708,39 @@ impl State {
 mod tests {
     use super::*;
     use gatewright_health::specialisation::{ACTIVITY, SCALE};
+
+    /// What all devices share is locked when they come, are asked something and go: not by a report,
+    /// however many of them there are.
+    #[tokio::test]
+    async fn a_report_takes_no_lock_that_all_devices_share() {
+        use crate::agents::{self, Run};
+        use gatewright_health::simulate::Plan;
+        use gatewright_onem2m::CseType;
+        let machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        let cse = crate::cse::start(crate::cse::Config::new(machine)).await.unwrap();
+        let config = Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let running = start(config, cse.engine().clone()).await.unwrap();
+        let shared = Arc::clone(&running.rooms.shared);
+        let (period, measuring) = (Duration::from_millis(5), Duration::from_mins(1));
+        let plan = Plan { period, ..Plan::new(&SCALE, SystemId([1; 8]), 1) };
+        let run = Run { plan, to: running.address(), measuring, patience: measuring };
+        let device = tokio::spawn(agents::run(run));
+        let reports = || shared.shards.counters().reports;
+        let reported = async |least| {
+            while reports() < least {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // It has associated, and has been asked what it is.
+        reported(20).await;
+        let before = shared.locked.load(Ordering::Relaxed);
+        reported(60).await;
+        assert_eq!(shared.locked.load(Ordering::Relaxed) - before, 0);
+        device.abort();
+        drop(shared);
+        running.stop().await;
+        cse.stop().await;
+    }
 
     /// A kind that is not told yet may be one whose readings are stored here: they are.
     #[test]

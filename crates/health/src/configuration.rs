@@ -403,6 +403,33 @@ pub enum Remembered {
     },
 }
 
+/// Where a manager looks configurations up: a [`Library`] of its own, or one that it shares with
+/// others and that is locked for as long as one call takes.
+pub trait Configurations {
+    /// Whether the device `system` may associate.
+    fn admits(&self, system: SystemId) -> bool;
+
+    /// The configuration `id` of the device `system`, if it need not be asked for.
+    fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>>;
+
+    /// Remembers what the device `system` has reported.
+    fn remember(&mut self, system: SystemId, configuration: Arc<Configuration>) -> Remembered;
+}
+
+impl Configurations for Library {
+    fn admits(&self, system: SystemId) -> bool {
+        Self::admits(self, system)
+    }
+
+    fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>> {
+        Self::find(self, system, id)
+    }
+
+    fn remember(&mut self, system: SystemId, configuration: Arc<Configuration>) -> Remembered {
+        Self::remember(self, system, configuration)
+    }
+}
+
 /// The configurations that a manager knows: the standard ones, and the extended ones by device.
 #[derive(Clone, Debug, Default)]
 pub struct Library {

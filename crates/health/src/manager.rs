@@ -21,7 +21,7 @@ use crate::association::{
     Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, TO_REPORT, patience, step,
 };
 use crate::code::{ConfigId, EventType, Handle, InvokeId, SystemId, action, event};
-use crate::configuration::{Configuration, Library, Remembered};
+use crate::configuration::{Configuration, Configurations, Remembered};
 use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
 use crate::digest::digest;
 use crate::mder::Malformed;
@@ -157,7 +157,7 @@ impl Manager {
     }
 
     /// Takes one step for what happened at `now`.
-    pub fn handle(&mut self, now: Duration, input: Input<'_>, library: &mut Library) {
+    pub fn handle(&mut self, now: Duration, input: Input<'_>, library: &mut dyn Configurations) {
         match input {
             Input::Connected => self.turn(now, Event::TransportUp, None),
             Input::Disconnected => self.turn(now, Event::TransportDown, None),
@@ -224,7 +224,7 @@ impl Manager {
         self.outputs.push_back(Output::Disassociated { system_id: peer.system_id, ending });
     }
 
-    fn apdu(&mut self, now: Duration, octets: &[u8], library: &mut Library) {
+    fn apdu(&mut self, now: Duration, octets: &[u8], library: &mut dyn Configurations) {
         self.heard = now;
         self.counters.apdus += 1;
         match Apdu::decode(octets) {
@@ -267,7 +267,7 @@ impl Manager {
         }
     }
 
-    fn associate(&mut self, now: Duration, aarq: &Aarq<'_>, library: &mut Library) {
+    fn associate(&mut self, now: Duration, aarq: &Aarq<'_>, library: &mut dyn Configurations) {
         if self.state != State::Unassociated {
             return self.turn(now, Event::AarqRefused, None);
         }
@@ -321,7 +321,7 @@ impl Manager {
         now: Duration,
         data: &DataApdu<'_>,
         octets: &[u8],
-        library: &mut Library,
+        library: &mut dyn Configurations,
     ) {
         // On a connection a stranger is aborted, as the standard says. A datagram may be forged or
         // late: it is dropped, or whoever can send one could end associations.
@@ -351,7 +351,7 @@ impl Manager {
         now: Duration,
         data: &DataApdu<'_>,
         report: &EventReport<'_>,
-        library: &mut Library,
+        library: &mut dyn Configurations,
     ) {
         let was_operating = self.state == State::Operating;
         self.turn(now, Event::ConfigReport, Some(data));

@@ -60,17 +60,30 @@ struct Kept {
 }
 
 /// The last reports of each device that nothing but their number tells apart.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Repeats {
     devices: HashMap<SystemId, Vec<Kept>>,
+    devices_max: usize,
     forgotten: u64,
 }
 
+/// Of [`DEVICES_MAX`] devices.
+impl Default for Repeats {
+    fn default() -> Self {
+        Self::with_devices_max(DEVICES_MAX)
+    }
+}
+
 impl Repeats {
+    /// Of so many devices; beyond, all are forgotten and begin anew.
+    pub fn with_devices_max(devices_max: usize) -> Self {
+        Self { devices: HashMap::new(), devices_max, forgotten: 0 }
+    }
+
     /// A report of `device` has come: by what the same report was known before, if it is one that
     /// was here.
     pub fn meet(&mut self, now: Duration, device: SystemId, report: Numbered) -> Option<Known> {
-        if self.devices.len() >= DEVICES_MAX && !self.devices.contains_key(&device) {
+        if self.devices.len() >= self.devices_max && !self.devices.contains_key(&device) {
             self.forgotten += u64::try_from(self.devices.len()).unwrap_or(u64::MAX);
             self.devices.clear();
         }

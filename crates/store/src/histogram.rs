@@ -29,6 +29,15 @@ impl Histogram {
         self.largest = self.largest.max(value);
     }
 
+    /// Adds the values of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count = count.saturating_add(more);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.largest = self.largest.max(other.largest);
+    }
+
     /// Adds how long something took, in microseconds.
     pub fn add_time(&mut self, took: Duration) {
         self.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));

@@ -3,10 +3,11 @@
 //! One thing after the other: while a report is being stored nothing more is read, so that a
 //! device that sends faster than the store commits is held back by its own connection.
 
-use super::Shared;
 use super::deliver::Delivered;
+use super::shards::SharedLibrary;
 use super::stages::Passage;
 use super::transport::{Arrived, PIECE, Transport};
+use super::{Counters, Shared};
 use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
@@ -15,7 +16,7 @@ use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::Tally;
 use gatewright_health::frame::Framer;
-use gatewright_health::manager::{Counters, Ending, Input, Manager, Output, Record, RequestId};
+use gatewright_health::manager::{self, Ending, Input, Manager, Output, Record, RequestId};
 use gatewright_health::operation::{Answer, Operation, OperationFailure};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
@@ -23,6 +24,7 @@ use gatewright_onem2m::{Request, Status, Timestamp};
 use gatewright_tables::records::Sender;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -48,6 +50,8 @@ pub(super) struct Connection {
     pub(super) sender: Sender,
     /// The device, while it is associated.
     pub(super) device: Option<SystemId>,
+    /// Whether that has associated by another connection since.
+    pub(super) is_displaced: Arc<AtomicBool>,
     /// Its resources, while its configuration is known.
     pub(super) session: Option<Session>,
     /// Whether what it reports is test data.
@@ -58,7 +62,7 @@ pub(super) struct Connection {
     pub(super) described: Option<SystemId>,
     pub(super) is_closing: bool,
     /// What of the manager's counts is in those of all connections.
-    pub(super) counted: Counters,
+    pub(super) counted: manager::Counters,
     /// When what is being worked on was read.
     pub(super) arrived: Instant,
     /// The report that is to be answered.
@@ -146,7 +150,7 @@ impl Connection {
 
     fn step(&mut self, input: Input<'_>) {
         let now = self.shared.now();
-        self.manager.handle(now, input, &mut self.shared.lock().library);
+        self.manager.handle(now, input, &mut SharedLibrary(&self.shared));
     }
 
     /// Carries out every APDU that has arrived whole, each before the next.
@@ -155,8 +159,8 @@ impl Connection {
             let now = self.shared.now();
             match self.framer.next_apdu() {
                 Ok(Some(apdu)) => {
-                    let mut state = self.shared.lock();
-                    self.manager.handle(now, Input::Apdu(apdu), &mut state.library);
+                    let library = &mut SharedLibrary(&self.shared);
+                    self.manager.handle(now, Input::Apdu(apdu), library);
                 }
                 Ok(None) => return Ok(()),
                 Err(_) => {
@@ -176,12 +180,7 @@ impl Connection {
             match output {
                 Output::Send(octets) => {
                     self.send(&octets).await?;
-                    if let Some(is_stored) = self.answering.take() {
-                        self.note_answer(is_stored);
-                    }
-                    if let Some(passage) = self.passage.take() {
-                        self.shared.lock().stages.add(&passage, Instant::now());
-                    }
+                    self.note_answer();
                 }
                 Output::Associated { system_id, config_id, is_test } => {
                     (self.device, self.is_test) = (Some(system_id), is_test);
@@ -203,12 +202,13 @@ impl Connection {
                 Output::Disassociated { system_id, ending } => {
                     let session = self.session.take();
                     self.device = None;
-                    let mut state = self.shared.lock();
                     if let (Ending::AbortedByAgent(AbortReason::RESPONSE_TIMEOUT), Some(session)) =
                         (ending, session)
                     {
-                        state.repeats.unheard(system_id, session.device().epoch());
+                        let repeats = &mut self.shared.shards.of(Some(system_id)).repeats;
+                        repeats.unheard(system_id, session.device().epoch());
                     }
+                    let mut state = self.shared.lock();
                     state.roster.leave(system_id, self.id);
                     state.entities.leave(&self.sender);
                 }
@@ -238,7 +238,7 @@ impl Connection {
     /// Adds what the manager has counted to the counts of all connections.
     fn count(&mut self) {
         let (now, before) = (self.manager.counters(), self.counted);
-        let of = |counters: &Counters| {
+        let of = |counters: &manager::Counters| {
             let more = (counters.padded, counters.unknown_events, counters.test_associations);
             (counters.malformed, counters.strangers, counters.repeated, more)
         };
@@ -340,19 +340,18 @@ impl Connection {
             // The device is elsewhere by now: there it sends again what was not answered here.
             return self.step(Input::NotCommitted(record.id));
         }
-        let is_numbered = self.recognise(&record);
-        let read = self.read_record(&record);
+        let mut counted = Counters { reports: 1, ..Counters::default() };
+        let is_numbered = self.recognise(&record, &mut counted);
+        let read = self.read_record(&record, &mut counted);
         let is_readable = !read.as_ref().is_some_and(|(tally, _)| tally.is_unreadable());
         let requests = read.map(|(_, requests)| requests).filter(|_| is_readable);
         let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
         if let (Some(requests), Some(session)) = (requests, &self.session) {
-            delivered = self.shared.deliver(session.device(), requests).await;
+            delivered = self.shared.deliver(session.device(), requests, &mut counted).await;
         }
         let Delivered { is_whole, taken } = delivered;
-        self.shared.count(|counters| {
-            counters.reports += 1;
-            counters.reports_not_stored += u64::from(!is_whole);
-        });
+        counted.reports_not_stored = u64::from(!is_whole);
+        self.shared.shards.of(self.device).counters.add(&counted);
         let done = match (is_whole, is_readable) {
             (true, _) => Input::Committed,
             (false, true) => Input::NotCommitted,
@@ -369,33 +368,42 @@ impl Connection {
 
     /// Whether its device has associated by another connection since.
     fn is_displaced(&self) -> bool {
-        let Some(device) = self.device else { return false };
-        self.shared.lock().roster.session(device) != Some(self.id)
+        self.is_displaced.load(Ordering::Acquire)
     }
 
     /// Looks whether a report that nothing but its number tells from others has come before. Whether
     /// it is such a report.
-    fn recognise(&mut self, record: &Record) -> bool {
+    fn recognise(&mut self, record: &Record, counted: &mut Counters) -> bool {
         let (Some(device), Some(session)) = (self.device, &mut self.session) else { return false };
         let Some(report) = session.numbered(record) else { return false };
         let now = self.shared.now();
-        let mut state = self.shared.lock();
-        if let Some(known) = state.repeats.meet(now, device, report) {
-            state.counters.reports_repeated += 1;
+        let known = self.shared.shards.of(Some(device)).repeats.meet(now, device, report);
+        if let Some(known) = known {
+            counted.reports_repeated += 1;
             session.recognise(record.id, known);
         }
         true
     }
 
-    /// Notes that the answer to such a report has left.
-    fn note_answer(&self, is_stored: bool) {
-        let (Some(device), Some(session)) = (self.device, &self.session) else { return };
-        let (now, epoch) = (self.shared.now(), session.device().epoch());
-        let repeats = &mut self.shared.lock().repeats;
-        if is_stored {
-            repeats.answered(now, device, epoch);
-        } else {
-            repeats.refused(device, epoch);
+    /// Notes that the answer to a report has left: how long that took, and of a report that nothing
+    /// but its number tells from others that its device has it.
+    fn note_answer(&mut self) {
+        let (answering, passage) = (self.answering.take(), self.passage.take());
+        if answering.is_none() && passage.is_none() {
+            return;
+        }
+        let now = self.shared.now();
+        let epoch = self.session.as_ref().map(|session| session.device().epoch());
+        let mut shard = self.shared.shards.of(self.device);
+        if let (Some(is_stored), Some(device), Some(epoch)) = (answering, self.device, epoch) {
+            if is_stored {
+                shard.repeats.answered(now, device, epoch);
+            } else {
+                shard.repeats.refused(device, epoch);
+            }
+        }
+        if let Some(passage) = passage {
+            shard.stages.add(&passage, Instant::now());
         }
     }
 
@@ -418,7 +426,11 @@ impl Connection {
 
     /// What was read of a report, and its readings as requests; `None` if that is not possible
     /// here and now.
-    fn read_record(&mut self, record: &Record) -> Option<(Tally, Vec<Request>)> {
+    fn read_record(
+        &mut self,
+        record: &Record,
+        counters: &mut Counters,
+    ) -> Option<(Tally, Vec<Request>)> {
         let received = Timestamp::new(crate::engine::wall());
         let mut requests = Vec::new();
         let session = self.session.as_mut()?;
@@ -426,12 +438,10 @@ impl Connection {
             requests.push(instance.request());
         });
         let tally = read.ok()?;
-        self.shared.count(|counters| {
-            counters.unknown_handles += u64::from(tally.unknown_handles);
-            counters.trailing += u64::from(tally.trailing);
-            counters.cut += u64::from(tally.cut);
-            counters.invalid_times += u64::from(tally.invalid_times);
-        });
+        counters.unknown_handles += u64::from(tally.unknown_handles);
+        counters.trailing += u64::from(tally.trailing);
+        counters.cut += u64::from(tally.cut);
+        counters.invalid_times += u64::from(tally.invalid_times);
         Some((tally, requests))
     }
 }

@@ -1,7 +1,7 @@
 //! What becomes of a device's requests: stored here, and sent on to the CSE above.
 
 use super::places::entity_of;
-use super::{Above, Delivery, Shared};
+use super::{Above, Counters, Delivery, Shared};
 use crate::engine::{Task, wall};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
@@ -91,12 +91,17 @@ impl Shared {
     }
 
     /// Has a report's readings stored or sent, as the delivery says.
-    pub(super) async fn deliver(&self, device: &Device, readings: Vec<Request>) -> Delivered {
+    pub(super) async fn deliver(
+        &self,
+        device: &Device,
+        readings: Vec<Request>,
+        counters: &mut Counters,
+    ) -> Delivered {
         let way = self.way(device);
         let count = u64::try_from(readings.len()).unwrap_or(u64::MAX);
         if let Some((above, Delivery::Direct)) = &way {
             let arrived = self.send(above, &readings).await;
-            self.count(|counters| counters.direct += if arrived { count } else { 0 });
+            counters.direct += if arrived { count } else { 0 };
             return Delivered { is_whole: arrived, taken: None };
         }
         let items: Vec<Item> = match &way {
@@ -107,13 +112,11 @@ impl Shared {
             _ => readings.into_iter().map(here).collect(),
         };
         let created = self.create(items).await;
-        self.count(|counters| {
-            counters.readings += created.stored;
-            counters.readings_again += created.again;
-            counters.readings_refused += created.refused;
-            counters.outbox_full += created.full;
-            counters.posted += if way.is_some() { created.stored } else { 0 };
-        });
+        counters.readings += created.stored;
+        counters.readings_again += created.again;
+        counters.readings_refused += created.refused;
+        counters.outbox_full += created.full;
+        counters.posted += if way.is_some() { created.stored } else { 0 };
         Delivered { is_whole: created.is_whole, taken: created.taken }
     }
 
@@ -174,7 +177,7 @@ impl Shared {
 
     /// Where readings of a device go, and how.
     fn way(&self, device: &Device) -> Option<(Arc<Above>, Delivery)> {
-        let above = self.lock().above.clone()?;
+        let above = self.above()?;
         let delivery = above.delivery(device);
         Some((above, delivery))
     }

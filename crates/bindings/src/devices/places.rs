@@ -22,7 +22,7 @@ pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watc
             _ = stop.changed() => return,
         };
         let entity = lane.strip_prefix(DEVICE_LANE).and_then(entity_of);
-        let above = shared.lock().above.clone();
+        let above = shared.above();
         if let (Some(entity), Some(above)) = (entity, above) {
             // One after the other: a CSE that has just begun is not to be flooded.
             shared.make_places_again(&above, entity).await;

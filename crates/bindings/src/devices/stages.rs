@@ -39,6 +39,14 @@ pub(super) struct Passage {
 }
 
 impl Stages {
+    /// Adds the reports of another.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.taken.merge(&other.taken);
+        self.stored.merge(&other.stored);
+        self.answered.merge(&other.answered);
+        self.whole.merge(&other.whole);
+    }
+
     /// Adds a report whose answer has been written `now`.
     pub(super) fn add(&mut self, passage: &Passage, now: Instant) {
         let Passage { arrived, taken, stored } = *passage;

@@ -87,24 +87,31 @@ impl Neighbourhood {
     pub(crate) fn look(&mut self, now: Duration) {
         self.take_set();
         self.write_changed(now);
-        let (number, place) = self.sweep;
         let Some(learnt) = &mut self.learnt else { return };
-        let caches = self.caches.iter().flat_map(|of| [(of.link, &of.v4), (of.link, &of.v6)]);
-        let Some((link, cache)) = caches.clone().nth(number) else {
-            self.sweep = (0, 0);
-            return;
-        };
-        let (part, next) = cache.borrow_mut().part(place, SWEEP_PLACES, now);
-        for (address, mac, state) in part {
-            // One that is asked for is no news for others.
-            if state != NeighbourState::Incomplete {
-                write(learnt, link, address, Some((mac, state)));
+        let caches: Vec<_> =
+            (self.caches.iter()).flat_map(|of| [(of.link, &of.v4), (of.link, &of.v6)]).collect();
+        let mut left = SWEEP_PLACES;
+        // Each cache once at the most, the last one perhaps in part.
+        for _ in 0..caches.len() {
+            let (number, place) = self.sweep;
+            let Some(&(link, cache)) = caches.get(number) else {
+                self.sweep = (0, 0);
+                continue;
+            };
+            let (part, next) = cache.borrow_mut().part(place, left, now);
+            left = left.saturating_sub(u32::try_from(part.len()).unwrap_or(left));
+            for (address, mac, state) in part {
+                // One that is asked for is no news for others.
+                if state != NeighbourState::Incomplete {
+                    write(learnt, link, address, Some((mac, state)));
+                }
             }
+            if let Some(place) = next {
+                self.sweep = (number, place);
+                return;
+            }
+            self.sweep = ((number + 1) % caches.len(), 0);
         }
-        self.sweep = match next {
-            Some(place) => (number, place),
-            None => ((number + 1) % caches.count().max(1), 0),
-        };
     }
 
     fn take_set(&mut self) {

@@ -115,6 +115,10 @@ impl Layer for Icmpv4Layer {
         self.discovery.look_at_host(out);
     }
 
+    fn handle_end(&mut self, out: &mut Out<'_>) {
+        self.discovery.end(out);
+    }
+
     fn poll_timeout(&self) -> Option<Duration> {
         self.discovery.poll_timeout()
     }

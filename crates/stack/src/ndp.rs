@@ -484,7 +484,7 @@ impl NdpLink {
         if prefix.address().is_unicast_link_local() || preferred > valid {
             return;
         }
-        // "The value of all one bits (0xffffffff) represents infinity" (RFC 4861 §4.6.2).
+        // "A value of all one bits (0xffffffff) represents infinity" (RFC 4861 §4.6.2).
         let seconds = |seconds: u32| match seconds {
             u32::MAX => Duration::MAX,
             seconds => Duration::from_secs(seconds.into()),
@@ -526,8 +526,8 @@ impl NdpLink {
             if let Some(mac) = mac {
                 neighbours.heard(target.into(), mac, true, out.now());
             }
-            // §8.3: "If the Target and Destination Addresses are not the same, the host MUST set
-            // IsRouter to TRUE for the target."
+            // §8.3: "If the Target Address is not the same as the Destination Address, the host MUST
+            // set IsRouter to TRUE for the target."
             if target != destination {
                 neighbours.set_router(target.into(), true);
             }

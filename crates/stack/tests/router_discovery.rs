@@ -63,6 +63,23 @@ fn a_router_advertises_itself_and_answers_hosts() {
     assert!(!messages(&mut router, 420).is_empty());
 }
 
+/// The same advertisement with a lifetime of zero, when the interface ceases to advertise and when the
+/// gateway ends.
+#[test]
+fn a_router_that_ceases_to_advertise_says_so() {
+    let last = (ALL_SYSTEMS, hex("09 00 ebfc 01 02 0000 0a000001 00000000"));
+    let mut router = gateway(advertise);
+    messages(&mut router, 20);
+    router.host.change_interface(LAN, |interface| interface.advertise = None);
+    assert_eq!(messages(&mut router, 60), std::slice::from_ref(&last));
+    assert!(router.end().is_empty(), "it was said");
+    let mut router = gateway(advertise);
+    messages(&mut router, 20);
+    let sent = router.end();
+    let [(_, frame)] = &sent[..] else { unreachable!("{sent:?}") };
+    assert_eq!((frame[..6].to_vec(), frame[34..].to_vec()), (last.0.to_vec(), last.1));
+}
+
 #[test]
 fn a_host_asks_three_times_until_it_is_answered() {
     let host = |interface: &mut Interface| {

@@ -109,8 +109,8 @@ impl Claim {
     /// Another station uses the address, or is about to.
     ///
     /// An address whose first check fails is the other station's. One in use is never given up: a
-    /// single forged message would take it away (RFC 5227 §2.4 (c): "it MAY elect to attempt to
-    /// defend its address indefinitely", as "a link's default router" does).
+    /// single forged message would take it away (RFC 5227 §2.4 (c): "it MAY elect to defend
+    /// its address indefinitely", as "a link's default router" does).
     pub(super) fn conflict(&mut self, now: Duration) -> Verdict {
         match self.phase {
             Phase::Announcing(_) => {

@@ -78,7 +78,11 @@ impl Discovery {
             });
             let Some(link) = self.links.get_mut(index) else { continue };
             // The group of all routers needs no joining: whoever forwards is in it.
-            let _begun = link.advertiser.look_at(&interface, now, &mut self.random);
+            let was_router = link.advertiser.has_advertised();
+            let begun = link.advertiser.look_at(&interface, now, &mut self.random);
+            if begun == Some(false) && was_router && interface.up {
+                advertise_no_more(&interface, out);
+            }
             link.solicitor.look_at(&interface, now, &mut self.random);
         }
     }
@@ -99,6 +103,19 @@ impl Discovery {
             if link.solicitor.due(now, SOLICITATION_EVERY) {
                 solicit(&interface, out);
             }
+        }
+    }
+
+    /// Tells hosts that this is no router of theirs any more.
+    pub(super) fn end(&mut self, out: &mut Out<'_>) {
+        for link in &mut self.links {
+            let interface = out.host().interface(link.link).filter(|interface| interface.up);
+            if let Some(interface) = interface.cloned()
+                && link.advertiser.has_advertised()
+            {
+                advertise_no_more(&interface, out);
+            }
+            link.advertiser = Advertiser::default();
         }
     }
 
@@ -142,6 +159,14 @@ fn advertise_router(interface: &Interface, advertise: &Advertise, out: &mut Out<
     });
     let message: Vec<u8> = head.emit().into_iter().chain(entries).collect();
     send(interface.link, source, ALL_SYSTEMS, &message, out);
+}
+
+/// The last advertisement, with a lifetime of zero, of an interface that ceases to advertise
+/// (RFC 1256 §4.3).
+fn advertise_no_more(interface: &Interface, out: &mut Out<'_>) {
+    let (interval, lifetime) = (Duration::ZERO, Duration::ZERO);
+    let last = Advertise { interval, lifetime, hop_limit: 0, mtu: false };
+    advertise_router(interface, &last, out);
 }
 
 /// RFC 1256 §5.3: to all routers, from our address if we have one.

@@ -326,6 +326,20 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_of_another_worker_counts_with_the_first() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let mut filter = Filter::dropping(Match { port: Some(53), ..Match::default() }, 0);
+        let counters = filter.counters();
+        let mut batch = Batch::default();
+        batch.push(pool.packet_of(&octets(QUERY6)).unwrap()).unwrap();
+        let mut sent = Vec::new();
+        let mut context = Context { now: Duration::ZERO, frames: &pool, sent: &mut sent };
+        filter.another().unwrap().handle(&mut batch, &mut context);
+        assert_eq!((batch.len(), run(&mut filter, &pool, &[QUERY4]).0), (0, 0));
+        assert_eq!(counters.rules[0].get(), 2);
+    }
+
+    #[test]
     fn packets_and_octets_are_counted() {
         let pool = Pool::new(8, CHUNK_SIZE).unwrap();
         let count = Count::default();

@@ -158,6 +158,24 @@ impl FilterCounters {
 /// and nobody has seen, is taken: a later fragment that comes before the first one, and a packet whose
 /// headers cannot be read to their end. Frames that carry no IP packet pass, unless a rule that asks
 /// for nothing says otherwise before any other.
+///
+/// ```
+/// use gatewright_stack::builtin::{Among, Filter, Rule, Selector, Subnet, Verdict};
+/// use gatewright_wire::IpProtocol;
+///
+/// // From one subnet CoAP may come, and nothing else from anywhere.
+/// let subnet = Subnet { address: "192.0.2.0".parse()?, bits: 24 };
+/// let coap = Selector {
+///     source: Among::In(vec![subnet]),
+///     protocol: Among::In(vec![IpProtocol::UDP]),
+///     destination_port: Among::In(vec!["5683-5684".parse()?]),
+///     ..Selector::default()
+/// };
+/// let rules = vec![Rule { which: coap, verdict: Verdict::Accept }];
+/// let filter = Filter::new(rules, Verdict::Drop, 0);
+/// assert_eq!(filter.counters().default.get(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Filter {
     rules: Vec<Rule>,

@@ -8,6 +8,7 @@
 
 use crate::engine::{Engine, now};
 use crate::outgoing::Sender;
+use crate::reach::Reach;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Response, Unreachable};
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
 pub(crate) async fn send_calls(
     engine: Weak<Engine>,
     mut calls: mpsc::Receiver<Call>,
+    reach: Arc<Reach>,
     mut stop: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Places::new());
@@ -44,16 +46,23 @@ pub(crate) async fn send_calls(
         let Some(sender) = strong.sender() else { return };
         drop(strong);
         let (engine, places) = (engine.clone(), Arc::clone(&places));
+        let reach = Arc::clone(&reach);
         tokio::spawn(async move {
             let left = call.deadline.saturating_sub(now().elapsed);
-            let sent = places.send(&sender, &call, left);
+            let sent = async {
+                if !may_send(&reach, &engine, &call).await {
+                    return Err(Failure::Barred);
+                }
+                places.send(&sender, &call, left).await
+            };
             // The machine gives up by itself at that moment, and needs not be told.
             let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
             if let Some(engine) = engine.upgrade() {
                 if matches!(answer, Err(Failure::NoPlace)) {
                     engine.count_call_full();
                 }
-                engine.answer(call.id, answer.map_err(Into::into));
+                let answer = answer.map_err(|failure| failure.told(call.own));
+                engine.answer(call.id, answer);
             }
         });
     }
@@ -63,15 +72,37 @@ pub(crate) async fn send_calls(
 enum Failure {
     Unreachable(Unreachable),
     NoPlace,
+    /// It is not to be asked on a peer's behalf.
+    Barred,
 }
 
-impl From<Failure> for Unreachable {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unreachable(unreachable) => unreachable,
-            Failure::NoPlace => Self("too many requests wait for it".to_owned()),
+impl Failure {
+    /// What is said of it. Of what was asked on a peer's behalf nothing is: whether somebody listens
+    /// there, and what the name leads to, is not for that peer to learn.
+    fn told(self, own: bool) -> Unreachable {
+        match self {
+            Self::NoPlace => Unreachable("too many requests wait for it".to_owned()),
+            Self::Unreachable(unreachable) if own => unreachable,
+            Self::Unreachable(_) | Self::Barred => Unreachable("no answer".to_owned()),
         }
     }
+}
+
+/// Whether a request may be sent: what a peer has named is not to be this machine; the CSE above is
+/// where the operator says.
+async fn may_send(reach: &Reach, engine: &Weak<Engine>, call: &Call) -> bool {
+    if call.own {
+        return true;
+    }
+    let is_registrar =
+        |url: &String| engine.upgrade().is_some_and(|engine| engine.registrar_at(url).is_some());
+    let direct = call.request.to.contains("://").then_some(&call.request.to);
+    for url in call.urls.iter().chain(direct) {
+        if !is_registrar(url) && !reach.allows(url).await {
+            return false;
+        }
+    }
+    true
 }
 
 /// Places for requests that are under way.

@@ -12,6 +12,7 @@ use crate::mqtt::{Broker, Speaker, Url};
 use crate::outgoing::Sender;
 pub use crate::quota::Quota;
 use crate::quota::Quotas;
+use crate::reach::{Reach, is_loopback};
 use crate::tls::{Entry, Tls, TlsError};
 use crate::ws;
 use core::sync::atomic::Ordering;
@@ -71,6 +72,9 @@ pub struct Config {
     pub connections_per_peer_max: usize,
     /// What one peer may ask.
     pub quota: Quota,
+    /// Whether peers may have this machine's own addresses asked, though the CSE listens elsewhere
+    /// than on loopback.
+    pub reach_own: bool,
 }
 
 impl Config {
@@ -90,7 +94,23 @@ impl Config {
             connections_max: 4_096,
             connections_per_peer_max: 1_024,
             quota: Quota::default(),
+            reach_own: false,
         }
+    }
+
+    /// Whether peers may have this machine's own addresses asked: nobody else's requests get in where
+    /// it listens on loopback only.
+    fn reaches_own(&self) -> bool {
+        let lists =
+            [&self.listen, &self.listen_tls, &self.listen_coap, &self.listen_ws, &self.listen_wss];
+        let is_local_broker = |url: &String| {
+            ["://127.0.0.1", "://localhost", "://[::1]", "@127.0.0.1", "@localhost"]
+                .iter()
+                .any(|host| url.contains(host))
+        };
+        self.reach_own
+            || (lists.into_iter().flatten().all(is_loopback)
+                && self.mqtt.iter().all(is_local_broker))
     }
 }
 
@@ -135,6 +155,7 @@ pub struct Running {
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     descriptors: Claim,
+    reach: Arc<Reach>,
 }
 
 /// What is behind the doors.
@@ -159,6 +180,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         None => Database::in_memory(&config.options)?,
     };
     let descriptors = Claim::new(descriptors(&config));
+    let reach = Arc::new(Reach::new(config.reaches_own()));
     let body_octets_max = body_octets_max(&config);
     let keys = config.tls.as_ref().map(Keys::read).transpose()?;
     let keyring = keys.map(Keyring::new);
@@ -192,7 +214,12 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let mut tasks = vec![
         tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
-        tokio::spawn(send_calls(Arc::downgrade(&engine), calls, stopped.clone())),
+        tokio::spawn(send_calls(
+            Arc::downgrade(&engine),
+            calls,
+            Arc::clone(&reach),
+            stopped.clone(),
+        )),
     ];
     if let Some(broker) = &mqtt {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
@@ -200,7 +227,17 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
     let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(Running { rooms, doors, mqtt, points_of_access, unreadable, stop, tasks, descriptors })
+    Ok(Running {
+        rooms,
+        doors,
+        mqtt,
+        points_of_access,
+        unreadable,
+        stop,
+        tasks,
+        descriptors,
+        reach,
+    })
 }
 
 /// Octets of a request that are read.
@@ -424,6 +461,7 @@ impl Running {
     /// is [exchanged](Self::exchange_doors).
     pub fn reconfigure(&self, config: Config) {
         self.engine().quotas().set(config.quota);
+        self.reach.set(config.reaches_own());
         self.rooms.http.gate.set_most_of_one(config.connections_per_peer_max);
         let mut machine = config.cse;
         if self.points_of_access.is_empty() {
@@ -481,6 +519,7 @@ impl Running {
             ]);
         }
         all.push(("calls_full", engine.calls_full()));
+        all.push(("calls_to_own_addresses", self.reach.refused()));
         all.push(("http_connections_refused", http.gate.refused()));
         all.push(("ws_connections_refused", ws.gate.refused()));
         for (name, counter) in [

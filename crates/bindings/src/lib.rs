@@ -25,6 +25,7 @@ pub mod listen;
 mod mqtt;
 mod outgoing;
 mod quota;
+mod reach;
 pub mod services;
 pub mod tls;
 mod ws;

@@ -418,6 +418,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
         running.options.audit_octets_max = u64::from(mib) * MIB;
     }
     running.quota = quota(described.peer);
+    running.reach_own = described.reach_own;
     if let Some(most) = described.peer.connections {
         running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
     }

@@ -249,6 +249,45 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
     upper.stop().await;
 }
 
+/// A peer cannot have the CSE ask what listens on this machine only, nor learn whether anything does;
+/// an operator may allow it.
+#[tokio::test]
+async fn peers_do_not_reach_this_machine_by_the_cse() {
+    let heard = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = heard.local_addr().unwrap().port();
+    for allowed in [false, true] {
+        let mut config = config();
+        config.listen = vec!["0.0.0.0:0".parse().unwrap()];
+        config.reach_own = allowed;
+        let running = start(config).await.unwrap();
+        let url = format!("http://127.0.0.1:{}", running.addresses()[0].port());
+        let plain = Client::new(url.as_str(), "Cplain", "p");
+        let ae = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
+        let made = plain.create("cse-in", Kind::ApplicationEntity, ae).await.unwrap();
+        assert_eq!(made.status, Status::Created);
+        let subscribe = async |target: &str| {
+            let sub = format!(r#"{{"m2m:sub":{{"nu":["{target}"]}}}}"#);
+            let answer = plain.create("cse-in/a", Kind::Subscription, &sub).await.unwrap();
+            (answer.status, answer.content)
+        };
+        let (open, closed) = (format!("http://127.0.0.1:{open}/"), "http://127.0.0.1:1/");
+        if allowed {
+            let told = async { heard.accept().await.unwrap() };
+            let asked = tokio::time::timeout(PATIENCE, async {
+                tokio::select! { told = told => drop(told), _ = subscribe(&open) => {} }
+            });
+            asked.await.unwrap();
+        } else {
+            let told = subscribe(&open).await;
+            assert!(!told.0.is_success(), "{told:?}");
+            assert_eq!(told, subscribe(closed).await, "nothing is learnt");
+            let nobody = tokio::time::timeout(Duration::from_millis(100), heard.accept()).await;
+            assert!(nobody.is_err(), "it was asked");
+        }
+        running.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn one_peer_cannot_take_every_connection() {
     let mut config = config();

@@ -475,6 +475,7 @@ pub enum Delivery {
 }
 
 /// The gateway's own oneM2M service entity.
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cse {
     /// Name of its base resource.
@@ -511,6 +512,8 @@ pub struct Cse {
     pub audit_mib: Option<u32>,
     /// Whether a request that cannot be noted is refused.
     pub audit_strict: bool,
+    /// Whether peers may have this machine's own addresses asked.
+    pub reach_own: bool,
     /// What one peer may ask.
     pub peer: PeerBounds,
     /// Domain of its service provider.

@@ -447,6 +447,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         audit: table.flag("audit").unwrap_or(false),
         audit_mib: table.number("audit_mib"),
         audit_strict: table.flag("audit_strict").unwrap_or(true),
+        reach_own: table.flag("reach_own").unwrap_or(false),
         peer: PeerBounds {
             rate: table.number("peer_rate"),
             requests: table.number("peer_requests"),

@@ -669,6 +669,13 @@ static CSE: Table = Table {
              given. If false, what is only read is answered all the same, and counted as lost.",
         ),
         key(
+            "reach_own",
+            Shape::Flag,
+            "Whether peers may have this machine's own addresses asked, loopback and link-local \
+             ones too, by subscriptions and points of access; false if not given, unless the CSE \
+             listens on loopback only.",
+        ),
+        key(
             "peer_rate",
             Shape::Number(1, PEER_RATE_MAX),
             "Requests of one peer (an address; behind a broker, an originator) in a second.",

@@ -92,6 +92,7 @@ fn entity(told: &mut Told, old: &Cse, new: &Cse) {
     told.show("[cse] audit", Some(&old.audit), Some(&new.audit));
     told.show("[cse] audit_mib", old.audit_mib.as_ref(), new.audit_mib.as_ref());
     told.show("[cse] audit_strict", Some(&old.audit_strict), Some(&new.audit_strict));
+    told.show("[cse] reach_own", Some(&old.reach_own), Some(&new.reach_own));
     let bounds = |it: &Cse| {
         let bounds = it.peer;
         [

@@ -1,0 +1,129 @@
+//! Where peers may have this CSE send requests: not to this machine itself.
+//!
+//! Whoever registers an entity or subscribes names URLs that the CSE asks, and would reach by it what
+//! listens on loopback only, or learn what does. Such addresses are refused unless the CSE listens on
+//! loopback only itself, or an operator allows them.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::UdpSocket;
+
+/// What is asked where a URL names no port: any, only the address matters.
+const ANY_PORT: u16 = 9;
+
+/// Which addresses may be asked on behalf of peers.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    includes_own: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl Reach {
+    /// Everything but this machine, unless `includes_own`.
+    pub(crate) const fn new(includes_own: bool) -> Self {
+        Self { includes_own: AtomicBool::new(includes_own), refused: AtomicU64::new(0) }
+    }
+
+    /// Whether this machine may be asked from now on.
+    pub(crate) fn set(&self, includes_own: bool) {
+        self.includes_own.store(includes_own, Ordering::Relaxed);
+    }
+
+    /// Requests that were not sent.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a URL may be asked: none of the addresses of its host is this machine's.
+    pub(crate) async fn allows(&self, url: &str) -> bool {
+        if self.includes_own.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_allowed = match tokio::net::lookup_host(host_of(url)).await {
+            Ok(addresses) => addresses.into_iter().all(|address| !is_own(address.ip())),
+            // Nobody is asked then.
+            Err(_) => true,
+        };
+        self.refused.fetch_add(u64::from(!is_allowed), Ordering::Relaxed);
+        is_allowed
+    }
+}
+
+/// Whether whoever listens there is reached from this machine only.
+pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// The host of a URL with a port, as names are looked up.
+fn host_of(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let has_port = host.rsplit_once(':').is_some_and(|(before, port)| {
+        let digits = !port.is_empty() && port.bytes().all(|octet| octet.is_ascii_digit());
+        digits && (!before.contains(':') || before.ends_with(']'))
+    });
+    if has_port { host.to_owned() } else { format!("{host}:{ANY_PORT}") }
+}
+
+/// Whether an address is this machine's, or means different machines on different links.
+fn is_own(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let is_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    is_local
+        || address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || is_from_here(address)
+}
+
+/// Whether the system would send from the very address that it sends to: it is an interface's then.
+fn is_from_here(address: IpAddr) -> bool {
+    let any = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    // Nothing is sent: a datagram socket that is connected has only looked up its route.
+    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, ANY_PORT))?;
+        socket.local_addr()
+    });
+    from.is_ok_and(|from| from.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spellings of this machine (RFC 6890: loopback, this network, link-local; RFC 4291 §2.5.5.2:
+    /// IPv4-mapped), which libraries take for an address.
+    #[tokio::test]
+    async fn this_machine_is_not_asked_however_it_is_spelt() {
+        let reach = Reach::new(false);
+        let spellings = [
+            "http://127.0.0.1:8080/x",
+            "http://127.9.9.9",
+            "http://[::1]:80/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://0.0.0.0:22",
+            "http://[::]:22",
+            "coap://169.254.169.254/latest",
+            "ws://[fe80::1]:80",
+            "http://user:secret@127.0.0.1/",
+            "http://localhost:631",
+            "http://2130706433/",
+            "coap://224.0.1.187",
+        ];
+        for url in spellings {
+            assert!(!reach.allows(url).await, "{url}");
+        }
+        assert_eq!(reach.refused(), 12);
+        // A documentation address (RFC 5737) is nobody's here.
+        assert!(reach.allows("http://192.0.2.1:80/x").await);
+        reach.set(true);
+        assert!(reach.allows("http://127.0.0.1:8080/x").await);
+    }
+}

@@ -143,6 +143,8 @@ struct gw_program {
     const struct gw_handler *const *handlers;
     unsigned handlers_count;
     const struct gw_session_kind *session; /* NULL: none */
+    struct gw_slot *parameters;            /* what is said when it is started */
+    unsigned parameters_count;
 };
 
 /* The program; generated. */

@@ -62,14 +62,105 @@ static int join(int status)
     return status;
 }
 
+/* A parameter, what it may be, and whether it has a default, which may be a secret and is not shown. */
+static void show_parameter(const struct gw_slot *parameter)
+{
+    const struct gw_bounds *bounds = &parameter->field->bounds;
+    const char *unset = parameter->set ? "" : ", to be set";
+    if (bounds->kind == GW_INT)
+        fprintf(stderr, "  -s %s: %lld..%lld%s\n", parameter->field->name, (long long)bounds->low,
+                (long long)bounds->high, unset);
+    else
+        fprintf(stderr, "  -s %s: at most %lu octets%s\n", parameter->field->name,
+                (unsigned long)bounds->max, unset);
+}
+
+/* Sets a parameter; false if the value is not within its bounds. */
+static bool set_value(struct gw_slot *parameter, const char *value, size_t length)
+{
+    const struct gw_bounds *bounds = &parameter->field->bounds;
+    if (bounds->kind == GW_INT) {
+        char *end;
+        errno = 0;
+        long long number = strtoll(value, &end, 10);
+        if (errno || end == value || end != value + length || number < bounds->low ||
+            number > bounds->high)
+            return false;
+        parameter->number = number;
+    } else {
+        if (length > bounds->max)
+            return false;
+        memcpy(parameter->octets, value, length);
+        parameter->length = (uint32_t)length;
+    }
+    parameter->set = true;
+    return true;
+}
+
+/* Sets a parameter to what a file holds, without a line's end behind it. */
+static bool set_file(struct gw_slot *parameter, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return false;
+    /* Of a longer file one octet more than fits is enough to be told. */
+    size_t room = parameter->field->bounds.kind == GW_INT ? 32 : (size_t)parameter->field->bounds.max + 3;
+    char *text = calloc(room + 1, 1);
+    size_t length = text ? fread(text, 1, room, file) : 0;
+    bool good = text && !ferror(file);
+    fclose(file);
+    if (length && text[length - 1] == '\n')
+        length--;
+    if (length && text[length - 1] == '\r')
+        length--;
+    if (good) {
+        text[length] = 0;
+        good = set_value(parameter, text, length);
+    }
+    free(text);
+    return good;
+}
+
+/* Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says. */
+static bool set_parameter(int option, const char *argument)
+{
+    const char *equals = strchr(argument, '=');
+    size_t length = equals ? (size_t)(equals - argument) : 0;
+    for (unsigned at = 0; equals && at < gw_program.parameters_count; at++) {
+        struct gw_slot *parameter = &gw_program.parameters[at];
+        const char *name = parameter->field->name;
+        if (strlen(name) != length || strncmp(name, argument, length))
+            continue;
+        if (option == 'f')
+            return set_file(parameter, equals + 1);
+        const char *value = option == 'e' ? getenv(equals + 1) : equals + 1;
+        return value && set_value(parameter, value, strlen(value));
+    }
+    return false;
+}
+
+static bool all_are_set(void)
+{
+    for (unsigned at = 0; at < gw_program.parameters_count; at++)
+        if (!gw_program.parameters[at].set) {
+            gw_log("parameter %s has no default and is not set", gw_program.parameters[at].field->name);
+            return false;
+        }
+    return true;
+}
+
 static int usage(const char *name)
 {
-    fprintf(stderr, "usage: %s [-n LOOPS] [-r] [ROLE=HOST:PORT]...\n", name);
+    bool has = gw_program.parameters_count > 0;
+    fprintf(stderr, "usage: %s [-n LOOPS] [-r] %s[ROLE=HOST:PORT]...\n", name,
+            has ? "[-s NAME=VALUE] [-e NAME=VARIABLE] [-f NAME=FILE] " : "");
     for (unsigned role = 0; role < gw_program.roles_count; role++) {
         const struct gw_role *about = &gw_program.roles[role];
         const char *side = about->client ? "to" : "at";
         fprintf(stderr, "  %s: %s %s\n", about->name, side, about->address);
     }
+    for (unsigned at = 0; at < gw_program.parameters_count; at++)
+        show_parameter(&gw_program.parameters[at]);
     fprintf(stderr, "  -r: beside the gateway that has these addresses, which is then sent SIGTERM\n");
     return 2;
 }
@@ -148,15 +239,24 @@ int main(int count, char **arguments)
     int option;
     long loops = 1;
     bool replaces = false;
-    while ((option = getopt(count, arguments, "hn:r")) != -1) {
+    while ((option = getopt(count, arguments, "hn:rs:e:f:")) != -1) {
         if (option == 'r') {
             replaces = true;
             continue;
+        }
+        if (option == 's' || option == 'e' || option == 'f') {
+            if (set_parameter(option, optarg))
+                continue;
+            gw_log("-%c %.*s: no parameter, or no value for it", option,
+                   (int)strcspn(optarg, "="), optarg);
+            return usage(arguments[0]);
         }
         loops = option == 'n' ? strtol(optarg, NULL, 10) : 0;
         if (loops < 1 || loops > LOOPS_MAX)
             return usage(arguments[0]);
     }
+    if (!all_are_set())
+        return 2;
     if (is_of_one_loop())
         loops = 1;
     raise_limit();

@@ -269,6 +269,11 @@ codes! {
     whose certificates it takes: [cse.tls] with `certificate`, `key` and `authorities`. A broker's \
     certificate must be for the host of its URL."
 
+    NOT_A_SETTING 174 "not a parameter with its value"
+    "A program's parameters are set each by its name, `=`, and its value: `set = [\"host=192.0.2.1\"]`. \
+    `set_env` names a variable of the environment that holds the value instead, `set_file` a file: \
+    so a password need not stand in the description."
+
     NOT_PORTS 175 "not a port or a range of ports"
     "Ports of a filter's rule are texts: \"5683\", or \"1024-65535\" with the lower one first: \
     `destination_port = [\"5683\", \"1024-2047\"]`."

@@ -123,7 +123,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::SystemId => values::system_id(text).is_some(),
         Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
         Form::RoleAddress => values::role_address(text).is_some(),
-        Form::Field => values::field(text).is_some(),
+        Form::Field | Form::Setting => values::field(text).is_some(),
         Form::Ports => text.parse::<PortRange>().is_ok(),
     }
 }
@@ -187,6 +187,7 @@ const fn code(form: Form) -> &'static Code {
         Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
+        Form::Setting => &codes::NOT_A_SETTING,
         Form::Field => &codes::NOT_A_FIELD,
         Form::Ports => &codes::NOT_PORTS,
     }
@@ -221,6 +222,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
         Form::Field => "a field with its value: its name, `=`, the value",
         Form::Ports => "a port, or two with `-` between them, the lower one first",
+        Form::Setting => "a parameter: its name, `=`, and its value or where that is",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
 }
@@ -250,6 +252,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::DeviceKind => "oximeter",
         Form::Field => "method=DELETE",
         Form::Ports => "1024-65535",
+        Form::Setting => "host=192.0.2.1",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
 }
@@ -284,6 +287,7 @@ mod tests {
             Form::SystemId,
             Form::DeviceKind,
             Form::RoleAddress,
+            Form::Setting,
             Form::Field,
             Form::Ports,
         ] {

@@ -70,11 +70,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// This description, with files of programs that are written as relative paths in `folder`.
+    /// This description, with files of programs and of their parameters that are written as
+    /// relative paths in `folder`.
     #[must_use]
     pub fn with_programs_in(mut self, folder: &Path) -> Self {
         for program in &mut self.programs {
             program.file.value = folder.join(&program.file.value).to_string_lossy().into_owned();
+            for (_, file) in &mut program.set_file {
+                *file = folder.join(&*file).to_string_lossy().into_owned();
+            }
         }
         self
     }
@@ -383,6 +387,12 @@ pub struct Program {
     pub file: Located<String>,
     /// Where roles listen or connect instead of what the program says: name and `host:port`.
     pub at: Vec<(String, String)>,
+    /// Parameters, each with its value.
+    pub set: Vec<(String, String)>,
+    /// Parameters, each with the variable of the environment that holds its value.
+    pub set_env: Vec<(String, String)>,
+    /// Parameters, each with the file that holds its value.
+    pub set_file: Vec<(String, String)>,
 }
 
 /// IEEE 11073 devices that associate with this gateway.

@@ -377,7 +377,17 @@ fn control(table: View<'_>) -> Control {
 
 fn program(table: View<'_>) -> Option<Program> {
     let at = table.texts("at").into_iter().filter_map(|text| values::role_address(text.value));
-    Some(Program { file: table.name("file")?, at: at.collect() })
+    let pairs = |key| -> Vec<(String, String)> {
+        let texts = table.texts(key).into_iter();
+        texts.filter_map(|text| values::field(text.value)).collect()
+    };
+    Some(Program {
+        file: table.name("file")?,
+        at: at.collect(),
+        set: pairs("set"),
+        set_env: pairs("set_env"),
+        set_file: pairs("set_file"),
+    })
 }
 
 fn devices(table: View<'_>) -> Option<Devices> {

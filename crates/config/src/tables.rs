@@ -97,6 +97,8 @@ pub(crate) enum Form {
     DeviceKind,
     /// `ROLE=HOST:PORT`.
     RoleAddress,
+    /// A parameter's name, `=`, and what it is.
+    Setting,
     /// `NAME=VALUE`.
     Field,
     /// `5683`, or `1024-65535`.
@@ -178,6 +180,9 @@ pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 const ADMITTED_MAX: usize = 4096;
 /// Roles of a program that are told addresses at the most.
 const ROLES_MAX: usize = 64;
+
+/// The most parameters of a program that are set in one way.
+const SETTINGS_MAX: usize = 64;
 /// Fields that a message is matched by: more than any protocol's module has.
 const FIELDS_MAX: usize = 16;
 /// The longest time that readings wait for the registrar, in hours: ten years.
@@ -492,6 +497,21 @@ static PROGRAM: Table = Table {
             "at",
             Shape::List(Form::RoleAddress, ROLES_MAX),
             "Where roles listen or connect instead, each as ROLE=HOST:PORT.",
+        ),
+        key(
+            "set",
+            Shape::List(Form::Setting, SETTINGS_MAX),
+            "What parameters of the program are, each as NAME=VALUE.",
+        ),
+        key(
+            "set_env",
+            Shape::List(Form::Setting, SETTINGS_MAX),
+            "Parameters whose value a variable of the environment holds, each as NAME=VARIABLE.",
+        ),
+        key(
+            "set_file",
+            Shape::List(Form::Setting, SETTINGS_MAX),
+            "Parameters whose value a file holds, each as NAME=FILE; a line's end behind it goes.",
         ),
     ],
 };

@@ -154,7 +154,8 @@ pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
 }
 
-/// A field of a message with the value that it is to have, `NAME=VALUE`.
+/// A field of a message with the value that it is to have, or a parameter of a program with what it
+/// is: `NAME=VALUE`.
 pub(crate) fn field(text: &str) -> Option<(String, String)> {
     let (name, value) = text.split_once('=')?;
     let mut octets = name.bytes();

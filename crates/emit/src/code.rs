@@ -42,6 +42,8 @@ pub(crate) enum Expr {
     Built(String, String),
     /// A message of the program.
     Message(usize),
+    /// The slot of a parameter of the program.
+    Parameter(usize),
     /// Something that the program declares by itself.
     Declared(String),
     Time(Duration),

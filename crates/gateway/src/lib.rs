@@ -23,6 +23,7 @@ mod programs;
 mod recorder;
 mod reload;
 mod services;
+mod settings;
 mod tcp_proxy;
 mod trace;
 
@@ -39,5 +40,6 @@ pub use not_yet::not_in_this_version;
 pub use part::{HandledRequests, Part, PartAnswer, PartHistogram, Told, Unable, Undo};
 pub use programs::{ProgramError, beside, import, post, strangers};
 pub use reload::ReloadError;
+pub use settings::Settings;
 pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest};

@@ -2,7 +2,7 @@
 
 use crate::{
     Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords, Part,
-    ProgramHandlers, Told, Undo,
+    ProgramHandlers, Settings, Told, Undo,
 };
 use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
@@ -70,6 +70,8 @@ struct Meant {
     file: String,
     /// Where its roles are, instead of what it says.
     at: Vec<(String, String)>,
+    /// What its parameters are.
+    settings: Settings,
     /// Its text and those that it uses, each with its file.
     texts: Vec<(String, String)>,
     program: Arc<Program>,
@@ -381,13 +383,25 @@ impl Meant {
         if let Some(strange) = strangers(compiled.program.as_ref(), &at).next() {
             return Err(format!("{file}: {strange}"));
         }
-        let Some(program) = compiled.program else {
+        let Some(mut compiled_program) = compiled.program else {
             let first = compiled.diagnostics.first();
             let first = first.map_or_else(String::new, |first| format!(": {}", first.message));
             return Err(format!("{file} is refused{first}"));
         };
+        let settings = Settings::of(program);
+        settings.apply(&mut compiled_program).map_err(|why| format!("{file}: {why}"))?;
+        let program = compiled_program;
         let texts = sources.iter().map(|(_, it)| (it.name().to_owned(), it.text().to_owned()));
-        Ok(Self { texts: texts.collect(), file, at, program: Arc::new(program) })
+        Ok(Self { texts: texts.collect(), file, at, settings, program: Arc::new(program) })
+    }
+
+    /// Whether the parameters are what `wanted` says they are, in variables and files, too.
+    fn is_set_as(&self, wanted: &config::Program) -> bool {
+        let settings = Settings::of(wanted);
+        let mut program = Program::clone(&self.program);
+        self.settings == settings
+            && settings.apply(&mut program).is_ok()
+            && program.parameters == self.program.parameters
     }
 
     /// Whether `wanted` means the same now, in the texts of its files.
@@ -395,14 +409,19 @@ impl Meant {
         let same_text = |(file, text): &(String, String)| {
             fs::read_to_string(file).is_ok_and(|found| found == *text)
         };
-        self.file == wanted.file.value && self.at == wanted.at && self.texts.iter().all(same_text)
+        self.file == wanted.file.value
+            && self.at == wanted.at
+            && self.is_set_as(wanted)
+            && self.texts.iter().all(same_text)
     }
 }
 
 impl Running {
     /// Has another program take over, if it is another.
     fn become_as(&mut self, meant: Meant) -> Result<(), RunnerError> {
-        let same = |meant: &Meant| (meant.at.clone(), meant.texts.clone());
+        let same = |meant: &Meant| {
+            (meant.at.clone(), meant.texts.clone(), meant.program.parameters.clone())
+        };
         if same(&self.meant) != same(&meant) {
             self.runner.replace_at(&meant.program, meant.at.clone())?;
         }

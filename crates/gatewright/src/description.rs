@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
-use gatewright_gateway::{Change, beside, import, not_in_this_version, post, strangers};
+use gatewright_gateway::{Change, Settings, beside, import, not_in_this_version, post, strangers};
 use gatewright_lang::ir::Program;
 use std::fs;
 use std::io::Read;
@@ -42,6 +42,11 @@ impl Description {
                     let strange = strangers(compiled.program.as_ref(), &program.at);
                     findings.extend(strange.map(|message| {
                         Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, program.file.span, message)
+                    }));
+                    let settings = Settings::of(program);
+                    let wrong = compiled.program.iter().flat_map(|of| settings.findings(of));
+                    findings.extend(wrong.map(|message| {
+                        Diagnostic::error(&codes::NOT_A_SETTING, program.file.span, message)
                     }));
                     programs.extend(compiled.program);
                 }

@@ -62,6 +62,52 @@ fn every_command_of_the_tutorial_says_what_it_shows() {
     assert!(commands >= 6, "{commands} commands");
 }
 
+/// Chapter 7.1: a program takes its parameters from values, the environment and files.
+#[test]
+fn the_greeter_takes_its_parameters_as_the_chapter_says() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let chapter = fs::read_to_string(docs.join("language/gateways.md")).unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("greeter");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("greeter.gate"), &blocks(&chapter, "gate")[0]).unwrap();
+    fs::write(folder.join("secret"), "sesame\n").unwrap();
+    let mut commands = 0;
+    for step in blocks(&chapter, "console")[0].split("$ ").skip(1) {
+        let (command, shown) = step.split_once('\n').unwrap();
+        assert_eq!(said(&folder, command), shown, "{command}");
+        commands += 1;
+    }
+    assert_eq!(commands, 2);
+    let ways: [(&[&str], &str); 3] = [
+        (&["--set", "secret=sesame", "--set", "times=2"], "you, 2"),
+        (&["--set-env", "secret=GREETER_SECRET", "--set", "name=Ada"], "Ada, 1"),
+        (&["--set-file", "secret=secret"], "you, 1"),
+    ];
+    for (options, wanted) in ways {
+        let mut greeter = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        greeter.args(["gw", "run", "greeter.gate", "--at", "desk=127.0.0.1:0"]).args(options);
+        greeter.current_dir(&folder).env("GREETER_SECRET", "sesame").stdin(Stdio::null());
+        assert_eq!(asked(greeter, "desk at ", "sesame"), wanted, "{options:?}");
+    }
+}
+
+/// Starts a program, asks the server that it tells of one line, and gives its answer.
+fn asked(mut program: Command, told: &str, line: &str) -> String {
+    let mut child = program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let listening = lines.find(|line| line.contains(told)).unwrap();
+    let address = listening.rsplit(' ').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    answer.trim_end().to_owned()
+}
+
 /// The last step: the courier runs, and is asked what the chapter asks it.
 #[test]
 fn the_running_courier_answers_what_is_shown() {

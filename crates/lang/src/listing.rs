@@ -413,6 +413,10 @@ impl Listing<'_> {
                 let slot = session.and_then(|session| session.slots.get(slot.index()));
                 format!("session.{}", slot.map_or("?", |slot| &slot.name))
             }
+            Operand::Parameter(id) => {
+                let parameter = self.program.parameter(id);
+                format!("parameter {}", parameter.map_or("?", |of| &of.name))
+            }
             Operand::Peers(id) => format!("session.{}", self.peers(id)),
             Operand::Kept(at) => format!("kept.{at}"),
             Operand::Fresh => "fresh".to_owned(),

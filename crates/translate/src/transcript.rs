@@ -222,6 +222,7 @@ struct Stage {
 impl Stage {
     fn new(program: &Arc<Program>, cut: Cut) -> Result<Self, String> {
         let now = Duration::ZERO;
+        let program = &with_parameters(program);
         let layouts = Arc::new(Layouts::of(program));
         let machine = Machine::laid_out(now, &layouts, &Config::default())
             .map_err(|error| error.to_string())?;
@@ -538,4 +539,12 @@ fn documentation_address(role: usize) -> SocketAddr {
 /// A value as a person reads it.
 fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), crate::machine::shown)
+}
+
+/// The program with a value for every parameter.
+fn with_parameters(program: &Arc<Program>) -> Arc<Program> {
+    if program.parameters_are_set().is_ok() {
+        return Arc::clone(program);
+    }
+    Arc::new(program.with_parameters_for_tests())
 }

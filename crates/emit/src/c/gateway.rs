@@ -1,6 +1,7 @@
 //! Roles and handlers as C: `gateway.c`.
 
 use super::print::{Printer, milliseconds};
+use super::text::number;
 use super::{column_bounds, int_bounds, slot_fields};
 use crate::code::{
     AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, RoleCode, mentions,
@@ -8,8 +9,8 @@ use crate::code::{
 use core::fmt::Write as _;
 use core::time::Duration;
 use gatewright_lang::ir::{
-    Cast, Handler, HandlerKind, MessageId, Mode, Program, RegisterType, ReuseWhen, Role, Session,
-    SessionKey, Side, Slot, SlotId, Transport,
+    Cast, Handler, HandlerKind, MessageId, Mode, ParameterBounds, ParameterValue, Program,
+    RegisterType, ReuseWhen, Role, Session, SessionKey, Side, Slot, SlotId, Transport,
 };
 
 pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -> String {
@@ -24,6 +25,7 @@ pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -
         out.line(&format!("static const uint16_t slots_{at}[] = {{{list}}};"));
     }
     out.line("");
+    parameters(&mut out, program);
     machine.answers.iter().for_each(|answer| self::answer(&mut out, answer));
     for (of, code) in program.handlers.iter().zip(&machine.handlers) {
         values(&mut out, of, code);
@@ -39,6 +41,52 @@ pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -
     }
     whole(&mut out, program, machine);
     out.finish()
+}
+
+/// What is said when the program is started: slots, whose octets have room for any value.
+fn parameters(out: &mut Printer<'_>, program: &Program) {
+    if program.parameters.is_empty() {
+        return;
+    }
+    for (at, parameter) in program.parameters.iter().enumerate() {
+        let ParameterBounds::Octets { max } = parameter.bounds else { continue };
+        let octets = match &parameter.value {
+            Some(ParameterValue::Octets(octets)) if !octets.is_empty() => {
+                octets.iter().map(|octet| format!("{octet:#04x}")).collect::<Vec<_>>().join(", ")
+            }
+            _ => "0".to_owned(),
+        };
+        out.line(&format!("static uint8_t parameter_{at}[{}] = {{{octets}}};", max.max(1)));
+    }
+    out.open("static const struct gw_field parameter_fields[] = {");
+    for parameter in &program.parameters {
+        let bounds = match parameter.bounds {
+            ParameterBounds::Int { low, high } => int_bounds(low, high),
+            ParameterBounds::Octets { max } => format!("{{.kind = GW_OCTETS, .max = {max}}}"),
+        };
+        out.line(&format!("{{.name = {:?}, .bounds = {bounds}}},", parameter.name));
+    }
+    out.close("};");
+    out.open("static struct gw_slot parameters[] = {");
+    for (at, parameter) in program.parameters.iter().enumerate() {
+        let set = parameter.value.is_some();
+        let value = match (&parameter.value, parameter.bounds) {
+            (Some(ParameterValue::Int(value)), _) => format!(".number = {}", number(*value)),
+            (_, ParameterBounds::Int { .. }) => ".number = 0".to_owned(),
+            (value, ParameterBounds::Octets { max }) => {
+                let length = match value {
+                    Some(ParameterValue::Octets(octets)) => octets.len(),
+                    _ => 0,
+                };
+                format!(".length = {length}, .room = {max}, .octets = parameter_{at}")
+            }
+        };
+        out.line(&format!(
+            "{{.field = &parameter_fields[{at}], .set = {set}, .settled = true, {value}}},"
+        ));
+    }
+    out.close("};");
+    out.line("");
 }
 
 fn answer(out: &mut Printer<'_>, answer: &AnswerCode) {
@@ -376,9 +424,13 @@ fn whole(out: &mut Printer<'_>, program: &Program, machine: &Machine) {
     out.close("};");
     out.line("");
     let session = if program.session.is_some() { "&session" } else { "NULL" };
+    let parameters = match program.parameters.len() {
+        0 => String::new(),
+        count => format!(", .parameters = parameters, .parameters_count = {count}"),
+    };
     out.line(&format!(
         "const struct gw_program gw_program = {{.name = {:?}, .roles = roles, .roles_count = {}, \
-         .handlers = handlers, .handlers_count = {}, .session = {session}}};",
+         .handlers = handlers, .handlers_count = {}, .session = {session}{parameters}}};",
         program.name,
         program.roles.len(),
         machine.handlers.len(),

@@ -278,6 +278,7 @@ impl<'p> Printer<'p> {
             Expr::Inside(record, value, slot) => format!("&GW_IN({record}, v->{value})->{slot}"),
             Expr::Built(record, slot) => format!("&GW_BUILT({record})->{slot}"),
             Expr::Message(at) => format!("&gw_messages[{at}]"),
+            Expr::Parameter(at) => format!("&parameters[{at}]"),
             Expr::Declared(name) => format!("&{name}"),
             Expr::Time(time) => milliseconds(*time),
             Expr::Indices(at, count) => format!("{count}, slots_{at}"),

@@ -7,8 +7,8 @@ use crate::code::{
     AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, Record, RoleCode, mentions,
 };
 use gatewright_lang::ir::{
-    Cast, Handler, HandlerKind, MessageId, Mode, Program, RegisterType, ReuseWhen, Role, Session,
-    SessionKey, Side, SlotId, Transport,
+    Cast, Handler, HandlerKind, MessageId, Mode, ParameterBounds, ParameterValue, Program,
+    RegisterType, ReuseWhen, Role, Session, SessionKey, Side, SlotId, Transport,
 };
 
 pub(super) fn source(
@@ -297,17 +297,42 @@ fn session(out: &mut Printer<'_>, program: &Program, session: &Session, machine:
     ));
 }
 
+/// What is said when the program is started: slots with their defaults.
+fn parameters(out: &mut Printer<'_>, program: &Program) {
+    out.line("");
+    out.open("private static final Slot[] PARAMETERS = {");
+    for parameter in &program.parameters {
+        let name = format!("{:?}", parameter.name);
+        let field = match parameter.bounds {
+            ParameterBounds::Int { low, high } => {
+                format!("Field.number({name}, {}, {})", number(low), number(high))
+            }
+            ParameterBounds::Octets { max } => {
+                format!("Field.octets({name}, {})", number(max.into()))
+            }
+        };
+        let value = match &parameter.value {
+            Some(ParameterValue::Int(value)) => format!(".to({})", number(*value)),
+            Some(ParameterValue::Octets(octets)) => format!(".to({})", out.text(octets)),
+            None => String::new(),
+        };
+        out.line(&format!("Slot.parameter({field}){value},"));
+    }
+    out.close("};");
+}
+
 fn whole(out: &mut Printer<'_>, program: &Program, machine: &Machine) {
     let handlers = machine.handlers.iter();
     let handlers: Vec<String> =
         handlers.map(|handler| constant(&format!("{}_handler", handler.name))).collect();
     out.line("");
     out.line(&format!("private static final Handler[] HANDLERS = {{{}}};", handlers.join(", ")));
+    parameters(out, program);
     let session = if program.session.is_some() { "SESSION" } else { "null" };
     out.line("");
     out.line("/** The program. */");
     out.line(&format!(
-        "public static final Program PROGRAM = new Program({:?}, ROLES, HANDLERS, {session});",
+        "public static final Program PROGRAM = new Program({:?}, ROLES, HANDLERS, {session}, PARAMETERS);",
         program.name,
     ));
     out.line("");

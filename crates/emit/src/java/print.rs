@@ -249,8 +249,8 @@ impl<'p> Printer<'p> {
             Expr::Int(value) => number(*value),
             Expr::Bool(value) => value.to_string(),
             Expr::Text(literal) => {
-                let name = self.texts.name(self.program.literal(*literal));
-                format!("Texts.{name}")
+                let program = self.program;
+                self.text(program.literal(*literal))
             }
             Expr::Slot(view, slot) if self.own && view == "view" => {
                 format!("this.{}", camel(slot))
@@ -268,6 +268,7 @@ impl<'p> Printer<'p> {
                 format!("Messages.{}.in(b).{}", class(record), camel(slot))
             }
             Expr::Message(at) => self.message(*at),
+            Expr::Parameter(at) => format!("PARAMETERS[{at}]"),
             Expr::Declared(name) => constant(name),
             Expr::Time(time) => milliseconds(*time),
             Expr::Indices(at, _) => format!("SLOTS_{at}"),
@@ -282,6 +283,11 @@ impl<'p> Printer<'p> {
             Expr::All(parts) => self.joined(parts, " && "),
             Expr::Any(parts) => self.joined(parts, " || "),
         }
+    }
+
+    /// Constant octets, by the name that they have among all.
+    pub(crate) fn text(&mut self, octets: &[u8]) -> String {
+        format!("Texts.{}", self.texts.name(octets))
     }
 
     /// The description of a message.

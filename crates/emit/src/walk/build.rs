@@ -2,8 +2,8 @@
 
 use crate::code::{Expr, Record, Stmt};
 use gatewright_lang::ir::{
-    Build, Handler, HandlerKind, MessageId, Operand, Program, RegisterId, RegisterType, RoleId,
-    SlotId, SlotType,
+    Build, Handler, HandlerKind, MessageId, Operand, ParameterBounds, Program, RegisterId,
+    RegisterType, RoleId, SlotId, SlotType,
 };
 
 /// What an operand is known to be before the program runs.
@@ -80,6 +80,7 @@ impl Scope<'_> {
             Operand::Session(slot) => {
                 Some(Expr::Call("variable", vec![Expr::local("t"), index(slot.index())]))
             }
+            Operand::Parameter(id) => Some(Expr::Parameter(id.index())),
             Operand::Kept(at) => Some(Expr::Call("kept", vec![Expr::local("t"), Expr::number(at)])),
             Operand::Int(_) | Operand::Literal(_) | Operand::Peers(_) | Operand::Fresh => None,
         }
@@ -98,6 +99,12 @@ impl Scope<'_> {
         let kind = match operand {
             Operand::Int(_) | Operand::Peers(_) => Some(Kind::Number),
             Operand::Kept(_) => None,
+            Operand::Parameter(id) => {
+                self.program.parameter(id).map(|parameter| match parameter.bounds {
+                    ParameterBounds::Int { .. } => Kind::Number,
+                    ParameterBounds::Octets { .. } => Kind::Octets,
+                })
+            }
             Operand::Literal(_) => Some(Kind::Octets),
             Operand::Fresh => Some(Kind::Fresh),
             Operand::Register(id) => {

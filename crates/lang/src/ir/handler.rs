@@ -1,7 +1,8 @@
 //! Handlers: what is done with a request, as a graph of basic blocks.
 
 use super::{
-    BlockId, ColumnType, Fold, LiteralId, MessageId, Pattern, PeersId, RegisterId, RoleId, SlotId,
+    BlockId, ColumnType, Fold, LiteralId, MessageId, ParameterId, Pattern, PeersId, RegisterId,
+    RoleId, SlotId,
 };
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -276,6 +277,8 @@ pub enum Operand {
     Request(SlotId),
     /// A session variable, set or absent as it is.
     Session(SlotId),
+    /// What was said when the program was started.
+    Parameter(ParameterId),
     /// How many peers a variable stores; 0 outside of a session.
     Peers(PeersId),
     /// In the message of a [`Operation::Tell`]: what was kept of the request of the peer that is

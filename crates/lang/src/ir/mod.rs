@@ -38,6 +38,7 @@
 
 mod handler;
 mod message;
+mod parameter;
 mod role;
 mod test;
 
@@ -50,6 +51,7 @@ pub use message::{
     Fold, Guard, Key, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType,
     Source, StreamFraming,
 };
+pub use parameter::{Parameter, ParameterBounds, ParameterError, ParameterValue};
 pub use role::{
     Action, Answer, Bounds, BoundsLine, Case, Cast, Duplicates, FlowKey, Mode, Peers, RequestKind,
     Retransmit, Reuse, ReuseWhen, Role, Session, SessionKey, Side, Transport,
@@ -71,6 +73,8 @@ pub struct Program {
     pub messages: Vec<Message>,
     /// The protocols it speaks, each on one side.
     pub roles: Vec<Role>,
+    /// What is said when it is started.
+    pub parameters: Vec<Parameter>,
     /// What is remembered between requests, if anything.
     pub session: Option<Session>,
     /// What is done with requests.
@@ -114,6 +118,11 @@ impl Program {
         self.roles.get(id.index())
     }
 
+    /// A parameter; `None` only for an id of another program.
+    pub fn parameter(&self, id: ParameterId) -> Option<&Parameter> {
+        self.parameters.get(id.index())
+    }
+
     /// A handler; `None` only for an id of another program.
     pub fn handler(&self, id: HandlerId) -> Option<&Handler> {
         self.handlers.get(id.index())
@@ -151,6 +160,8 @@ ids! {
     RoleId;
     /// Index into [`Session::peers`].
     PeersId;
+    /// Index into [`Program::parameters`].
+    ParameterId;
     /// Index into [`Program::handlers`].
     HandlerId;
     /// Index into [`Handler::blocks`].

@@ -191,6 +191,10 @@ impl<'c, 'a> Body<'c, 'a> {
             self.context.report(diagnostic);
             self.scope.retain(|local| local.name.text != name.text);
         }
+        if let Some(other) = self.env.parameters.iter().find(|of| of.name == name.text) {
+            let diagnostic = super::twice(name, other.span);
+            self.context.report(diagnostic);
+        }
         self.scope.push(Local { name: name.clone(), value, used: false });
     }
 

@@ -5,8 +5,8 @@ use super::scope::Ty;
 use super::{Context, twice};
 use crate::codes;
 use crate::ir::{
-    Handler, HandlerId, HandlerKind, MessageId, Operand, Peers, PeersId, Program, RegisterType,
-    RoleId, Slot, SlotId, Terminator,
+    Handler, HandlerId, HandlerKind, MessageId, Operand, Parameter, ParameterId, Peers, PeersId,
+    Program, RegisterType, RoleId, Slot, SlotId, Terminator,
 };
 use crate::syntax::ast::{self, Answers, Definition, Gateway, MessageModule, Protocol, Start};
 use gatewright_diagnostic::{Diagnostic, Severity, Span, nearest};
@@ -19,6 +19,8 @@ pub(super) struct Env<'a> {
     pub(super) gateway: Option<&'a Gateway>,
     pub(super) roles: Vec<RoleInfo<'a>>,
     pub(super) modules: Vec<&'a MessageModule>,
+    pub(super) parameters: Vec<Parameter>,
+    named: RefCell<BTreeSet<ParameterId>>,
     pub(super) session: Option<SessionInfo>,
     read: RefCell<BTreeSet<SlotId>>,
     told: RefCell<BTreeSet<PeersId>>,
@@ -104,6 +106,8 @@ impl<'a> Env<'a> {
             gateway: None,
             roles: Vec::new(),
             modules: vec![module],
+            parameters: Vec::new(),
+            named: RefCell::default(),
             session: None,
             read: RefCell::default(),
             told: RefCell::default(),
@@ -131,6 +135,15 @@ impl<'a> Env<'a> {
     /// Whether the peers in a session variable are told anything.
     pub(super) fn is_told(&self, peers: PeersId) -> bool {
         self.told.borrow().contains(&peers)
+    }
+
+    pub(super) fn name_parameter(&self, parameter: ParameterId) {
+        self.named.borrow_mut().insert(parameter);
+    }
+
+    /// Whether something names the parameter.
+    pub(super) fn is_named(&self, parameter: ParameterId) -> bool {
+        self.named.borrow().contains(&parameter)
     }
 
     pub(super) fn use_definition(&self, name: &str) {
@@ -165,6 +178,8 @@ impl<'a> Context<'a> {
             gateway: Some(gateway),
             roles: self.roles(gateway),
             modules: Vec::new(),
+            parameters: self.parameters(gateway),
+            named: RefCell::default(),
             session: None,
             read: RefCell::default(),
             told: RefCell::default(),
@@ -188,6 +203,7 @@ impl<'a> Context<'a> {
             .collect();
         self.timers(&env, &mut handlers);
         self.unused(&env, &handlers);
+        self.unused_parameters(&env);
         let session = self.session(gateway, &env);
         let tests = file.tests.iter().map(|test| self.test(test, &env)).collect();
         let mut program = Program {
@@ -196,6 +212,7 @@ impl<'a> Context<'a> {
             literals: Vec::new(),
             messages: std::mem::take(&mut self.messages),
             roles,
+            parameters: env.parameters.clone(),
             session,
             handlers: handlers.made,
             tests,

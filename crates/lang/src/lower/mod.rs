@@ -13,6 +13,7 @@ mod gateway;
 mod guard;
 mod layout;
 mod octets;
+mod parameter;
 mod peers;
 mod role;
 mod scope;

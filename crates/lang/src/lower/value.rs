@@ -187,6 +187,9 @@ impl Body<'_, '_> {
         if let Some(value) = self.local(&name.text) {
             return Some(Value { span, ..value });
         }
+        if let Some(value) = self.parameter_value(name, span) {
+            return Some(value);
+        }
         let declares = |module: &&&ast::MessageModule| {
             module.constants.iter().any(|(constant, _)| constant.text == name.text)
         };
@@ -208,6 +211,7 @@ impl Body<'_, '_> {
                 let constants = self.modules.iter().flat_map(|module| &module.constants);
                 let known: Vec<String> = (self.scope.iter())
                     .map(|local| local.name.text.clone())
+                    .chain(self.env.parameters.iter().map(|of| of.name.clone()))
                     .chain(constants.map(|(name, _)| name.text.clone()))
                     .collect();
                 self.context.unknown("value", name, known.iter().map(String::as_str));

@@ -420,6 +420,8 @@ pub(crate) struct Reuse {
 pub(crate) struct Gateway {
     pub(crate) name: Name,
     pub(crate) roles: Vec<Role>,
+    /// What is said when the program is started, with its default.
+    pub(crate) parameters: Vec<(Parameter, Option<Literal>)>,
     pub(crate) session: Option<Session>,
     pub(crate) handlers: Vec<Handler>,
     pub(crate) definitions: Vec<Definition>,

@@ -5,7 +5,8 @@ use super::slab::IncomingId;
 use super::task::{Reg, Task, rows_of};
 use crate::view::{Held, Rows, Value, find};
 use gatewright_lang::ir::{
-    Arithmetic, Class, LiteralId, Operand, Partial, Pattern, Piece, SlotId, SlotType, Test,
+    Arithmetic, Class, LiteralId, Operand, ParameterValue, Partial, Pattern, Piece, SlotId,
+    SlotType, Test,
 };
 
 /// A value where it lies.
@@ -83,6 +84,10 @@ impl Machine {
                 let session = self.session_seen(task?).and_then(|id| self.sessions.get(id));
                 seen(session.and_then(|session| session.view.held(slot)), ty, None)
             }
+            Operand::Parameter(id) => match self.program.parameter(id)?.value.as_ref()? {
+                ParameterValue::Int(value) => Some(Seen::Int(*value)),
+                ParameterValue::Octets(octets) => Some(Seen::Octets(octets)),
+            },
             Operand::Peers(peers) => Some(Seen::Int(self.peers_count(task, peers))),
             Operand::Kept(_) | Operand::Fresh => None,
         }

@@ -1,15 +1,20 @@
 package gatewright.runtime;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /** The gateway as a program of its own. */
 public final class Main {
     private static final int LOOPS_MAX = 64;
+    /** More than any parameter holds, in octets. */
+    private static final int FILE_MAX = (1 << 20) + 3;
     /** How long loops may take to end, in milliseconds. */
     private static final long END_MS = 1000;
 
@@ -25,12 +30,27 @@ public final class Main {
                 loops = number(arguments[++at]);
             else if (arguments[at].equals("-r"))
                 replaces = true;
+            else if (List.of("-s", "-e", "-f").contains(arguments[at]) && at + 1 < arguments.length) {
+                String option = arguments[at++];
+                if (!setParameter(program, option, arguments[at])) {
+                    String name = arguments[at].split("=", 2)[0];
+                    log(program, option + " " + name + ": no parameter, or no value for it");
+                    usage(program);
+                    return;
+                }
+            }
             else
                 addresses.add(arguments[at]);
         }
         if (loops < 1 || loops > LOOPS_MAX) {
             usage(program);
             return;
+        }
+        for (Slot parameter : program.parameters()) {
+            if (!parameter.set) {
+                log(program, "parameter " + parameter.field.name() + " has no default and is not set");
+                System.exit(2);
+            }
         }
         if (program.isOfOneLoop())
             loops = 1;
@@ -144,11 +164,58 @@ public final class Main {
         return false;
     }
 
+    /** Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says; false if it is none. */
+    private static boolean setParameter(Program program, String option, String argument) {
+        int equals = argument.indexOf('=');
+        if (equals < 0)
+            return false;
+        String name = argument.substring(0, equals);
+        String said = argument.substring(equals + 1);
+        for (Slot parameter : program.parameters()) {
+            if (!parameter.field.name().equals(name))
+                continue;
+            byte[] value = null;
+            if (option.equals("-f")) {
+                value = line(Path.of(said));
+            } else {
+                String text = option.equals("-e") ? System.getenv(said) : said;
+                if (text != null)
+                    value = text.getBytes(StandardCharsets.UTF_8);
+            }
+            return value != null && parameter.sets(value);
+        }
+        return false;
+    }
+
+    /** What a file holds, without a line's end behind it; null if it cannot be read. */
+    private static byte[] line(Path file) {
+        try (InputStream in = Files.newInputStream(file)) {
+            byte[] all = in.readNBytes(FILE_MAX);
+            int length = all.length;
+            if (length > 0 && all[length - 1] == '\n')
+                length--;
+            if (length > 0 && all[length - 1] == '\r')
+                length--;
+            return Arrays.copyOf(all, length);
+        } catch (IOException unread) {
+            return null;
+        }
+    }
+
     private static void usage(Program program) {
-        System.err.println("usage: [-n LOOPS] [-r] [ROLE=HOST:PORT]...");
+        boolean has = program.parameters().length > 0;
+        System.err.println("usage: [-n LOOPS] [-r] "
+            + (has ? "[-s NAME=VALUE] [-e NAME=VARIABLE] [-f NAME=FILE] " : "") + "[ROLE=HOST:PORT]...");
         for (Role role : program.roles()) {
             String side = role.client ? "to" : "at";
             System.err.println("  " + role.name + ": " + side + " " + role.address);
+        }
+        for (Slot parameter : program.parameters()) {
+            Bounds bounds = parameter.field.bounds();
+            String may = bounds.kind() == Kind.INT ? bounds.low() + ".." + bounds.high()
+                : "at most " + bounds.max() + " octets";
+            String unset = parameter.set ? "" : ", to be set";
+            System.err.println("  -s " + parameter.field.name() + ": " + may + unset);
         }
         System.err.println(
             "  -r: beside the gateway that has these addresses, which is then sent SIGTERM");

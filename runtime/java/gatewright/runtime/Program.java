@@ -1,7 +1,8 @@
 package gatewright.runtime;
 
-/** A program; without sessions the last is null. */
-public record Program(String name, Role[] roles, Handler[] handlers, SessionKind session) {
+/** A program, with what is said when it is started; without sessions the session is null. */
+public record Program(String name, Role[] roles, Handler[] handlers, SessionKind session,
+        Slot[] parameters) {
     /**
      * Whether one loop runs the whole program: what its handlers share by a key is in one place,
      * and what only the clock starts is started once.

@@ -1,5 +1,6 @@
 package gatewright.runtime;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 /** A typed place for one recognised field. */
@@ -26,6 +27,44 @@ public final class Slot {
 
     Slot(Field field) {
         this.field = field;
+    }
+
+    /** A parameter of a program, without a value. */
+    public static Slot parameter(Field field) {
+        Slot parameter = new Slot(field);
+        parameter.settled = true;
+        return parameter;
+    }
+
+    /** The same with a value. */
+    public Slot to(long value) {
+        setNumber(value);
+        return this;
+    }
+
+    /** The same with a value. */
+    public Slot to(Text value) {
+        setOctets(value);
+        return this;
+    }
+
+    /** Sets a parameter; false if the value is not within its bounds. */
+    boolean sets(byte[] value) {
+        if (kind() != Kind.INT) {
+            if (value.length > field.bounds().max())
+                return false;
+            setOctets(new Text(value, 0, value.length));
+            return true;
+        }
+        try {
+            long number = Long.parseLong(new String(value, StandardCharsets.UTF_8));
+            if (number < field.bounds().low() || number > field.bounds().high())
+                return false;
+            setNumber(number);
+            return true;
+        } catch (NumberFormatException none) {
+            return false;
+        }
     }
 
     Kind kind() {

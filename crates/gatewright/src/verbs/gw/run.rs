@@ -1,13 +1,13 @@
 //! `gatewright gw run`: programs run over this machine's sockets.
 
 use super::compile;
-use crate::exit::Exit;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::face::Face;
 use crate::verbs::run::{seed, stopped};
 use anyhow::Result;
 use gatewright_diagnostic::Sources;
 use gatewright_gateway::ProgramError;
+use gatewright_gateway::Settings;
 use gatewright_runner::{Options, Runner, RunnerError};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,6 +31,15 @@ pub(super) struct Run {
     /// Where a role listens or connects, instead of what the program says.
     #[arg(long, value_name = "ROLE=HOST:PORT", value_parser = address)]
     at: Vec<(String, String)>,
+    /// Set a parameter of the programs; repeated for several.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// Set a parameter to what a variable of the environment holds.
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair)]
+    set_env: Vec<(String, String)>,
+    /// Set a parameter to what a file holds, without a line's end behind it.
+    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    set_file: Vec<(String, String)>,
     /// Loops a program, each with the program's limits; 0 is one for each core.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     loops: usize,
@@ -48,6 +57,11 @@ pub(super) struct Run {
 fn address(text: &str) -> Result<(String, String), String> {
     let (role, address) = text.split_once('=').ok_or("wanted is ROLE=HOST:PORT")?;
     Ok((role.to_owned(), address.to_owned()))
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("wanted is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// What became of a program's requests, when it has ended.
@@ -94,7 +108,10 @@ impl Run {
         for file in &self.files {
             let (sources, read) = compile(file)?;
             face.findings(&read.diagnostics, &sources);
-            let Some(program) = read.program else { return Ok(Exit::Configuration) };
+            let Some(mut program) = read.program else { return Ok(Exit::Configuration) };
+            self.settings()
+                .apply(&mut program)
+                .map_err(|why| Failure::new(Exit::Configuration, format!("{file}: {why}")))?;
             compiled.push((Arc::new(program), sources));
         }
         let options = Options {
@@ -121,6 +138,11 @@ impl Run {
         Ok(Exit::Success)
     }
 
+    fn settings(&self) -> Settings {
+        let (values, variables) = (self.set.clone(), self.set_env.clone());
+        Settings { values, variables, files: self.set_file.clone() }
+    }
+
     /// Waits for an interrupt or for the time to pass, and looks after changed files.
     fn wait(&self, face: Face, stopped: &Receiver<()>, running: &mut [Running]) {
         let until = self.stop_after.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -137,7 +159,7 @@ impl Run {
             }
             if self.watch {
                 for it in running.iter_mut() {
-                    it.look(face);
+                    it.look(face, &self.settings());
                 }
             }
         }
@@ -163,7 +185,7 @@ impl Running {
     }
 
     /// Lets the program take over that its files now hold, if they have changed.
-    fn look(&mut self, face: Face) {
+    fn look(&mut self, face: Face, settings: &Settings) {
         if self.stamps.iter().all(|stamp| *stamp == Stamp::of(&stamp.file)) {
             return;
         }
@@ -171,10 +193,14 @@ impl Running {
         let Ok((sources, compiled)) = compile(&self.file) else { return };
         self.stamps = stamps(&sources);
         face.findings(&compiled.diagnostics, &sources);
-        let Some(program) = compiled.program else {
+        let Some(mut program) = compiled.program else {
             face.note(&format!("{}: the program before runs on", self.file));
             return;
         };
+        if let Err(why) = settings.apply(&mut program) {
+            face.note(&format!("{}: {why}; the program before runs on", self.file));
+            return;
+        }
         match self.runner.replace(&Arc::new(program)) {
             Ok(()) => {
                 face.note(&format!("{}: replaced", self.file));

@@ -1,6 +1,8 @@
 //! `gateway NAME { … }`
 
-use super::super::ast::{Definition, Gateway, Handler, Role, Session, SessionBy, Start};
+use super::super::ast::{
+    Definition, Gateway, Handler, Literal, Parameter, Role, Session, SessionBy, Start,
+};
 use super::super::token::Kind;
 use super::Parser;
 use crate::codes;
@@ -13,6 +15,7 @@ impl Parser<'_> {
         let mut gateway = Gateway {
             name,
             roles: Vec::new(),
+            parameters: Vec::new(),
             session: None,
             handlers: Vec::new(),
             definitions: Vec::new(),
@@ -24,6 +27,7 @@ impl Parser<'_> {
     fn gateway_member(&mut self, gateway: &mut Gateway) -> Option<()> {
         match self.word() {
             "role" => gateway.roles.push(self.role()?),
+            "parameter" => gateway.parameters.push(self.program_parameter()?),
             "session" => {
                 let span = self.peek().span;
                 if gateway.session.replace(self.session()?).is_some() {
@@ -34,7 +38,7 @@ impl Parser<'_> {
             "on" | "every" => gateway.handlers.push(self.handler()?),
             "define" => gateway.definitions.push(self.definition()?),
             _ => {
-                self.unexpected("`role`, `session`, `on`, `every` or `define`");
+                self.unexpected("`role`, `parameter`, `session`, `on`, `every` or `define`");
                 return None;
             }
         }
@@ -59,6 +63,15 @@ impl Parser<'_> {
         self.expect_word(if client { "to" } else { "at" })?;
         let address = self.plain_text("an address, as in `\"127.0.0.1:25\"`")?;
         Some(Role { name, protocol, client, address })
+    }
+
+    /// `parameter NAME: TYPE` or `parameter NAME: TYPE = DEFAULT`
+    fn program_parameter(&mut self) -> Option<(Parameter, Option<Literal>)> {
+        self.bump();
+        let parameter = self.parameter()?;
+        let default =
+            if self.eat_mark('=') { Some(self.literal("a number or a text")?) } else { None };
+        Some((parameter, default))
     }
 
     /// `session for each ROLE connection { … }`,

@@ -427,6 +427,8 @@ void gw_put_extension(struct gw_writer *w, int64_t value, unsigned count,
 int64_t gw_escape(struct gw_writer *w, int64_t value, unsigned count,
                   const struct gw_escape *escapes);
 size_t gw_mark(const struct gw_writer *w);
+/* Refuses more octets than these since the mark. */
+void gw_put_bound(struct gw_writer *w, size_t mark, uint32_t max);
 /* Puts a length before what was written since the mark; 0 octets are a varint. */
 void gw_put_length(struct gw_writer *w, size_t mark, unsigned octets, enum gw_order order,
                    uint32_t more, uint32_t max);

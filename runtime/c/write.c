@@ -97,9 +97,16 @@ void gw_field_one_of(struct gw_writer *w, struct gw_text set)
 void gw_field_without(struct gw_writer *w, struct gw_text text)
 {
     struct gw_text field = w->field;
-    for (size_t at = 0; at + text.length <= field.length; at++)
-        if (!text.length || !memcmp(field.at + at, text.at, text.length))
+    if (!text.length)
+        gw_refuse(w, GW_BAD_OCTETS);
+    for (size_t at = 0; at < field.length; at++) {
+        size_t left = field.length - at;
+        size_t here = left < text.length ? left : text.length;
+        /* The text itself follows: it must not begin with the field's end. */
+        if (!memcmp(field.at + at, text.at, here) &&
+            !memcmp(text.at + here, text.at, text.length - here))
             gw_refuse(w, GW_BAD_OCTETS);
+    }
 }
 
 void gw_field_begins_not(struct gw_writer *w, enum gw_class class)
@@ -227,6 +234,12 @@ static void insert(struct gw_writer *w, size_t mark, struct gw_text text)
     uint8_t *at = w->out->block + w->out->begin + mark;
     memmove(at + text.length, at, length);
     memcpy(at, text.at, text.length);
+}
+
+void gw_put_bound(struct gw_writer *w, size_t mark, uint32_t max)
+{
+    if (w->reason == GW_SOUND && gw_mark(w) - mark > max)
+        gw_refuse(w, GW_BAD_LENGTH);
 }
 
 void gw_put_length(struct gw_writer *w, size_t mark, unsigned octets, enum gw_order order,

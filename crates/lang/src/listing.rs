@@ -266,6 +266,7 @@ impl Listing<'_> {
                 (format!("counted {octets} {order:?}{more} at most {max}"), vec![body])
             }
             Emit::Checked { by, body } => (format!("checked by {by:?}"), vec![body]),
+            Emit::Bounded { max, body } => (format!("at most {max} octets"), vec![body]),
             Emit::Let { local, value } => {
                 (format!("let %{} = {}", local.index(), self.source(value)), Vec::new())
             }

@@ -403,8 +403,8 @@ proptest! {
     fn parse_of_emit_is_the_same(
         code in 0..1_000_i64,
         text in "[ -~]{0,500}",
-        path in prop::collection::vec("[a-z]{0,255}", 0..8),
-        payload in prop::collection::vec(any::<u8>(), 1..1_000),
+        path in prop::collection::vec("[a-z]{0,255}", 0..4),
+        payload in prop::collection::vec(any::<u8>(), 1..300),
         token in prop::collection::vec(any::<u8>(), 0..9),
     ) {
         let program = module("smtp");

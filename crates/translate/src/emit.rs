@@ -141,6 +141,7 @@ impl<'w> Writer<'w> {
                 let check = check.octets();
                 out.extend_from_slice(check.get(..usize::from(by.octets())).unwrap_or(&check));
             }
+            Emit::Bounded { max, body } => self.bounded(*max, body, out)?,
             Emit::Let { local, value } => {
                 let value = self.int(value)?;
                 self.locals.get_mut(local.index()).into_iter().for_each(|local| *local = value);
@@ -163,6 +164,18 @@ impl<'w> Writer<'w> {
             Emit::Stream { slot, select } => self.stream(*slot, select, out)?,
         }
         Ok(())
+    }
+
+    fn bounded(
+        &mut self,
+        max: u32,
+        body: &'w [Emit],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unbuildable> {
+        let from = out.len();
+        self.all(body, out)?;
+        let length = out.len().saturating_sub(from);
+        if fits(length, max) { Ok(()) } else { Err(Unbuildable::Length { length, min: 0, max }) }
     }
 
     fn word(&self, fields: &[EmitField]) -> Result<u64, Unbuildable> {
@@ -249,7 +262,7 @@ impl<'w> Writer<'w> {
         let line_end = |octet: &u8| matches!(octet, b'\r' | b'\n');
         let allowed = check.class.is_none_or(|of| octets.iter().all(|octet| of.contains(*octet)))
             && check.one_of.is_none_or(|set| octets.iter().all(|of| literal(set).contains(of)))
-            && check.without.is_none_or(|of| find(octets, literal(of)).is_none())
+            && check.without.is_none_or(|of| is_found_behind(octets, literal(of)))
             && check.not_first.is_none_or(|of| octets.first().is_none_or(|o| !of.contains(*o)))
             && !(check.one_line && octets.iter().any(line_end));
         if allowed { Ok(()) } else { Err(Unbuildable::Octets) }
@@ -358,6 +371,16 @@ impl Digits {
     fn octets(&self) -> &[u8] {
         self.octets.get(self.from..).unwrap_or_default()
     }
+}
+
+/// Whether a delimiter that follows these octets is found there, and not earlier: neither among
+/// them, nor begun by the last of them.
+fn is_found_behind(octets: &[u8], delimiter: &[u8]) -> bool {
+    let begun = |length: usize| {
+        let (begin, rest) = delimiter.split_at_checked(length).unwrap_or_default();
+        octets.ends_with(begin) && delimiter.starts_with(rest)
+    };
+    find(octets, delimiter).is_none() && !(1..delimiter.len()).any(begun)
 }
 
 /// The escape that a value needs, if any; a value above the last one cannot be written.

@@ -71,6 +71,11 @@ impl Walk<'_> {
                 code.push(put("put_length", arguments));
                 code
             }
+            Emit::Bounded { max, body } => {
+                let (mark, mut code) = self.marked(body);
+                code.push(put("put_bound", vec![mark, int(*max)]));
+                code
+            }
             Emit::Checked { by, body } => {
                 let (mark, mut code) = self.marked(body);
                 code.push(put("put_check", vec![mark, checksum(*by)]));

@@ -677,6 +677,13 @@ pub enum Emit {
         /// The parts.
         body: Vec<Self>,
     },
+    /// The parts of a line or datagram.
+    Bounded {
+        /// The most octets that they write; more cannot be built.
+        max: u32,
+        /// The parts.
+        body: Vec<Self>,
+    },
     /// Keeps a value for later; a second one replaces it.
     Let {
         /// Where.

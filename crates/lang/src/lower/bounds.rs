@@ -112,6 +112,7 @@ fn written(program: &Program, message: &Message, parts: &[Emit], list: Option<Sl
             all(body).min(u64::from(*max)).saturating_add(length)
         }
         Emit::Checked { by, body } => all(body).saturating_add(u64::from(by.octets())),
+        Emit::Bounded { max, body } => all(body).min(u64::from(*max)),
         Emit::Let { .. } | Emit::Stream { .. } => 0,
         Emit::IfPresent { then, otherwise, .. } => all(then).max(all(otherwise)),
         Emit::When { then, .. } => all(then),
@@ -339,6 +340,7 @@ fn sizes(program: &Program, emit: &[Emit], size: &dyn Fn(&Source) -> Option<u64>
         Emit::Checked { by, body } => {
             u64::from(by.octets()).saturating_add(sizes(program, body, size))
         }
+        Emit::Bounded { max, body } => sizes(program, body, size).min(u64::from(*max)),
         Emit::IfPresent { slot, then, otherwise } => {
             let there = size(&Source::Slot(*slot)).is_some();
             sizes(program, if there { then } else { otherwise }, size)

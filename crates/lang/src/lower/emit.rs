@@ -5,8 +5,8 @@ use super::fields::{VARINT_OCTETS_MAX, extensions};
 use super::layout::{Group, Lowering, REPEATED};
 use crate::ir::{Check, Class, Emit, EmitField, LocalId, Order, SlotId, SlotType, Source};
 use crate::syntax::ast::{
-    self, Field, FieldType, Frame, Item, ListOf, Literal, Measure, Presence, Table, TableEnd,
-    TableEntry,
+    self, Field, FieldType, Frame, Item, LineFrame, ListOf, Literal, Measure, Presence, Table,
+    TableEnd, TableEntry,
 };
 
 /// Where the values of a stretch of items come from.
@@ -31,17 +31,32 @@ impl Scope {
 
 impl<'a> Lowering<'_, 'a> {
     /// A view or part that is a line: its items and its end.
-    pub(super) fn emit_line(&mut self, items: &'a [Item], scope: &Scope) -> Vec<Emit> {
-        let mut emit = self.emit_scope(items, &Scope { one_line: true, ..scope.clone() });
-        emit.push(Emit::Literal(self.context.literal(b"\r\n")));
-        emit
+    pub(super) fn emit_line(
+        &mut self,
+        frame: &LineFrame,
+        items: &'a [Item],
+        scope: &Scope,
+    ) -> Vec<Emit> {
+        let emit = self.emit_scope(items, &Scope { one_line: true, ..scope.clone() });
+        self.ended(frame, emit)
     }
 
     /// A line within a view: what its lengths measure may stand behind it, and is known already.
-    fn emit_inner_line(&mut self, items: &'a [Item], scope: &Scope) -> Vec<Emit> {
-        let mut emit = self.emit_items(items, &Scope { one_line: true, ..scope.clone() });
-        emit.push(Emit::Literal(self.context.literal(b"\r\n")));
-        emit
+    fn emit_inner_line(
+        &mut self,
+        frame: &LineFrame,
+        items: &'a [Item],
+        scope: &Scope,
+    ) -> Vec<Emit> {
+        let emit = self.emit_items(items, &Scope { one_line: true, ..scope.clone() });
+        self.ended(frame, emit)
+    }
+
+    /// The parts of a line with its end, no longer together than it is read.
+    fn ended(&mut self, frame: &LineFrame, mut body: Vec<Emit>) -> Vec<Emit> {
+        body.push(Emit::Literal(self.context.literal(b"\r\n")));
+        let max = self.context.limit(frame.max).unwrap_or(1);
+        vec![Emit::Bounded { max, body }]
     }
 
     /// The items, after the fields that measure others are known.
@@ -135,7 +150,7 @@ impl<'a> Lowering<'_, 'a> {
                 emit.extend(self.if_next_present(space, next, scope));
             }
             Item::Field(field) => self.emit_field(field, items, scope, emit),
-            Item::Line { items, .. } => emit.extend(self.emit_inner_line(items, scope)),
+            Item::Line { frame, items } => emit.extend(self.emit_inner_line(frame, items, scope)),
             Item::Repeated { items, .. } => emit.extend(self.emit_items(items, scope)),
             Item::Counted { by, max, items, .. } => {
                 let body = self.emit_items(items, scope);
@@ -370,8 +385,8 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn emit_part(&mut self, part: &'a ast::Layout, scope: &Scope) -> Vec<Emit> {
-        match part.frame {
-            Frame::Line(_) => self.emit_line(&part.items, scope),
+        match &part.frame {
+            Frame::Line(frame) => self.emit_line(frame, &part.items, scope),
             _ => self.emit_scope(&part.items, scope),
         }
     }

@@ -165,11 +165,12 @@ impl<'a> Lowering<'_, 'a> {
                 place.room = Some(self.limited(*max, layout.name.span, "a datagram"));
                 self.window = place.room.unwrap_or_default();
                 self.items(&layout.items, &place);
-                self.emit_scope(&layout.items, &super::emit::Scope::top())
+                let body = self.emit_scope(&layout.items, &super::emit::Scope::top());
+                vec![Emit::Bounded { max: place.room.unwrap_or(1), body }]
             }
             Frame::Line(frame) => {
                 self.line(frame, &layout.items, &place);
-                self.emit_line(&layout.items, &super::emit::Scope::top())
+                self.emit_line(frame, &layout.items, &super::emit::Scope::top())
             }
         };
         self.step(ParseOp::Accept, layout.name.span);

@@ -111,6 +111,11 @@ impl Writer<'_> {
                 out.extend(&inner);
                 out.extend(checksum(*by, &inner));
             }
+            Emit::Bounded { max, body } => {
+                let from = out.len();
+                self.all(body, out)?;
+                (out.len() - from <= *max as usize).then_some(())?;
+            }
             Emit::Let { local, value } => {
                 let value = Value::Int(self.int(value)?);
                 self.locals.insert(*local, value);
@@ -179,7 +184,10 @@ impl Writer<'_> {
         (check.min as usize..=check.max as usize).contains(&octets.len())
             && check.class.is_none_or(|of| octets.iter().all(|octet| of.contains(*octet)))
             && check.one_of.is_none_or(|set| octets.iter().all(|of| literal(set).contains(of)))
-            && check.without.is_none_or(|of| find(octets, literal(of)).is_none())
+            && check.without.is_none_or(|of| {
+                let whole = [octets, literal(of)].concat();
+                find(&whole, literal(of)) == Some(octets.len())
+            })
             && check.not_first.is_none_or(|of| octets.first().is_none_or(|o| !of.contains(*o)))
             && !(check.one_line && octets.iter().any(|octet| matches!(octet, b'\r' | b'\n')))
     }

@@ -71,6 +71,17 @@ public final class Writer {
     public void fieldWithout(Text text) {
         if (field.find(text) >= 0)
             refuse(Reason.BAD_OCTETS);
+        // The text itself follows: it must not begin with the field's end.
+        for (int begun = 1; begun < text.length && begun <= field.length; begun++) {
+            boolean same = true;
+            for (int at = 0; same && at < text.length; at++) {
+                int before = field.length - begun + at;
+                int octet = at < begun ? field.at(before) : text.at(at - begun);
+                same = octet == text.at(at);
+            }
+            if (same)
+                refuse(Reason.BAD_OCTETS);
+        }
     }
 
     public void fieldBeginsNot(OctetClass of) {
@@ -175,6 +186,12 @@ public final class Writer {
 
     public int mark() {
         return out.length();
+    }
+
+    /** Refuses more octets than these since the mark. */
+    public void putBound(int mark, long max) {
+        if (reason == Reason.SOUND && out.length() - mark > max)
+            refuse(Reason.BAD_LENGTH);
     }
 
     /** Puts a length before what was written since the mark; 0 octets are a varint. */

@@ -12,6 +12,7 @@
 mod checksum;
 mod emit;
 mod flat;
+pub mod law;
 pub mod machine;
 mod parser;
 mod stream;

@@ -26,6 +26,7 @@ fn codes() -> Vec<&'static Code> {
         gatewright_config::CODES,
         gatewright_lang::CODES,
         gatewright_translate::transcript::CODES,
+        gatewright_translate::law::CODES,
     ];
     let mut codes = all.concat();
     codes.sort_by_key(|code| code.number);

@@ -23,7 +23,7 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      sessions_max, bounds: [{what, octets}]}, findings}]}, program is null if the file is refused \
      or is only to be imported; fmt: {ok, check, files: [{file, ok, changed, text, findings}]}, \
      text is null but for standard input; graph, listing: {file, text, findings}, text is null \
-     if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, \
+     if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, views: [{view, ok, messages}], \
      handlers_untried, cases_untried: [PLACE], findings}]}; trace: {ok, file, test, steps: [{what, who, text, \
      place}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
      file is refused; run, when it \

@@ -5,12 +5,16 @@ use crate::{exit::Exit, face::Face};
 use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
 use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
+use gatewright_translate::law::laws;
 use gatewright_translate::transcript::{self, Cut, Outcome};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 
 /// Runs the `test` blocks of programs, against mocked peers in virtual time.
+///
+/// Tries every view, too: messages that are made up, the same ones each time, are written and read
+/// back, and each field must come back as it was.
 ///
 /// A step that is not fulfilled is shown with what was expected and what was there. What no test
 /// tried is told, too: handlers, and cases of dispatches. Ends with 0 if every test passes, with 1
@@ -38,6 +42,7 @@ struct Judgement {
     tests: Vec<Told>,
     /// How many runs with other cuts there were.
     splits: usize,
+    views: Vec<Tried>,
     handlers_untried: Vec<String>,
     cases_untried: Vec<Place>,
     findings: Vec<Finding>,
@@ -50,6 +55,14 @@ struct Told {
     virtual_ms: u128,
 }
 
+/// What came of writing and reading back messages of a view.
+#[derive(Serialize)]
+struct Tried {
+    view: String,
+    ok: bool,
+    messages: u32,
+}
+
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let passed = self.tests.iter().filter(|test| test.ok).count();
@@ -60,6 +73,20 @@ impl fmt::Display for Judgement {
         for test in &self.tests {
             let said = if test.ok { "ok" } else { "FAILS" };
             write!(f, "\n  {said:<5}  {} ({} ms of virtual time)", test.name, test.virtual_ms)?;
+        }
+        let read_back: Vec<&Tried> =
+            self.views.iter().filter(|of| of.ok && of.messages > 0).collect();
+        if !read_back.is_empty() {
+            let messages: u32 = read_back.iter().map(|of| of.messages).sum();
+            let count = read_back.len();
+            let views = if count == 1 { "view reads" } else { "views read" };
+            write!(f, "\n  {:<5}  {count} {views} back {messages} messages", "ok")?;
+        }
+        for view in self.views.iter().filter(|of| !of.ok) {
+            write!(f, "\n  FAILS  {} does not read back what it writes", view.view)?;
+        }
+        for view in self.views.iter().filter(|of| of.ok && of.messages == 0) {
+            write!(f, "\n  no message of {} could be made up", view.view)?;
         }
         for handler in &self.handlers_untried {
             write!(f, "\n  no test runs handler `{handler}`")?;
@@ -86,6 +113,7 @@ impl Test {
                 ok,
                 tests: Vec::new(),
                 splits: 0,
+                views: Vec::new(),
                 handlers_untried: Vec::new(),
                 cases_untried: Vec::new(),
                 findings: Vec::new(),
@@ -111,6 +139,18 @@ impl Test {
 }
 
 impl Judgement {
+    /// Writes and reads back messages of every view; the findings are what came back otherwise.
+    fn try_views(&mut self, program: &Arc<Program>) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        for law in laws(program) {
+            let ok = law.broken.is_none();
+            self.ok &= ok;
+            self.views.push(Tried { view: law.view, ok, messages: law.messages });
+            findings.extend(law.broken.map(|broken| *broken));
+        }
+        findings
+    }
+
     /// Runs every test; the findings are the failures.
     fn try_all(
         &mut self,
@@ -118,7 +158,7 @@ impl Judgement {
         sources: &Sources,
         splits: bool,
     ) -> Vec<Diagnostic> {
-        let mut findings = Vec::new();
+        let mut findings = self.try_views(program);
         let mut handlers = vec![false; program.handlers.len()];
         let cases: Vec<&ir::Case> = (program.roles.iter())
             .flat_map(|role| role.requests.iter().flat_map(|kind| &kind.cases))

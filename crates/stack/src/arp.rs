@@ -218,7 +218,9 @@ impl ArpLink {
         let Some(interface) = interface else {
             self.claims.clear();
             self.neighbours.borrow_mut().clear();
-            self.up = false;
+            if std::mem::replace(&mut self.up, false) {
+                out.paths().clear();
+            }
             self.settle(out);
             return;
         };

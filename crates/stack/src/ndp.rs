@@ -286,6 +286,9 @@ impl NdpLink {
                 Some(NeighbourOutput::RouterGone(address)) => {
                     let lifetime = Duration::ZERO;
                     let preference = RouterPreference::default();
+                    // It is no default router until it advertises itself again: where it has only
+                    // been away for a moment, its next regular advertisement is minutes off.
+                    self.solicitor.again(out.now());
                     out.report(Event::Router { link: self.link, address, lifetime, preference });
                 }
                 // A cache of IPv6 asks for IPv6 addresses.

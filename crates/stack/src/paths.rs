@@ -65,6 +65,11 @@ impl Paths {
         learnt
     }
 
+    /// Forgets all paths, as when a link went down: it may come up as another network.
+    pub fn clear(&mut self) {
+        self.mtus.clear();
+    }
+
     /// Octets of the largest packet to `destination` over a link of `link_mtu`.
     pub fn mtu(&self, destination: IpAddr, link_mtu: u32, now: Duration) -> u32 {
         match self.mtus.get(&destination) {

@@ -11,8 +11,9 @@ use common::{
     },
 };
 use gatewright_stack::{
-    Address, AddressState, Advertise, Event, Interface, RouterPreference, SuiteLink,
+    Address, AddressState, Advertise, Event, Interface, Route, RouterPreference, SuiteLink,
 };
+use gatewright_tables::Prefix;
 use gatewright_wire::{
     IpProtocol, MacAddress,
     icmpv6::Icmpv6Type,
@@ -240,6 +241,30 @@ fn the_preference_of_a_router_is_told() {
         host.receive(LAN, &[advertisement(bits, &[])]);
         assert_eq!(host.events(), [router(preference)]);
     }
+}
+
+/// RFC 4861 §7.3.3: a router that does not answer is none until it advertises itself; it is asked to,
+/// instead of waited for.
+#[test]
+fn a_router_that_does_not_answer_is_asked_for_again() {
+    let mut host = cold(|interface| interface.autoconfigure = interface.link == LAN);
+    host.receive(LAN, &[advertisement(0, &[&[1, 1][..], &A_MAC.0].concat())]);
+    let via = Route::Via { link: LAN, gateway: ROUTER.into() };
+    host.host.add_route6(Prefix::all(), via).unwrap();
+    host.events();
+    let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let transit = frame(WAN_MAC, B_MAC, IpProtocol(253), (B6, far), 64, b"x");
+    assert!(!host.receive(WAN, &[transit]).is_empty());
+    let asked = |sent: &[common::Frame]| {
+        packets(sent).iter().filter(|(link, _, message)| (*link, message[0]) == (LAN, 133)).count()
+    };
+    assert_eq!(asked(&host.tick(6)), 0, "RFC 4861 §7.3.3: first the delay, then the probes");
+    assert_eq!(asked(&host.tick(3)), 1);
+    let lifetime = Duration::ZERO;
+    let preference = RouterPreference::Medium;
+    let gone = Event::Router { link: LAN, address: ROUTER.into(), lifetime, preference };
+    assert_eq!(host.events(), [gone]);
+    assert_eq!(asked(&host.tick(60)), 2, "three in all, as at the start");
 }
 
 /// RFC 4861 §6.2.5: a router that ceases to be one says so, with a lifetime of zero.

@@ -57,6 +57,21 @@ fn a_path_mtu_is_learnt_from_an_error_about_what_was_sent() {
     assert_eq!(gateway.events(), [Event::PathMtu { destination: A.1.into(), mtu: 1492 }]);
 }
 
+/// A link that was down may be another network, by which other paths lead.
+#[test]
+fn a_link_that_goes_down_has_paths_forgotten() {
+    let mut gateway = Gateway::new();
+    let large = datagram(LAN_IP, A.1, 1500);
+    assert_eq!(lens(&mut gateway, &large), [1500]);
+    gateway.receive(LAN, &[needed(1006, &large)]);
+    for up in [false, true] {
+        gateway.host.change_interface(LAN, |interface| interface.up = up);
+        gateway.tick(10);
+    }
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, A);
+    assert_eq!(lens(&mut gateway, &large), [1500]);
+}
+
 /// RFC 5927 §7: what somebody says of packets that were never sent, or are not larger than what he
 /// says, changes nothing; nor does a value below what every host takes.
 #[test]

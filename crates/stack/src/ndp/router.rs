@@ -44,6 +44,13 @@ impl Solicitor {
         }
     }
 
+    /// The router in use does not answer: routers are asked for again.
+    pub(crate) fn again(&mut self, now: Duration) {
+        if self.started {
+            (self.sent, self.at) = (0, Some(now));
+        }
+    }
+
     /// A router has answered.
     pub(crate) const fn answered(&mut self) {
         self.at = None;

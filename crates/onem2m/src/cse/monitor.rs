@@ -64,10 +64,10 @@ impl Cse {
             (Some(_), Seen::Whole) => format!(",\"rep\":{}", resource.to_text()),
         };
         let operation = operation.number();
-        let originator = Value::from(from);
-        let event =
-            format!("{{\"om\":{{\"op\":{operation},\"or\":{originator}}}{representation}}}");
-        self.send_event(subscription, &event);
+        self.send_event(subscription, |cse, target| {
+            let originator = Value::from(cse.originator_for(target, from));
+            format!("{{\"om\":{{\"op\":{operation},\"or\":{originator}}}{representation}}}")
+        });
     }
 }
 

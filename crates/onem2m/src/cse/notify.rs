@@ -189,11 +189,12 @@ impl Cse {
 
     /// Tells the targets of a subscription that `net` happened, and what there is to see.
     pub(super) fn send_notification(&mut self, slot: Slot, net: u64, representation: &str) {
-        self.send_event(slot, &format!("{{\"net\":{net},\"rep\":{representation}}}"));
+        let event = format!("{{\"net\":{net},\"rep\":{representation}}}");
+        self.send_event(slot, |_, _| event.clone());
     }
 
-    /// Tells the targets of a subscription of an event (m2m:notificationEvent, as JSON text).
-    pub(super) fn send_event(&mut self, slot: Slot, event: &str) {
+    /// Tells each target of a subscription of an event (m2m:notificationEvent, as JSON text).
+    pub(super) fn send_event(&mut self, slot: Slot, event: impl Fn(&Self, &str) -> String) {
         let Some(subscription) = self.tree.get(slot) else {
             return;
         };
@@ -207,7 +208,10 @@ impl Cse {
         let id = Arc::clone(&subscription.id);
         let targets: Vec<(String, String)> = subscription
             .texts("nu")
-            .map(|target| (target.to_owned(), self.event_content(subscription, target, event)))
+            .map(|target| {
+                let event = event(self, target);
+                (target.to_owned(), self.event_content(subscription, target, &event))
+            })
             .collect();
         let remaining = subscription.uint("exc");
         for (target, content) in targets {

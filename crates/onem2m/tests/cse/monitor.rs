@@ -230,3 +230,32 @@ fn an_update_keeps_what_goes_together() {
     assert_eq!(update(r#"{"enc":{"om":[{"ops":2}]}}"#), 2004);
     assert_eq!(update(r#"{"enc":null,"nct":2}"#), 2004);
 }
+
+/// TS-0001 §7.2: an AE's name alone would mean another AE at the target's CSE, in verifications and
+/// in what is told.
+#[test]
+fn a_target_elsewhere_is_told_whose_originators_they_are() {
+    let mut config = crate::bench::config();
+    config.admitted_cses = vec!["/id-mn".to_owned()];
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    let csr = r#"{"m2m:csr":{"rn":"mn","cb":"/id-mn/cse-mn","csi":"/id-mn","rr":true,
+        "srv":["4"],"poa":["http://mn:1"]}}"#;
+    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, csr).status.number(), 2001);
+    let sub = r#"{"m2m:sub":{"nu":["/id-mn/Cx"],"enc":{"om":[{"ops":2}]},"nct":3}}"#;
+    let request =
+        bench.request(Operation::Create, "Ca", "cse-in/a").creating(Kind::Subscription, sub);
+    bench.ask_later(request);
+    let asked = bench.calls();
+    let content = |call: &Call| -> Value {
+        serde_json::from_str(call.request.content.as_deref().unwrap()).unwrap()
+    };
+    assert_eq!(content(&asked[0])["m2m:sgn"]["cr"], "/id-in/Ca");
+    assert_eq!(asked[0].request.to, "/id-mn/Cx");
+    bench.reply(&asked[0], Status::Ok);
+    bench.get("Ca", "cse-in/a");
+    let told = content(&bench.calls()[0])["m2m:sgn"].clone();
+    assert_eq!(told["cr"], "/id-in/Ca");
+    assert_eq!(told["nev"]["om"], json!({"op": 2, "or": "/id-in/Ca"}));
+    assert_eq!(told["nev"]["rep"], json!({"m2m:uri": "/id-in/cse-in/a"}));
+}

@@ -546,6 +546,7 @@ fn a_letter_of_our_own_arrives_in_the_end() {
         let calls: Vec<Call> =
             bench.calls().into_iter().filter(|call| call.request.id == name).collect();
         assert_eq!(calls.len(), 1, "{name}");
+        assert_eq!((&*calls[0].request.to, &*calls[0].urls[0]), ("/id-in2/x", "http://in:8080"));
         assert!(calls[0].request.content.as_deref().unwrap().contains("1.50"));
         bench.reply(&calls[0], status);
     }

@@ -78,7 +78,7 @@ pub struct UdpGatewayCounters {
     pub not_sent: AtomicU64,
     /// Datagrams of clients beyond the most.
     pub too_many_clients: AtomicU64,
-    /// Datagrams for clients that did not come from the server.
+    /// Datagrams for clients that did not come from the server, and such as did but were to go to it.
     pub strangers: AtomicU64,
 }
 
@@ -179,6 +179,12 @@ impl Relay {
         sockets: &mut ApplicationSockets<'_, '_>,
         tally: &mut Tally,
     ) {
+        // The server is no client of its own: forged in its name, a datagram that it answers would go
+        // to and fro for ever.
+        if datagram.from() == self.setup.server {
+            tally.strangers += 1;
+            return;
+        }
         tally.received += 1;
         let Some(place) = self.place(&datagram, sockets) else {
             tally.too_many_clients += 1;

@@ -151,6 +151,19 @@ fn requests_go_to_the_server_and_answers_to_who_asked() {
     assert_eq!(counted.map(get), [2, 2, 2, 1]);
 }
 
+/// Forged in the server's name, a datagram would have the server answer itself by the gateway, and
+/// again.
+#[test]
+fn the_server_is_no_client_of_its_own() {
+    let mut world = World::new(Series::Plain);
+    let forged = (SERVER.1, b"round".to_vec());
+    assert_eq!(world.receive(LAN, SERVER.0, PORT, &[forged]), []);
+    let counters = world.gateway.counters();
+    assert_eq!([&counters.received, &counters.sent, &counters.strangers].map(get), [0, 0, 1]);
+    let other = (SERVER.1 + 1, b"asks".to_vec());
+    assert_eq!(world.receive(WAN, SERVER.0, PORT, &[other]).len(), 1, "another port of its host");
+}
+
 /// The paper's example: "the gateway merges 14 datagrams with 100 Bytes of user data from the
 /// sender and forwards a datagram of 1400 Bytes. At 400 Bytes the gateway can merge up to 3".
 #[test]

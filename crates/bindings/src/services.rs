@@ -1,8 +1,9 @@
 //! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
 
 mod difference;
+mod part;
 
-pub use difference::Difference;
+pub use part::parts;
 
 use crate::doors::{Exchanged as Doors, Place, Refused};
 use crate::keyring::{Keyring, Keys};
@@ -15,6 +16,7 @@ use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, View, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
+use gatewright_part::{Change, PartHistogram, Staged, Told, Unable};
 use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
@@ -103,20 +105,6 @@ struct Running {
     devices: Option<devices::Running>,
 }
 
-/// What a service is and has counted, in pairs of a name and a value.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Told {
-    /// What it is, in words.
-    pub words: Vec<(&'static str, String)>,
-    /// What it has now.
-    pub gauges: Vec<(&'static str, u64)>,
-    /// What it has counted.
-    pub counters: Vec<(&'static str, u64)>,
-    /// How long things took, in microseconds where the name ends in `_us`, and how many came
-    /// together.
-    pub histograms: Vec<(&'static str, Histogram)>,
-}
-
 impl Services {
     /// Starts what `config` asks for; nothing, if it has no `[cse]`.
     ///
@@ -147,7 +135,7 @@ impl Services {
     }
 
     /// The service entity at this moment.
-    pub fn cse_told(&self) -> Told {
+    fn cse_told(&self) -> Told {
         let cse = &self.running.cse;
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
@@ -183,12 +171,12 @@ impl Services {
                 ("store_log_pass_us", store.passes),
             ]
         });
-        let histograms = histograms.unwrap_or_default();
-        Told { words, gauges, counters: cse.counters(), histograms }
+        let histograms = histograms.unwrap_or_default().into_iter().map(histogram).collect();
+        Told { words, gauges, counters: cse.counters(), histograms, ..Told::default() }
     }
 
     /// The listener for devices at this moment.
-    pub fn devices_told(&self) -> Option<Told> {
+    fn devices_told(&self) -> Option<Told> {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
         let at = devices.places().join(", ");
@@ -199,51 +187,37 @@ impl Services {
             words: core::iter::once(("listens_at", at)).chain(held).chain(shortage).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
-            histograms: devices.stages().each().collect(),
+            histograms: devices.stages().each().map(histogram).collect(),
+            ..Told::default()
         })
     }
 
-    /// What is another in `[cse]`, key by key.
-    pub fn cse_differences(old: &Config, new: &Config) -> Vec<Difference> {
-        difference::cse(old, new)
-    }
-
-    /// The same of `[devices]`.
-    pub fn devices_differences(old: &Config, new: &Config) -> Vec<Difference> {
-        difference::devices(old, new)
-    }
-
     /// Whether the files of the service entity's certificates hold others than it uses.
-    pub fn cse_certificates_differ(&self, new: &Config) -> bool {
+    fn cse_certificates_differ(&self, new: &Config) -> bool {
         let tls = new.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
         differ(self.running.cse.keyring(), tls.as_ref())
     }
 
     /// The same of the listener for devices.
-    pub fn devices_certificates_differ(&self, new: &Config) -> bool {
+    fn devices_certificates_differ(&self, new: &Config) -> bool {
         let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
         let tls = new.devices.as_ref().and_then(|devices| devices.tls.as_ref()).map(devices_tls);
         differ(keyring, tls.as_ref())
     }
 
-    /// Takes what can change under way; see [`cse_differences`](Self::cse_differences) and
-    /// [`devices_differences`](Self::devices_differences). Not to be called on the runtime. What is
-    /// returned takes it back; when it is dropped, what is not listened at any more is given up.
+    /// Takes what can change under way. Not to be called on the runtime. What is no longer listened
+    /// at is given up when it is committed.
     ///
     /// # Errors
     ///
     /// What is wrong with the certificates, or which address cannot be had; then nothing has
     /// changed.
-    pub fn take(
-        self: &Arc<Self>,
-        config: &Config,
-    ) -> Result<Box<dyn FnOnce() + Send>, ServiceError> {
+    fn take(self: &Arc<Self>, config: &Config) -> Result<Taken, ServiceError> {
         let keys = self.read_keys(config)?;
         let doors = self.runtime.block_on(self.exchange_doors(config))?;
         let before = self.exchange(config, keys);
         let services = Arc::downgrade(self);
-        let taken = Taken { services, was: Some((doors, before)) };
-        Ok(Box::new(move || taken.undo()))
+        Ok(Taken { services, was: Some((doors, before)) })
     }
 
     /// What is to be shown by whom.
@@ -337,8 +311,12 @@ struct Taken {
     was: Option<([Doors; 2], (Config, Exchanged))>,
 }
 
-impl Taken {
-    fn undo(mut self) {
+impl Staged for Taken {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        Ok(Vec::new())
+    }
+
+    fn undo(mut self: Box<Self>) {
         let (Some(services), Some((doors, (config, keys)))) =
             (self.services.upgrade(), self.was.take())
         else {
@@ -365,6 +343,11 @@ async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Runn
     let started = devices::start(devices_config(devices, described), Arc::clone(cse.engine()));
     let devices = started.await?;
     Ok(Running { cse, devices: Some(devices) })
+}
+
+/// A histogram of the store, as a part tells it.
+fn histogram((name, of): (&'static str, Histogram)) -> PartHistogram {
+    PartHistogram { name, counts: of.counts().to_vec(), sum: of.sum(), largest: of.largest() }
 }
 
 /// Threads of the runtime: half of the processors. The others are for the threads beside it, which

@@ -26,11 +26,15 @@
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
 use crate::{
-    AttachedMessages, CaptureRequest, Change, Configured, MessageCounts, Part, PartAnswer,
-    ReloadError, Told, TraceRequest, capture::Live, listener::ListenerThread, trace,
+    CaptureRequest, Gateway, ReloadError, TraceRequest,
+    capture::Live,
+    listener::ListenerThread,
+    messages::{AttachedMessages, MessageCounts},
+    trace,
 };
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
 use gatewright_diagnostic::{Severity, SourceId};
+use gatewright_part::{Change, PartAnswer};
 use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
@@ -45,7 +49,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -219,7 +223,7 @@ impl Server {
     /// # Errors
     ///
     /// `AddrInUse` if another gateway answers there; else what the system says.
-    pub fn start(gateway: Arc<Mutex<Configured>>, path: &Path) -> io::Result<Self> {
+    pub fn start(gateway: Arc<Gateway>, path: &Path) -> io::Result<Self> {
         let clients = Arc::new(AtomicUsize::new(0));
         let accept = move |listener: &UnixListener| accept(listener, &gateway, &clients);
         let listener = ListenerThread::start("api", bind(path)?, accept)?;
@@ -260,7 +264,7 @@ impl Drop for Server {
 /// Lets a client in, on a thread of its own; one too many is hung up.
 fn accept(
     listener: &UnixListener,
-    gateway: &Arc<Mutex<Configured>>,
+    gateway: &Arc<Gateway>,
     clients: &Arc<AtomicUsize>,
 ) -> io::Result<()> {
     let (stream, _) = listener.accept()?;
@@ -281,7 +285,7 @@ fn accept(
 }
 
 /// One client, until it closes or is silent for too long.
-fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
+fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(CLIENT_WITHIN))?;
     stream.set_write_timeout(Some(CLIENT_WITHIN))?;
@@ -292,19 +296,14 @@ fn serve(stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
             return Ok(());
         }
         let answer = match Request::parse(&line) {
-            Ok(Request::Capture(request)) => {
-                let gateway_now = gateway.lock().unwrap_or_else(PoisonError::into_inner);
-                let live = Live::start(&gateway_now, &request);
-                drop(gateway_now);
-                match live {
-                    Ok(live) => {
-                        let mut out = stream;
-                        writeln!(out, "{}", json!({ "ok": {} }))?;
-                        return live.stream(stream, gateway);
-                    }
-                    Err(error) => Err(error.into()),
+            Ok(Request::Capture(request)) => match Live::start(gateway, &request) {
+                Ok(live) => {
+                    let mut out = stream;
+                    writeln!(out, "{}", json!({ "ok": {} }))?;
+                    return live.stream(stream, gateway);
                 }
-            }
+                Err(error) => Err(error.into()),
+            },
             Ok(Request::Trace(request)) => {
                 let traced = trace::trace(gateway, &request);
                 traced
@@ -358,28 +357,32 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::Value, Refused> {
-    let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
     let value = match request {
-        Request::Status => serde_json::to_value(status(&gateway)?),
-        Request::Metrics => serde_json::to_value(metrics(&gateway)?),
+        Request::Status => serde_json::to_value(status(gateway)?),
+        Request::Metrics => serde_json::to_value(metrics(gateway)?),
         Request::Capture(_) | Request::Trace(_) => {
-            return Err("nobody waits for this under the lock".to_owned().into());
+            return Err("the connection itself carries this".to_owned().into());
         }
         Request::Sojourn => {
             let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
         }
         Request::Attach(spec) => {
-            let id = match placement_of(&spec, &gateway)? {
-                HandlerPlacement::Messages(attach) => gateway.attach_messages(&attach),
-                HandlerPlacement::Packets(attach) => gateway.attach(&attach),
+            let _in_force = gateway.in_force();
+            let id = match placement_of(&spec, gateway)? {
+                HandlerPlacement::Messages(attach) => gateway.messages.attach(&attach),
+                HandlerPlacement::Packets(attach) => gateway.handlers.attach(&attach),
             };
             let id = id.map_err(|error| error.to_string())?;
             Ok(json!({ "id": id.0 }))
         }
         Request::Detach { id } => {
-            if !gateway.detach(AttachmentId(id)).map_err(|error| error.to_string())? {
+            let _in_force = gateway.in_force();
+            let id_of = AttachmentId(id);
+            let found = gateway.messages.detach(id_of)
+                || gateway.handlers.detach(id_of).map_err(|error| error.to_string())?;
+            if !found {
                 return Err(format!("there is no handler {id}").into());
             }
             Ok(json!({ "id": id }))
@@ -393,7 +396,8 @@ fn answer(request: Request, gateway: &Mutex<Configured>) -> Result<serde_json::V
             Ok(json!({ "changes": changes }))
         }
         Request::SetLink { name, up } => {
-            gateway.set_link(&name, up)?;
+            let link = gateway.planes().link(&name)?;
+            gateway.planes().set_link(link, up).map_err(|error| error.to_string())?;
             Ok(json!({ "name": name, "up": up }))
         }
         Request::Neighbours => Ok(json!({ "neighbours": gateway.planes().neighbours()? })),
@@ -432,7 +436,7 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 /// A gateway's metrics as OpenMetrics text.
-pub(crate) fn metrics(gateway: &Configured) -> Result<String, String> {
+pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
     Ok(crate::metrics::text(&status(gateway)?, gateway.planes().sojourn()))
 }
 
@@ -441,29 +445,26 @@ pub(crate) fn metrics(gateway: &Configured) -> Result<String, String> {
 /// # Errors
 ///
 /// In words, if its worker has ended.
-pub fn status(gateway: &Configured) -> Result<StatusAnswer, String> {
-    let attached = gateway.attached().iter().map(|attached| AttachedAnswer {
+pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
+    let names = gateway.links.names();
+    let standing = gateway.handlers.attached();
+    let attached = standing.iter().map(|attached| AttachedAnswer {
         id: attached.id.0,
         handler: attached.name,
-        at: place_of(attached.attachment, gateway),
+        at: place_of(attached.attachment, &names),
         packets: attached.count.as_ref().map(gatewright_stack::builtin::Count::packets),
         octets: attached.count.as_ref().map(gatewright_stack::builtin::Count::octets),
         missed: attached.missed.as_ref().map(gatewright_stack::Counter::get),
         messages: None,
         refused: None,
     });
-    let attached = attached.chain(gateway.attached_messages().iter().map(messages_answer));
-    let relays = gateway.udp_gateways().iter();
-    let udp_gateways = relays.map(|(name, relay)| relay_answer(name, relay.counters()));
+    let at_messages = gateway.messages.attached();
+    let attached = attached.chain(at_messages.iter().map(messages_answer));
     Ok(StatusAnswer {
         gateway: gateway.planes().status().map_err(|error| error.to_string())?,
         attached: attached.collect(),
-        udp_gateways: udp_gateways.collect(),
-        parts: {
-            // One that has nothing to tell is there for what a reload brings.
-            let told = gateway.parts().iter().map(Part::answer);
-            told.filter(|part| part.told != Told::default()).collect()
-        },
+        udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counters())),
+        parts: gateway.parts_told(),
     })
 }
 
@@ -485,9 +486,9 @@ fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
 }
 
 /// Where a handler stands, with its link's name.
-fn place_of(attachment: Attachment, gateway: &Configured) -> String {
+fn place_of(attachment: Attachment, names: &[String]) -> String {
     let everywhere = Attachment { link: None, ..attachment }.to_string();
-    let name = attachment.link.and_then(|link| gateway.link_names().get(link.index()));
+    let name = attachment.link.and_then(|link| names.get(link.index()));
     name.map_or(everywhere.clone(), |name| format!("{everywhere} on {name}"))
 }
 
@@ -503,8 +504,8 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
 }
 
 /// The handler that a request asks for, or every finding that refuses it.
-fn placement_of(spec: &HandlerSpec, gateway: &Configured) -> Result<HandlerPlacement, String> {
-    spec.read(gateway.link_names()).map_err(|findings| {
+fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacement, String> {
+    spec.read(&gateway.links.names()).map_err(|findings| {
         let told = findings.iter().filter(|found| found.severity == Severity::Error).map(|found| {
             let label = Some(&found.primary.text).filter(|text| !text.is_empty());
             let more = label.into_iter().chain(&found.help).map(|text| format!("; {text}"));

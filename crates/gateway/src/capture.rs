@@ -7,7 +7,7 @@
 //! counted.
 
 use crate::{
-    Configured,
+    Gateway,
     recorder::{FLUSH_EVERY, Pages},
 };
 use gatewright_planes::network;
@@ -23,10 +23,7 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
@@ -99,7 +96,7 @@ const SECONDS_MAX: f64 = 1e9;
 
 impl Live {
     /// Attaches what captures, without losing a packet.
-    pub(crate) fn start(gateway: &Configured, request: &CaptureRequest) -> Result<Self, String> {
+    pub(crate) fn start(gateway: &Gateway, request: &CaptureRequest) -> Result<Self, String> {
         let at = request.at.as_deref().unwrap_or("frame");
         let at: At = at.parse().map_err(|error| format!("{at}: {error}"))?;
         let sides: &[Side] = match request.side.as_deref() {
@@ -113,6 +110,7 @@ impl Live {
         let which = request.which.matching()?;
         let (capture, captured, missed) = Capture::new(at, Side::Receive, which);
         let (mut ids, mut refused) = (Vec::new(), None);
+        let in_force = gateway.in_force();
         for &side in sides {
             let attachment = Attachment { at, side, place: Place::Tap, link };
             match gateway.planes().attach(attachment, Box::new(capture.beside(side))) {
@@ -120,6 +118,7 @@ impl Live {
                 Err(error) => refused = Some(error.to_string()),
             }
         }
+        drop(in_force);
         // Some positions have packets on one side only.
         if let (true, Some(error)) = (ids.is_empty(), refused) {
             return Err(error);
@@ -132,26 +131,26 @@ impl Live {
             captured,
             missed,
             at,
-            links: gateway.link_names().to_vec(),
+            links: gateway.links.names(),
             count: request.count.unwrap_or(u64::MAX),
             end: seconds.and_then(|seconds| Instant::now().checked_add(seconds)),
         })
     }
 
     /// Sends what is captured to `stream` until it is enough.
-    pub(crate) fn stream(self, stream: &UnixStream, gateway: &Mutex<Configured>) -> io::Result<()> {
+    pub(crate) fn stream(self, stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
         stream.set_write_timeout(None)?;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(LOOK))?;
         let chunks = Chunks { out: stream, waiting: Vec::new() };
         let sent =
             Pages::begin(chunks, self.at, &self.links).and_then(|pages| self.pages(pages, stream));
-        let gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_force = gateway.in_force();
         for id in &self.ids {
             // A gateway that has ended has none.
             let _gone = gateway.planes().detach(*id);
         }
-        drop(gateway);
+        drop(in_force);
         let packets = sent?;
         let mut out = stream;
         out.write_all(&0_u32.to_be_bytes())?;

@@ -1,81 +1,126 @@
 //! Control socket and metrics page of a running gateway, which a reload may move.
 
-use crate::{Configured, ServeControl, api::Server, gateway::Say, metrics::MetricsServer};
-use gatewright_config::{Control, Listen};
+use crate::{Gateway, api::Server, difference, gateway::Say, metrics::MetricsServer};
+use gatewright_config::{Config, Control, Listen};
+use gatewright_part::{Change, Part, Staged, Unable};
 use std::{
+    fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
-    thread,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// Listeners of control socket and metrics page before a reload. They are dropped by a thread that
-/// holds no lock that their clients wait for.
-#[derive(Debug)]
-struct Retired(Option<Server>, Option<MetricsServer>);
+/// Listeners of control socket and metrics page; none where nobody asked for any.
+#[derive(Clone, Default)]
+pub(crate) struct ControlListeners(Arc<Mutex<Option<Listening>>>);
 
-/// Listeners of control socket and metrics page.
-pub(crate) struct ControlListeners {
+struct Listening {
     say: Say,
     /// The control socket, whatever the description says.
     named: Option<PathBuf>,
     default: PathBuf,
-    gateway: Weak<Mutex<Configured>>,
+    gateway: Weak<Gateway>,
     path: PathBuf,
-    server: Option<Server>,
-    control: Control,
+    server: Server,
     metrics: Option<MetricsServer>,
 }
 
+impl fmt::Debug for ControlListeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.lock().as_ref().map(|it| it.path.clone());
+        f.debug_tuple("ControlListeners").field(&path).finish()
+    }
+}
+
 impl ControlListeners {
+    fn lock(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Listens as `control` says, but at the socket `named` if there is one.
     pub(crate) fn serve(
+        &self,
         say: Say,
         named: Option<PathBuf>,
         default: PathBuf,
         control: &Control,
-        gateway: &Arc<Mutex<Configured>>,
-    ) -> Result<Self, String> {
-        let control = control.clone();
-        let path = place(named.as_ref(), &control, &default);
+        gateway: &Arc<Gateway>,
+    ) -> Result<(), String> {
+        let path = place(named.as_ref(), control, &default);
         let server = listen(gateway, &path)?;
         say(&format!("control socket: {}", path.display()));
-        let metrics = serve_metrics(&say, &control, gateway)?;
-        let (gateway, server) = (Arc::downgrade(gateway), Some(server));
-        Ok(Self { say, named, default, gateway, path, server, control, metrics })
+        let metrics = serve_metrics(&say, control, gateway)?;
+        let gateway = Arc::downgrade(gateway);
+        *self.lock() = Some(Listening { say, named, default, gateway, path, server, metrics });
+        Ok(())
     }
 
-    /// What a reload asks.
-    pub(crate) fn on_reload(mut self) -> ServeControl {
-        Box::new(move |control| {
-            let retired = self.change(control)?;
-            // Without a thread they are dropped here, and their clients wait for the lock no longer
-            // than they listen.
-            let started = thread::Builder::new().name("retire".to_owned());
-            let _dropped = started.spawn(move || drop(retired));
-            Ok(())
-        })
+    /// Listens as `new` says beside what listens by `old`.
+    fn open(&self, old: &Control, new: &Control) -> Result<StagedListeners, String> {
+        let now = self.lock();
+        let now = now.as_ref().ok_or("nobody serves it here")?;
+        let gateway = now.gateway.upgrade().ok_or("the gateway ends")?;
+        let path = place(now.named.as_ref(), new, &now.default);
+        let moves = path != now.path;
+        let server = if moves { Some((listen(&gateway, &path)?, path)) } else { None };
+        let page_moves = old.metrics != new.metrics;
+        let metrics = if page_moves { serve_metrics(&now.say, new, &gateway)? } else { None };
+        Ok(StagedListeners { listeners: self.clone(), server, page_moves, metrics })
+    }
+}
+
+impl Part for ControlListeners {
+    fn name(&self) -> &'static str {
+        "control"
     }
 
-    fn change(&mut self, control: &Control) -> Result<Retired, String> {
-        let gateway = self.gateway.upgrade().ok_or("the gateway ends")?;
-        let path = place(self.named.as_ref(), control, &self.default);
-        let moves = path != self.path;
-        // Both listen before anything ends.
-        let server = if moves { Some(listen(&gateway, &path)?) } else { None };
-        let same = self.control.metrics == control.metrics;
-        let metrics = if same { None } else { serve_metrics(&self.say, control, &gateway)? };
-        let mut retired = Retired(None, None);
-        if moves {
-            (self.say)(&format!("control socket: {}", path.display()));
-            retired.0 = std::mem::replace(&mut self.server, server);
-            self.path = path;
-        }
-        if !same {
-            retired.1 = std::mem::replace(&mut self.metrics, metrics);
-        }
-        self.control = control.clone();
-        Ok(retired)
+    fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
+        difference::control(old, new)
     }
+
+    fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+        if old.control == new.control {
+            return Ok(Box::new(gatewright_part::Unchanged));
+        }
+        let staged = self.open(&old.control, &new.control);
+        Ok(Box::new(staged.map_err(|why| format!("[control]: {why}"))?))
+    }
+
+    /// Who asks there is served no more.
+    fn stop(&self) {
+        let ended = self.lock().take();
+        drop(ended);
+    }
+}
+
+/// Listeners that were opened beside those that are to end.
+struct StagedListeners {
+    listeners: ControlListeners,
+    server: Option<(Server, PathBuf)>,
+    /// Whether the metrics page moves, perhaps to nowhere.
+    page_moves: bool,
+    metrics: Option<MetricsServer>,
+}
+
+impl Staged for StagedListeners {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        let mut guard = self.listeners.lock();
+        let Some(now) = guard.as_mut() else { return Ok(Vec::new()) };
+        let (mut server, mut metrics) = (None, None);
+        if let Some((come, path)) = self.server {
+            (now.say)(&format!("control socket: {}", path.display()));
+            server = Some(std::mem::replace(&mut now.server, come));
+            now.path = path;
+        }
+        if self.page_moves {
+            metrics = std::mem::replace(&mut now.metrics, self.metrics);
+        }
+        drop(guard);
+        // Their threads wait for no lock that is held here.
+        drop((server, metrics));
+        Ok(Vec::new())
+    }
+
+    fn undo(self: Box<Self>) {}
 }
 
 fn place(named: Option<&PathBuf>, control: &Control, default: &Path) -> PathBuf {
@@ -83,7 +128,7 @@ fn place(named: Option<&PathBuf>, control: &Control, default: &Path) -> PathBuf 
     named.cloned().or_else(described).unwrap_or_else(|| default.to_path_buf())
 }
 
-fn listen(gateway: &Arc<Mutex<Configured>>, path: &Path) -> Result<Server, String> {
+fn listen(gateway: &Arc<Gateway>, path: &Path) -> Result<Server, String> {
     Server::start(Arc::clone(gateway), path)
         .map_err(|error| format!("control socket {}: {error}", path.display()))
 }
@@ -92,7 +137,7 @@ fn listen(gateway: &Arc<Mutex<Configured>>, path: &Path) -> Result<Server, Strin
 fn serve_metrics(
     say: &Say,
     control: &Control,
-    gateway: &Arc<Mutex<Configured>>,
+    gateway: &Arc<Gateway>,
 ) -> Result<Option<MetricsServer>, String> {
     let Some(listen) = &control.metrics else { return Ok(None) };
     let place = match &listen.value {

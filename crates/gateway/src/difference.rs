@@ -1,41 +1,10 @@
-//! What differs between two descriptions, and what of that a running gateway can take.
+//! Differences between two descriptions, and which of them a running gateway can take.
 
 use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use gatewright_part::Change;
 
-/// Something that differs between two descriptions.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Change {
-    /// What: `route 10.0.0.0/8`, `link lan`.
-    pub what: String,
-    /// How: `added`, `removed`, `MTU 1400, not 1500`.
-    pub how: String,
-    /// Whether it needs a gateway that is started anew.
-    #[serde(skip)]
-    pub(crate) restart: bool,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.how)
-    }
-}
-
-impl Change {
-    /// Something that a running gateway takes.
-    pub fn new(what: impl Into<String>, how: impl Into<String>) -> Self {
-        Self { what: what.into(), how: how.into(), restart: false }
-    }
-
-    /// Something that needs a gateway that is started anew.
-    pub fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
-        Self { restart: true, ..Self::new(what, how) }
-    }
-}
-
-/// What differs, in the order of a description.
-pub(crate) fn differences(old: &Config, new: &Config) -> Vec<Change> {
+/// Differences in the gateway itself, its links and its routes.
+pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.name != new.name {
         changes.push(Change::restart("gateway", format!("name {}, not {}", new.name, old.name)));
@@ -44,28 +13,46 @@ pub(crate) fn differences(old: &Config, new: &Config) -> Vec<Change> {
         let how = format!("{} workers, not {}", new.workers, old.workers);
         changes.push(Change::restart("gateway", how));
     }
-    links(old, new, &mut changes);
+    each_link(old, new, &mut changes);
     lists(&old.routes, &new.routes, route, &mut changes);
-    lists(&old.attachments, &new.attachments, handler, &mut changes);
-    let at = |one: &config::AttachMessages| format!("{} at {}", one.handler.name(), one.at.value);
-    lists(&old.message_attachments, &new.message_attachments, at, &mut changes);
-    let relay = |relay: &config::UdpGateway| format!("udp_gateway {}", relay.name.value);
-    named(&old.udp_gateways, &new.udp_gateways, relay, &mut changes);
-    let proxy = |proxy: &config::TcpProxy| format!("tcp_proxy {}", proxy.name.value);
-    named(&old.tcp_proxies, &new.tcp_proxies, proxy, &mut changes);
-    if old.control != new.control {
-        changes.push(Change::new("[control]", "changed"));
-    }
-    // Parts that take others say what of theirs has changed.
-    let whole = [
-        ("[programs]", old.programs == new.programs),
-        ("[devices]", old.devices == new.devices),
-        ("[cse]", old.cse == new.cse),
-    ];
-    for (what, _) in whole.into_iter().filter(|(_, same)| !same) {
-        changes.push(Change::restart(what, "changed"));
-    }
     changes
+}
+
+/// Differences in handlers at packets.
+pub(crate) fn handlers(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    lists(&old.attachments, &new.attachments, handler, &mut changes);
+    changes
+}
+
+/// Differences in handlers at messages of programs.
+pub(crate) fn messages(old: &Config, new: &Config) -> Vec<Change> {
+    let at = |one: &config::AttachMessages| format!("{} at {}", one.handler.name(), one.at.value);
+    let mut changes = Vec::new();
+    lists(&old.message_attachments, &new.message_attachments, at, &mut changes);
+    changes
+}
+
+/// Differences in UDP gateways.
+pub(crate) fn udp_gateways(old: &Config, new: &Config) -> Vec<Change> {
+    let relay = |relay: &config::UdpGateway| format!("udp_gateway {}", relay.name.value);
+    let mut changes = Vec::new();
+    named(&old.udp_gateways, &new.udp_gateways, relay, &mut changes);
+    changes
+}
+
+/// Differences in TCP proxies.
+pub(crate) fn tcp_proxies(old: &Config, new: &Config) -> Vec<Change> {
+    let proxy = |proxy: &config::TcpProxy| format!("tcp_proxy {}", proxy.name.value);
+    let mut changes = Vec::new();
+    named(&old.tcp_proxies, &new.tcp_proxies, proxy, &mut changes);
+    changes
+}
+
+/// Differences in control socket and metrics page.
+pub(crate) fn control(old: &Config, new: &Config) -> Vec<Change> {
+    let differs = old.control != new.control;
+    differs.then(|| Change::new("[control]", "changed")).into_iter().collect()
 }
 
 /// What is in one list only.
@@ -97,7 +84,7 @@ fn named<T: PartialEq>(
     }
 }
 
-fn links(old: &Config, new: &Config, changes: &mut Vec<Change>) {
+fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let find = |list: &[Link], link: &Link| list.iter().find(|l| l.name == link.name).cloned();
     let what = |link: &Link| format!("link {}", link.name.value);
     // VLANs stand in a layer that is made at the start, and shared links with the kernel's follower.
@@ -231,7 +218,9 @@ mod tests {
             let restart = if change.restart { " (restart)" } else { "" };
             format!("{change}{restart}")
         };
-        differences(&read(OLD), &read(text)).into_iter().map(tell).collect()
+        let (old, new) = (read(OLD), read(text));
+        let all = [links, handlers, messages, udp_gateways, tcp_proxies, control];
+        all.into_iter().flat_map(|differences| differences(&old, &new)).map(tell).collect()
     }
 
     #[test]

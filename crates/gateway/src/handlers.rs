@@ -1,32 +1,213 @@
-//! The handlers that come with the house, made as their description says.
+//! The built-in handlers at packets: made as described, attached live, exchanged by a reload.
 
-use crate::{configured::RunError, recorder::Recorder};
-use gatewright_config as config;
+use crate::{
+    RunError, difference,
+    links::{Links, link_of},
+    recorder::Recorder,
+};
+use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
+use gatewright_part::{Change, Part, Staged, Unable};
+use gatewright_planes::{Placement, PlanesError, Prepared};
 use gatewright_stack::{
-    At, Attachment, Counter, Handler, Place, Side,
+    At, Attachment, AttachmentId, Counter, Handler, Place, Side,
     builtin::{Capture, Count, Filter, Match, Mirror, RateLimit},
 };
 use gatewright_wire::IpProtocol;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A handler that is not attached yet.
-pub(crate) struct Made {
+/// A built-in handler, as it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Attached {
+    /// Its id, by which it is detached.
+    pub(crate) id: AttachmentId,
+    /// Its name: `count`, `drop` and so on.
     pub(crate) name: &'static str,
+    /// Where it stands.
     pub(crate) attachment: Attachment,
-    pub(crate) handler: Box<dyn Handler>,
+    /// What it has counted, if it counts.
     pub(crate) count: Option<Count>,
+    /// What it could not write or copy in time, if it can miss something.
     pub(crate) missed: Option<Counter>,
-    pub(crate) recorder: Option<Recorder>,
+    /// What the description says of it; nothing if it was attached since.
+    described: Option<config::Attach>,
 }
 
-/// The link of a name. Places without a link have none.
-pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
-    let index = names.iter().position(|known| known == name && !name.is_empty())?;
-    u16::try_from(index).ok().map(LinkIndex)
+/// The built-in handlers of a gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Handlers {
+    links: Links,
+    standing: Arc<Mutex<Standing>>,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    attached: Vec<Attached>,
+    recorders: Vec<(AttachmentId, Recorder)>,
+}
+
+impl Handlers {
+    /// Attaches those of `config`.
+    pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
+        let this = Self { links: links.clone(), standing: Arc::default() };
+        for attach in &config.attachments {
+            this.attach_as(attach, Some(attach.clone()))?;
+        }
+        Ok(this)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that stand, in their order.
+    pub(crate) fn attached(&self) -> Vec<Attached> {
+        self.lock().attached.clone()
+    }
+
+    /// Attaches one, without losing a packet.
+    pub(crate) fn attach(&self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
+        self.attach_as(attach, None)
+    }
+
+    fn attach_as(
+        &self,
+        attach: &config::Attach,
+        described: Option<config::Attach>,
+    ) -> Result<AttachmentId, RunError> {
+        let Made { name, attachment, handler, count, missed, recorder } =
+            make(attach, &self.links.names())?;
+        let attach_error =
+            |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
+        let id = self.links.planes().attach(attachment, handler).map_err(attach_error)?;
+        let mut standing = self.lock();
+        standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
+        standing.attached.push(Attached { id, name, attachment, count, missed, described });
+        Ok(id)
+    }
+
+    /// Detaches one; whether there was one of this id.
+    pub(crate) fn detach(&self, id: AttachmentId) -> Result<bool, PlanesError> {
+        let found = self.links.planes().detach(id)?.is_some();
+        let mut standing = self.lock();
+        standing.attached.retain(|attached| attached.id != id);
+        // The handler is gone, so its recorder writes what waits and ends.
+        let gone: Vec<_> = standing.recorders.extract_if(.., |(other, _)| *other == id).collect();
+        drop(standing);
+        drop(gone);
+        Ok(found)
+    }
+
+    /// Makes the handlers that `config` adds, and the wiring in which they stand in its order, those
+    /// that came by command behind them. Those of links that go, go with them.
+    fn prepare(&self, config: &Config, places: &[String]) -> Result<StagedHandlers, RunError> {
+        let (names, standing) = (self.links.names(), self.attached());
+        let goes = |attached: &Attached| {
+            let link = attached.attachment.link.map(LinkIndex::index);
+            link.is_some_and(|link| places.get(link) != names.get(link))
+        };
+        let mut left: Vec<_> = standing.iter().map(Some).collect();
+        let (mut placements, mut attached) = (Vec::new(), Vec::new());
+        for attach in &config.attachments {
+            let same = |place: &&mut Option<&Attached>| {
+                place.is_some_and(|one| one.described.as_ref() == Some(attach) && !goes(one))
+            };
+            if let Some(stays) = left.iter_mut().find(same).and_then(Option::take) {
+                placements.push(Placement::Kept(stays.id));
+                attached.push((stays.clone(), None));
+                continue;
+            }
+            let Made { name, attachment, handler, count, missed, recorder } = make(attach, places)?;
+            placements.push(Placement::New(attachment, handler));
+            let (id, described) = (AttachmentId(0), Some(attach.clone()));
+            attached.push((Attached { id, name, attachment, count, missed, described }, recorder));
+        }
+        let by_command = left.into_iter().flatten().filter(|one| one.described.is_none());
+        for by_command in by_command.filter(|one| !goes(one)) {
+            placements.push(Placement::Kept(by_command.id));
+            attached.push((by_command.clone(), None));
+        }
+        // What an embedder or a live capture has attached is no affair of the description's.
+        let own = |id| standing.iter().any(|attached| attached.id == id);
+        let planes = self.links.planes();
+        let others = planes.handlers().into_iter().filter(|(id, ..)| !own(*id));
+        placements.extend(others.map(|(id, ..)| Placement::Kept(id)));
+        let prepared = planes.prepare(placements)?;
+        Ok(StagedHandlers { handlers: self.clone(), prepared, attached })
+    }
+}
+
+impl Part for Handlers {
+    fn name(&self) -> &'static str {
+        "handlers"
+    }
+
+    fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
+        difference::handlers(old, new)
+    }
+
+    fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+        let places =
+            self.links.places(new).map_err(|name| format!("link {name}: no place is free"))?;
+        Ok(Box::new(self.prepare(new, &places)?))
+    }
+
+    /// Recorders write what waits and end when their handlers are gone.
+    fn stop(&self) {
+        let recorders = std::mem::take(&mut self.lock().recorders);
+        for (id, recorder) in recorders {
+            // A worker that has ended has no handlers.
+            let _gone = self.links.planes().detach(id);
+            drop(recorder);
+        }
+    }
+}
+
+/// Handlers that stand as soon as their wiring is exchanged.
+struct StagedHandlers {
+    handlers: Handlers,
+    prepared: Prepared,
+    /// In the order of the wiring; their ids come when it is exchanged.
+    attached: Vec<(Attached, Option<Recorder>)>,
+}
+
+impl Staged for StagedHandlers {
+    /// Exchanges the wiring; handlers that are gone end their files.
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        let Self { handlers, prepared, attached } = *self;
+        let ids = prepared.ids().to_vec();
+        handlers.links.planes().commit(prepared).map_err(RunError::from)?;
+        let mut standing = handlers.lock();
+        standing.attached.clear();
+        for (id, (attached, recorder)) in ids.into_iter().zip(attached) {
+            standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
+            standing.attached.push(Attached { id, ..attached });
+        }
+        let Standing { attached, recorders } = &mut *standing;
+        let goes = |(id, _): &mut (AttachmentId, Recorder)| {
+            attached.iter().all(|attached| attached.id != *id)
+        };
+        let gone: Vec<_> = recorders.extract_if(.., goes).collect();
+        drop(standing);
+        drop(gone);
+        Ok(Vec::new())
+    }
+
+    fn undo(self: Box<Self>) {}
+}
+
+/// A handler that is not attached yet.
+struct Made {
+    name: &'static str,
+    attachment: Attachment,
+    handler: Box<dyn Handler>,
+    count: Option<Count>,
+    missed: Option<Counter>,
+    recorder: Option<Recorder>,
 }
 
 /// Makes a handler for a gateway whose links are `names`; a capture begins its file.
-pub(crate) fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
+fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
     let made = |name, handler: Box<dyn Handler>| Made {
         name,

@@ -3,7 +3,7 @@
 use gatewright_config::{Config, Device, codes};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// Everything in `config` that [`Configured`](crate::Configured) would refuse as not in this
+/// Everything in `config` that [`Gateway`](crate::Gateway) would refuse as not in this
 /// version, each finding at its place; none means that it can be run.
 pub fn not_in_this_version(config: &Config) -> Vec<Diagnostic> {
     let finding = |(span, what)| {

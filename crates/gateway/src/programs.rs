@@ -1,12 +1,11 @@
 //! The programs of a description, as a part of its gateway.
 
-use crate::{
-    Change, Counting, HandledRequests, MessageCounts, MessageRecord, MessageRecords, Part,
-    ProgramHandlers, Settings, Told, Undo,
-};
-use gatewright_config::{self as config, AttachMessages, MessageHandler, Side};
+use crate::Settings;
+use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
+use gatewright_config::{self as config, AttachMessages, Config, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
+use gatewright_part::{Change, HandledRequests, Part, Staged, Told, Unable};
 use gatewright_runner::{
     Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
     Sink, Way,
@@ -61,6 +60,8 @@ impl ProgramError {
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     running: Arc<Mutex<Vec<Running>>>,
+    /// What they told last, for whoever asks while they are exchanged.
+    told: Arc<Mutex<Told>>,
     seed: u64,
 }
 
@@ -103,7 +104,7 @@ impl Programs {
     ///
     /// [`ProgramError`] names the file.
     pub(crate) fn start(programs: &[config::Program], seed: u64) -> Result<Self, ProgramError> {
-        let this = Self { running: Arc::default(), seed };
+        let this = Self { running: Arc::default(), told: Arc::default(), seed };
         for program in programs {
             let meant = Meant::read(program).map_err(ProgramError::Refused)?;
             let file = meant.file.clone();
@@ -124,15 +125,6 @@ impl Programs {
         Ok(Running { meant, runner })
     }
 
-    /// The part of the gateway that they are.
-    pub(crate) fn part(&self) -> Part {
-        let [told, known, taker] = [(); 3].map(|()| self.clone());
-        Part::new("programs", move || told.told()).exchanging(
-            move |_, new| known.differences(&new.programs),
-            move |new| Ok(taker.exchange(&new.programs)?),
-        )
-    }
-
     /// Where each role listens, and what the operator ought to know.
     pub(crate) fn notes(&self) -> Vec<String> {
         let running = self.lock();
@@ -145,43 +137,22 @@ impl Programs {
         listening.collect()
     }
 
-    /// What they do at this moment; nothing if there are none.
-    pub(crate) fn told(&self) -> Told {
-        let running = self.lock();
-        if running.is_empty() {
-            return Told::default();
-        }
-        let mut sum = Report::default();
-        let (mut words, mut handlers) = (Vec::new(), Vec::new());
-        for Running { meant, runner } in &*running {
-            let name = &meant.program.name;
-            let roles = runner.listening().into_iter();
-            let roles = roles.map(|it| format!("{} at {}", it.role, it.address));
-            let roles = roles.collect::<Vec<_>>().join(", ");
-            words.push(("program", format!("{name} {roles}").trim_end().to_owned()));
-            let report = runner.report();
-            handlers.extend(report.handlers.iter().map(|(handler, of)| HandledRequests {
-                program: name.clone(),
-                handler: handler.clone(),
-                started: of.started,
-                finished: of.finished,
-                failed: of.failed,
-                latency_us: of.latency.to_vec(),
-            }));
-            sum.add(report);
-        }
-        let counters: BTreeMap<_, _> = sum.counters;
-        Told {
-            words,
-            gauges: vec![("connections", sum.connections)],
-            counters: counters.into_iter().collect(),
-            handlers,
-            ..Told::default()
+    /// What they do at this moment; nothing if there are none. While they are exchanged, which may
+    /// wait for their loops, it is what they told last.
+    fn told(&self) -> Told {
+        let last = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.running.try_lock() {
+            Ok(running) => {
+                let told = told(&running);
+                last().clone_from(&told);
+                told
+            }
+            Err(_) => last().clone(),
         }
     }
 
     /// What of `wanted` is another than what runs, in file or text.
-    pub(crate) fn differences(&self, wanted: &[config::Program]) -> Vec<Change> {
+    fn differences(&self, wanted: &[config::Program]) -> Vec<Change> {
         let running = self.lock();
         let change = |file: &str, how: &str| Change::new(format!("program {file}"), how);
         let places = places(&running, wanted);
@@ -210,7 +181,7 @@ impl Programs {
     /// # Errors
     ///
     /// What of `wanted` cannot be; then everything runs as it did.
-    pub(crate) fn exchange(&self, wanted: &[config::Program]) -> Result<Undo, String> {
+    fn exchange(&self, wanted: &[config::Program]) -> Result<StagedPrograms, String> {
         let meant = wanted.iter().map(Meant::read).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.lock();
         let places = places(&running, wanted);
@@ -241,27 +212,21 @@ impl Programs {
             restore(&mut running, was);
             return Err(why);
         }
-        let this = self.clone();
-        Ok(Box::new(move || restore(&mut this.lock(), was)))
-    }
-
-    /// Takes no more requests, and lets the running ones end.
-    pub(crate) fn stop(self) {
-        let running = mem::take(&mut *self.lock());
-        for Running { runner, .. } in running {
-            runner.stop(END_WITHIN);
-        }
+        Ok(StagedPrograms { programs: self.clone(), was })
     }
 }
 
-impl ProgramHandlers for Programs {
-    fn check(&self, attach: &AttachMessages) -> Result<(), String> {
+impl Programs {
+    /// Tells whether something could be attached; why not, in words for the operator: names that there
+    /// are, for one that there is not.
+    pub(crate) fn check(&self, attach: &AttachMessages) -> Result<(), String> {
         let running = self.lock();
         let runner = runner_of(&running, attach)?;
         post(0, attach).check(runner.program()).map_err(|error| error.to_string())
     }
 
-    fn attach(
+    /// Attaches something to handlers of a program. A capture gives what it sees to `records`.
+    pub(crate) fn attach(
         &self,
         id: u32,
         attach: &AttachMessages,
@@ -276,8 +241,86 @@ impl ProgramHandlers for Programs {
         Ok(Box::new(move || counts(&counted)))
     }
 
-    fn detach(&self, id: u32) {
+    /// Detaches what has this id; nothing is given to its records any more.
+    pub(crate) fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
+    }
+}
+
+impl Part for Programs {
+    fn name(&self) -> &'static str {
+        "programs"
+    }
+
+    fn differences(&self, _: &Config, new: &Config) -> Vec<Change> {
+        Self::differences(self, &new.programs)
+    }
+
+    fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+        Ok(Box::new(self.exchange(&new.programs)?))
+    }
+
+    fn tell(&self) -> Told {
+        self.told()
+    }
+
+    /// Takes no more requests, and lets the running ones end.
+    fn stop(&self) {
+        let running = mem::take(&mut *self.lock());
+        for Running { runner, .. } in running {
+            runner.stop(END_WITHIN);
+        }
+    }
+}
+
+/// Programs as they were before an exchange. Let go, what is in the list no more takes no more
+/// requests.
+struct StagedPrograms {
+    programs: Programs,
+    was: Vec<Was>,
+}
+
+impl Staged for StagedPrograms {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        Ok(Vec::new())
+    }
+
+    fn undo(self: Box<Self>) {
+        restore(&mut self.programs.lock(), self.was);
+    }
+}
+
+/// What programs that run do at this moment.
+fn told(running: &[Running]) -> Told {
+    if running.is_empty() {
+        return Told::default();
+    }
+    let mut sum = Report::default();
+    let (mut words, mut handlers) = (Vec::new(), Vec::new());
+    for Running { meant, runner } in running {
+        let name = &meant.program.name;
+        let roles = runner.listening().into_iter();
+        let roles = roles.map(|it| format!("{} at {}", it.role, it.address));
+        let roles = roles.collect::<Vec<_>>().join(", ");
+        words.push(("program", format!("{name} {roles}").trim_end().to_owned()));
+        let report = runner.report();
+        handlers.extend(report.handlers.iter().map(|(handler, of)| HandledRequests {
+            program: name.clone(),
+            handler: handler.clone(),
+            started: of.started,
+            finished: of.finished,
+            failed: of.failed,
+            latency_us: of.latency.to_vec(),
+        }));
+        sum.add(report);
+    }
+    let counters: BTreeMap<_, _> = sum.counters;
+    Told {
+        words,
+        gauges: vec![("connections", sum.connections)],
+        counters: counters.into_iter().collect(),
+        handlers,
+        ..Told::default()
     }
 }
 

@@ -23,6 +23,9 @@ pub(crate) struct Recorder {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// How long a recorder may take to write what waits when its handler is gone.
+pub(crate) const RECORDER_ENDS_WITHIN: Duration = Duration::from_secs(2);
+
 /// How long written records wait in memory at the most, so that a reader sees them.
 pub(crate) const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
@@ -59,7 +62,7 @@ pub(crate) fn create(file: &str) -> io::Result<File> {
 impl Drop for Recorder {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let end = Instant::now() + crate::configured::RECORDER_ENDS_WITHIN;
+            let end = Instant::now() + RECORDER_ENDS_WITHIN;
             while !thread.is_finished() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -2,17 +2,14 @@
 
 mod changes;
 
-use crate::{Configured, capture::Which};
+use crate::{Gateway, capture::Which};
 use changes::changes;
 use gatewright_planes::PlanesError;
 use gatewright_stack::{Fate, Step, Trace};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt::Write,
-    sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError},
     time::Duration,
 };
 
@@ -85,20 +82,15 @@ const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// Another trace holds the place.
 const BUSY: &str = "another packet is being traced";
 
-/// Traces one packet. The gateway is free for others while it is waited for.
-pub(crate) fn trace(
-    gateway: &Mutex<Configured>,
-    request: &TraceRequest,
-) -> Result<TraceAnswer, String> {
-    let lock = || gateway.lock().unwrap_or_else(PoisonError::into_inner);
+/// Traces one packet.
+pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAnswer, String> {
     let seconds = request.seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
     let patience = Duration::try_from_secs_f64(seconds)
         .map_err(|_| format!("{seconds} seconds cannot be waited for"))?;
-    let (traced, names) = begin(&lock(), request)?;
+    let (traced, names) = begin(gateway, request)?;
     let ended = |error: PlanesError| error.to_string();
     let trace = match traced.recv_timeout(patience) {
         Ok(trace) => {
-            let gateway = lock();
             if gateway.planes().worker_count() > 1 {
                 // The others wait for theirs still.
                 gateway.planes().end_trace().map_err(ended)?;
@@ -107,7 +99,7 @@ pub(crate) fn trace(
         }
         Err(RecvTimeoutError::Disconnected) => return Err(BUSY.to_owned()),
         Err(RecvTimeoutError::Timeout) => {
-            lock().planes().end_trace().map_err(ended)?;
+            gateway.planes().end_trace().map_err(ended)?;
             let back = std::iter::from_fn(|| traced.recv_timeout(BACK_WITHIN).ok());
             let longest = back.max_by_key(|trace| trace.steps().len());
             longest.ok_or_else(|| ended(PlanesError::Ended))?
@@ -117,7 +109,7 @@ pub(crate) fn trace(
 }
 
 fn begin(
-    gateway: &Configured,
+    gateway: &Gateway,
     request: &TraceRequest,
 ) -> Result<(Receiver<Trace>, Vec<String>), String> {
     let which = request.which.matching()?;
@@ -127,7 +119,7 @@ fn begin(
         return Err("by which link is the frame to come?".to_owned());
     }
     let traced = gateway.planes().trace(link, which, frame).map_err(|error| error.to_string())?;
-    Ok((traced, gateway.link_names().to_vec()))
+    Ok((traced, gateway.links.names()))
 }
 
 /// Octets of a frame at the most: what a chunk of the slab holds anyway.

@@ -1,8 +1,7 @@
 //! Captured messages to a pcapng file, on a thread of its own.
 
 use super::frame::Framer;
-use crate::configured::RECORDER_ENDS_WITHIN;
-use crate::recorder::{FLUSH_EVERY, create, since_1970};
+use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, create, since_1970};
 use gatewright_link::{
     Framing,
     pcapng::{Direction, Record, Writer},
@@ -15,19 +14,19 @@ use std::time::{Duration, Instant};
 
 /// A piece of a message on its way to a capture file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct MessageRecord {
+pub(crate) struct MessageRecord {
     /// The peer's end.
-    pub peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// The gateway's.
-    pub local: SocketAddr,
+    pub(crate) local: SocketAddr,
     /// Whether it went over TCP; else by one datagram.
-    pub tcp: bool,
+    pub(crate) tcp: bool,
     /// Whether it came from the peer.
-    pub inbound: bool,
+    pub(crate) inbound: bool,
     /// The octets.
-    pub octets: Vec<u8>,
+    pub(crate) octets: Vec<u8>,
     /// Octets behind these that were not kept.
-    pub missing: u64,
+    pub(crate) missing: u64,
 }
 
 /// Pieces that wait to be written at the most; one is two pages, as a rule.
@@ -35,11 +34,11 @@ const RECORDS_MAX: usize = 1024;
 
 /// Where a capture puts what it sees.
 #[derive(Clone, Debug)]
-pub struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
+pub(crate) struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
 
 impl MessageRecords {
     /// Takes a piece, with the time of this moment, without waiting; whether there was room.
-    pub fn give(&self, record: MessageRecord) -> bool {
+    pub(crate) fn give(&self, record: MessageRecord) -> bool {
         self.0.try_send((since_1970(), record)).is_ok()
     }
 }

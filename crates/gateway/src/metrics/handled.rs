@@ -1,7 +1,7 @@
 //! What became of the requests of gateway programs, by handler.
 
 use super::{Family, head, sample, written};
-use crate::HandledRequests;
+use gatewright_part::HandledRequests;
 use std::fmt::Write;
 
 const REQUESTS: Family = (

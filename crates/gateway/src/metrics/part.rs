@@ -1,7 +1,7 @@
 //! What a part tells, each number a family of its own.
 
 use super::{head, sample, written};
-use crate::{PartAnswer, PartHistogram};
+use gatewright_part::{PartAnswer, PartHistogram};
 
 /// The families of a part.
 pub(super) fn text(out: &mut String, part: &PartAnswer) {

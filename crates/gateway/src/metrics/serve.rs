@@ -3,7 +3,7 @@
 //! The server knows one path, answers one client at a time and closes after each answer: whoever
 //! comes meanwhile waits in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
 
-use crate::{Configured, api, listener::ListenerThread};
+use crate::{Gateway, api, listener::ListenerThread};
 use gatewright_config::Listen;
 use std::{
     io::{self, Read, Write},
@@ -13,7 +13,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -51,8 +51,8 @@ impl MetricsServer {
     /// # Errors
     ///
     /// `AddrInUse` if somebody else listens there; else what the system says.
-    pub fn start(gateway: Arc<Mutex<Configured>>, listen: &Listen) -> io::Result<Self> {
-        let page = move || api::metrics(&gateway.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn start(gateway: Arc<Gateway>, listen: &Listen) -> io::Result<Self> {
+        let page = move || api::metrics(&gateway);
         Self::serving(Box::new(page), listen)
     }
 

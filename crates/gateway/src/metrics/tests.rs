@@ -1,12 +1,10 @@
 //! A page of every kind of sample, judged by a small checker of the format.
 
 use super::*;
-use crate::{
-    HandledRequests, PartAnswer, PartHistogram, Told,
-    api::{AttachedAnswer, UdpGatewayAnswer},
-};
+use crate::api::{AttachedAnswer, UdpGatewayAnswer};
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
+use gatewright_part::{HandledRequests, PartAnswer, PartHistogram, Told};
 use gatewright_planes::{LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters};
 use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;

@@ -5,10 +5,12 @@
 //! and one that breaks off breaks the other. One thread serves all connections of a proxy, none of
 //! which it waits for.
 
+mod part;
 mod pipe;
 mod serve;
 
-use crate::part::{Part, Told};
+pub(crate) use part::TcpProxies;
+
 use gatewright_descriptors::Claim;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serve::Server;
@@ -16,7 +18,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -118,78 +120,6 @@ impl TcpProxy {
     /// What it has counted.
     pub fn counters(&self) -> TcpProxyCounters {
         self.counts.read()
-    }
-}
-
-/// The proxies of a gateway, by name. They come and go; what those that are gone have counted stays.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Proxies(Arc<Mutex<Running>>);
-
-#[derive(Debug, Default)]
-struct Running {
-    proxies: Vec<(String, TcpProxy)>,
-    gone: TcpProxyCounters,
-}
-
-impl Proxies {
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Starts one.
-    pub(crate) fn start(&self, name: &str, setup: TcpProxySetup) -> io::Result<()> {
-        let proxy = TcpProxy::start(setup)?;
-        self.lock().proxies.push((name.to_owned(), proxy));
-        Ok(())
-    }
-
-    /// Ends one, and its connections.
-    pub(crate) fn end(&self, name: &str) {
-        let mut running = self.lock();
-        let Some(at) = running.proxies.iter().position(|(known, _)| known == name) else { return };
-        let (_, proxy) = running.proxies.remove(at);
-        let counts = Arc::clone(&proxy.counts);
-        // Its thread is gone then, and counts no more.
-        drop(proxy);
-        running.gone = running.gone.and(counts.read());
-    }
-
-    /// What they tell of themselves, all of them together; nothing if there never was one.
-    pub(crate) fn part(&self) -> Part {
-        let this = self.clone();
-        Part::new("tcp_proxy", move || this.told())
-    }
-
-    fn told(&self) -> Told {
-        let running = self.lock();
-        if running.proxies.is_empty() && running.gone == TcpProxyCounters::default() {
-            return Told::default();
-        }
-        let words = running.proxies.iter().map(|(_, proxy)| {
-            let TcpProxySetup { listen, server, .. } = proxy.setup;
-            ("relays", format!("{listen} to {server}"))
-        });
-        let each = running.proxies.iter().map(|(_, proxy)| proxy.counters());
-        let sum = each.fold(running.gone, TcpProxyCounters::and);
-        let short = running.proxies.iter().filter_map(|(_, proxy)| {
-            let (shortage, listen) = (proxy.descriptors.shortage()?, proxy.setup.listen);
-            Some(("connections", format!("{listen}: with all else in this process {shortage}")))
-        });
-        Told {
-            words: words.chain(short).collect(),
-            gauges: vec![("open_connections", sum.open)],
-            counters: vec![
-                ("accepted", sum.accepted),
-                ("ended", sum.ended),
-                ("refused", sum.refused),
-                ("unreachable", sum.unreachable),
-                ("broken", sum.broken),
-                ("idle", sum.idle),
-                ("octets_to_server", sum.octets_to_server),
-                ("octets_to_clients", sum.octets_to_clients),
-            ],
-            ..Told::default()
-        }
     }
 }
 

@@ -77,6 +77,7 @@ impl Run {
         let _released = release_start_pages();
         obey(face, &asked, end, &self.file, &gateway);
         let status = gateway.stop().map_err(anyhow::Error::msg)?;
+        drop(gateway);
         face.answer(&status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }

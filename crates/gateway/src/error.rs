@@ -1,0 +1,81 @@
+//! Why a description cannot be run.
+
+use gatewright_part::Unable;
+use gatewright_planes::PlanesError;
+use std::io;
+
+/// Why a description cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A part of the description is not in this version.
+    #[error("{0} is not in this version")]
+    NotInThisVersion(String),
+    /// The gateway cannot be opened.
+    #[error(transparent)]
+    Planes(Box<PlanesError>),
+    /// A handler cannot be attached.
+    #[error("handler {name}: {source}")]
+    Attach {
+        /// The handler.
+        name: String,
+        /// Why.
+        source: Box<PlanesError>,
+    },
+    /// A handler cannot be attached at messages.
+    #[error("{at}: {why}")]
+    Messages {
+        /// Where.
+        at: String,
+        /// Why, with what there is.
+        why: String,
+    },
+    /// A UDP gateway cannot be started.
+    #[error("udp_gateway.{name}: {source}")]
+    UdpGateway {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A TCP proxy cannot be started.
+    #[error("tcp_proxy.{name}: {source}")]
+    TcpProxy {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {file}: {source}")]
+    File {
+        /// Its name.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl From<PlanesError> for RunError {
+    fn from(source: PlanesError) -> Self {
+        Self::Planes(Box::new(source))
+    }
+}
+
+impl RunError {
+    /// The exit code of a program that ends for this (`sysexits.h`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
+            Self::NotInThisVersion(_) | Self::Messages { .. } => 78,
+            Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::UdpGateway { .. } | Self::TcpProxy { .. } | Self::File { .. } => 69,
+        }
+    }
+}
+
+impl From<RunError> for Unable {
+    fn from(error: RunError) -> Self {
+        error.to_string().into()
+    }
+}

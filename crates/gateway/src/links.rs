@@ -1,0 +1,280 @@
+//! The links and routes of a description, as a part of its gateway.
+
+use crate::{RunError, difference, not_yet};
+use gatewright_config::{self as config, Config};
+use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
+use gatewright_packet::LinkIndex;
+use gatewright_part::{Change, Part, Staged, Unable};
+use gatewright_planes::{
+    DeviceSetup, Exchanged, LinkSetup, Pace, Planes, ReopenedLink, RouteTo, Setup, StaticRoute,
+};
+use gatewright_stack::{Advertise, Route, VlanLink};
+use gatewright_tables::Prefix;
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The planes as a description has them, and where its links stand.
+#[derive(Clone)]
+pub(crate) struct Links(Arc<Inner>);
+
+struct Inner {
+    planes: Planes,
+    /// By their places; places without a link have no name.
+    names: Mutex<Vec<String>>,
+    /// The start of all randomness.
+    seed: u64,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Links").field(&self.0.planes).finish()
+    }
+}
+
+impl Links {
+    /// Opens what `config` says of links and routes.
+    pub(crate) fn open(config: &Config, seed: u64) -> Result<Self, RunError> {
+        refuse_what_is_not_there(config)?;
+        let mut names: Vec<String> =
+            config.links.iter().map(|link| link.name.value.clone()).collect();
+        if takes_links(config) {
+            names.extend((0..SPARE_PLACES).map(|_| String::new()));
+        }
+        let planes = Planes::open(&setup(config, &names, seed)?)?;
+        Ok(Self(Arc::new(Inner { planes, names: Mutex::new(names), seed })))
+    }
+
+    /// The planes.
+    pub(crate) fn planes(&self) -> &Planes {
+        &self.0.planes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of the links, in the order of their places.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().clone()
+    }
+
+    /// The names of the links by their places when `config` is in force: links that stay keep
+    /// theirs, and those that come get one that is free. Else the name of one that gets none.
+    pub(crate) fn places(&self, config: &Config) -> Result<Vec<String>, String> {
+        let before = self.names();
+        let stays = |name: &String| config.links.iter().any(|link| link.name.value == *name);
+        let mut names: Vec<String> = (before.iter())
+            .map(|name| if stays(name) { name.clone() } else { String::new() })
+            .collect();
+        let come = config.links.iter().map(|link| &link.name.value);
+        for name in come.filter(|name| !before.contains(name)) {
+            let Some(place) = names.iter_mut().find(|place| place.is_empty()) else {
+                return Err(name.clone());
+            };
+            place.clone_from(name);
+        }
+        Ok(names)
+    }
+}
+
+impl Part for Links {
+    fn name(&self) -> &'static str {
+        "links"
+    }
+
+    fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
+        let mut changes = difference::links(old, new);
+        if let Err(name) = self.places(new) {
+            let how = "added, and no further link fits beside those of the start";
+            changes.push(Change::restart(format!("link {name}"), how));
+        }
+        changes
+    }
+
+    fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+        refuse_what_is_not_there(new)?;
+        let names = self.places(new).map_err(|name| format!("link {name}: no place is free"))?;
+        let then = setup(old, &self.names(), self.0.seed)?;
+        let now = setup(new, &names, self.0.seed)?;
+        let exchanged = self.planes().exchange(&then, &now).map_err(RunError::from)?;
+        let pace = Pace { spin: now.spin };
+        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, pace }))
+    }
+}
+
+/// Links and routes that were exchanged.
+struct StagedLinks {
+    links: Links,
+    exchanged: Exchanged,
+    names: Vec<String>,
+    pace: Pace,
+}
+
+impl Staged for StagedLinks {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        *self.links.lock() = self.names;
+        self.links.planes().set_pace(self.pace).map_err(RunError::from)?;
+        Ok(self.exchanged.reopened().iter().map(reopened).collect())
+    }
+
+    fn undo(self: Box<Self>) {
+        self.links.planes().undo(self.exchanged);
+    }
+}
+
+/// A link that was opened, as a change that is told.
+fn reopened(link: &ReopenedLink) -> Change {
+    let (mode, why) = (&link.info.mode, &link.info.why);
+    let how = if link.is_new {
+        format!("opened by {mode}, {why}")
+    } else {
+        let pause = link.pause.as_millis();
+        format!("opened anew by {mode}, {why}; it took no frames for {pause} ms")
+    };
+    Change::new(format!("link {}", link.name), how)
+}
+
+/// The link of a name. Places without a link have none.
+pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
+    let index = names.iter().position(|known| known == name && !name.is_empty())?;
+    u16::try_from(index).ok().map(LinkIndex)
+}
+
+/// Octets of a packet over Ethernet (RFC 894).
+const ETHERNET_MTU: usize = 1500;
+
+/// Refuses what this version does not run.
+pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
+    match not_yet::asked(config).into_iter().next() {
+        Some((_, what)) => Err(RunError::NotInThisVersion(what)),
+        None => Ok(()),
+    }
+}
+
+/// What `config` says of the planes, whose links are at the places `names`.
+fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
+    let mut setup = Setup::new(seed);
+    setup.workers = usize::from(config.workers).max(1);
+    if let Some(spin) = config.links.iter().map(|link| link.spin).max() {
+        setup.spin = spin;
+    }
+    setup.links = link_setups(config, names)?;
+    setup.routes = static_routes(config, names)?;
+    Ok(setup)
+}
+
+/// Places for links that come while the gateway runs: each has its layers from the start.
+const SPARE_PLACES: usize = 4;
+
+/// Whether links may come and go while a gateway of this description runs: those that are shared are
+/// known to the kernel's follower from the start.
+fn takes_links(config: &Config) -> bool {
+    config.links.iter().all(|link| link.exclusive)
+}
+
+/// The links at the places `names`, in their order.
+fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunError> {
+    let setup = |(index, name): (LinkIndex, &String)| {
+        let link = config.links.iter().find(|link| link.name.value == *name);
+        link.map_or_else(
+            || Ok(LinkSetup::spare(index)),
+            |link| link_setup(index, link, config, names),
+        )
+    };
+    (0..).map(LinkIndex).zip(names).map(setup).collect()
+}
+
+/// The routes that a description has: of several for the same destinations, the one with the lowest
+/// metric.
+fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, RunError> {
+    let mut routes: Vec<StaticRoute> = Vec::new();
+    let mut described: Vec<_> = config.routes.iter().collect();
+    described.sort_by_key(|route| route.metric);
+    for route in described {
+        let link = route.link.as_ref().and_then(|name| names.iter().position(|n| *n == name.value));
+        let link = link.and_then(|index| u16::try_from(index).ok()).map(LinkIndex);
+        let Some(link) = link else {
+            return Err(RunError::NotInThisVersion("a route that names no link".to_owned()));
+        };
+        let via = route.via.as_ref().map(|via| via.value);
+        let to = route.to.value;
+        let kind = via.map_or(Route::Connected(link), |gateway| Route::Via { link, gateway });
+        let to = match to.address() {
+            IpAddr::V4(ip) => Prefix::new(ip, to.length()).map(RouteTo::V4),
+            IpAddr::V6(ip) => Prefix::new(ip, to.length()).map(RouteTo::V6),
+        };
+        // `check` has refused prefixes that are too long.
+        let Ok(to) = to else { continue };
+        if routes.iter().all(|better| better.to != to) {
+            routes.push(StaticRoute { to, route: kind });
+        }
+    }
+    Ok(routes)
+}
+
+/// A link as its description says, among the others of `config`, whose indices are in the order of
+/// `names`.
+fn link_setup(
+    index: LinkIndex,
+    link: &config::Link,
+    config: &Config,
+    names: &[String],
+) -> Result<LinkSetup, RunError> {
+    let (mut mtu, mut mac) = (link.mtu, link.mac);
+    let tap = |name: &str, framing| {
+        let mtu = mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU);
+        DeviceSetup::Tap(TapConfig { index, interface: name.to_owned(), framing, mtu, up: true })
+    };
+    let device = match &link.device {
+        config::Device::Interface { name, mode } => {
+            let mut device = LinkConfig::new(index, &name.value);
+            device.promiscuous = link.promiscuous;
+            device.exclusive = link.exclusive;
+            device.tagged = config
+                .links
+                .iter()
+                .any(|vlan| vlan.below().is_some_and(|below| below.value == link.name.value));
+            device.backend = match mode {
+                config::Mode::Auto => Backend::Auto,
+                config::Mode::Xdp => Backend::Xdp,
+                config::Mode::XdpGeneric => Backend::XdpGeneric,
+                config::Mode::Packet => Backend::PacketSocket,
+            };
+            DeviceSetup::Interface(device)
+        }
+        config::Device::Tap { name } => tap(&name.value, Framing::Ethernet),
+        config::Device::Vlan { on, id, priority } => {
+            let below = config.links.iter().find(|below| below.name.value == on.value);
+            // A VLAN has the address and, unless it says less, the MTU of the link below.
+            mtu = mtu.or(below.and_then(|below| below.mtu));
+            mac = below.and_then(|below| below.mac);
+            let below = link_of(names, on).unwrap_or(LinkIndex::NONE);
+            DeviceSetup::Vlan(VlanLink { link: index, below, id: id.value, priority: *priority })
+        }
+        _ => {
+            let what = format!("link.{}: this kind of device under `run`", link.name.value);
+            return Err(RunError::NotInThisVersion(what));
+        }
+    };
+    let mut setup = LinkSetup::new(&link.name.value, device);
+    setup.mtu = mtu;
+    setup.dhcp = link.dhcp;
+    setup.autoconfigure = link.autoconfigure;
+    setup.forwarding = link.forwarding;
+    setup.advertise = link.advertise.map(|told| Advertise {
+        interval: told.interval,
+        lifetime: told.lifetime,
+        hop_limit: told.hop_limit,
+        mtu: told.mtu,
+    });
+    setup.queues = link.queues.map(usize::from);
+    setup.mac = mac.map(gatewright_wire::MacAddress);
+    let pair = |address: &config::Located<config::Prefix>| {
+        (address.value.address(), address.value.length())
+    };
+    setup.addresses = link.addresses.iter().map(pair).collect();
+    Ok(setup)
+}

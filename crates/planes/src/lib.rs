@@ -19,8 +19,8 @@
 //! ```
 
 mod control;
-mod crew;
 mod exchange;
+mod group;
 mod kernel;
 mod neighbours;
 mod planes;

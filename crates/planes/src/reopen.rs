@@ -5,7 +5,7 @@
 //! rings for as long as that takes.
 
 use crate::{
-    crew::nothing,
+    group::nothing,
     planes::PlanesError,
     setup::{DeviceSetup, LinkSetup},
     shares::{share_of, shares},

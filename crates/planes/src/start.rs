@@ -2,7 +2,7 @@
 
 use crate::{
     control::{Control, Origin, Other},
-    crew::{Berth, Crew, FIRST},
+    group::{FIRST, Slot, WorkerGroup},
     kernel::{self, News, follow},
     neighbours::Neighbourhood,
     planes::PlanesError,
@@ -12,7 +12,7 @@ use crate::{
     sojourn::Sojourn,
     tagged::{self, Tagged},
     worker::{Command, Pace, Waker, Worker},
-    workers::{Hand, Workers},
+    workers::{WorkerHandle, Workers},
 };
 use gatewright_link::{
     Division, Link, LinkConfig, LinkInfo, OpenError, Opener, Share, Shares, frame_len_max,
@@ -67,7 +67,7 @@ struct Opened {
 /// What a worker is given.
 struct Order {
     setup: Setup,
-    berth: Berth,
+    slot: Slot,
     split: Split,
     /// The plan of the first worker, for the others.
     plan: Option<Plan>,
@@ -117,7 +117,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let division = kernel::division(setup)?;
     let (events, learnt) = sync_channel(EVENTS_MAX);
     let split = Split::new(setup)?;
-    let (workers, opened) = hire(setup, &split, &mut host, division.as_ref(), &events)?;
+    let (workers, opened) = start_workers(setup, &split, &mut host, division.as_ref(), &events)?;
     drop(events);
     let mut opened = opened.into_iter();
     let first = opened.next().ok_or(PlanesError::Ended)?;
@@ -146,7 +146,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
 
 /// Starts the workers, the first before the others, which take its plan; what they tell, in their
 /// order. If one cannot be, none is.
-fn hire(
+fn start_workers(
     setup: &Setup,
     split: &Split,
     host: &mut Host,
@@ -162,14 +162,14 @@ fn hire(
     let sojourn = Arc::new(Sojourn::default());
     let mut workers = Workers::new(Arc::clone(&sojourn));
     let (epoch, mut told): (_, Vec<Opened>) = (Instant::now(), Vec::new());
-    for (berth, waker) in Berth::all(&wakers).into_iter().zip(wakers) {
-        let is_first = berth.own == FIRST;
+    for (slot, waker) in Slot::all(&wakers).into_iter().zip(wakers) {
+        let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
         let (opened, answer) = sync_channel(1);
-        let handled = berth.handled.clone();
+        let handled = slot.handled.clone();
         let order = Order {
             setup: Setup { chunk_size, ..setup.clone() },
-            berth,
+            slot,
             split: split.clone(),
             plan: told.first().map(|first| first.plan.part()),
             view: host.view(),
@@ -187,7 +187,7 @@ fn hire(
         let name = if is_first { "worker".to_owned() } else { format!("worker-{}", told.len()) };
         let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
         let thread = Some(thread.map_err(system("start a thread"))?);
-        workers.add(Hand { commands, waker, handled, thread });
+        workers.add(WorkerHandle { commands, waker, handled, thread });
         told.push(answer.recv().map_err(|_| PlanesError::Ended)??);
     }
     Ok((workers, told))
@@ -296,8 +296,8 @@ fn open_all(
 
 /// Opens what a worker has, and readies it to run.
 fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
-    let Order { setup, berth, split, view, .. } = order;
-    let (own, several) = (berth.own, berth.workers() > 1);
+    let Order { setup, slot, split, view, .. } = order;
+    let (own, several) = (slot.own, slot.workers() > 1);
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
     let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
     let opener = Opener::new(Rc::clone(&frames)).beside(split.opened);
@@ -306,7 +306,7 @@ fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
         None => opener,
     };
     let of_link = |(link, &shares): (&LinkSetup, &usize)| {
-        share_of(link.device.index(), own, berth.workers(), shares)
+        share_of(link.device.index(), own, slot.workers(), shares)
     };
     let all = || setup.links.iter().zip(&split.shares);
     let away: Vec<bool> =
@@ -322,10 +322,10 @@ fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
     if own != FIRST {
         follow_first(&neighbours, &order.kept, &used);
     }
-    let mut crew = several.then(|| berth.take(setup.links.len(), used, graph.drops()));
+    let mut group = several.then(|| slot.take(setup.links.len(), used, graph.drops()));
     for ((link, _), opened) in mine.iter().zip(&opened) {
-        if let Some(crew) = &mut crew {
-            crew.set_receivers(link.device.index(), opened.info().receivers);
+        if let Some(group) = &mut group {
+            group.set_receivers(link.device.index(), opened.info().receivers);
         }
     }
     let told = Opened {
@@ -338,7 +338,7 @@ fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
         graph_drops: graph.drops(),
         plan,
     };
-    let links = all_links(opened, &setup, (&away, &split.shares), &vlans, crew.as_ref());
+    let links = all_links(opened, &setup, (&away, &split.shares), &vlans, group.as_ref());
     let worker = Worker {
         opener,
         drops: graph.drops(),
@@ -356,7 +356,7 @@ fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
         own,
         tracing: None,
         closed: vec![false; links.len()],
-        crew,
+        group,
         away: if several { away } else { Vec::new() },
         links,
     };
@@ -394,16 +394,16 @@ fn all_links(
     setup: &Setup,
     (away, shares): (&[bool], &[usize]),
     vlans: &[(VlanLink, VlanCounters)],
-    crew: Option<&Crew>,
+    group: Option<&WorkerGroup>,
 ) -> Vec<Box<dyn Link>> {
     let mut opened = opened.into_iter();
     let link = |(link, (away, shares)): (&LinkSetup, (&bool, &usize))| -> Option<Box<dyn Link>> {
-        match (&link.device, crew) {
+        match (&link.device, group) {
             (DeviceSetup::Vlan(vlan), _) => {
                 let (_, counters) = vlans.iter().find(|(known, _)| known == vlan)?;
                 Some(Box::new(Tagged::new(counters.clone())))
             }
-            (_, Some(crew)) if *away => Some(Box::new(crew.away(link.device.index(), *shares))),
+            (_, Some(group)) if *away => Some(Box::new(group.away(link.device.index(), *shares))),
             _ => opened.next(),
         }
     };

@@ -1,6 +1,6 @@
 //! What a gateway says of itself: plain values, the shape of `--json`.
 
-use crate::{crew::Handled, kernel::KernelStatus, shares::in_words, workers::LinkNow};
+use crate::{group::Handled, kernel::KernelStatus, shares::in_words, workers::LinkNow};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Interface, Target};

@@ -1,7 +1,7 @@
 //! A VLAN among a worker's links: its frames come and go by the link below, so here it is only what
 //! it counts and what it is.
 
-use crate::{crew::nothing, setup::LinkSetup};
+use crate::{group::nothing, setup::LinkSetup};
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Mode};
 use gatewright_packet::Batch;
 use gatewright_stack::{VlanCounters, VlanLink};

@@ -4,7 +4,7 @@
 //! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
 
 use crate::{
-    crew::{Course, Crew, Work},
+    group::{Course, Work, WorkerGroup},
     kernel::Told,
     neighbours::{Forget, Neighbourhood},
     reopen::{Closed, OpenDevice},
@@ -149,7 +149,7 @@ pub(crate) struct Worker {
     /// The graph's drops that are no layer's.
     pub(crate) drops: Drops,
     /// Its place among other workers, if there are any.
-    pub(crate) crew: Option<Crew>,
+    pub(crate) group: Option<WorkerGroup>,
     /// The links that other workers have; empty if there are none.
     pub(crate) away: Vec<bool>,
 }
@@ -177,16 +177,16 @@ impl Worker {
             let now = self.now();
             let mut busy = self.obey(now);
             busy |= self.receive(now, &mut batch);
-            busy |= self.crew.is_some() && self.work_for_others(now);
+            busy |= self.group.is_some() && self.work_for_others(now);
             // What sockets on other threads send is due at once.
             if self.waker.called.swap(false, Ordering::AcqRel) || now >= timers_at {
                 busy |= self.timers(now);
                 timers_at = now + TIMERS_EVERY;
             }
-            if let Some(crew) = &mut self.crew {
-                crew.hand_over(self.graph.take_handed());
+            if let Some(group) = &mut self.group {
+                group.hand_over(self.graph.take_handed());
                 self.neighbours.tell(now);
-                crew.wake_others();
+                group.wake_others();
             }
             if self.tracing.is_some() {
                 self.end_trace(now, false);
@@ -238,9 +238,9 @@ impl Worker {
             if *device != (mac, mtu) && self.events.try_send(changed).is_ok() {
                 *device = (mac, mtu);
             }
-            if let Some(crew) = &mut self.crew {
+            if let Some(group) = &mut self.group {
                 // A device that has come back may have other queues.
-                crew.set_receivers(index, link.info().receivers);
+                group.set_receivers(index, link.info().receivers);
             }
             if up != *told {
                 self.downs.tell(index, self.own, up);
@@ -267,8 +267,8 @@ impl Worker {
                 continue;
             }
             let index = LinkIndex(u16::try_from(index).unwrap_or(u16::MAX));
-            if let Some(crew) = &mut self.crew {
-                crew.keep_own(index, batch);
+            if let Some(group) = &mut self.group {
+                group.keep_own(index, batch);
                 if batch.is_empty() {
                     continue;
                 }
@@ -281,9 +281,9 @@ impl Worker {
 
     /// Goes on with what other workers have sent; whether there was anything.
     fn work_for_others(&mut self, now: Duration) -> bool {
-        let Some(mut crew) = self.crew.take() else { return false };
-        let any = crew.take_errands(|work| self.work(work, now));
-        self.crew = Some(crew);
+        let Some(mut group) = self.group.take() else { return false };
+        let any = group.take_messages(|work| self.work(work, now));
+        self.group = Some(group);
         any
     }
 
@@ -383,8 +383,8 @@ impl Worker {
     fn open_device(&mut self, order: OpenDevice) -> Result<LinkInfo, OpenError> {
         let OpenDevice { device, share, shares } = order;
         let index = device.index();
-        let (link, is_away): (Box<dyn Link>, _) = match (share, &self.crew) {
-            (None, Some(crew)) => (Box::new(crew.away(index, shares)), true),
+        let (link, is_away): (Box<dyn Link>, _) = match (share, &self.group) {
+            (None, Some(group)) => (Box::new(group.away(index, shares)), true),
             (share, _) => (open(&self.opener, &device, share.unwrap_or_default())?, false),
         };
         let info = link.info().clone();
@@ -394,8 +394,8 @@ impl Worker {
         if let Some(place) = self.away.get_mut(index.index()) {
             *place = is_away;
         }
-        if let Some(crew) = &mut self.crew {
-            crew.set_receivers(index, info.receivers);
+        if let Some(group) = &mut self.group {
+            group.set_receivers(index, info.receivers);
         }
         Ok(info)
     }
@@ -435,7 +435,7 @@ impl Worker {
         self.waker.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // A command sent before `asleep` was set woke nobody: look once more before sleeping.
-        let sent = self.obey(now) || self.crew.as_mut().is_some_and(Crew::has_errands);
+        let sent = self.obey(now) || self.group.as_mut().is_some_and(WorkerGroup::has_messages);
         if sent || self.waker.stop.load(Ordering::Acquire) {
             self.waker.asleep.store(false, Ordering::Release);
             return;

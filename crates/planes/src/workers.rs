@@ -1,7 +1,7 @@
 //! The workers, seen from the control side.
 
 use crate::{
-    crew::{FIRST, Handled},
+    group::{FIRST, Handled},
     planes::PlanesError,
     sojourn::Sojourn,
     worker::{Command, Waker},
@@ -22,7 +22,7 @@ use std::{
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// One worker that runs.
-pub(crate) struct Hand {
+pub(crate) struct WorkerHandle {
     pub(crate) commands: Sender<Command>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) handled: Handled,
@@ -52,30 +52,30 @@ impl Default for LinkNow {
 
 /// All workers of a gateway. Dropping them stops them.
 pub(crate) struct Workers {
-    hands: Vec<Hand>,
+    handles: Vec<WorkerHandle>,
     sojourn: Arc<Sojourn>,
 }
 
 impl Workers {
     /// None yet; they record what stays how long in `sojourn` and its parts.
     pub(crate) fn new(sojourn: Arc<Sojourn>) -> Self {
-        Self { hands: Vec::new(), sojourn }
+        Self { handles: Vec::new(), sojourn }
     }
 
     /// Adds one.
-    pub(crate) fn add(&mut self, hand: Hand) {
-        self.hands.push(hand);
+    pub(crate) fn add(&mut self, handle: WorkerHandle) {
+        self.handles.push(handle);
     }
 
     /// Where commands for the first go, for those who do not wait for it to wake.
     pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, PlanesError> {
-        let first = self.hands.get(FIRST).ok_or(PlanesError::Ended)?;
+        let first = self.handles.get(FIRST).ok_or(PlanesError::Ended)?;
         Ok(first.commands.clone())
     }
 
     /// How many they are.
     pub(crate) fn len(&self) -> usize {
-        self.hands.len()
+        self.handles.len()
     }
 
     pub(crate) fn sojourn(&self) -> &Sojourn {
@@ -84,7 +84,7 @@ impl Workers {
 
     /// What each has handled.
     pub(crate) fn handled(&self) -> impl Iterator<Item = &Handled> {
-        self.hands.iter().map(|hand| &hand.handled)
+        self.handles.iter().map(|handle| &handle.handled)
     }
 
     /// Has the first do something: it has all that is not transit.
@@ -93,21 +93,21 @@ impl Workers {
     }
 
     pub(crate) fn one(&self, worker: usize, command: Command) -> Result<(), PlanesError> {
-        let hand = self.hands.get(worker).ok_or(PlanesError::Ended)?;
-        hand.commands.send(command).map_err(|_| PlanesError::Ended)?;
-        Wake::wake(hand.waker.as_ref());
+        let handle = self.handles.get(worker).ok_or(PlanesError::Ended)?;
+        handle.commands.send(command).map_err(|_| PlanesError::Ended)?;
+        Wake::wake(handle.waker.as_ref());
         Ok(())
     }
 
     /// Has each do something.
     pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), PlanesError> {
-        (0..self.hands.len()).try_for_each(|worker| self.one(worker, command()))
+        (0..self.handles.len()).try_for_each(|worker| self.one(worker, command()))
     }
 
     /// What all have counted for each link, whether it is up, and who has which of its queues.
     pub(crate) fn links(&self) -> Result<Vec<LinkNow>, PlanesError> {
         let mut all: Vec<LinkNow> = Vec::new();
-        for worker in 0..self.hands.len() {
+        for worker in 0..self.handles.len() {
             let (answer, links) = channel();
             self.one(worker, Command::Links(answer))?;
             let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| PlanesError::Ended)?;
@@ -127,21 +127,23 @@ impl Workers {
 
     /// Whether all run.
     pub(crate) fn are_running(&self) -> bool {
-        let runs = |hand: &Hand| hand.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        self.hands.iter().all(runs)
+        let runs = |handle: &WorkerHandle| {
+            handle.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        };
+        self.handles.iter().all(runs)
     }
 
     /// Whoever wakes all of them, from any thread.
     pub(crate) fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(All(self.hands.iter().map(|hand| Arc::clone(&hand.waker)).collect()))
+        Arc::new(All(self.handles.iter().map(|handle| Arc::clone(&handle.waker)).collect()))
     }
 
     /// Stops them and waits until they have.
     pub(crate) fn stop(&mut self) {
-        for hand in &self.hands {
-            hand.waker.stop();
+        for handle in &self.handles {
+            handle.waker.stop();
         }
-        for thread in self.hands.iter_mut().filter_map(|hand| hand.thread.take()) {
+        for thread in self.handles.iter_mut().filter_map(|handle| handle.thread.take()) {
             // A worker that panicked has said so on its own thread.
             let _panicked = thread.join();
         }
@@ -150,8 +152,8 @@ impl Workers {
 
 impl Wake for Workers {
     fn wake(&self) {
-        for hand in &self.hands {
-            Wake::wake(hand.waker.as_ref());
+        for handle in &self.handles {
+            Wake::wake(handle.waker.as_ref());
         }
     }
 }

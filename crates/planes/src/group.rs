@@ -19,8 +19,8 @@ use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, sync::Arc
 /// Packets on their way from one worker to another at the most: what 16 batches hold.
 const RING_PLACES: usize = 1024;
 
-/// Errands that a worker takes from one other before it looks at its links again.
-const ERRANDS_AT_ONCE: usize = 256;
+/// Messages that a worker takes from one other before it looks at its links again.
+const MESSAGES_AT_ONCE: usize = 256;
 
 /// A packet was dropped because the ring to its worker was full.
 const RING_FULL: Reason = Reason("ring-full");
@@ -41,7 +41,7 @@ pub(crate) enum Course {
 
 /// What one worker asks of another.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum Message {
     Packet(Course, Parcel),
     /// A neighbour was used although it is not fresh.
     Used(LinkIndex, IpAddr),
@@ -60,7 +60,7 @@ pub(crate) struct Handled {
 
 /// The way to one other worker.
 struct Outlet {
-    ring: RingSender<Errand>,
+    ring: RingSender<Message>,
     waker: Arc<Waker>,
     /// Something was sent since it was last woken.
     due: bool,
@@ -74,11 +74,11 @@ struct Outlets {
 }
 
 impl Outlets {
-    /// Sends an errand to the worker `to`, or drops it.
-    fn send(&mut self, to: usize, errand: Errand) {
-        let is_packet = matches!(errand, Errand::Packet(..));
+    /// Sends a message to the worker `to`, or drops it.
+    fn send(&mut self, to: usize, message: Message) {
+        let is_packet = matches!(message, Message::Packet(..));
         let Some(outlet) = self.to.get_mut(to).and_then(Option::as_mut) else { return };
-        if outlet.ring.send(errand).is_ok() {
+        if outlet.ring.send(message).is_ok() {
             outlet.due = true;
             if is_packet {
                 self.given.add(1);
@@ -90,10 +90,10 @@ impl Outlets {
 }
 
 /// A worker's place among the others.
-pub(crate) struct Crew {
+pub(crate) struct WorkerGroup {
     own: usize,
     outlets: Rc<RefCell<Outlets>>,
-    inlets: Vec<RingReceiver<Errand>>,
+    inlets: Vec<RingReceiver<Message>>,
     /// Links whose frames are handed on by flow.
     spread: Vec<bool>,
     /// Neighbours that were used here and are kept by the first.
@@ -103,31 +103,31 @@ pub(crate) struct Crew {
 }
 
 /// What a worker is told of its place before it has a thread.
-pub(crate) struct Berth {
+pub(crate) struct Slot {
     /// Its number.
     pub(crate) own: usize,
-    ways: Vec<Option<(RingSender<Errand>, Arc<Waker>)>>,
-    inlets: Vec<RingReceiver<Errand>>,
+    ways: Vec<Option<(RingSender<Message>, Arc<Waker>)>>,
+    inlets: Vec<RingReceiver<Message>>,
     pub(crate) handled: Handled,
 }
 
-impl Berth {
+impl Slot {
     /// Places for the workers that `wakers` wake, with a ring from each to each other.
     pub(crate) fn all(wakers: &[Arc<Waker>]) -> Vec<Self> {
-        let berth = |own| Self {
+        let slot = |own| Self {
             own,
             ways: wakers.iter().map(|_| None).collect(),
             inlets: Vec::new(),
             handled: Handled::default(),
         };
-        let mut berths: Vec<_> = (0..wakers.len()).map(berth).collect();
+        let mut berths: Vec<_> = (0..wakers.len()).map(slot).collect();
         for from in 0..wakers.len() {
             for (to, waker) in wakers.iter().enumerate().filter(|(to, _)| *to != from) {
                 let (sender, receiver) = ring(RING_PLACES);
-                if let Some(berth) = berths.get_mut(to) {
-                    berth.inlets.push(receiver);
+                if let Some(slot) = berths.get_mut(to) {
+                    slot.inlets.push(receiver);
                 }
-                let way = berths.get_mut(from).and_then(|berth| berth.ways.get_mut(to));
+                let way = berths.get_mut(from).and_then(|slot| slot.ways.get_mut(to));
                 if let Some(way) = way {
                     *way = Some((sender, Arc::clone(waker)));
                 }
@@ -143,11 +143,11 @@ impl Berth {
 
     /// Takes the place among the workers of a gateway of `links` links, on the worker's thread. Drops
     /// are counted in `drops`.
-    pub(crate) fn take(self, links: usize, used: UsedNeighbours, drops: Drops) -> Crew {
+    pub(crate) fn take(self, links: usize, used: UsedNeighbours, drops: Drops) -> WorkerGroup {
         let outlet = |(ring, waker)| Outlet { ring, waker, due: false };
         let to = self.ways.into_iter().map(|way| way.map(outlet)).collect();
         let outlets = Outlets { to, drops, given: self.handled.given.clone() };
-        Crew {
+        WorkerGroup {
             own: self.own,
             outlets: Rc::new(RefCell::new(outlets)),
             inlets: self.inlets,
@@ -159,7 +159,7 @@ impl Berth {
     }
 }
 
-impl Crew {
+impl WorkerGroup {
     /// The end here of a link of which other workers have all `shares`.
     pub(crate) fn away(&self, link: LinkIndex, shares: usize) -> Away {
         let outlets = Rc::clone(&self.outlets);
@@ -194,7 +194,7 @@ impl Crew {
                 let _fits = batch.push(packet);
             } else {
                 let parcel = packet.into_parcel();
-                outlets.send(worker, Errand::Packet(Course::Received(link), parcel));
+                outlets.send(worker, Message::Packet(Course::Received(link), parcel));
             }
         }
     }
@@ -204,10 +204,10 @@ impl Crew {
         let mut outlets = self.outlets.borrow_mut();
         for HandedOver { to, at, side, packet } in handed {
             let course = Course::Resume(to, at, side);
-            outlets.send(FIRST, Errand::Packet(course, packet.into_parcel()));
+            outlets.send(FIRST, Message::Packet(course, packet.into_parcel()));
         }
         while let Some((link, address)) = self.used.pop() {
-            outlets.send(FIRST, Errand::Used(link, address));
+            outlets.send(FIRST, Message::Used(link, address));
         }
     }
 
@@ -220,18 +220,18 @@ impl Crew {
         }
     }
 
-    /// Takes what other workers have sent, some of each: errands in their order, packets of the same
+    /// Takes what other workers have sent, some of each: messages in their order, packets of the same
     /// course together.
-    pub(crate) fn take_errands(&mut self, mut act: impl FnMut(Work<'_>)) -> bool {
+    pub(crate) fn take_messages(&mut self, mut act: impl FnMut(Work<'_>)) -> bool {
         let (mut any, mut batch) = (false, mem::take(&mut self.own_frames));
         for inlet in &mut self.inlets {
             let mut last = None;
-            for _ in 0..ERRANDS_AT_ONCE {
-                let Some(errand) = inlet.take() else { break };
+            for _ in 0..MESSAGES_AT_ONCE {
+                let Some(message) = inlet.take() else { break };
                 any = true;
-                let (course, parcel) = match errand {
-                    Errand::Packet(course, parcel) => (course, parcel),
-                    Errand::Used(link, address) => {
+                let (course, parcel) = match message {
+                    Message::Packet(course, parcel) => (course, parcel),
+                    Message::Used(link, address) => {
                         act(Work::Used(link, address));
                         continue;
                     }
@@ -257,7 +257,7 @@ impl Crew {
     }
 
     /// Whether any other worker has sent something.
-    pub(crate) fn has_errands(&mut self) -> bool {
+    pub(crate) fn has_messages(&mut self) -> bool {
         self.inlets.iter_mut().any(|inlet| !inlet.is_empty())
     }
 }
@@ -314,7 +314,7 @@ impl Link for Away {
         let mut outlets = self.outlets.borrow_mut();
         for packet in batch.drain() {
             let parcel = packet.into_parcel();
-            outlets.send(self.to, Errand::Packet(Course::Transmit(self.link), parcel));
+            outlets.send(self.to, Message::Packet(Course::Transmit(self.link), parcel));
         }
     }
 
@@ -342,7 +342,7 @@ mod tests {
 
     /// One worker as far as its place among the others goes.
     struct Hand {
-        crew: Crew,
+        group: WorkerGroup,
         pool: Pool,
         drops: Drops,
         /// What arrived: flows with the numbers of their frames.
@@ -351,12 +351,12 @@ mod tests {
 
     fn hands(workers: usize, chunks: usize) -> Vec<Hand> {
         let wakers: Vec<_> = (0..workers).map(|_| Arc::new(Waker::new().unwrap())).collect();
-        let hand = |berth: Berth| {
+        let hand = |slot: Slot| {
             let drops = Drops::default();
-            let crew = berth.take(1, UsedNeighbours::default(), drops.clone());
-            Hand { crew, pool: Pool::new(chunks, CHUNK_SIZE).unwrap(), drops, seen: Vec::new() }
+            let group = slot.take(1, UsedNeighbours::default(), drops.clone());
+            Hand { group, pool: Pool::new(chunks, CHUNK_SIZE).unwrap(), drops, seen: Vec::new() }
         };
-        Berth::all(&wakers).into_iter().map(hand).collect()
+        Slot::all(&wakers).into_iter().map(hand).collect()
     }
 
     /// A UDP datagram of a flow, numbered at its end.
@@ -379,13 +379,13 @@ mod tests {
             for frame in frames {
                 batch.push(self.pool.packet_of(&frame).unwrap()).unwrap();
             }
-            self.crew.keep_own(LINK, &mut batch);
+            self.group.keep_own(LINK, &mut batch);
             self.seen.extend(batch.iter().map(read));
         }
 
         fn take(&mut self) -> bool {
             let seen = &mut self.seen;
-            self.crew.take_errands(|work| match work {
+            self.group.take_messages(|work| match work {
                 Work::Packets(course, batch) => {
                     assert_eq!(course, Course::Received(LINK));
                     seen.extend(batch.iter().map(read));
@@ -456,7 +456,7 @@ mod tests {
         let dropped = hands[FIRST].drops.get(RING_FULL);
         let seen: usize = hands.iter().map(|hand| hand.seen.len()).sum();
         assert_eq!((hands[1].seen.len(), seen as u64 + dropped), (RING_PLACES, FRAMES as u64));
-        assert_eq!(hands[FIRST].crew.handled.given.get(), RING_PLACES as u64);
+        assert_eq!(hands[FIRST].group.handled.given.get(), RING_PLACES as u64);
         assert_eq!(hands[FIRST].pool.available(), FRAMES, "all chunks are home");
     }
 }

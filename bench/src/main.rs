@@ -11,6 +11,7 @@ mod footprint;
 mod forward;
 mod gateway;
 mod health;
+mod neighbours;
 mod process;
 mod programs;
 mod route;
@@ -26,9 +27,10 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 11] = [
+const BENCHMARKS: [(&str, Run); 12] = [
     ("route", route::run),
     ("tables", tables::run),
+    ("neighbours", neighbours::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
     ("footprint", footprint::run),

@@ -96,6 +96,7 @@ pub(crate) struct Clock {
     even_since: Timestamp,
     spans: Vec<Span>,
     noted: Option<Moment>,
+    salt: u64,
 }
 
 impl Clock {
@@ -114,6 +115,7 @@ impl Clock {
             even_since: wall,
             spans: Vec::new(),
             noted: None,
+            salt: wall.micros(),
         }
     }
 
@@ -142,6 +144,7 @@ impl Clock {
             even_since: wall,
             spans,
             noted: None,
+            salt: uint("salt").unwrap_or(wall.micros()),
         };
         if row.get("doubted").and_then(Value::as_bool) == Some(true) {
             let from = Timestamp::from_micros(uint("even")?);
@@ -152,6 +155,11 @@ impl Clock {
             clock.doubted_since = Some(moment);
         }
         Some(clock)
+    }
+
+    /// What requests are remembered by, of which the store has the same as long as it is there.
+    pub(crate) const fn salt(&self) -> u64 {
+        self.salt
     }
 
     /// The wall clock.
@@ -258,6 +266,7 @@ impl Clock {
             "believed": self.believed,
             "doubted": self.is_doubted(),
             "even": self.even_since.micros(),
+            "salt": self.salt,
             "spans": spans.collect::<Vec<Value>>(),
         }});
         Some(noted.to_string().into())

@@ -2,6 +2,7 @@
 
 use crate::audit::{self, Chain};
 use crate::mover::{Done, Log, Mover};
+use crate::remembered::{self, Remembered};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, Record};
@@ -134,6 +135,7 @@ pub(crate) struct Tended {
 pub struct Database {
     connection: Connection,
     chain: Chain,
+    remembered: Remembered,
     options: Options,
     /// The disk was full and the log could not be moved: until it can, nothing is written, lest
     /// the log take the room that moving it needs.
@@ -211,6 +213,7 @@ impl Database {
             }
         }
         connection.execute_batch(TABLES)?;
+        connection.execute_batch(remembered::TABLE)?;
         if let Some(octets) = options.octets_max {
             let pages = pages_of(octets).saturating_add(pages_of(options.audit_octets_max));
             let pages = pages.saturating_add(SPARE_PAGES);
@@ -218,10 +221,12 @@ impl Database {
         }
         let restored = read_back(&connection)?;
         let chain = audit::last(&connection)?;
+        let remembered = Remembered::open(&connection)?;
         let options = options.clone();
         let database = Self {
             connection,
             chain,
+            remembered,
             options,
             is_stuck: false,
             next_seq: restored.next_seq,
@@ -313,6 +318,7 @@ impl Database {
         if let Some(clock) = batches.iter().rev().find_map(|batch| batch.clock.as_deref()) {
             note_clock(&transaction, clock)?;
         }
+        let remembered = self.remembered.append(&transaction, batches)?;
         let used = used_pages(&transaction)?;
         let most = self.options.octets_max.map_or(i64::MAX, pages_of);
         if used > before && used - self.chain.pages > most {
@@ -329,6 +335,7 @@ impl Database {
         let written = Instant::now();
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
+        self.remembered.apply(remembered);
         self.unmoved += pages(batches);
         Ok(written)
     }
@@ -453,6 +460,9 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
         let body: Arc<str> = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?.into();
         rows.push((u64::try_from(seq).unwrap_or(0), body));
     }
+    // Behind the clocks and before all else.
+    let clocks = rows.partition_point(|(seq, _)| *seq == 0);
+    rows.splice(clocks..clocks, remembered::read(connection)?);
     Ok(Restored { rows, next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1) })
 }
 

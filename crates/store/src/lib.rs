@@ -15,6 +15,7 @@ mod audit;
 mod database;
 mod histogram;
 mod mover;
+mod remembered;
 mod writer;
 
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};

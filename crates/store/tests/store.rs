@@ -44,7 +44,15 @@ fn start(database: Database) -> (Writer, Receiver<Report>) {
 
 fn put(number: u64, seq: u64, body: &str) -> Batch {
     let records = vec![Record::Put { seq, body: body.into() }];
-    Batch { number, epoch: 0, next_seq: seq + 1, records, entries: Vec::new(), clock: None }
+    Batch {
+        number,
+        epoch: 0,
+        next_seq: seq + 1,
+        records,
+        entries: Vec::new(),
+        clock: None,
+        remembered: None,
+    }
 }
 
 fn wait(reports: &Receiver<Report>) -> Report {
@@ -83,6 +91,28 @@ fn clocks_that_are_noted_are_read_back_first() {
 }
 
 #[test]
+fn requests_that_are_remembered_are_read_back_behind_the_clocks() {
+    let place = Place::new("remembered");
+    for run in 0..2 {
+        let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+        let (writer, reports) = start(database);
+        for number in 1..4 {
+            let remembered = Some(format!("line {run} {number}").into());
+            let clock = Some("clocks".into());
+            writer.push(Batch { clock, remembered, ..put(number, number, "row") }).unwrap();
+        }
+        drop(writer);
+        assert!(reports.iter().all(|report| matches!(report, Report::Committed(_))));
+    }
+    let rows = Database::read(&place.file()).unwrap().rows;
+    let beside: Vec<&str> = rows.iter().filter(|row| row.0 == 0).map(|row| &*row.1).collect();
+    let expected =
+        ["clocks", "line 0 1", "line 0 2", "line 0 3", "line 1 1", "line 1 2", "line 1 3"];
+    assert_eq!(beside, expected);
+    assert!(rows.is_sorted_by_key(|row| row.0));
+}
+
+#[test]
 fn what_is_committed_comes_back_in_order() {
     let place = Place::new("order");
     let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
@@ -100,6 +130,7 @@ fn what_is_committed_comes_back_in_order() {
             records: delete,
             entries: Vec::new(),
             clock: None,
+            remembered: None,
         })
         .unwrap();
     wait_for(&reports, 4);
@@ -176,6 +207,7 @@ fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
                 records,
                 entries: Vec::new(),
                 clock: None,
+                remembered: None,
             })
             .unwrap();
     }
@@ -337,7 +369,15 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     let records = vec![Record::Delete { seq: 1 }];
     let number = refused + 2;
     writer
-        .push(Batch { number, epoch: 1, next_seq: 901, records, entries: Vec::new(), clock: None })
+        .push(Batch {
+            number,
+            epoch: 1,
+            next_seq: 901,
+            records,
+            entries: Vec::new(),
+            clock: None,
+            remembered: None,
+        })
         .unwrap();
     assert_eq!(wait(&reports), Report::Committed(number));
     assert_eq!((writer.counters().failures, writer.counters().stale), (1, 1));

@@ -84,6 +84,9 @@ impl Cse {
         let also = key.map_or_else(Vec::new, |key| {
             self.repeats.answered(key, &response, self.moment, limits)
         });
+        if let Some(key) = key {
+            self.ledger.remember(key);
+        }
         for repeated in also {
             // The letter of a repetition: the first one's was posted, or is not to be.
             self.outbox.take_beside(repeated);

@@ -1,5 +1,6 @@
 //! What was written and said, in batches: what is said waits until what was written is stored.
 
+use super::repeats::Key;
 use super::{Asked, Batch, CallId, Entry, Output, Token};
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
@@ -25,6 +26,8 @@ pub(super) struct Ledger {
     noted: VecDeque<(u64, Token, Arc<Asked>)>,
     /// Outputs of the step under way.
     fresh: Vec<Output>,
+    /// Requests that were answered in the step under way and are remembered.
+    remembered: Vec<Key>,
     /// The latest batch whose effect the step under way has seen.
     seen: u64,
     /// The latest batch that has rows.
@@ -84,6 +87,7 @@ impl Ledger {
             entries: Vec::new(),
             noted: VecDeque::new(),
             fresh: Vec::new(),
+            remembered: Vec::new(),
             seen: 0,
             rows: 0,
             waiting: VecDeque::new(),
@@ -137,6 +141,14 @@ impl Ledger {
         self.ready.push_back(Output::Respond { token, response });
     }
 
+    /// Whether this step has an answer for `token` that is a success.
+    pub(super) fn has_succeeded(&self, token: Token) -> bool {
+        self.fresh.iter().rev().any(|output| match output {
+            Output::Respond { token: it, response } => *it == token && response.status.is_success(),
+            _ => false,
+        })
+    }
+
     /// Whether this step has an answer for `token`.
     pub(super) fn has_answered(&self, token: Token) -> bool {
         let is_it =
@@ -159,13 +171,35 @@ impl Ledger {
         self.fresh.push(output);
     }
 
+    /// Has a request remembered with what this step has stored.
+    pub(super) fn remember(&mut self, key: Key) {
+        self.remembered.push(key);
+    }
+
+    /// The requests that are to be remembered with what this step has stored.
+    pub(super) fn remembered(&self) -> &[Key] {
+        &self.remembered
+    }
+
+    /// The row of this step that has this very text.
+    pub(super) fn row_of(&self, text: &Arc<str>) -> Option<u64> {
+        self.records.iter().find_map(|record| match record {
+            Record::Put { seq, body } if Arc::ptr_eq(body, text) => Some(*seq),
+            _ => None,
+        })
+    }
+
     /// Whether this step has something to be stored.
     pub(super) const fn has_written(&self) -> bool {
         !self.records.is_empty()
     }
 
     /// Closes the step, whose batch notes the clocks so. Whether it made a batch of rows.
-    pub(super) fn settle(&mut self, clock: Option<Arc<str>>) -> bool {
+    pub(super) fn settle(
+        &mut self,
+        (clock, remembered): (Option<Arc<str>>, Option<Arc<str>>),
+    ) -> bool {
+        self.remembered.clear();
         let wrote = !self.records.is_empty();
         if wrote {
             (self.seen, self.rows) = (self.number, self.number);
@@ -180,6 +214,7 @@ impl Ledger {
                 records: core::mem::take(&mut self.records),
                 entries: core::mem::take(&mut self.entries),
                 clock,
+                remembered,
             }));
             self.number += 1;
         }

@@ -138,12 +138,16 @@ impl Cse {
         let mut rows = rows.into_iter().peekable();
         let now = now.into();
         let noted = rows.next_if(|(row, _)| *row == Clock::ROW);
+        let mut remembered = Vec::new();
+        while let Some((_, line)) = rows.next_if(|(row, _)| *row == Clock::ROW) {
+            remembered.push(line);
+        }
         let clock = noted.and_then(|(_, noted)| Clock::restored(now, &noted));
         let clock = clock.unwrap_or_else(|| Clock::new(now));
         let (now, moment) = (clock.wall(), clock.moment());
         let mut cse = Self {
             ledger: Ledger::new(next_seq.max(1)),
-            repeats: Repeats::new(now.micros()),
+            repeats: Repeats::new(clock.salt()),
             tree: Tree::default(),
             calls: Calls::default(),
             outbox: Outbox::default(),
@@ -184,6 +188,9 @@ impl Cse {
         if count > 0 && cse.tree.root().is_none() {
             let first = unreadable.into_iter().next();
             return Err(first.map_or(NoBase::Missing(count), NoBase::Damaged));
+        }
+        for line in remembered {
+            cse.recall(&line);
         }
         if cse.clock.owes() {
             cse.believe_clock();
@@ -489,8 +496,11 @@ impl Cse {
 
     /// Closes the step: what was written becomes a batch, what was said waits for it.
     fn settle(&mut self) {
-        let clock = self.ledger.has_written().then(|| self.clock.note()).flatten();
-        self.counters.batches += u64::from(self.ledger.settle(clock));
+        let mut beside = (None, None);
+        if self.ledger.has_written() {
+            beside = (self.clock.note(), self.remembered());
+        }
+        self.counters.batches += u64::from(self.ledger.settle(beside));
     }
 }
 

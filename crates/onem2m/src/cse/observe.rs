@@ -66,9 +66,8 @@ impl Cse {
         let slot = self.observable(&request);
         let full = self.observers.by_token.len() >= self.config.limits.observers;
         self.counters.observers_full += u64::from(full && slot.is_some());
-        let before = self.counters.succeeded;
         self.take_foreign(token, &request);
-        let answered = self.counters.succeeded > before;
+        let answered = self.ledger.has_succeeded(token);
         let (Some(slot), true, false) = (slot, answered, full) else { return };
         let last = self.observed_now(&request);
         self.observers.by_token.insert(token, Observer { request, slot, last });

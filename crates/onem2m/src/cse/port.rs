@@ -131,4 +131,7 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The body of row 0, in which the clocks are noted from time to time.
     pub clock: Option<Arc<str>>,
+    /// A line of the memory of requests: by which those that made these records are known again,
+    /// should they be repeated after a restart. It is restored as a row 0 behind the clocks.
+    pub remembered: Option<Arc<str>>,
 }

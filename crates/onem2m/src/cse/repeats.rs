@@ -1,17 +1,20 @@
 //! Recognises a request that came before: the same originator, identifier and content.
 
-use super::Token;
 use super::calls::node_of;
+use super::{Cse, Token};
 use crate::clock::Moment;
 use crate::limits::Limits;
-use crate::primitive::{Operation, Request, Response};
+use crate::primitive::{Operation, Release, Request, Response};
+use crate::resource::Resource;
 use crate::status::Status;
 use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use core::net::IpAddr;
 use core::time::Duration;
+use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Names a remembered request: a hash over who asked and its identifier, and one over what it asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -222,6 +225,72 @@ impl Repeats {
         (request.kind, request.result_content, request.content.is_some()).hash(&mut hasher);
         let content = request.content.as_deref().unwrap_or_default();
         Key(who, digest(hasher.finish(), content.as_bytes()))
+    }
+}
+
+impl Cse {
+    /// A line by which the requests of this step are known again after a restart.
+    pub(super) fn remembered(&mut self) -> Option<Arc<str>> {
+        let mut lines = Vec::new();
+        for &key in self.ledger.remembered() {
+            let Some(known) = self.repeats.answers.get_mut(key) else { continue };
+            let Response { status, id, release, content, location, .. } = &known.response;
+            // What was made is stored as it was answered, mostly.
+            let row = content.as_ref().and_then(|content| self.ledger.row_of(content));
+            let content = content.as_ref().filter(|_| row.is_none());
+            lines.push(json!({
+                "key": [key.0, key.1],
+                "since": known.since.micros(),
+                "peer": known.peer,
+                "source": known.place.source,
+                "bound": known.place.is_bound,
+                "rsc": status.number(),
+                "rqi": &**id,
+                "rvi": release.text(),
+                "row": row,
+                "pc": content.map(|content| &**content),
+                "at": location.as_deref(),
+            }));
+        }
+        (!lines.is_empty()).then(|| json!({ "_r": lines }).to_string().into())
+    }
+
+    /// Remembers the requests of a stored line; one that is none is as if it were not there.
+    pub(super) fn recall(&mut self, line: &str) {
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        let requests = line.get("_r").and_then(Value::as_array);
+        for request in requests.into_iter().flatten() {
+            if let Some(known) = self.known_of(request) {
+                self.repeats.answers.add(known, self.config.limits.repeats);
+            }
+        }
+    }
+
+    fn known_of(&self, request: &Value) -> Option<Known> {
+        let uint = |name: &str| request.get(name).and_then(Value::as_u64);
+        let text = |name: &str| request.get(name).and_then(Value::as_str);
+        let half = |at| request.get("key")?.get(at)?.as_u64();
+        let key = Key(half(0)?, half(1)?);
+        if self.repeats.answers.seat_of.contains_key(&key) {
+            return None;
+        }
+        let status = Status::from_number(u16::try_from(uint("rsc")?).ok()?)?;
+        let mut response = Response::new(status, text("rqi")?, Release::parse(text("rvi")?).ok()?);
+        response.location = text("at").map(Arc::from);
+        let row = uint("row").and_then(|row| self.tree.get(self.tree.by_seq(row)?));
+        response.content = row.map(Resource::to_text).or_else(|| text("pc").map(Arc::from));
+        let source = text("source").and_then(|source| source.parse().ok());
+        let is_bound = request.get("bound").and_then(Value::as_bool) == Some(true);
+        Some(Known {
+            since: Moment::from_micros(uint("since")?),
+            key,
+            peer: uint("peer")?,
+            place: Place { source, is_bound },
+            response,
+            before: NOWHERE,
+            after: NOWHERE,
+            after_of_peer: NOWHERE,
+        })
     }
 }
 

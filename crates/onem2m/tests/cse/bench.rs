@@ -25,6 +25,9 @@ pub(crate) struct Bench {
     pub(crate) device_calls: Vec<DeviceCall>,
     /// What the audit log was told.
     pub(crate) entries: Vec<Entry>,
+    /// The clocks as they were noted last, and the memory of requests.
+    pub(crate) clock: Option<Arc<str>>,
+    pub(crate) remembered: Vec<Arc<str>>,
 }
 
 pub(crate) fn config() -> Config {
@@ -50,6 +53,8 @@ impl Bench {
             calls: Vec::new(),
             device_calls: Vec::new(),
             entries: Vec::new(),
+            clock: None,
+            remembered: Vec::new(),
         };
         assert!(bench.run().is_empty());
         bench
@@ -79,6 +84,8 @@ impl Bench {
                     self.store(&batch.records);
                     self.next_seq = batch.next_seq;
                     self.entries.extend(batch.entries);
+                    self.clock = batch.clock.or(self.clock.take());
+                    self.remembered.extend(batch.remembered);
                     self.cse.handle(self.now, Input::Committed(batch.number));
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
@@ -101,6 +108,18 @@ impl Bench {
                 }
             }
         }
+    }
+
+    /// The machine after a restart that takes no time, with all that was stored.
+    pub(crate) fn restart(&mut self) {
+        let beside = self.clock.iter().chain(&self.remembered).map(|line| (0, Arc::clone(line)));
+        let rows = self.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
+        let rows: Vec<_> = beside.chain(rows).collect();
+        let config = self.cse.config().clone();
+        let (cse, unreadable) = Cse::open(config, self.now, rows, self.next_seq).unwrap();
+        assert_eq!(unreadable, []);
+        self.cse = cse;
+        self.run();
     }
 
     /// What the audit log was told, as it says it.

@@ -68,6 +68,8 @@ fn a_point_without_an_instance_is_missing_when_its_time_is_over() {
         calls: Vec::new(),
         device_calls: Vec::new(),
         entries: Vec::new(),
+        clock: None,
+        remembered: Vec::new(),
     };
     at(&mut again, 144);
     assert_eq!(missing(&mut again), (json!(2), vec!["221520".to_owned(), "221540".to_owned()]));

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config};
 use core::net::IpAddr;
 use core::time::Duration;
-use gatewright_onem2m::{Operation, Request, Status};
+use gatewright_onem2m::{Input, Kind, Operation, Output, Request, Status, Token};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -153,4 +153,39 @@ proptest! {
             }
         }
     }
+}
+
+/// The memory of requests is stored with what they made: a repetition after kill -9 is one, too.
+#[test]
+fn a_repetition_is_known_after_a_restart() {
+    let mut bench = Bench::with_container();
+    let make = |id: &str| {
+        Request::new(Operation::Create, "cse-in/a/c", "Ca", id)
+            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#)
+    };
+    let delete = || Request::new(Operation::Delete, "cse-in/a/d", "Ca", "gone");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let first = bench.ask(make("once"));
+    assert_eq!(first.status.number(), 2001);
+    assert_eq!(bench.ask(delete()).status.number(), 2002);
+    bench.restart();
+    let again = bench.ask(make("once"));
+    assert_eq!(again, first, "word for word");
+    assert_eq!(bench.ask(delete()).status.number(), 2002);
+    assert_eq!(bench.cse.counters().repeated, 2);
+    assert_ne!(bench.ask(make("twice")).content, first.content);
+    // What could not be stored was not done, and is not remembered.
+    bench.cse.handle(bench.now, Input::Request { token: Token(900), request: make("lost") });
+    while let Some(output) = bench.cse.poll_output() {
+        if let Output::Store(batch) = output {
+            bench.cse.handle(bench.now, Input::Failed(batch.number));
+        }
+    }
+    bench.restart();
+    assert_eq!(bench.ask(make("lost")).status.number(), 2001);
+    assert_eq!(bench.cse.counters().repeated, 0);
+    // After five minutes it is another request.
+    bench.restart();
+    bench.now += Duration::from_secs(301);
+    assert_ne!(bench.ask(make("once")).content, first.content);
 }

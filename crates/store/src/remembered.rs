@@ -1,0 +1,115 @@
+//! The memory of requests: a line for each transaction, which goes when it is old or there are many.
+
+use gatewright_onem2m::Batch;
+use rusqlite::{Connection, Transaction};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a line is kept: a little longer than requests are remembered.
+const KEPT: Duration = Duration::from_mins(6);
+/// Octets of all lines; beyond, the oldest go.
+const OCTETS_MAX: usize = 16 * 1024 * 1024;
+
+pub(crate) const TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS remembered (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT;
+";
+
+/// The lines that are there.
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    last: i64,
+    lines: VecDeque<Line>,
+    octets: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    number: i64,
+    since: Instant,
+    octets: usize,
+}
+
+impl Remembered {
+    /// Takes over the lines of an earlier run; they are as if of now.
+    pub(crate) fn open(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut all = connection.prepare("SELECT number, length(line) FROM remembered")?;
+        let since = Instant::now();
+        let found = all.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+        let mut remembered = Self { last: 0, lines: VecDeque::new(), octets: 0 };
+        for line in found {
+            let (number, octets) = line?;
+            let octets = usize::try_from(octets).unwrap_or(0);
+            remembered.last = number;
+            remembered.octets += octets;
+            remembered.lines.push_back(Line { number, since, octets });
+        }
+        Ok(remembered)
+    }
+
+    /// Writes what these batches have remembered, and drops what is over: what is so once that is
+    /// committed.
+    pub(crate) fn append(
+        &self,
+        transaction: &Transaction<'_>,
+        batches: &[Batch],
+    ) -> rusqlite::Result<Option<Change>> {
+        let new: Vec<&str> = batches.iter().filter_map(|it| it.remembered.as_deref()).collect();
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let text = new.join("\n");
+        let line = Line { number: self.last + 1, since: Instant::now(), octets: text.len() };
+        transaction
+            .prepare_cached("INSERT INTO remembered (number, line) VALUES (?1, ?2)")?
+            .execute((line.number, text))?;
+        let mut octets = self.octets.saturating_add(line.octets);
+        let is_over = |first: &&Line| {
+            let is_over = octets > OCTETS_MAX || first.since.elapsed() > KEPT;
+            octets = octets.saturating_sub(first.octets);
+            is_over
+        };
+        let gone = self.lines.iter().take_while(is_over).last().map(|line| line.number);
+        if let Some(gone) = gone {
+            transaction
+                .prepare_cached("DELETE FROM remembered WHERE number <= ?1")?
+                .execute([gone])?;
+        }
+        Ok(Some(Change { line, gone }))
+    }
+
+    /// Takes note of what was committed.
+    pub(crate) fn apply(&mut self, change: Option<Change>) {
+        let Some(Change { line, gone }) = change else { return };
+        self.last = line.number;
+        self.octets = self.octets.saturating_add(line.octets);
+        self.lines.push_back(line);
+        let is_gone = |line: &mut Line| gone.is_some_and(|gone| line.number <= gone);
+        while let Some(line) = self.lines.pop_front_if(is_gone) {
+            self.octets = self.octets.saturating_sub(line.octets);
+        }
+    }
+}
+
+/// A line that is written, and the last of those that are dropped with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    line: Line,
+    gone: Option<i64>,
+}
+
+/// The lines in their order, as rows 0.
+pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Vec<(u64, Arc<str>)>> {
+    let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'remembered'";
+    // A store of an earlier version that is only read has none.
+    if connection.query_row(known, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(Vec::new());
+    }
+    let mut all = connection.prepare("SELECT line FROM remembered ORDER BY number")?;
+    let texts = all.query_map([], |row| row.get::<_, String>(0))?;
+    let mut rows = Vec::new();
+    for text in texts {
+        rows.extend(text?.lines().map(|line| (0, Arc::from(line))));
+    }
+    Ok(rows)
+}

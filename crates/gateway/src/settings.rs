@@ -83,3 +83,93 @@ fn read(file: &str) -> std::io::Result<Vec<u8>> {
     octets.truncate(end);
     Ok(octets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_diagnostic::{SourceId, Sources};
+
+    const PROGRAM: &str = "
+message m { view v = line, at most 80 octets { text: rest } }
+protocol p = tcp, sync unicast {
+    message m
+    idle 1 minute
+    connections at most 1
+    request v { otherwise -> hello }
+    response v
+    malformed -> close
+    failed    -> close
+    full      -> close
+}
+gateway g {
+    role s = p server at \"127.0.0.1:1\"
+    parameter name: fragment, at most 8 octets = \"you\"
+    parameter times: 1..9 = 2
+    parameter secret: fragment, at most 8 octets
+    on hello(request) {
+        if request.text = secret and times > 1 { return v(name) }
+        return v(\"no\")
+    }
+}
+";
+
+    fn program() -> Program {
+        let mut sources = Sources::of("test.gate", PROGRAM);
+        let compiled = gatewright_lang::compile(&mut sources, SourceId::default(), |_, _| None);
+        compiled.program.unwrap()
+    }
+
+    fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
+        of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn settings(
+        values: &[(&str, &str)],
+        variables: &[(&str, &str)],
+        files: &[(&str, &str)],
+    ) -> Settings {
+        Settings { values: pairs(values), variables: pairs(variables), files: pairs(files) }
+    }
+
+    #[test]
+    fn values_variables_and_files_set_parameters() {
+        let folder = std::env::temp_dir().join(format!("settings-{}", std::process::id()));
+        std::fs::write(&folder, "sesame\r\n").unwrap();
+        let mut program = program();
+        let file = folder.to_str().unwrap();
+        // Every process of cargo has this variable.
+        let wanted = std::env::var("CARGO_PKG_VERSION_MAJOR").unwrap();
+        let set = settings(
+            &[("times", "9")],
+            &[("name", "CARGO_PKG_VERSION_MAJOR")],
+            &[("secret", file)],
+        );
+        assert_eq!(set.findings(&program), Vec::<String>::new());
+        let applied = set.apply(&mut program);
+        std::fs::remove_file(&folder).unwrap();
+        assert_eq!(applied, Ok(()));
+        let values: Vec<_> =
+            program.parameters.iter().map(|of| of.value.clone().unwrap()).collect();
+        let octets = |text: &str| ParameterValue::Octets(text.as_bytes().to_vec());
+        assert_eq!(values, [octets(&wanted), ParameterValue::Int(9), octets("sesame")]);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_told_without_its_value() {
+        for (set, wanted) in [
+            (settings(&[], &[], &[]), "parameter `secret` has no default and is not set"),
+            (settings(&[("secret", "123456789")], &[], &[]), "at most 8 octets, and this has 9"),
+            (settings(&[("times", "10")], &[], &[]), "`times` is a number in 1..9"),
+            (settings(&[("nobody", "1")], &[], &[]), "no parameter `nobody`"),
+            (settings(&[], &[("secret", "NOT_THERE_AT_ALL")], &[]), "no `NOT_THERE_AT_ALL`"),
+            (settings(&[], &[], &[("secret", "/nowhere")]), "/nowhere: No such file"),
+        ] {
+            let told = set.apply(&mut program()).unwrap_err();
+            assert!(told.contains(wanted) && !told.contains("123456789"), "{told}");
+        }
+        // Without the environment and the files it is told as far as it can be.
+        let set = settings(&[("times", "0")], &[("secret", "NOT_THERE_AT_ALL")], &[("other", "x")]);
+        let found = set.findings(&program());
+        assert!(found.len() == 2 && found[0].contains("1..9") && found[1].contains("`other`"));
+    }
+}

@@ -13,6 +13,7 @@
 //! ([`Repeats`](gatewright_interwork::Repeats)).
 
 mod ask;
+mod certificate;
 mod connection;
 mod datagrams;
 mod deliver;
@@ -29,6 +30,7 @@ use crate::keyring::{Keyring, Keys};
 use crate::lanes::Lanes;
 use crate::tls::{Tls, TlsError};
 use ask::Desk;
+pub use certificate::SystemIdField;
 use connection::Connection;
 use core::time::Duration;
 use entities::Entities;
@@ -73,6 +75,8 @@ pub struct Config {
     pub tls: Option<(SocketAddr, Tls)>,
     /// Name of the CSEBase that the devices appear below.
     pub base: String,
+    /// Where a device's certificate says its system-id; they are not compared, if `None`.
+    pub system_id: Option<SystemIdField>,
     /// What becomes what.
     pub mapping: Mapping,
     /// Who the manager is, and its patience.
@@ -138,6 +142,7 @@ impl Config {
             listen,
             datagrams: None,
             tls: None,
+            system_id: None,
             base: base.into(),
             mapping: Mapping::default().without_views(),
             manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
@@ -185,6 +190,8 @@ counters! {
     octets_full,
     /// Connections closed because the device showed no certificate that is trusted.
     handshakes_failed,
+    /// Associations rejected because the device's certificate says another system-id, or none.
+    system_ids_foreign,
     /// Associations made.
     associations,
     /// Of these, those that the device wants for a test: its readings bear the status *test-data*.
@@ -256,6 +263,8 @@ struct Shared {
     started: Instant,
     /// The CSE above.
     above: RwLock<Option<Arc<Above>>>,
+    /// Where certificates say system-ids.
+    system_id: RwLock<Option<SystemIdField>>,
     library: Mutex<Library>,
     /// What reports touch.
     shards: Shards,
@@ -382,6 +391,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         manager: config.manager,
         started: Instant::now(),
         above: RwLock::new(config.above.map(Arc::new)),
+        system_id: RwLock::new(config.system_id),
         library: Mutex::new(library),
         shards: Shards::new(),
         state: Mutex::new(state),
@@ -442,17 +452,26 @@ impl Rooms {
     /// Serves one connection, encrypted or not, to its end.
     async fn welcome(self, stream: TcpStream, peer: SocketAddr, keyring: Option<Arc<Keyring>>) {
         let Self { shared, stopped, guest, .. } = self;
+        let mut named = None;
         let transport = match keyring {
             None => Some(Transport::Stream(Box::new(stream))),
             Some(keyring) => {
                 let accepted = keyring.acceptor().accept(stream);
                 let shaken = tokio::time::timeout(SHAKE_WITHIN, accepted).await;
                 let shaken = shaken.ok().and_then(Result::ok);
-                shaken.map(|stream| Transport::Stream(Box::new(stream)))
+                shaken.map(|stream| {
+                    let certificate = stream.get_ref().1.peer_certificates();
+                    let field = *shared.system_id.read().unwrap_or_else(PoisonError::into_inner);
+                    named = field.map(|field| {
+                        let first = certificate.and_then(<[_]>::first);
+                        first.map(|one| field.system_ids(one)).unwrap_or_default()
+                    });
+                    Transport::Stream(Box::new(stream))
+                })
             }
         };
         match transport {
-            Some(transport) => shared.welcome(transport, peer, stopped).await,
+            Some(transport) => shared.welcome(transport, peer, named, stopped).await,
             None => shared.count(|counters| counters.handshakes_failed += 1),
         }
         drop(guest);
@@ -512,6 +531,12 @@ impl Running {
         self.descriptors.shortage()
     }
 
+    /// Whether devices show certificates that are not compared with their system-ids.
+    pub fn is_unbound(&self) -> bool {
+        let field = *self.rooms.shared.system_id.read().unwrap_or_else(PoisonError::into_inner);
+        field.is_none() && self.tls().is_some()
+    }
+
     /// Its certificates, if devices may show theirs.
     pub(crate) fn keyring(&self) -> Option<&Arc<Keyring>> {
         self.rooms.keyring.get()
@@ -553,6 +578,7 @@ impl Running {
         let had = self.rooms.shared.lock().policy.is_some();
         let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
         let shared = &self.rooms.shared;
+        *shared.system_id.write().unwrap_or_else(PoisonError::into_inner) = config.system_id;
         shared.library.lock().unwrap_or_else(PoisonError::into_inner).admit(config.admitted);
         let mut state = shared.lock();
         if policy.is_some() != had {
@@ -584,6 +610,7 @@ impl Shared {
         self: Arc<Self>,
         transport: Transport,
         peer: SocketAddr,
+        named: Option<Vec<SystemId>>,
         stop: watch::Receiver<bool>,
     ) {
         let datagrams = matches!(transport, Transport::Datagrams(_));
@@ -600,6 +627,7 @@ impl Shared {
             framer: Framer::default(),
             transport,
             sender: Sender { address: peer.ip(), port: peer.port() },
+            named,
             device: None,
             is_displaced,
             session: None,

@@ -183,8 +183,10 @@ impl Services {
         let held = devices.held_places().join(", ");
         let held = Some(("closes_when_devices_have_gone", held)).filter(|(_, it)| !it.is_empty());
         let shortage = devices.shortage().map(|shortage| ("connections", short(shortage)));
+        let unbound = devices.is_unbound().then(|| ("certificates", UNBOUND.to_owned()));
+        let words = core::iter::once(("listens_at", at)).chain(held).chain(shortage);
         Some(Told {
-            words: core::iter::once(("listens_at", at)).chain(held).chain(shortage).collect(),
+            words: words.chain(unbound).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
             histograms: devices.stages().each().map(histogram).collect(),
@@ -421,6 +423,11 @@ fn devices_config(
     }
     config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
     config.tls = wanted.tls.as_ref().map(|tls| (tls.listen.value, devices_tls(tls)));
+    let field = wanted.tls.as_ref().and_then(|tls| tls.system_id);
+    config.system_id = field.map(|field| match field {
+        gatewright_config::SystemIdField::Uri => devices::SystemIdField::Uri,
+        gatewright_config::SystemIdField::Dns => devices::SystemIdField::Dns,
+    });
     config.operators.clone_from(&wanted.operators);
     config.mapping = mapping(wanted);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
@@ -525,6 +532,10 @@ fn why_unreadable(rows: &[Unreadable]) -> Option<String> {
     let first = rows.first()?;
     Some(format!("{} rows cannot be read; row {}: {}", rows.len(), first.row, first.damage))
 }
+
+/// What it means that certificates are not compared with system-ids, for the operator.
+const UNBOUND: &str = "any device with a certificate of the authorities may associate under any \
+     system-id: [devices.tls] system_id says which name of its certificate is to be its own";
 
 /// What comes of too few descriptors, for the operator.
 fn short(shortage: Shortage) -> String {

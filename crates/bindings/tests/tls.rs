@@ -404,3 +404,44 @@ async fn devices_show_a_certificate() {
     listener.stop().await;
     cse.stop().await;
 }
+
+/// A device associates under the system-id of its certificate, and under no other (RFC 9039 §4.1);
+/// as long as nobody says where certificates have it, they are not compared, and that is told.
+#[tokio::test]
+async fn a_devices_certificate_says_its_system_id() {
+    let authority = Authority::new("system-id");
+    let server = authority.certify("manager", &[]);
+    let own = authority.certify("own", &["urn:dev:mac:0254455354000001"]);
+    let other = authority.certify("other", &["urn:dev:mac:0254455354000002", "urn:dev:mac:2"]);
+    let none = authority.certify("none", &[]);
+    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let cse = start(Config::new(machine)).await.unwrap();
+    let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    config.tls = Some((([127, 0, 0, 1], 0).into(), server));
+    config.system_id = Some(devices::SystemIdField::Uri);
+    let listener = devices::start(config.clone(), cse.engine().clone()).await.unwrap();
+    assert!(!listener.is_unbound());
+    let report = async |tls: &Tls, patience: u64| {
+        let plan = Plan::new(&SCALE, SystemId(0x0254_4553_5400_0001_u64.to_be_bytes()), 1);
+        let plan = Plan { period: Duration::from_millis(50), ..plan };
+        let (to, patience) = (listener.tls().unwrap(), Duration::from_millis(patience));
+        let measuring = Duration::from_millis(300);
+        let run = agents::Run { plan, to, measuring, patience };
+        agents::run_tls(run, tls).await.unwrap().counters.acknowledged
+    };
+    assert!(report(&own, 30_000).await > 0);
+    assert_eq!(listener.counters().system_ids_foreign, 0);
+    for foreign in [&other, &none] {
+        let before = listener.counters().system_ids_foreign;
+        assert_eq!(report(foreign, 500).await, 0);
+        assert!(listener.counters().system_ids_foreign > before);
+    }
+    // The rule is read anew with each connection.
+    config.system_id = None;
+    listener.reconfigure(config).await;
+    assert!(listener.is_unbound());
+    assert!(report(&other, 30_000).await > 0);
+    listener.stop().await;
+    cse.stop().await;
+}

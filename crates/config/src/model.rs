@@ -472,6 +472,17 @@ pub struct DevicesTls {
     pub key: String,
     /// Whose certificates are taken.
     pub authorities: String,
+    /// Where a device's certificate says its system-id; they are not compared, if `None`.
+    pub system_id: Option<SystemIdField>,
+}
+
+/// Where a device's certificate says its system-id: a subject alternative name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SystemIdField {
+    /// Of type URI: `urn:dev:mac:0247000100000001` (RFC 9039 §4.1).
+    Uri,
+    /// Of type DNS: its first label, `0247000100000001.devices.example.com`.
+    Dns,
 }
 
 /// How readings are delivered.

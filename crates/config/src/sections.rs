@@ -6,7 +6,7 @@ use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
     Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
-    Program, Registrar, Route, Series, Side, TcpProxy, UdpGateway,
+    Program, Registrar, Route, Series, Side, SystemIdField, TcpProxy, UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -483,7 +483,12 @@ fn cse_tls(table: View<'_>) -> Option<CseTls> {
 }
 
 fn devices_tls(table: View<'_>) -> Option<DevicesTls> {
+    let field = table.text("system_id").map(|field| {
+        let is_dns = *field == "dns";
+        if is_dns { SystemIdField::Dns } else { SystemIdField::Uri }
+    });
     Some(DevicesTls {
+        system_id: field,
         listen: table.parsed("listen", |text| text.parse().ok())?,
         certificate: table.owned("certificate")?,
         key: table.owned("key")?,

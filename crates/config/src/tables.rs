@@ -174,6 +174,8 @@ pub(crate) const PLACES: &[&str] = &["before", "instead", "after", "tap"];
 pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
 pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
 pub(crate) const MERGES: &[&str] = &["off", "mtu"];
+/// Names in a device's certificate that may say its system-id.
+pub(crate) const SYSTEM_ID_FIELDS: &[&str] = &["uri", "dns"];
 pub(crate) const DELIVERIES: &[&str] = &["durable", "direct"];
 pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 /// Names in a list of who may come in at the most.
@@ -615,6 +617,11 @@ static DEVICES_TLS: Table = Table {
         required("certificate", Shape::Text(Form::Any), "The manager's certificate, PEM."),
         required("key", Shape::Text(Form::Any), "Its key, PEM."),
         required("authorities", Shape::Text(Form::Any), "Whose certificates are taken, PEM."),
+        key(
+            "system_id",
+            Shape::Choice(SYSTEM_ID_FIELDS),
+            "Name in a device's certificate that must be its system-id; none if not given.",
+        ),
     ],
 };
 

@@ -48,6 +48,8 @@ pub(super) struct Connection {
     pub(super) transport: Transport,
     /// Its address, by which the AE table knows it.
     pub(super) sender: Sender,
+    /// The system-ids that the device's certificate says, if they are compared.
+    pub(super) named: Option<Vec<SystemId>>,
     /// The device, while it is associated.
     pub(super) device: Option<SystemId>,
     /// Whether that has associated by another connection since.
@@ -150,7 +152,8 @@ impl Connection {
 
     fn step(&mut self, input: Input<'_>) {
         let now = self.shared.now();
-        self.manager.handle(now, input, &mut SharedLibrary(&self.shared));
+        let library = &mut SharedLibrary { shared: &self.shared, named: self.named.as_deref() };
+        self.manager.handle(now, input, library);
     }
 
     /// Carries out every APDU that has arrived whole, each before the next.
@@ -159,7 +162,8 @@ impl Connection {
             let now = self.shared.now();
             match self.framer.next_apdu() {
                 Ok(Some(apdu)) => {
-                    let library = &mut SharedLibrary(&self.shared);
+                    let (shared, named) = (&self.shared, self.named.as_deref());
+                    let library = &mut SharedLibrary { shared, named };
                     self.manager.handle(now, Input::Apdu(apdu), library);
                 }
                 Ok(None) => return Ok(()),

@@ -113,7 +113,7 @@ async fn converse(
     stop: watch::Receiver<bool>,
 ) -> SocketAddr {
     let peer = datagrams.peer;
-    shared.welcome(Transport::Datagrams(datagrams), peer, stop).await;
+    shared.welcome(Transport::Datagrams(datagrams), peer, None, stop).await;
     peer
 }
 

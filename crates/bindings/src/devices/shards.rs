@@ -76,18 +76,26 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The configurations that all managers of a listener share, locked while one is looked up or
 /// remembered: when a device associates or reports its configuration.
-pub(super) struct SharedLibrary<'a>(pub(super) &'a Shared);
+pub(super) struct SharedLibrary<'a> {
+    pub(super) shared: &'a Shared,
+    /// The system-ids that the device's certificate says; any, if they are not compared.
+    pub(super) named: Option<&'a [SystemId]>,
+}
 
 impl SharedLibrary<'_> {
     fn library(&self) -> MutexGuard<'_, Library> {
-        self.0.note_lock();
-        locked(&self.0.library)
+        self.shared.note_lock();
+        locked(&self.shared.library)
     }
 }
 
 impl Configurations for SharedLibrary<'_> {
     fn admits(&self, system: SystemId) -> bool {
-        self.library().admits(system)
+        let is_own = self.named.is_none_or(|named| named.contains(&system));
+        if !is_own {
+            self.shared.count(|counters| counters.system_ids_foreign += 1);
+        }
+        is_own && self.library().admits(system)
     }
 
     fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>> {

@@ -156,6 +156,10 @@ fn listener(found: &mut Found, old: &Devices, new: &Devices) {
 
 fn listener_tls(found: &mut Found, old: Option<&DevicesTls>, new: Option<&DevicesTls>) {
     found.sockets("[devices.tls] listen", [old, new].map(|it| it.map(|tls| &tls.listen)));
+    let field = |it: Option<&DevicesTls>| it.map(|tls| tls.system_id);
+    if let (Some(old), Some(new)) = (field(old), field(new)) {
+        found.compare("[devices.tls] system_id", &old, &new);
+    }
     if let (Some(old), Some(new)) = (old.map(devices_tls), new.map(devices_tls)) {
         found.compare("[devices.tls] certificate", &old.certificate, &new.certificate);
         found.compare("[devices.tls] key", &old.key, &new.key);

@@ -145,7 +145,9 @@ impl Shared {
         let id = format!("{system_id}-{micros}-labels");
         let (to, from) = (device.address(), device.originator());
         let found = self.put(Request::new(Operation::Retrieve, to, from, id)).await;
-        let content = found.and_then(|answer| answer.content).unwrap_or_default();
+        // Labels that cannot be read are not written over: the next association tries again.
+        let Some(found) = found.filter(|answer| answer.status.is_success()) else { return };
+        let content = found.content.unwrap_or_default();
         let content: Value = serde_json::from_str(&content).unwrap_or_default();
         let labels = content.pointer("/m2m:ae/lbl").and_then(Value::as_array);
         let labels: Vec<_> = labels.into_iter().flatten().filter_map(Value::as_str).collect();

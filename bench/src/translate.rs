@@ -255,7 +255,8 @@ fn c_build(bench: &mut Bench) -> Result<(), String> {
     let spent = || getrusage(UsageWho::RUSAGE_CHILDREN).map(|of| seconds(&of));
     let mut names = Vec::new();
     for name in gateways()? {
-        if !compiled(&name)?.roles.is_empty() {
+        // What can only be imported is no program.
+        if compiled(&name).is_ok() {
             names.push(name);
         }
     }

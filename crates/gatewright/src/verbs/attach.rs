@@ -4,6 +4,7 @@ use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_config::{HandlerSpec, MatchSpec, RuleSpec};
 use gatewright_gateway::api::Request;
+use std::net::IpAddr;
 
 pub(super) const JSON: &str = "{id}";
 
@@ -35,7 +36,7 @@ pub(crate) struct Attach {
     /// drop: network of the sender, ADDRESS/LENGTH.
     #[arg(long, value_name = "NETWORK")]
     source: Option<String>,
-    /// drop: network of the receiver.
+    /// drop: network of the receiver, or its one address.
     #[arg(long, value_name = "NETWORK")]
     destination: Option<String>,
     /// drop: IP protocol: icmp, udp, tcp, ..., or a number.
@@ -72,6 +73,7 @@ impl Attach {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { which, handler, at, link, side, place, source, destination, .. } = self;
         let Self { protocol, port, fields, rules, default, rate, burst, to, file, .. } = self;
+        let [source, destination] = [source, destination].map(|text| text.map(host_or_network));
         let matching = MatchSpec { source, destination, protocol, port, fields };
         let matching = (matching != MatchSpec::default()).then_some(matching);
         let spec = HandlerSpec {
@@ -91,5 +93,13 @@ impl Attach {
         let answer = which.ask(&Request::Attach(Box::new(spec)))?;
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)
+    }
+}
+
+/// The network of one host where `text` is its address alone, as for `capture` and `trace`.
+fn host_or_network(text: String) -> String {
+    match text.parse::<IpAddr>() {
+        Ok(ip) => format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }),
+        Err(_) => text,
     }
 }

@@ -32,7 +32,8 @@ pub(crate) fn gateway(
     setup.spin = spin.unwrap_or(setup.spin);
     let gateway = Planes::open(&setup).map_err(|error| error.to_string())?;
     let relay = series.map(|series| {
-        let setup = UdpGatewaySetup { listen: LOCAL.into(), server: REMOTE.into(), series };
+        let (listen, server) = (LOCAL.into(), REMOTE.into());
+        let setup = UdpGatewaySetup { listen, server, series, clients_max: 256 };
         UdpGateway::start(gateway.sockets(), setup).map_err(|error| error.to_string())
     });
     let relay = relay.transpose()?;

@@ -47,6 +47,10 @@ pub struct Config {
     pub name: String,
     /// `[gateway] workers`: threads that move packets, 1 if none is given.
     pub workers: u16,
+    /// `[gateway] neighbours_max`: neighbours of each link and family, if it says how many.
+    pub neighbours_max: Option<u32>,
+    /// `[gateway] routes_max`: routes of each family, if it says how many.
+    pub routes_max: Option<u32>,
     /// `[link.NAME]`: at least one, unless it has devices or a service entity.
     pub links: Vec<Link>,
     /// `[[route]]`.
@@ -319,7 +323,12 @@ pub struct UdpGateway {
     pub merge: Merge,
     /// How the pieces of a merged datagram are found again.
     pub series: Series,
+    /// Clients at once at the most, whose answers are carried back.
+    pub clients_max: u16,
 }
+
+/// Clients of a UDP gateway at the most: each has one of the 4096 sockets of the gateway's stack.
+pub const UDP_CLIENTS_MAX: u16 = 3000;
 
 /// A relay of TCP connections over the kernel's sockets.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -161,6 +161,8 @@ pub(crate) fn config(root: View<'_>) -> Config {
     Config {
         name: name.unwrap_or_else(|| "gatewright".to_owned()),
         workers: gateway.and_then(|table| table.number("workers")).unwrap_or(1),
+        neighbours_max: gateway.and_then(|table| table.number("neighbours_max")),
+        routes_max: gateway.and_then(|table| table.number("routes_max")),
         links: root
             .named("link")
             .into_iter()
@@ -342,8 +344,12 @@ fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
         forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
         merge,
         series,
+        clients_max: table.number("clients_max").unwrap_or(UDP_CLIENTS),
     })
 }
+
+/// Clients of a UDP gateway at once, unless given.
+const UDP_CLIENTS: u16 = 1024;
 
 /// Connections of a TCP proxy at once, unless given.
 const CONNECTIONS: usize = 512;

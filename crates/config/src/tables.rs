@@ -1,7 +1,7 @@
 //! Every table and key of a description, as data: what is checked, and what the schema tells.
 
-use crate::WORKERS_MAX;
 use crate::values::DEVICE_KINDS;
+use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
 
 /// A table: `[name]`.
 #[derive(Debug)]
@@ -142,6 +142,10 @@ const MERGE: (i64, i64) = (64, 65_507);
 const CONNECTIONS_MAX: i64 = 100_000;
 /// The longest time that a TCP proxy waits for anything, in seconds: a week.
 const SECONDS_MAX: i64 = 604_800;
+/// Neighbours of a link at the most: what a /14 has, or a table of 40 MiB.
+const NEIGHBOURS_MAX: i64 = 262_144;
+/// Routes of a family at the most: four times those of the whole Internet.
+const ROUTES_MAX: i64 = 1 << 22;
 /// Rules of a filter at the most: each is asked of each packet that none before it fits.
 const RULES_MAX: usize = 256;
 /// Networks, protocols or ports of a rule at the most.
@@ -227,6 +231,16 @@ static GATEWAY: Table = Table {
             "workers",
             Shape::Number(1, WORKERS_MAX as i64),
             "Threads that move packets; 1 if not given. A flow stays on one of them.",
+        )),
+        fixed(key(
+            "neighbours_max",
+            Shape::Number(16, NEIGHBOURS_MAX),
+            "Neighbours of each link and family; 131072 if not given, 150 octets each that is known.",
+        )),
+        fixed(key(
+            "routes_max",
+            Shape::Number(16, ROUTES_MAX),
+            "Routes of each family; 1048576 if not given, some 30 octets each that is there.",
         )),
     ],
 };
@@ -422,6 +436,11 @@ static UDP_GATEWAY: Table = Table {
             "series",
             Shape::Choice(SERIES),
             "How pieces are found again: plain not at all, merge adds lengths, split takes apart.",
+        ),
+        key(
+            "clients_max",
+            Shape::Number(1, UDP_CLIENTS_MAX as i64),
+            "Clients at once, 1024 if not given; those of further ones are dropped and counted.",
         ),
     ],
 };

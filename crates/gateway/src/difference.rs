@@ -13,6 +13,15 @@ pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
         let how = format!("{} workers, not {}", new.workers, old.workers);
         changes.push(Change::restart("gateway", how));
     }
+    let maxima = [
+        ("neighbours_max", old.neighbours_max, new.neighbours_max),
+        ("routes_max", old.routes_max, new.routes_max),
+    ];
+    for (key, old, new) in maxima.into_iter().filter(|(_, old, new)| old != new) {
+        let said = |value: Option<u32>| value.map_or("the default".to_owned(), |it| it.to_string());
+        let how = format!("{key} {}, not {}", said(new), said(old));
+        changes.push(Change::restart("gateway", how));
+    }
     each_link(old, new, &mut changes);
     lists(&old.routes, &new.routes, route, &mut changes);
     changes
@@ -230,7 +239,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_told_by_name() {
-        let cases: [(&str, &str, &[&str]); 10] = [
+        let cases: [(&str, &str, &[&str]); 11] = [
             ("\"packet\"", "\"xdp\"", &["link wan: wan by xdp, not wan by packet"]),
             ("\"packet\"", "\"packet\"\nmtu = 1400", &["link wan: MTU 1400, not the device's"]),
             ("\"packet\"", "\"packet\"\ndhcp = true", &["link wan: dhcp on"]),
@@ -253,6 +262,11 @@ mod tests {
                 &["count at ether:ipv4: removed", "count at ether:ipv6: added"],
             ),
             ("port = 53 }\nforward", "port = 54 }\nforward", &["udp_gateway x: changed"]),
+            (
+                "[[attach]]",
+                "[gateway]\nroutes_max = 100\n[[attach]]",
+                &["gateway: routes_max 100, not the default (restart)"],
+            ),
             ("gateway.x", "gateway.y", &["udp_gateway x: removed", "udp_gateway y: added"]),
             ("[[attach]]", "[link.new]\n[[attach]]", &["link new: added"]),
             (

@@ -158,6 +158,12 @@ pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> 
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.workers = usize::from(config.workers).max(1);
+    if let Some(most) = config.neighbours_max {
+        setup.neighbours.neighbours = most;
+    }
+    if let Some(most) = config.routes_max {
+        setup.routes_max = most;
+    }
     if let Some(spin) = config.links.iter().map(|link| link.spin).max() {
         setup.spin = spin;
     }

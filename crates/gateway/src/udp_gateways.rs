@@ -129,5 +129,5 @@ fn setup(relay: &config::UdpGateway) -> UdpGatewaySetup {
         (config::Series::Merge, Some(limit)) => Series::Merge(Form::Prefixed, limit),
     };
     let listen = SocketAddr::new(ip, relay.port.value);
-    UdpGatewaySetup { listen, server, series }
+    UdpGatewaySetup { listen, server, series, clients_max: relay.clients_max }
 }

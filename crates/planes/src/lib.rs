@@ -49,5 +49,7 @@ pub use start_pages::release_start_pages;
 pub use status::{
     LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus, named_counters,
 };
-pub use udp_gateway::{MergeLimit, Series, UdpGateway, UdpGatewayCounters, UdpGatewaySetup};
+pub use udp_gateway::{
+    MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
+};
 pub use worker::Pace;

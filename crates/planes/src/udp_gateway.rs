@@ -50,14 +50,22 @@ pub struct UdpGatewaySetup {
     pub server: SocketAddr,
     /// What happens to them on the way.
     pub series: Series,
+    /// Clients whose answers are carried back at the most, at most [`UDP_CLIENTS_MAX`]; each has a
+    /// socket towards the server.
+    pub clients_max: u16,
 }
 
-/// Clients whose answers are carried back at the most; each has a socket towards the server.
-const CLIENTS_MAX: u16 = 256;
+/// Clients of a UDP gateway at the most: a stack has 4096 sockets, some of which are others'.
+pub const UDP_CLIENTS_MAX: u16 = gatewright_config::UDP_CLIENTS_MAX;
 
 /// A client that is silent for this long gives its place to another if one is wanted (RFC 4787
 /// §4.3: "A NAT UDP mapping timer MUST NOT expire in less than two minutes").
 const CLIENT_FOR: Duration = Duration::from_mins(2);
+
+/// The same of a client that has never sent again after an answer: its address may be forged, so
+/// that nobody is there. It is long enough for a slow server's answer, which must not be carried to
+/// whoever has the place next.
+const UNCONFIRMED_FOR: Duration = Duration::from_secs(5);
 
 /// Octets that are merged at the most while there is no route to the server: what IPv4 allows
 /// everywhere (RFC 791 §3.1: 576), without its headers.
@@ -78,6 +86,8 @@ pub struct UdpGatewayCounters {
     pub not_sent: AtomicU64,
     /// Datagrams of clients beyond the most.
     pub too_many_clients: AtomicU64,
+    /// Clients that gave their place to another.
+    pub clients_replaced: AtomicU64,
     /// Datagrams for clients that did not come from the server, and such as did but were to go to it.
     pub strangers: AtomicU64,
 }
@@ -102,9 +112,10 @@ impl UdpGateway {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         // Ports towards the server are taken now: the worker asks nobody for one later.
-        let towards_server = (0..CLIENTS_MAX).map(|_| SocketAddr::new(any, 0));
+        let clients_max = setup.clients_max.clamp(1, UDP_CLIENTS_MAX);
+        let towards_server = (0..clients_max).map(|_| SocketAddr::new(any, 0));
         let locals: Vec<_> = std::iter::once(setup.listen).chain(towards_server).collect();
-        let relay = Relay::new(setup, Arc::clone(&counters));
+        let relay = Relay::new(UdpGatewaySetup { clients_max, ..setup }, Arc::clone(&counters));
         let running = sockets.run(&locals, Box::new(relay))?;
         Ok(Self { counters, _running: running })
     }
@@ -124,9 +135,29 @@ struct Client {
     /// Which of our addresses it sends to, where its answers come from.
     asked: IpAddr,
     seen: Duration,
+    trust: Trust,
     merger: Option<Merger>,
     /// Of the datagrams in the merger.
     origin: Origin,
+}
+
+/// Whether somebody is at a client's address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Trust {
+    /// It has sent.
+    Unanswered,
+    /// It has been answered.
+    Answered,
+    /// It has sent again after that: it hears what is sent to its address, or needs no answer.
+    Confirmed,
+}
+
+impl Client {
+    /// When it gives its place to another, if it stays silent.
+    fn until(&self) -> Duration {
+        let silence = if self.trust == Trust::Confirmed { CLIENT_FOR } else { UNCONFIRMED_FOR };
+        self.seen.saturating_add(silence)
+    }
 }
 
 /// The application.
@@ -139,6 +170,8 @@ struct Relay {
     last: Option<(SocketAddr, usize)>,
     /// Clients whose mergers hold something.
     merging: Vec<usize>,
+    /// No client gives its place up before.
+    full_until: Duration,
 }
 
 impl SocketApplication for Relay {
@@ -169,6 +202,7 @@ impl Relay {
             places: HashMap::new(),
             last: None,
             merging: Vec::new(),
+            full_until: Duration::ZERO,
         }
     }
 
@@ -186,13 +220,16 @@ impl Relay {
             return;
         }
         tally.received += 1;
-        let Some(place) = self.place(&datagram, sockets) else {
+        let Some(place) = self.place(&datagram, sockets, tally) else {
             tally.too_many_clients += 1;
             return;
         };
         let (server, socket) = (self.setup.server, socket_of(place));
         let Some(client) = self.clients.get_mut(place) else { return };
         client.seen = sockets.now();
+        if client.trust == Trust::Answered {
+            client.trust = Trust::Confirmed;
+        }
         let origin = datagram.origin();
         match (&mut client.merger, self.setup.series) {
             (Some(merger), _) => {
@@ -222,17 +259,21 @@ impl Relay {
 
     /// One datagram for a client.
     fn answer(
-        &self,
+        &mut self,
         socket: SocketIndex,
         datagram: Datagram,
         sockets: &mut ApplicationSockets<'_, '_>,
         tally: &mut Tally,
     ) {
-        let client = usize::from(socket.0).checked_sub(1).and_then(|place| self.clients.get(place));
+        let place = usize::from(socket.0).checked_sub(1);
+        let client = place.and_then(|place| self.clients.get_mut(place));
         let Some(client) = client.filter(|_| datagram.from() == self.setup.server) else {
             tally.strangers += 1;
             return;
         };
+        if client.trust == Trust::Unanswered {
+            client.trust = Trust::Answered;
+        }
         let (asked, address) = (client.asked, client.address);
         match sockets.forward_from(LISTENER, asked, datagram, address) {
             Ok(()) => tally.returned += 1,
@@ -261,6 +302,7 @@ impl Relay {
         &mut self,
         datagram: &Datagram,
         sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut Tally,
     ) -> Option<usize> {
         let from = datagram.from();
         if let Some((_, place)) = self.last.filter(|&(last, _)| last == from) {
@@ -268,17 +310,18 @@ impl Relay {
         }
         let place = match self.places.get(&from) {
             Some(&place) => place,
-            None => self.settle(datagram, sockets)?,
+            None => self.settle(datagram, sockets, tally)?,
         };
         self.last = Some((from, place));
         Some(place)
     }
 
-    /// Gives a new client a place: a free one, or that of the client that is silent for longest.
+    /// Gives a new client a place: a free one, or that of the client whose time was over first.
     fn settle(
         &mut self,
         datagram: &Datagram,
         sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut Tally,
     ) -> Option<usize> {
         let server = self.setup.server;
         let merger = match self.setup.series {
@@ -289,17 +332,26 @@ impl Relay {
             Series::Plain | Series::Split => None,
         };
         let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
-        let client = Client { address, asked, seen, merger, origin: Origin::default() };
-        let place = if self.clients.len() < usize::from(CLIENTS_MAX) {
+        let trust = Trust::Unanswered;
+        let client = Client { address, asked, seen, trust, merger, origin: Origin::default() };
+        let place = if self.clients.len() < usize::from(self.setup.clients_max) {
             self.clients.push(client);
             self.clients.len() - 1
         } else {
-            let oldest = self.clients.iter_mut().enumerate().min_by_key(|(_, old)| old.seen);
-            // One whose datagrams are being merged was seen just now.
-            let (place, old) =
-                oldest.filter(|(_, old)| seen.saturating_sub(old.seen) >= CLIENT_FOR)?;
+            if seen < self.full_until {
+                return None;
+            }
+            let first = self.clients.iter_mut().enumerate().min_by_key(|(_, old)| old.until());
+            let (place, old) = first?;
+            // Whoever sends meanwhile only stays longer. One whose datagrams are being merged was
+            // seen just now.
+            self.full_until = old.until();
+            if seen < self.full_until {
+                return None;
+            }
             self.places.remove(&old.address);
             *old = client;
+            tally.clients_replaced += 1;
             place
         };
         self.places.insert(address, place);
@@ -327,6 +379,7 @@ struct Tally {
     cut_short: u64,
     not_sent: u64,
     too_many_clients: u64,
+    clients_replaced: u64,
     strangers: u64,
 }
 
@@ -343,6 +396,7 @@ impl Tally {
             (&counters.cut_short, self.cut_short),
             (&counters.not_sent, self.not_sent),
             (&counters.too_many_clients, self.too_many_clients),
+            (&counters.clients_replaced, self.clients_replaced),
             (&counters.strangers, self.strangers),
         ] {
             if count > 0 {

@@ -439,7 +439,8 @@ fn dig_asks_dnsmasq_through_the_udp_gateway(kind: Kind) -> Result<(), Failed> {
     for (any, server, own) in [("0.0.0.0", SOUTH, "10.10.1.1"), ("::", SOUTH6, "fd00:1::1")] {
         let listen = SocketAddr::new(any.parse()?, PORT);
         let server = SocketAddr::new(server.parse()?, 53);
-        let setup = UdpGatewaySetup { listen, server, series: Series::Plain };
+        let (series, clients_max) = (Series::Plain, 256);
+        let setup = UdpGatewaySetup { listen, server, series, clients_max };
         let relay = UdpGateway::start(world.gateway.as_ref().unwrap().sockets(), setup)?;
         for (name, kind, answer) in [
             ("gateway.example", "A", "192.0.2.77"),

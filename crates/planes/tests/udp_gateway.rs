@@ -57,7 +57,7 @@ impl World {
     fn relay(&self, port: u16, server: SocketAddr, series: Series) -> Result<UdpGateway, Failed> {
         let listen = SocketAddr::new(LAN.into(), port);
         let gateway = self.gateway.as_ref().ok_or("no gateway")?;
-        let setup = UdpGatewaySetup { listen, server, series };
+        let setup = UdpGatewaySetup { listen, server, series, clients_max: 256 };
         Ok(UdpGateway::start(gateway.sockets(), setup)?)
     }
 }

@@ -30,8 +30,8 @@ pub(super) const JSON: &str =
 /// when what was asked over it is answered, and one of WebSocket with its peer. The CSE above is told.
 /// Certificates are read again.
 ///
-/// Only a gateway that is started anew takes other values of [gateway] name, workers; [devices]
-/// devices_max, views, map; [cse] base, id, mqtt, store, store_mib, type, audit_mib, provider;
+/// Only a gateway that is started anew takes other values of [gateway] name, workers,
+/// neighbours_max, routes_max; [devices] devices_max, views, map; [cse] base, id, mqtt, store, store_mib, type, audit_mib, provider;
 /// [cse.registrar] id, base; and tables [devices], [cse], [cse.tls] and [cse.registrar] that come or go.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {

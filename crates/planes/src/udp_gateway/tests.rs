@@ -18,6 +18,8 @@ const OWN: [(LinkIndex, MacAddress, Ipv4Addr); 2] = [
 const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xb]);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 1, 2), 7000);
+/// Clients unless a test says otherwise.
+const CLIENTS_MAX: u16 = 256;
 /// Where the gateway listens.
 const PORT: u16 = 9000;
 
@@ -40,6 +42,10 @@ type Sent = (LinkIndex, u16, (Ipv4Addr, u16), Vec<u8>);
 
 impl World {
     fn new(series: Series) -> Self {
+        Self::with(series, CLIENTS_MAX)
+    }
+
+    fn with(series: Series, clients_max: u16) -> Self {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
@@ -57,7 +63,8 @@ impl World {
         let datagrams = Rc::new(Pool::new(8, CHUNK_SIZE_DATAGRAM).unwrap());
         let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-        let setup = UdpGatewaySetup { listen, server: SERVER.into(), series };
+        let server = SERVER.into();
+        let setup = UdpGatewaySetup { listen, server, series, clients_max };
         let gateway = UdpGateway::start(&sockets, setup).unwrap();
         // Addresses are probed and announced, the application is started.
         let now = Duration::from_secs(20);
@@ -220,11 +227,18 @@ fn split_takes_apart_what_merge_joined() {
     assert_eq!(get(&second.gateway.counters().cut_short), 1);
 }
 
+/// One that was answered and has sent again keeps its place for two minutes.
 #[test]
 fn a_client_too_many_waits_for_a_silent_one() {
     let mut world = World::new(Series::Plain);
     let clients: Vec<_> = (1..=CLIENTS_MAX).map(|port| (port, b"x".to_vec())).collect();
-    assert_eq!(world.clients_send(&clients).len(), clients.len());
+    let sent = world.clients_send(&clients);
+    assert_eq!(sent.len(), clients.len());
+    for (_, port, ..) in sent {
+        world.receive(WAN, SERVER.0, port, &[(SERVER.1, b"y".to_vec())]);
+    }
+    world.clients_send(&clients);
+    world.now += UNCONFIRMED_FOR;
     let newcomer = [(2000, b"new".to_vec())];
     assert_eq!(world.clients_send(&newcomer), []);
     assert_eq!(get(&world.gateway.counters().too_many_clients), 1);
@@ -237,4 +251,31 @@ fn a_client_too_many_waits_for_a_silent_one() {
     let back = world.receive(WAN, SERVER.0, port, &[answer]);
     assert_eq!(back, [(LAN, PORT, (CLIENT, 2000), b"y".to_vec())]);
     assert_eq!(world.clients_send(std::slice::from_ref(silent)), []);
+}
+
+/// Whoever forges addresses takes no place for longer than a moment, and none of those who hear
+/// their answers.
+#[test]
+fn forged_addresses_lock_nobody_out() {
+    let mut world = World::with(Series::Plain, 8);
+    let honest = [(1, b"x".to_vec())];
+    let sent = world.clients_send(&honest);
+    world.receive(WAN, SERVER.0, sent[0].1, &[(SERVER.1, b"y".to_vec())]);
+    world.clients_send(&honest);
+    for second in 0..60_u16 {
+        world.now += Duration::from_secs(1);
+        // The server answers them all, and nobody hears it.
+        let forged: Vec<_> =
+            (0..100).map(|number| (1000 + second * 100 + number, b"f".to_vec())).collect();
+        for (_, port, ..) in world.clients_send(&forged) {
+            world.receive(WAN, SERVER.0, port, &[(SERVER.1, b"y".to_vec())]);
+        }
+    }
+    assert_eq!(world.clients_send(&honest).len(), 1, "its place was kept for a minute of silence");
+    assert!(get(&world.gateway.counters().clients_replaced) > 0);
+    // A newcomer waits for a moment of silence, and not for two minutes.
+    let newcomer = [(2, b"new".to_vec())];
+    assert_eq!(world.clients_send(&newcomer), []);
+    world.now += UNCONFIRMED_FOR;
+    assert_eq!(world.clients_send(&newcomer).len(), 1);
 }

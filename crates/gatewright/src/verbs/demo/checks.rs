@@ -182,6 +182,7 @@ fn merge(world: &World) -> Outcome {
         listen: SocketAddr::new(LAN.into(), 7072),
         server: SocketAddr::new(SOUTH.into(), 7072),
         series: Series::Merge(Form::Plain, MergeLimit::Octets(1300)),
+        clients_max: 256,
     };
     let _relay = UdpGateway::start(world.gateway().sockets(), setup).map_err(text)?;
     let north = world.north.run(|| UdpSocket::bind((NORTH, 0))).map_err(text)?.map_err(text)?;

@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::tree::Slot;
 use core::fmt::Write;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Levels of groups within groups that one request goes down.
 const NESTED_MAX: usize = 4;
@@ -45,9 +45,11 @@ impl Cse {
         let most = attributes.get("mnm").and_then(Value::as_u64).unwrap_or(0);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut members: Vec<String> = Vec::new();
+        let mut known = HashSet::new();
         let given = attributes.get("mid").and_then(Value::as_array).into_iter().flatten();
         for member in given.filter_map(Value::as_str) {
-            if !members.iter().any(|known| known == member) {
+            // Two spellings of one address are one member.
+            if known.insert(self.member_of(member)) {
                 members.push(member.to_owned());
             }
         }
@@ -83,6 +85,16 @@ impl Cse {
         attributes.insert("mt".into(), json!(if mixed { MIXED } else { kind }));
         attributes.insert("mtv".into(), json!(all_known));
         Ok(())
+    }
+
+    /// Whom an address means: a resource here and what is below it, or what it says.
+    fn member_of<'address>(&self, member: &'address str) -> (Option<u64>, &'address str) {
+        let number = |slot: Slot| self.tree.get(slot).map(|resource| resource.seq);
+        match self.resolve_local(member) {
+            Some(super::Target::Resource(slot)) => (number(slot), ""),
+            Some(super::Target::FanOut(group, rest)) if rest.is_empty() => (number(group), "fopt"),
+            _ => (None, member),
+        }
     }
 
     /// The type of a member, if it is on this CSE; one elsewhere shows itself when it is asked.

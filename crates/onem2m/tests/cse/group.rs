@@ -134,3 +134,19 @@ fn who_may_register_as_a_cse() {
     assert_eq!(bench.get("/id-zz/Cx", "cse-in").status.number(), 4103);
     assert_eq!(bench.get("Cx", "/id-mn/b").status.number(), 4103, "a stranger sends nothing on");
 }
+
+/// However an address is spelt, what it leads to is a member once.
+#[test]
+fn spellings_of_one_address_are_one_member() {
+    let mut bench = Bench::with_container();
+    let id = json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["ri"].as_str().unwrap().to_owned();
+    let inner = r#"{"m2m:grp":{"rn":"g","mnm":9,"mid":["cse-in/a/c"]}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, inner).status.number(), 2001);
+    let members = format!(
+        r#"["cse-in/a/c","{id}","/id-in/cse-in/a/c","/id-in/{id}","-/a/c","cse-in/a/g/fopt","/id-in/cse-in/a/g/fopt"]"#
+    );
+    let outer = format!(r#"{{"m2m:grp":{{"rn":"h","mnm":9,"mid":{members}}}}}"#);
+    let made = json(&bench.create("Ca", "cse-in/a", Kind::Group, &outer));
+    assert_eq!(made["m2m:grp"]["mid"], serde_json::json!(["cse-in/a/c", "cse-in/a/g/fopt"]));
+    assert_eq!(made["m2m:grp"]["cnm"], 2);
+}

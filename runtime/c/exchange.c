@@ -108,9 +108,9 @@ static struct conn *connect_to(struct gw_machine *m, unsigned role, const struct
     *conn->target = *target;
     bool under_way;
     if (!target->name[0]) {
-        under_way = output_add(m, &(struct gw_output){
-                                      .kind = GW_CONNECT, .id = conn->id, .role = role,
-                                      .address = target->address});
+        struct gw_output output = {.kind = GW_CONNECT, .id = conn->id, .role = role};
+        output.address = target->address;
+        under_way = output_add(m, &output);
     } else {
         conn->state = RESOLVING;
         under_way = ask_name(m, target, conn->id, 0, &conn->query);

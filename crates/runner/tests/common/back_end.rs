@@ -49,7 +49,7 @@ impl BackEnd {
         match self {
             Self::Native => needs,
             Self::C => needs.program("make").program("gcc"),
-            Self::Java => needs.program("make").program("javac").program("jar").program("java"),
+            Self::Java => needs.program("make").program("javac").program("java"),
         }
     }
 

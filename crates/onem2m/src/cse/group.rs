@@ -92,7 +92,7 @@ impl Cse {
         let number = |slot: Slot| self.tree.get(slot).map(|resource| resource.seq);
         match self.resolve_local(member) {
             Some(super::Target::Resource(slot)) => (number(slot), ""),
-            Some(super::Target::FanOut(group, rest)) if rest.is_empty() => (number(group), "fopt"),
+            Some(super::Target::FanOut(group, "")) => (number(group), "fopt"),
             _ => (None, member),
         }
     }

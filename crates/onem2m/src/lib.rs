@@ -42,6 +42,7 @@ pub mod limits;
 pub mod mqtt;
 mod prefix;
 pub mod primitive;
+mod release;
 mod resource;
 mod schedule;
 mod schema;

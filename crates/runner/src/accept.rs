@@ -1,4 +1,4 @@
-//! Taking connections in, a bounded number at a time.
+//! Accepts connections, a bounded number at a time.
 
 use gatewright_lang::ir::RoleId;
 use mio::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long nothing is taken in after the system had no descriptor or no memory for a connection.
+/// How long a listener pauses after the system had no descriptor or no memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener of one role.
@@ -15,20 +15,20 @@ pub(crate) struct Door {
     pub(crate) role: RoleId,
     pub(crate) address: SocketAddr,
     pub(crate) listener: TcpListener,
-    /// Whether somebody may be waiting: the kernel tells it once.
+    /// Whether connections may be pending: the kernel signals it once.
     waiting: bool,
-    /// Until when nothing is taken in.
+    /// Until when nothing is accepted.
     shut: Option<Duration>,
 }
 
-/// What one look at a door gave.
+/// Result of one `accept` on a listener.
 #[derive(Debug)]
 pub(crate) enum Knock {
     /// A connection.
     Come(TcpStream, SocketAddr),
-    /// Nobody waits.
+    /// No connection is pending.
     Nobody,
-    /// The system has no room; the door is shut for a moment.
+    /// The system has no room; the listener pauses for a moment.
     NoRoom,
 }
 
@@ -39,17 +39,17 @@ impl Door {
         Self { role, address, listener, waiting: true, shut: None }
     }
 
-    /// The kernel says that somebody waits.
+    /// Records that the kernel signalled pending connections.
     pub(crate) const fn knocked(&mut self) {
         self.waiting = true;
     }
 
-    /// Whether a look is due at `now`.
+    /// Whether `accept` is due at `now`.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.waiting && self.shut.is_none_or(|until| until <= now)
     }
 
-    /// When a look is due, if the door is shut.
+    /// When `accept` is due, if the listener pauses.
     pub(crate) fn opens_at(&self) -> Option<Duration> {
         self.shut.filter(|_| self.waiting)
     }

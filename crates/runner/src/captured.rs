@@ -1,36 +1,36 @@
-//! What captures give away.
+//! Pieces of messages that captures deliver.
 
 use gatewright_translate::machine::{Captured, Way};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// A piece of a message that passed a capture, with both ends of its way.
+/// A piece of a message that passed a capture, with both addresses.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The peer's end.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// The gateway's.
+    /// The gateway's address.
     pub local: SocketAddr,
-    /// Whether it went over TCP; else by one datagram.
+    /// Whether it travelled over TCP; otherwise in a datagram.
     pub tcp: bool,
-    /// Which way.
+    /// Direction of the message.
     pub way: Way,
     /// Whether a message begins here.
     pub first: bool,
     /// The octets.
     pub octets: Vec<u8>,
-    /// Octets behind these that were not kept.
+    /// Number of octets after these that were not kept.
     pub missing: u64,
 }
 
-/// Takes what a capture gives away, on the loop's own thread: it is not to wait for anything. Says
-/// whether it took the piece; one that it did not take is counted as missed.
+/// Receives captured pieces on the loop's own thread; it must not block. It returns whether it took
+/// the piece; a refused piece is counted as missed.
 #[derive(Clone)]
 pub struct Sink(Arc<dyn Fn(Piece) -> bool + Send + Sync>);
 
 impl Sink {
-    /// One that calls `take`.
+    /// A sink that calls `take`.
     pub fn new(take: impl Fn(Piece) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for Sink {
 }
 
 impl Piece {
-    /// With `local` as far as it is known: of a socket at every address only the port is.
+    /// Adds `local` as far as it is known: a socket bound to every address knows only its port.
     pub(crate) fn of(captured: Captured, local: Option<SocketAddr>) -> Self {
         let Captured { conn, peer, way, first, octets, missing, .. } = captured;
         let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));

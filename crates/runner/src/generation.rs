@@ -1,4 +1,4 @@
-//! One program's turn in a loop: its machine and the sockets that carry for it.
+//! One program in a loop: its machine and the sockets that it uses.
 
 use crate::accept::{Door, Knock};
 use crate::captured::{Piece, Sink};
@@ -22,35 +22,35 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Connections that one listener gives before others have their turn.
+/// Connections accepted from one listener before others have their turn.
 const ACCEPTS_AT_ONCE: usize = 64;
-/// Datagrams that one socket gives before others have their turn.
+/// Datagrams read from one socket before others have their turn.
 const DATAGRAMS_AT_ONCE: usize = 64;
-/// Octets that one connection gives before others have their turn.
+/// Octets read from one connection before others have their turn.
 const OCTETS_A_TURN: usize = 16 << 10;
-/// Octets read in one wake-up of connections that had their turn, before the kernel is asked again:
-/// whoever has something new comes first.
+/// Octets read per wake-up from connections that had their turn. Then the kernel is polled again,
+/// so that new events come first.
 const OCTETS_LEFT_OVER: u64 = 64 << 10;
-/// Reads of one connection before what they brought is written.
+/// Reads of one connection before the resulting output is written.
 const READS_AT_ONCE: usize = 2;
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// What a generation works with, which belongs to the loop.
+/// Resources that a generation uses and the loop owns.
 pub(crate) struct Tools<'t> {
     pub(crate) registry: &'t Registry,
     pub(crate) resolver: &'t Resolver,
     pub(crate) mailbox: &'t Mailbox,
-    /// All loops of the program, and which of them this is.
+    /// All loops of the program, and the index of this one.
     pub(crate) crew: (&'t [Mailbox], usize),
     pub(crate) scratch: &'t mut [u8],
     pub(crate) tally: &'t mut Tally,
-    /// Who takes what captures give away.
+    /// Sinks of the captures.
     pub(crate) sinks: &'t [Capturing],
     pub(crate) now: Duration,
 }
 
-/// A capture, with who takes what it gives away.
+/// A capture with its sink.
 #[derive(Clone, Debug)]
 pub(crate) struct Capturing {
     pub(crate) post: Post,
@@ -60,49 +60,49 @@ pub(crate) struct Capturing {
 #[derive(Debug)]
 pub(crate) struct Generation {
     pub(crate) machine: Machine,
-    /// Which one it is, of all that this loop had.
+    /// Serial number among all generations of this loop.
     pub(crate) serial: u64,
-    /// Its place in the loop, and in its tokens.
+    /// Its index in the loop and in the loop's tokens.
     pub(crate) index: usize,
-    /// When what is left of it is cut off; `None` while it is the current one.
+    /// When the rest of it is cut off; `None` while it is the current one.
     pub(crate) until: Option<Duration>,
     doors: Vec<Door>,
     sockets: Vec<Datagrams>,
     connections: Vec<Option<Connection>>,
     open: u64,
-    /// Connections that may have something to be read, each once.
+    /// Connections that may have octets to read, each once.
     to_read: Vec<ConnId>,
-    /// Connections that have had their turn and may have more to be read, each once; none of them
-    /// is among those to be read from.
+    /// Connections that had their turn and may have more to read, each once. They are disjoint from
+    /// `to_read`.
     left_over: VecDeque<ConnId>,
-    /// Which wake-up this is.
+    /// Serial number of this wake-up.
     wakeup: u64,
-    /// Connections that have something to be written, each once.
+    /// Connections that have octets to write, each once.
     to_write: Vec<ConnId>,
-    /// Connections whose last octets the kernel may keep back, for more was to follow.
+    /// Connections whose last octets the kernel may hold back because more was announced.
     held_back: Vec<ConnId>,
 }
 
-/// A TCP connection, as small as can be: what is pending lies in the machine.
+/// A TCP connection, kept small: pending octets are in the machine.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a socket")]
 #[derive(Debug)]
 struct Connection {
     id: ConnId,
     stream: TcpStream,
     connecting: bool,
-    /// The kernel may have octets for us.
+    /// The kernel may have octets to read.
     readable: bool,
-    /// The kernel may have room for ours.
+    /// The kernel may have room to write.
     writable: bool,
-    /// The peer has said that it ends; it may have sent octets before.
+    /// The peer has announced its end; octets sent before it may be unread.
     ending: bool,
-    /// It has ended, and the machine knows.
+    /// The connection has ended, and the machine knows it.
     ended: bool,
-    /// Octets read in its last turn, and in which wake-up that began.
+    /// Octets read in its last turn, and the wake-up in which that turn began.
     turn: (usize, u64),
     reading: bool,
     writing: bool,
-    /// The kernel may keep back what it got last.
+    /// The kernel may hold back the octets written last.
     holding: bool,
 }
 
@@ -113,19 +113,19 @@ struct Datagrams {
     place: Place,
     socket: Arc<UdpSocket>,
     readable: bool,
-    /// Replaced programs answer from the socket that now is another's.
+    /// Whether this program receives on it; replaced programs only answer from the shared socket.
     ours: bool,
 }
 
 impl Datagrams {
-    /// One that may have been told of already.
+    /// A socket whose readiness may already have been signalled.
     const fn new(role: RoleId, place: Place, socket: Arc<UdpSocket>) -> Self {
         Self { role, place, socket, readable: true, ours: true }
     }
 }
 
 impl Generation {
-    /// Takes over what `planned` has, and from `before` what it shares with it.
+    /// Takes over the sockets of `planned`, and from `before` those that both share.
     pub(crate) fn new(
         planned: Planned,
         serial: u64,
@@ -174,7 +174,7 @@ impl Generation {
         Ok(this)
     }
 
-    /// Takes listeners and sockets over from the program before.
+    /// Takes listeners and sockets over from the previous program.
     fn inherit(
         &mut self,
         before: &mut Self,
@@ -203,8 +203,8 @@ impl Generation {
         Ok(())
     }
 
-    /// Gives up its listeners, and shares the sockets of its datagram servers; no more requests
-    /// come to it.
+    /// Gives up its listeners, and shares the sockets of its datagram servers. It receives no
+    /// further requests.
     fn bequeath(&mut self) -> (Vec<Door>, Vec<(Place, Arc<UdpSocket>)>) {
         let doors = std::mem::take(&mut self.doors);
         let mut shared = Vec::new();
@@ -218,7 +218,7 @@ impl Generation {
         (doors, shared)
     }
 
-    /// Stops listening; what is running may end until `until`.
+    /// Stops listening; running sessions may end until `until`.
     pub(crate) fn drain(&mut self, tools: &mut Tools<'_>, until: Duration) {
         self.until = Some(until);
         for datagrams in self.sockets.iter().filter(|datagrams| !datagrams.ours) {
@@ -231,12 +231,12 @@ impl Generation {
         self.machine.drain(tools.now);
     }
 
-    /// Closes its listeners, and hears no more datagrams as a server.
+    /// Closes its listeners, and receives no more datagrams as a server.
     pub(crate) fn close_doors(&mut self) {
         drop(self.bequeath());
     }
 
-    /// Whether nothing of it is left.
+    /// Whether it has ended completely.
     pub(crate) fn is_over(&self) -> bool {
         self.until.is_some() && self.open == 0 && self.machine.is_idle()
     }
@@ -245,7 +245,7 @@ impl Generation {
         self.open
     }
 
-    /// When it wants to be looked at without an event.
+    /// When it is due without an event.
     pub(crate) fn wakes_at(&self, now: Duration) -> Option<Duration> {
         let work = !self.to_read.is_empty()
             || !self.left_over.is_empty()
@@ -257,21 +257,21 @@ impl Generation {
         timers.chain(work.then_some(now)).min()
     }
 
-    /// Takes what the kernel says of a listener.
+    /// Handles a kernel event of a listener.
     pub(crate) fn knocked(&mut self, door: usize) {
         if let Some(door) = self.doors.get_mut(door) {
             door.knocked();
         }
     }
 
-    /// Takes what the kernel says of a datagram socket.
+    /// Handles a kernel event of a datagram socket.
     pub(crate) fn arrived(&mut self, socket: usize) {
         if let Some(datagrams) = self.sockets.get_mut(socket) {
             datagrams.readable = true;
         }
     }
 
-    /// Takes what the kernel says of a connection.
+    /// Handles a kernel event of a connection.
     pub(crate) fn happened(&mut self, tools: &mut Tools<'_>, slot: usize, event: &Event) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let id = connection.id;
@@ -369,8 +369,8 @@ impl Generation {
         }
     }
 
-    /// Does what the kernel has told, and then a part of what is left over from before: whoever
-    /// sends without end is served while nobody else has anything new.
+    /// Handles new kernel events, and then a part of the work left from before. A peer that sends
+    /// without end is served only while no other has new events.
     pub(crate) fn run(&mut self, tools: &mut Tools<'_>) {
         self.wakeup = self.wakeup.wrapping_add(1);
         self.accept(tools);
@@ -393,7 +393,7 @@ impl Generation {
         }
     }
 
-    /// Reads and writes until nothing is left to be, or each connection has had its turn.
+    /// Reads and writes until nothing is left, or until each connection has had its turn.
     fn serve(&mut self, tools: &mut Tools<'_>) {
         self.obey(tools);
         while !self.to_read.is_empty() || !self.to_write.is_empty() {
@@ -411,7 +411,7 @@ impl Generation {
         }
     }
 
-    /// Lets a connection go on that has had a turn.
+    /// Lets a connection continue after a completed turn.
     fn begin_turn(&mut self, id: ConnId) {
         let wakeup = self.wakeup;
         if let Some(connection) = self.connection(id) {
@@ -557,7 +557,7 @@ impl Generation {
         }
     }
 
-    /// What the kernel keeps back because more was to follow, and did not follow, goes out.
+    /// Flushes octets that the kernel holds back when the announced rest did not follow.
     fn let_out(&mut self, id: ConnId) {
         if let Some(connection) = self.connection(id)
             && std::mem::replace(&mut connection.holding, false)
@@ -568,7 +568,7 @@ impl Generation {
         }
     }
 
-    /// Does what the machine says.
+    /// Carries out the machine's outputs.
     pub(crate) fn obey(&mut self, tools: &mut Tools<'_>) {
         while let Some(output) = self.machine.poll_output() {
             match output {
@@ -650,7 +650,7 @@ impl Generation {
     }
 }
 
-/// The other loop that has the session which a datagram is about; `None` if that is here.
+/// The other loop that owns the session of a datagram; `None` if this loop owns it.
 fn owner<'c>(
     machine: &mut Machine,
     (loops, own): (&'c [Mailbox], usize),

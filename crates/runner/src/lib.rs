@@ -1,26 +1,26 @@
 //! Event loops that run programs of the gateway language over the kernel's sockets.
 //!
-//! A [`Runner`] runs one program on some threads, each with one loop over `mio` and one
-//! [`Machine`](gatewright_translate::machine::Machine) of its own. The loops share nothing: each has its own
-//! listeners, which the kernel spreads connections over (`SO_REUSEPORT`), so that a session stays
-//! where it began. The machine decides everything; a loop only carries octets, datagrams, time and
-//! names to it and does what it says.
+//! A [`Runner`] runs one program on several threads. Each thread has one loop over `mio` and one
+//! [`Machine`](gatewright_translate::machine::Machine) of its own. The loops share nothing: each
+//! has its own listeners, over which the kernel spreads connections (`SO_REUSEPORT`), so a session
+//! stays where it began. The machine decides everything; a loop only passes it octets, datagrams,
+//! time and names, and carries out its outputs.
 //!
-//! - A connection is read only as far as the machine has room, and costs a loop a few words: no
-//!   buffer of its own.
-//! - A connection gets at most one write for all that one wake-up brought, and never waits for
-//!   Nagle (`TCP_NODELAY`): a body that is passed on in pieces would otherwise wait 40 ms for the
-//!   acknowledgement of each last piece. A piece behind which the next one is already here goes to
-//!   the kernel with word of that (`MSG_MORE`), so that both leave together.
-//! - Names are resolved by one thread, with a bounded queue.
-//! - A changed program takes over between two wake-ups, with the sockets that it has in common with
-//!   the old one; the old one's sessions end in their own time ([`Runner::replace`]).
+//! - A connection is read only as far as the machine has room. It costs a loop a few words: it has
+//! no buffer of its own.
+//! - A connection gets at most one write per wake-up, and never waits for Nagle (`TCP_NODELAY`).
+//! Otherwise a body passed on in pieces would wait 40 ms for the acknowledgement of each last
+//! piece. A piece whose successor is already here goes to the kernel with `MSG_MORE`, so that both
+//! leave together.
+//! - One thread resolves names, with a bounded queue.
+//! - A changed program takes over between two wake-ups, with the sockets that both programs have.
+//! Sessions of the old program end in their own time ([`Runner::replace`]).
 //!
-//! - What is attached to handlers of the program sees their messages in every loop
-//!   ([`Runner::attach`]); where nothing is, no message costs anything more.
+//! - A post attached to handlers of the program sees their messages in every loop
+//! ([`Runner::attach`]). Where none is attached, messages cost nothing more.
 //!
-//! With several loops each has the program's limits, and a session keyed by a field lives in the
-//! loop that its first request reached. Groups are listened to by the first loop only.
+//! With several loops, each has the program's limits. A session keyed by a field lives in the loop
+//! that its first request reached. Only the first loop listens to groups.
 #![forbid(unsafe_code)]
 
 mod accept;

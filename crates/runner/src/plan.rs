@@ -1,4 +1,4 @@
-//! What a program needs of the system: one socket for each role that is not a TCP client.
+//! The sockets that a program needs: one for each role that is not a TCP client.
 
 use crate::runner::RunnerError;
 use crate::{resolver, socket};
@@ -7,38 +7,38 @@ use gatewright_translate::machine::{Endpoint, Machine, Target};
 use socket2::Type;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// What a role listens on or sends from.
+/// The address that a role listens on or sends from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
-    /// Connections to this address.
+    /// Accepts connections at this address.
     Listen(SocketAddr),
-    /// Datagrams to this address.
+    /// Receives datagrams at this address.
     Serve(SocketAddr),
-    /// Datagrams to this group.
+    /// Receives datagrams for this group.
     Group(SocketAddr),
-    /// Datagrams from a port of the kernel's choice.
+    /// Sends datagrams from a port that the kernel chooses.
     Ask(SocketAddr),
 }
 
-/// A socket that was made for a place.
+/// A socket made for a place.
 #[derive(Debug)]
 pub(crate) enum Made {
     Listener(TcpListener),
     Datagrams(UdpSocket),
-    /// The program that is being replaced has it.
+    /// The program being replaced has the socket.
     Inherited,
-    /// Another loop hears the group.
+    /// Another loop receives the group's datagrams.
     Elsewhere,
 }
 
-/// A role of a program and where it is.
+/// A role of a program with its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) endpoint: Endpoint,
     pub(crate) place: Place,
 }
 
-/// One role's place, and its socket in one loop.
+/// A role's place, and its socket in one loop.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) role: RoleId,
@@ -46,7 +46,7 @@ pub(crate) struct Seat {
     pub(crate) made: Made,
 }
 
-/// A machine with its sockets, on its way to a loop.
+/// A machine with its sockets, ready for a loop.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) machine: Machine,
@@ -73,8 +73,8 @@ pub(crate) fn sites(machine: &Machine) -> Result<Vec<Site>, RunnerError> {
     machine.endpoints().iter().filter(wanted).map(site).collect()
 }
 
-/// Where an endpoint is. A name is resolved now, before anything runs; the name of a datagram
-/// client's peer says only of which family its socket is, and the machine asks for it again.
+/// The address of an endpoint. A name is resolved now, before anything runs. For a datagram client,
+/// the result only gives the socket's address family; the machine resolves the name again.
 fn address(endpoint: &Endpoint) -> Result<SocketAddr, RunnerError> {
     let found = match &endpoint.address {
         Target::Address(address) => Some(*address),
@@ -86,7 +86,7 @@ fn address(endpoint: &Endpoint) -> Result<SocketAddr, RunnerError> {
     })
 }
 
-/// Makes a socket for a site; a port of the kernel's choice becomes part of the place.
+/// Makes a socket for a site; a port that the kernel chooses becomes part of the place.
 pub(crate) fn seat(site: &mut Site, first: bool) -> Result<Made, RunnerError> {
     let Site { endpoint, place } = site;
     let kind = match place {

@@ -1,4 +1,4 @@
-//! What a runner tells of itself.
+//! Reports of a runner.
 
 use gatewright_translate::machine::{HandlerCounters, LATENCY_STEPS};
 use std::collections::BTreeMap;
@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 pub struct Report {
     /// Loops that answered.
     pub loops: u64,
-    /// Connections at the moment, of both sides.
+    /// Connections open now, of both sides.
     pub connections: u64,
-    /// Those of them that belong to programs that were replaced.
+    /// Those of them that belong to replaced programs.
     pub draining: u64,
-    /// Events since the start, by name: of the loops (`reads`, `octets_in` …) and of
-    /// the machines (bounds that were hit, messages that were malformed …).
+    /// Events since the start, by name: of the loops (`reads`, `octets_in` …) and of the machines
+    /// (limits reached, malformed messages …).
     pub counters: BTreeMap<&'static str, u64>,
-    /// What became of requests, by handler, since the program was started.
+    /// Results of requests since the program was started, by handler.
     pub handlers: BTreeMap<String, Handled>,
 }
 
-/// What became of the requests of one handler.
+/// Results of the requests of one handler.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Handled {
     /// How often it was started.
     pub started: u64,
-    /// How often it came to an end of its own.
+    /// How often it ended by itself.
     pub finished: u64,
     /// How often it was ended: its sender broke off, a wait ran out, a message could not be built.
     pub failed: u64,
@@ -43,7 +43,7 @@ impl Report {
         *self.counters.entry(name).or_default() += number;
     }
 
-    /// Adds what another has.
+    /// Adds another report.
     pub fn add(&mut self, other: Self) {
         self.loops += other.loops;
         self.connections += other.connections;
@@ -63,8 +63,8 @@ impl Handled {
         Self { started: *started, finished: *finished, failed: *failed, latency: *latency }
     }
 
-    /// The least number of microseconds, a power of two, that so many per cent took less than;
-    /// nothing if none has ended.
+    /// The least power of two, in microseconds, that `percent` per cent of the handlers took less
+    /// than; `None` if no handler has ended.
     pub fn below_us(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.latency.iter().sum();
         let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
@@ -76,7 +76,7 @@ impl Handled {
         step.and_then(|step| 1_u64.checked_shl(u32::try_from(step).ok()?))
     }
 
-    /// Adds what another has.
+    /// Adds another handler's results.
     pub fn add(&mut self, other: Self) {
         self.started += other.started;
         self.finished += other.finished;
@@ -87,7 +87,7 @@ impl Handled {
     }
 }
 
-/// What a loop counts.
+/// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) wakeups: u64,

@@ -1,4 +1,4 @@
-//! Names to addresses, by one thread with a bounded queue.
+//! Resolves names to addresses, by one thread with a bounded queue.
 
 use crate::worker::{Mailbox, Message};
 use gatewright_translate::machine::QueryId;
@@ -6,21 +6,21 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::{io, thread};
 
-/// Names that wait for the resolver, of all loops together.
+/// Names that wait for the resolver, from all loops together.
 const QUEUE_MAX: usize = 256;
 
-/// A name that a machine wants to know.
+/// A name that a machine asks to resolve.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Which machine of the loop asks.
+    /// The machine of the loop that asks.
     pub(crate) serial: u64,
     pub(crate) query: QueryId,
     pub(crate) from: Mailbox,
 }
 
-/// Where questions go; the thread ends when the last of them is gone.
+/// The queue of questions; the thread ends when the last sender is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver(SyncSender<Question>);
 
@@ -31,7 +31,7 @@ impl Resolver {
         Ok(Self(questions))
     }
 
-    /// Asks; `false` if too many names wait already.
+    /// Queues a question; `false` if too many names wait already.
     pub(crate) fn ask(&self, question: Question) -> bool {
         self.0.try_send(question).is_ok()
     }
@@ -44,7 +44,7 @@ fn answer(asked: &Receiver<Question>) {
     }
 }
 
-/// The address of a name that the system gives first, which is the one it prefers (RFC 6724).
+/// The first address that the system gives for a name, which is the one it prefers (RFC 6724).
 pub(crate) fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
     (host, port).to_socket_addrs().ok().and_then(|mut all| all.next())
 }

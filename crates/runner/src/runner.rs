@@ -1,4 +1,4 @@
-//! One program on some loops.
+//! Runs one program on several loops.
 
 use crate::captured::Sink;
 use crate::plan::{self, Made, Place, Planned, Seat, Site};
@@ -15,42 +15,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The most loops: more cores than one gateway needs.
+/// Maximum number of loops: more cores than one gateway needs.
 const LOOPS_MAX: usize = 64;
-/// Loops that do not answer by then are not asked any longer: generous, as a machine may be busy.
+/// Timeout for a loop's report: generous, as a machine may be busy.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a program is run.
+/// Options of a runner.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many loops, at most 64; 0 is one for each core that this process may use. A program
+    /// Number of loops, at most 64; 0 means one for each core that this process may use. A program
     /// whose handlers share sessions by a value, or that has no server, is run by one.
     pub loops: usize,
-    /// `host:port` for roles by name, instead of what the program says.
+    /// Addresses `host:port` of roles by name; they replace the program's.
     pub addresses: Vec<(String, String)>,
-    /// Where numbers that are to be fresh begin; unguessable in earnest.
+    /// First value for fresh numbers; unguessable in production.
     pub seed: u64,
-    /// How long sessions may go on in a program that was replaced.
+    /// How long sessions of a replaced program may continue.
     pub drain_within: Duration,
 }
 
 impl Default for Options {
-    /// One loop a core; the program's addresses; ten minutes for sessions to end, which is how long
-    /// a mail may take (RFC 5321 §4.5.3.2.6).
+    /// One loop per core, the program's addresses, and ten minutes for sessions to end, which is
+    /// how long a mail may take (RFC 5321 §4.5.3.2.6).
     fn default() -> Self {
         let drain_within = Duration::from_mins(10);
         Self { loops: 0, addresses: Vec::new(), seed: 0, drain_within }
     }
 }
 
-/// Why a program cannot be run here. Nothing was started or changed.
+/// Why a program cannot be run. Nothing was started or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerError {
-    /// The options do not fit the program: whose asks.
+    /// The options do not fit the program: the caller's fault.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// A server's address is none, or its name is not known here.
+    /// A server's address is invalid, or its name cannot be resolved here.
     #[error("role {role}: `{address}` is no address, and no name that is known here")]
     NoAddress {
         /// The role.
@@ -58,17 +58,17 @@ pub enum RunnerError {
         /// Its address.
         address: String,
     },
-    /// A server's address cannot be had.
+    /// A server's address cannot be bound.
     #[error("role {role} cannot have {address}: {source}")]
     Listen {
         /// The role.
         role: String,
         /// Its address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system gives no thread, no timer or no descriptor.
+    /// The system has no thread, timer or descriptor left.
     #[error("a loop cannot be started: {0}")]
     System(#[from] io::Error),
     /// A program that one loop must run cannot take over from one that several run.
@@ -79,8 +79,8 @@ pub enum RunnerError {
         /// How many loops run.
         loops: usize,
     },
-    /// A loop could not listen for the program that took over: what ran there goes on to its end,
-    /// and nobody is let in any more.
+    /// A loop could not listen for the new program. The old program's sessions continue to their
+    /// end, and no new connection is accepted.
     #[error("a loop cannot listen for the new program, and lets nobody in: start it anew: {0}")]
     Deaf(io::Error),
     /// A loop has ended.
@@ -88,7 +88,7 @@ pub enum RunnerError {
     Ended,
 }
 
-/// Where a role is reached.
+/// Where a role can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Listening {
     /// The role.
@@ -97,7 +97,7 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
-/// A running program. Dropped, it is cut off.
+/// A running program. Dropping it cuts the program off.
 #[derive(Debug)]
 pub struct Runner {
     loops: Vec<Loop>,
@@ -107,7 +107,7 @@ pub struct Runner {
     descriptors: Option<Claim>,
     note: Option<String>,
     program: Arc<Program>,
-    /// What is attached to handlers of the program.
+    /// Posts attached to handlers of the program.
     posts: Mutex<Vec<Post>>,
 }
 
@@ -118,7 +118,7 @@ struct Loop {
 }
 
 impl Runner {
-    /// Starts a program: every address is had before the first request is taken.
+    /// Starts a program; every address is bound before the first request is taken.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Runner {
         Ok(this)
     }
 
-    /// Where its servers are reached.
+    /// Addresses of its servers.
     pub fn listening(&self) -> Vec<Listening> {
         let address = |place: &Place| match place {
             Place::Listen(address) | Place::Serve(address) | Place::Group(address) => {
@@ -167,35 +167,35 @@ impl Runner {
         listening.collect()
     }
 
-    /// How many loops run.
+    /// Number of loops that run.
     pub fn loops(&self) -> usize {
         self.loops.len()
     }
 
-    /// What the operator ought to know of the system's limits, if they are below the program's.
+    /// A note for the operator if the system's limits are below the program's.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// Lets another program take over, between two wake-ups of each loop.
+    /// Replaces the program, between two wake-ups of each loop.
     ///
-    /// New connections and requests go to it from then on. Listeners at the same address are handed
-    /// over with everybody who waits at them, so that nobody is turned away. Sessions of the old
-    /// program go on in it until they end, at most for [`Options::drain_within`].
+    /// New connections and requests then go to the new program. Listeners at the same address are
+    /// handed over with their pending connections, so none is refused. Sessions of the old program
+    /// continue in it until they end, at most for [`Options::drain_within`].
     ///
     /// # Errors
     ///
-    /// [`RunnerError`]; then the old program runs on as it was.
+    /// [`RunnerError`]; then the old program continues unchanged.
     pub fn replace(&mut self, program: &Arc<Program>) -> Result<(), RunnerError> {
         let addresses = self.options.addresses.clone();
         self.replace_at(program, addresses)
     }
 
-    /// As [`Self::replace`], with other [`Options::addresses`].
+    /// Replaces the program like [`Self::replace`], with other [`Options::addresses`].
     ///
     /// # Errors
     ///
-    /// [`RunnerError`]; then the old program runs on as it was, but for [`RunnerError::Deaf`].
+    /// [`RunnerError`]; then the old program continues unchanged, except for [`RunnerError::Deaf`].
     pub fn replace_at(
         &mut self,
         program: &Arc<Program>,
@@ -239,8 +239,8 @@ impl Runner {
         &self.program
     }
 
-    /// Attaches something to handlers of the program, in every loop: what begins from now on is
-    /// seen. What a capture gives away goes to `sink`. It stays when another program takes over.
+    /// Attaches a post to handlers of the program, in every loop. It sees messages that begin from
+    /// now on. Captured pieces go to `sink`. It stays attached when another program takes over.
     ///
     /// # Errors
     ///
@@ -256,13 +256,13 @@ impl Runner {
         Ok(())
     }
 
-    /// Detaches what has this id; its sink gets nothing any more.
+    /// Detaches the post with this id; its sink receives nothing more.
     pub fn detach(&self, id: u32) {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner).retain(|post| post.id != id);
         self.everywhere(|done| Message::Detach { id, done });
     }
 
-    /// Tells every loop something, and waits until they have done it.
+    /// Sends every loop a message, and waits until they have handled it.
     fn everywhere(&self, message: impl Fn(SyncSender<()>) -> Message) {
         let told = self.loops.iter().filter_map(|one| {
             let (done, wait) = sync_channel(1);
@@ -276,7 +276,7 @@ impl Runner {
         }
     }
 
-    /// The sums over all loops at this moment.
+    /// Sums over all loops at this moment.
     pub fn report(&self) -> Report {
         let asked = self.loops.iter().filter_map(|one| {
             let (reply, answer) = sync_channel(1);
@@ -293,7 +293,7 @@ impl Runner {
         report
     }
 
-    /// Takes no more requests, lets sessions end within `within`, cuts off what is left, and gives
+    /// Takes no more requests, lets sessions end within `within`, cuts off the rest, and returns
     /// the last report.
     pub fn stop(mut self, within: Duration) -> Report {
         let loops = std::mem::take(&mut self.loops);
@@ -318,7 +318,7 @@ impl Drop for Runner {
     }
 }
 
-/// Machines and sockets for each loop, and where they are; `before` is had already.
+/// Makes machines and sockets for each loop, with their sites; sockets of `before` exist already.
 fn plan(
     program: &Arc<Program>,
     options: &Options,
@@ -351,8 +351,8 @@ fn plan(
     Ok((planned, sites.unwrap_or_default()))
 }
 
-/// The place that the program before had for the same address; a port that the kernel chose for it
-/// is kept for the role of the same name.
+/// The place that the previous program had for the same address. A port that the kernel chose for
+/// it is kept for the role of the same name.
 fn had(site: &Site, before: &[Site]) -> Option<Place> {
     let Site { endpoint, place } = site;
     let same = |before: &&Site| {
@@ -362,8 +362,8 @@ fn had(site: &Site, before: &[Site]) -> Option<Place> {
     before.iter().find(same).map(|before| before.place.clone())
 }
 
-/// Counts on a descriptor for each connection that the program may have; a sentence for the
-/// operator if they are not to be had.
+/// Claims a descriptor for each connection that the program may have. It returns a sentence for the
+/// operator if they cannot be had.
 fn claim(sites: &[Site], program: &Program, loops: usize) -> (Option<Claim>, Option<String>) {
     if !sites.iter().any(|site| matches!(site.place, Place::Listen(_))) {
         return (None, None);

@@ -1,4 +1,4 @@
-//! Sockets as roles need them.
+//! Makes sockets for roles.
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -6,17 +6,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
-/// Connections that the kernel keeps for us until we accept them; it takes the least of this and
-/// `net.core.somaxconn`.
+/// Pending connections that the kernel keeps until they are accepted; it takes the lesser of this
+/// and `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
 /// Networks that a datagram to a group may cross (UPnP Device Architecture 2.0 §1.3.2).
 const GROUP_HOPS: u32 = 2;
 
-/// Fails if somebody has the address already.
+/// Fails if another process has the address already.
 ///
 /// Sockets that share an address (`SO_REUSEPORT`) would share it with another process of the same
-/// user as well: a gateway that was started twice would get every other connection.
+/// user as well: a gateway started twice would get every other connection.
 pub(crate) fn alone(address: SocketAddr, kind: Type) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
     // Connections of a listener that has ended are no listener.
@@ -24,7 +24,7 @@ pub(crate) fn alone(address: SocketAddr, kind: Type) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// A listener whose connections send at once, beside those of other loops.
+/// A listener without Nagle delay, beside those of other loops.
 pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -46,7 +46,7 @@ pub(crate) fn server(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// A client's datagram socket for peers of this address's family, at a port of the kernel's choice.
+/// A client's datagram socket for peers of this address family, at a port that the kernel chooses.
 pub(crate) fn client(peer: SocketAddr) -> io::Result<UdpSocket> {
     let (any, domain) = match peer {
         SocketAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Domain::IPV4),
@@ -59,8 +59,8 @@ pub(crate) fn client(peer: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// A server's datagram socket that hears a group on every interface that can, and what is sent to
-/// this machine's own addresses at the same port.
+/// A server's datagram socket that receives a group on every capable interface. It also receives
+/// datagrams to this machine's own addresses at the same port.
 pub(crate) fn member(group: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
     // Other programs of this machine may hear the group, too.
@@ -92,7 +92,7 @@ fn hops(socket: &Socket, peer: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Joins on each interface that is up and knows groups; one must take it.
+/// Joins the group on each interface that is up and supports groups; at least one must succeed.
 fn join(socket: &Socket, group: IpAddr) -> io::Result<()> {
     let mut last = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
     for interface in getifaddrs()? {

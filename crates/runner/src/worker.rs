@@ -1,4 +1,4 @@
-//! One loop: asks the kernel for news and lets the machines act on it.
+//! One loop: polls the kernel for events and passes them to the machines.
 
 use crate::captured::Sink;
 use crate::generation::{Capturing, Generation, Tools};
@@ -15,36 +15,36 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Events of one wake-up.
+/// Maximum number of events per wake-up.
 const EVENTS_MAX: usize = 512;
-/// What one read or datagram brings at most: a whole datagram of 65,507 octets.
+/// Maximum octets of one read or datagram: a whole datagram of 65,507 octets.
 const SCRATCH: usize = 64 << 10;
-/// Messages of other threads that wait for a loop.
+/// Messages from other threads that may wait for a loop.
 const MAILBOX_MAX: usize = 256;
-/// Programs at once in one loop: the current one and those that are being drained.
+/// Maximum number of programs in one loop: the current one and those being drained.
 pub(crate) const GENERATIONS_MAX: usize = 4;
 
-/// What another thread tells a loop.
+/// A message from another thread to a loop.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// A program takes over; what was running may end within this time. Then it is told whether it
-    /// did.
+    /// Replaces the program; running sessions may end within this time. `done` receives whether it
+    /// succeeded.
     Replace { planned: Box<Planned>, within: Duration, done: SyncSender<io::Result<()>> },
-    /// The current program is drained as well, and the loop ends when that is done.
+    /// Drains the current program as well; the loop ends when that is done.
     Stop { within: Duration },
-    /// Something is attached to handlers; then it is told.
+    /// Attaches a post to handlers; then `done` is notified.
     Attach { post: Box<Post>, sink: Option<Sink>, done: SyncSender<()> },
-    /// What has this id is detached; then it is told.
+    /// Detaches the post with this id; then `done` is notified.
     Detach { id: u32, done: SyncSender<()> },
-    /// Another loop has heard a datagram whose session is here.
+    /// A datagram that another loop received, for a session of this loop.
     Datagram { serial: u64, role: RoleId, from: SocketAddr, octets: Vec<u8> },
-    /// A report is wanted.
+    /// Requests a report.
     Report(SyncSender<Report>),
     /// The resolver's answer.
     Resolved { serial: u64, query: QueryId, address: Option<SocketAddr> },
 }
 
-/// Reaches a loop from another thread.
+/// Sends messages to a loop from another thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
@@ -57,13 +57,13 @@ impl Mailbox {
         self.messages.send(message).is_ok() && self.waker.wake().is_ok()
     }
 
-    /// Sends if there is room; nobody waits.
+    /// Sends if there is room; never blocks.
     pub(crate) fn try_send(&self, message: Message) -> bool {
         self.messages.try_send(message).is_ok() && self.waker.wake().is_ok()
     }
 }
 
-/// Where in a loop an event belongs.
+/// The part of a loop that an event belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Spot {
     Connection(usize),
@@ -72,7 +72,8 @@ pub(crate) enum Spot {
     Mail,
 }
 
-/// The low bits of a token say what it is, and whose; the slot stands above them.
+/// Number of token kinds. The low bits of a token hold kind and generation; the slot stands above
+/// them.
 const KINDS: usize = 4;
 
 /// A token for a spot of a generation.
@@ -107,16 +108,16 @@ pub(crate) struct Worker {
     resolver: Resolver,
     epoch: Instant,
     generations: [Option<Generation>; GENERATIONS_MAX],
-    /// Which of them takes requests.
+    /// Index of the generation that takes requests.
     current: usize,
     serial: u64,
     stopping: bool,
     tally: Tally,
-    /// All loops of the program, and which of them this is.
+    /// All loops of the program, and the index of this one.
     crew: (Vec<Mailbox>, usize),
-    /// Captures, and who takes what they give away.
+    /// Captures with their sinks.
     sinks: Vec<Capturing>,
-    /// What programs that are over have counted.
+    /// Counters of programs that have ended.
     past: Report,
 }
 
@@ -147,13 +148,13 @@ impl Worker {
         self.mailbox.clone()
     }
 
-    /// Says who else runs the program, in the same order to all: sessions are dealt by it.
+    /// Sets the loops of the program, in the same order for all: sessions are assigned by it.
     pub(crate) fn meet(&mut self, all: Vec<Mailbox>, own: usize) {
         self.crew = (all, own);
     }
 
-    /// Lets a program take over; those before it may end within `within`. If the system refuses it
-    /// what it needs, the one before goes on.
+    /// Replaces the program; earlier ones may end within `within`. If the system lacks the
+    /// resources, the previous one continues.
     pub(crate) fn replace(&mut self, planned: Planned, within: Duration) -> io::Result<()> {
         let now = self.epoch.elapsed();
         let index = self.vacate();
@@ -176,7 +177,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A free place; the oldest program that is still draining is cut off if there is none.
+    /// A free index; if there is none, the oldest draining program is cut off.
     fn vacate(&mut self) -> usize {
         if let Some(free) = self.generations.iter().position(Option::is_none) {
             return free;
@@ -195,7 +196,7 @@ impl Worker {
         }
     }
 
-    /// Calls `action` with what generations work with.
+    /// Calls `action` with the resources of generations.
     fn with(
         &mut self,
         scratch: &mut [u8],
@@ -215,7 +216,7 @@ impl Worker {
         action(&mut self.generations, &mut tools);
     }
 
-    /// Runs until it is stopped and nothing is left; the answer is its last report.
+    /// Runs until it is stopped and nothing is left; returns its last report.
     pub(crate) fn run(mut self) -> Report {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut scratch = vec![0; SCRATCH];
@@ -315,7 +316,7 @@ impl Worker {
         }
     }
 
-    /// Frees programs that are over, and cuts off those whose time is up.
+    /// Frees programs that have ended, and cuts off those whose time is up.
     fn bury(&mut self, now: Duration) {
         for index in 0..GENERATIONS_MAX {
             let Some(Some(generation)) = self.generations.get(index) else { continue };
@@ -344,7 +345,7 @@ impl Worker {
     }
 }
 
-/// Gives an event to whom it belongs; whether it says that there is mail.
+/// Passes an event to its owner; returns whether the mailbox has messages.
 fn happened(generations: &mut [Option<Generation>], tools: &mut Tools<'_>, event: &Event) -> bool {
     let (spot, index) = spot(event.token());
     if spot == Spot::Mail {

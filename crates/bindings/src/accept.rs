@@ -1,4 +1,4 @@
-//! Taking connections in: as many as a listener may have, and as many as one address may.
+//! Accepts TCP connections, with a limit per listener and a limit per peer address.
 
 use crate::quota::network;
 use core::future::Future;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Pause after the system gave no connection (out of descriptors), so as not to spin.
+/// Pause after `accept` fails (for example, out of descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is read of a connection that is turned away.
+/// Octets read from a refused connection.
 const READ_MAX: usize = 4_096;
 
-/// What a peer of HTTP in the clear is told for which there is no room (RFC 9110 §15.6.4).
+/// Response to a plain HTTP peer when the connection limit is reached (RFC 9110 §15.6.4).
 pub(crate) const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// What lets connections in.
+/// Admits connections up to a listener's limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     connections: Arc<Semaphore>,
@@ -30,7 +30,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Lets in so many at the same time, of one address what `peers` says.
+    /// Admits up to `connections_max` connections at a time; `peers` limits those of one address.
     pub(crate) fn new(connections_max: usize, peers: &Arc<Peers>) -> Self {
         Self {
             connections: Arc::new(Semaphore::new(connections_max)),
@@ -39,23 +39,23 @@ impl Gate {
         }
     }
 
-    /// Another gate, of a listener beside; what one address has open counts for both.
+    /// A gate for another listener; the connections of one address count for both.
     pub(crate) fn beside(&self, connections_max: usize) -> Self {
         Self::new(connections_max, &self.peers)
     }
 
-    /// Another bound for one address from now on; connections that stand stay.
+    /// Sets the limit for one address; open connections stay.
     pub(crate) fn set_most_of_one(&self, most: usize) {
         self.peers.set(most);
     }
 
-    /// Connections that were not let in.
+    /// Refused connections.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Takes connections until `stop` says so, each served by a task of its own; for whom there is
-    /// no room is told `refusal`.
+    /// Accepts connections until `stop` is set, one task each; a connection beyond a limit is sent
+    /// `refusal`.
     pub(crate) async fn run<F>(
         self,
         (listener, refusal): (TcpListener, &'static [u8]),
@@ -94,8 +94,8 @@ impl Gate {
     }
 }
 
-/// Says why, without waiting for anything. What was asked already is read: who closes a connection with
-/// octets unread resets it, and the peer might not read why (RFC 9112 §9.6).
+/// Sends the refusal without waiting. What the peer has sent already is read: closing a connection
+/// with unread octets resets it, and the peer might lose the refusal (RFC 9112 §9.6).
 fn turn_away(stream: TcpStream, refusal: &[u8]) {
     if let (false, Ok(mut stream)) = (refusal.is_empty(), stream.into_std()) {
         let _ = stream.read(&mut [0; READ_MAX]);
@@ -103,15 +103,14 @@ fn turn_away(stream: TcpStream, refusal: &[u8]) {
     }
 }
 
-/// How many connections each address has, of IPv6 its network of 64 bits: one peer cannot take
-/// them all.
+/// Open connections per address (IPv6: per /64 network), so that one peer cannot take them all.
 #[derive(Debug)]
 pub(crate) struct Peers {
     most: AtomicUsize,
     connections: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection of an address, counted until it is dropped.
+/// Connection guard: counts one connection of an address until it is dropped.
 #[derive(Debug)]
 struct Guest {
     peers: Arc<Peers>,
@@ -139,7 +138,7 @@ impl Peers {
         Some(Guest { peers: Arc::clone(peers), address })
     }
 
-    /// A panic elsewhere leaves the counts as they were.
+    /// A poisoned lock is safe here: the counts stay consistent.
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }

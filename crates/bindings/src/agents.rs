@@ -1,4 +1,4 @@
-//! Simulated devices on TCP or UDP: real agents that report to any manager, and know what was answered.
+//! Simulated devices on TCP or UDP: real agents that report to any manager and record its answers.
 
 use crate::devices::transport::{Arrived, Transport};
 use crate::tls::{Tls, TlsError};
@@ -15,53 +15,53 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long a device waits before it connects again.
+/// Pause before a device connects again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
-/// How long a manager may take to accept what is sent to it.
+/// Time limit for a manager to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Delays noted of one device.
+/// Delays recorded per device.
 pub const DELAYS_MAX: usize = 4_096;
 
-/// One device's run.
+/// One device's run: its plan, its manager and its durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The device.
     pub plan: Plan,
     /// Its manager.
     pub to: SocketAddr,
-    /// How long it measures, from its first association on.
+    /// How long it measures, from its first association.
     pub measuring: Duration,
-    /// How long, beside that, it tries to be associated and to have everything answered.
+    /// Additional time for association and for outstanding answers.
     pub patience: Duration,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
-    /// Both sides of the proof.
+    /// Counters of both sides of the comparison.
     pub counters: Counters,
     /// Connections made.
     pub connections: u64,
-    /// Whether everything was answered and the association released in good order.
+    /// Whether every report was answered and the association released in good order.
     pub is_finished: bool,
-    /// How long reports waited for their answers: [`DELAYS_MAX`] of them at the most.
+    /// Delays between reports and their answers, at most [`DELAYS_MAX`].
     pub delays: Vec<Delay>,
 }
 
-/// How long one report waited for its answer.
+/// Delay between one report and its answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Delay {
-    /// When it was answered, after the device's start.
+    /// Time of the answer, after the device's start.
     pub at: Duration,
-    /// How long it took since the report was made.
+    /// Time from the report to its answer.
     pub took: Duration,
-    /// How much later than it was due the report was made, this process being why.
+    /// How late this process made the report.
     pub late: Duration,
 }
 
 impl Outcome {
-    /// Whether it measured at all, and each of its reports was answered.
+    /// Whether it measured at all and each report was answered.
     pub fn is_answered(&self) -> bool {
         self.is_finished
             && self.counters.measured > 0
@@ -69,24 +69,23 @@ impl Outcome {
     }
 }
 
-/// A device at work.
+/// A running device.
 struct Agent {
     device: Device,
     started: Instant,
     run: Run,
-    /// When it has measured for long enough, once it measures.
+    /// When it has measured for long enough; set once it measures.
     enough_at: Option<Duration>,
     is_told: bool,
     outcome: Outcome,
 }
 
-/// Runs a device to its end. A connection that breaks is made again: the device keeps what was
-/// not answered.
+/// Runs a device to its end. It reconnects after a broken connection and keeps unanswered reports.
 pub async fn run(run: Run) -> Outcome {
     Agent::new(run).run(None).await
 }
 
-/// The same over TLS: the device shows the certificate of `tls`, and its manager must have one for
+/// Runs a device over TLS: it shows the certificate of `tls`, and its manager must have one for
 /// its IP address of the same authorities.
 ///
 /// # Errors
@@ -97,17 +96,17 @@ pub async fn run_tls(run: Run, tls: &Tls) -> Result<Outcome, TlsError> {
     Ok(Agent::new(run).run(Some(&connector)).await)
 }
 
-/// Whether the files of `tls` can be used.
+/// Checks that the files of `tls` can be used.
 ///
 /// # Errors
 ///
-/// [`TlsError`] says what is wrong with them.
+/// [`TlsError`] with the cause.
 pub fn check(tls: &Tls) -> Result<(), TlsError> {
     tls.client().map(drop)
 }
 
-/// Runs a device to its end that sends datagrams, each one APDU. What is lost on the way is sent
-/// again in another association.
+/// Runs a device over UDP, one APDU per datagram. Lost reports are sent again in another
+/// association.
 pub async fn run_datagrams(run: Run) -> Outcome {
     let mut agent = Agent::new(run);
     // Whatever is not finished by then is what the outcome tells.
@@ -115,7 +114,7 @@ pub async fn run_datagrams(run: Run) -> Outcome {
     agent.end()
 }
 
-/// Octets of a datagram's payload at the most (RFC 768).
+/// Octets of a datagram's payload at most (RFC 768).
 const DATAGRAM_MAX: usize = 65_507;
 
 impl Agent {
@@ -125,7 +124,7 @@ impl Agent {
         Self { device, started, run, enough_at: None, is_told: false, outcome }
     }
 
-    /// How long all of it may take.
+    /// Time limit of the whole run.
     const fn all(&self) -> Duration {
         self.run.measuring.saturating_add(self.run.patience)
     }
@@ -208,7 +207,7 @@ impl Agent {
         Ok(Transport::Stream(Box::new(tls.connect(name, stream).await?)))
     }
 
-    /// Talks over one connection until it ends or everything is answered.
+    /// Runs one connection until it ends or every report is answered.
     async fn converse(&mut self, mut transport: Transport) -> io::Result<()> {
         let mut framer = Framer::default();
         self.step(Input::Connected);
@@ -228,14 +227,14 @@ impl Agent {
         }
     }
 
-    /// How long nothing is due.
+    /// Time until something is due.
     fn sleep(&self) -> Duration {
         let end = self.enough_at.filter(|_| !self.is_told);
         let due = self.device.poll_timeout().into_iter().chain(end).min();
         due.map_or(CONNECT_AGAIN, |due| due.saturating_sub(self.started.elapsed()))
     }
 
-    /// It is associated, and measures from now on if it did not before.
+    /// Starts measuring after the first association.
     fn measures(&mut self) {
         let enough_at = self.started.elapsed().saturating_add(self.run.measuring);
         self.enough_at.get_or_insert(enough_at);
@@ -259,7 +258,7 @@ impl Agent {
         self.outcome.delays.extend(delays);
     }
 
-    /// Takes what has arrived whole.
+    /// Takes the complete APDUs that have arrived.
     fn read(&mut self, framer: &mut Framer) -> io::Result<()> {
         let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some(apdu) = framer.next_apdu().map_err(unreadable)? {

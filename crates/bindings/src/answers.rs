@@ -1,4 +1,4 @@
-//! Whoever answers requests, whatever binding they came by.
+//! Traits and adapters that answer requests, independent of the binding.
 
 use crate::engine::{Engine, Observing};
 use crate::tls::Identity;
@@ -8,26 +8,26 @@ use std::sync::{Arc, Weak};
 
 /// Answers requests.
 pub(crate) trait Answers: Send + Sync + 'static {
-    /// The answer to one that came from this address, if that is known.
+    /// Answers a request from this address, if the address is known.
     fn answer_to(
         &self,
         request: Request,
         from: Option<IpAddr>,
     ) -> impl Future<Output = Response> + Send;
 
-    /// The answer to one.
+    /// Answers a request.
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send {
         self.answer_to(request, None)
     }
 
-    /// The answers to one that is to be answered again whenever the answer is another, if that is
-    /// done here; else it is to be asked once.
+    /// Answers a request now and after each change, if this implementation can observe; `None`
+    /// means that the caller asks once.
     fn observe(self: &Arc<Self>, _request: &Request, _from: IpAddr) -> Option<Observing> {
         None
     }
 }
 
-/// Answers one peer, whose address is known.
+/// Answers requests of one peer whose address is known.
 #[derive(Debug)]
 pub(crate) struct At<A> {
     pub(crate) answers: Arc<A>,
@@ -66,12 +66,12 @@ impl Answers for Engine {
     }
 }
 
-/// Answers only what a peer asks as itself.
+/// Answers only requests that the peer is authorised to send.
 #[derive(Debug)]
 pub(crate) struct Vouched<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) identity: Identity,
-    /// CSE-ID and provider of who answers.
+    /// CSE-ID and service provider of the answering CSE.
     pub(crate) own: Arc<(String, String)>,
 }
 
@@ -93,17 +93,17 @@ impl Answers for Nobody {
     }
 }
 
-/// Who answers what comes over a connection that we made.
+/// Entity that answers requests arriving over connections that this side opened.
 #[derive(Debug)]
 pub(crate) enum Party {
-    /// A client: nobody.
+    /// A client, which answers none.
     Nobody,
-    /// A CSE, as long as it runs.
+    /// A CSE, while it runs.
     Cse(Weak<Engine>),
 }
 
 impl Party {
-    /// The CSE, if it is one and runs.
+    /// The engine, if this is a running CSE.
     pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
         match self {
             Self::Nobody => None,
@@ -121,7 +121,7 @@ impl Answers for Party {
     }
 }
 
-/// The answer to a request that could not be read.
+/// Response to a request that could not be parsed.
 pub(crate) fn refuse(refusal: &Refusal, id: &str) -> Response {
     Response::refusing(refusal, id, Release::default())
 }

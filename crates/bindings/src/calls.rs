@@ -1,10 +1,9 @@
-//! Requests on their way out: who waits for whom.
+//! Outgoing requests and the limits on those in progress.
 //!
-//! What is for devices does not come by here. What this CSE asks on its own account (its registration,
-//! what its devices say) has places of its own. All else shares places, of which one target has a few:
-//! whoever takes requests and never answers holds up those who wait for it, and nobody else. A
-//! place is held no longer than the machine waits for the answer. What may take longer because its
-//! originator is patient holds no place, and is bounded for each target.
+//! Requests for devices do not pass here. The CSE's own requests (its registration, its devices'
+//! readings) have their own slots. All others share slots, of which one target has a few: a target
+//! that never answers delays only the requests to it. A slot is held no longer than the CSE waits
+//! for the answer. Requests whose originator is patient hold no slot and are limited per target.
 
 use crate::engine::{Engine, now};
 use crate::outgoing::Sender;
@@ -15,20 +14,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-/// Requests on our own account that are under way at the same time.
+/// The CSE's own requests in progress at a time.
 const OWN_AT_ONCE: usize = 64;
-/// All others.
+/// All other requests in progress at a time.
 const OTHERS_AT_ONCE: usize = 64;
-/// Of those to one target.
+/// Of those, requests to one target.
 const TO_ONE_AT_ONCE: usize = 16;
-/// What may take longer is patient: a whole answer's time of the machine, and a little.
+/// Response time from which a request counts as patient: the CSE's own limit and a margin.
 const PATIENT_FROM: Duration = Duration::from_secs(11);
 /// Patient requests that wait for one target.
 const PATIENT_TO_ONE: usize = 256;
-/// Requests under way at the same time that hold a place.
+/// Requests in progress that hold a slot.
 pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
 
-/// Sends what the machine wants sent, until `stop` says otherwise.
+/// Sends the CSE's outgoing requests until `stop` is set.
 pub(crate) async fn send_calls(
     engine: Weak<Engine>,
     mut calls: mpsc::Receiver<Call>,
@@ -68,17 +67,17 @@ pub(crate) async fn send_calls(
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 enum Failure {
     Unreachable(Unreachable),
     NoPlace,
-    /// It is not to be asked on a peer's behalf.
+    /// The target may not be asked on a peer's behalf.
     Barred,
 }
 
 impl Failure {
-    /// What is said of it. Of what was asked on a peer's behalf nothing is: whether somebody listens
-    /// there, and what the name leads to, is not for that peer to learn.
+    /// The error reported to the CSE. For a peer's request it has no detail: the peer must not
+    /// learn whether something listens there or where a name leads.
     fn told(self, own: bool) -> Unreachable {
         match self {
             Self::NoPlace => Unreachable("too many requests wait for it".to_owned()),
@@ -88,8 +87,8 @@ impl Failure {
     }
 }
 
-/// Whether a request may be sent: what a peer has named is not to be this machine; the CSE above is
-/// where the operator says.
+/// Whether a request may be sent: a URL from a peer must not lead to this machine; the registrar's
+/// URL is the operator's.
 async fn may_send(reach: &Reach, engine: &Weak<Engine>, call: &Call) -> bool {
     if call.own {
         return true;
@@ -105,12 +104,12 @@ async fn may_send(reach: &Reach, engine: &Weak<Engine>, call: &Call) -> bool {
     true
 }
 
-/// Places for requests that are under way.
+/// Slots for requests in progress.
 #[derive(Debug)]
 struct Places {
     own: Arc<Semaphore>,
     others: Arc<Semaphore>,
-    /// By target, as long as something is on its way there.
+    /// Targets with requests in progress.
     targets: Mutex<HashMap<String, Arc<Target>>>,
 }
 
@@ -120,7 +119,7 @@ struct Target {
     patient: Arc<Semaphore>,
 }
 
-/// A request's place, or places.
+/// The slot or slots that a request holds.
 type Place = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
 impl Places {
@@ -145,7 +144,7 @@ impl Places {
         answer.map_err(Failure::Unreachable)
     }
 
-    /// Waits for a place; none for what is patient, if too much waits there already.
+    /// Waits for a slot; `None` for a patient request if too many wait for its target.
     async fn place(&self, target: &Target, own: bool, left: Duration) -> Option<Place> {
         if own {
             return Some((Some(acquire(&self.own).await?), None));
@@ -159,12 +158,12 @@ impl Places {
     }
 }
 
-/// Nobody closes these.
+/// Acquires a permit; these semaphores are never closed.
 async fn acquire(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     Arc::clone(semaphore).acquire_owned().await.ok()
 }
 
-/// Keeps a target known as long as something is on its way there.
+/// Keeps a target in the table while a request to it is in progress.
 #[derive(Debug)]
 struct Interest {
     places: Arc<Places>,
@@ -195,7 +194,7 @@ impl Drop for Interest {
     }
 }
 
-/// Who is asked at a URL: its host and port, and at a broker the receiver too.
+/// The target of a URL: its host and port, and at a broker also the receiver.
 fn target_of(url: &str, to: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     if scheme.starts_with("mqtt") {

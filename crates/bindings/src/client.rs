@@ -1,4 +1,4 @@
-//! The other side: asks a CSE over any binding, for command lines and tests.
+//! oneM2M client: sends requests to a CSE over any binding, for command lines and tests.
 
 use crate::http::message::decode;
 use crate::mqtt::Speaker;
@@ -10,27 +10,27 @@ use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Serialisati
 use serde_json::json;
 use std::hash::RandomState;
 
-/// Why a CSE gave no answer.
+/// Why a CSE gave no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// A parameter is none.
+    /// The query has an unknown or invalid parameter.
     #[error("{0}")]
     Parameter(#[from] Refusal),
-    /// The CSE is away.
+    /// The CSE cannot be reached.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
 
-/// How a client is known at brokers: it takes no requests, and as its originator may have another
-/// connection there, its own has a name of its own.
+/// MQTT identity of a client: it takes no requests. Its originator may have another connection to
+/// the broker, so each client has its own client name.
 fn speaker(originator: &str, prefix: &str) -> Speaker {
     let nonce = RandomState::new().build_hasher().finish();
     let client = format!("A::{originator}-{prefix}{nonce:x}");
     Speaker { id: originator.to_owned(), provider: String::new(), client, serves: false }
 }
 
-/// Asks one CSE on behalf of one originator.
+/// Client of one CSE on behalf of one originator.
 #[derive(Debug)]
 pub struct Client {
     url: String,
@@ -41,9 +41,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the CSE at `url` (`http://host:port`, `coap://host:port`,
-    /// `mqtt://broker:port/cse-id`); `prefix` begins its request
-    /// identifiers, which are to differ from those of the same originator's other clients.
+    /// Creates a client of the CSE at `url` (`http://host:port`, `coap://host:port`,
+    /// `mqtt://broker:port/cse-id`). `prefix` begins its request identifiers and must differ from
+    /// that of the same originator's other clients.
     pub fn new(
         url: impl Into<String>,
         originator: impl Into<String>,
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// This client over TLS, showing the certificate of `tls`.
+    /// Enables TLS with the certificate of `tls`.
     ///
     /// # Errors
     ///
@@ -71,19 +71,19 @@ impl Client {
         Ok(self)
     }
 
-    /// This client, writing what it sends so, and asking for answers in the same.
+    /// Sets the serialisation of requests and of the responses asked for.
     #[must_use]
     pub fn writing(mut self, serialisation: Serialisation) -> Self {
         self.sender = self.sender.writing(serialisation);
         self
     }
 
-    /// A request for `to`, of which the query (`fu=1&ty=4`) may be part; what has a meaning in a
-    /// query is escaped there as in a URL (`&` as `%26`).
+    /// Builds a request for `to`, which may contain a query (`fu=1&ty=4`). Characters with a
+    /// meaning in a query are escaped as in a URL (`&` as `%26`).
     ///
     /// # Errors
     ///
-    /// [`AskError::Parameter`] if the query has one that is none.
+    /// [`AskError::Parameter`] if the query has an unknown or invalid parameter.
     pub fn request(&self, operation: Operation, to: &str) -> Result<Request, AskError> {
         let (to, query) = to.split_once('?').unwrap_or((to, ""));
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Client {
         Ok(request)
     }
 
-    /// Asks.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Client {
         Ok(self.sender.send(std::slice::from_ref(&self.url), request).await?)
     }
 
-    /// Retrieves a resource: `cse get`; with `fu=1` in the query it discovers.
+    /// Retrieves a resource: `cse get`; with `fu=1` in the query, discovers.
     ///
     /// # Errors
     ///

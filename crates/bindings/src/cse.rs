@@ -1,4 +1,4 @@
-//! A CSE on the network: what it is given, how it is started and stopped.
+//! A CSE on the network: its configuration, start and stop.
 
 use crate::accept::{Gate, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
@@ -27,58 +27,58 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::rustls::ClientConfig;
 
-/// Transactions whose answers wait to be let out; beyond, the writer waits with its next one.
+/// Committed transactions whose answers wait to be sent; beyond, the writer waits.
 const REPORTS_MAX: usize = 1_024;
-/// Where the system's service of time says that it has set the clock since boot.
+/// File that the system's time service touches when it has set the clock since boot.
 const TIME_SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
-/// Its longest time between two looks at its server is 2048 s (timesyncd.conf(5)).
+/// The time service polls its server at least every 2048 s (timesyncd.conf(5)).
 const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(2 * 2_048);
-/// How often that is looked at while the wall clock is not believed.
+/// Interval of that check while the wall clock is in doubt.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(10);
-/// Between two slices of walks over the tree.
+/// Pause between two slices of a tree walk.
 const SLICE_PAUSE: Duration = Duration::from_millis(1);
-/// How often the machine hears of the clocks, so that a leap is known though nothing happens.
+/// Interval at which the CSE reads the clocks, so that it notices a clock step while idle.
 const CLOCKS_EVERY: Duration = Duration::from_mins(1);
-/// Octets of an HTTP body beyond the content that the machine takes: it refuses in its own words.
+/// Octets of an HTTP body beyond the CSE's own limit, so that the CSE sends the refusal itself.
 const BODY_SLACK: usize = 1_024;
 
-/// What a running CSE is made of.
+/// Configuration of a running CSE.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who it is and whom it admits.
+    /// Its identity, originators and limits.
     pub cse: gatewright_onem2m::Config,
-    /// Where it listens for HTTP; port 0 takes a free one.
+    /// HTTP listeners; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Where it listens for HTTP over TLS, if it has a certificate.
+    /// HTTP listeners over TLS, used if it has a certificate.
     pub listen_tls: Vec<SocketAddr>,
-    /// Where it listens for CoAP, over UDP in the clear; port 0 takes a free one.
+    /// CoAP listeners over UDP without encryption; port 0 takes a free one.
     pub listen_coap: Vec<SocketAddr>,
-    /// Where it listens for WebSocket, in the clear; port 0 takes a free one.
+    /// WebSocket listeners without encryption; port 0 takes a free one.
     pub listen_ws: Vec<SocketAddr>,
-    /// Where it listens for WebSocket over TLS, if it has a certificate.
+    /// WebSocket listeners over TLS, used if it has a certificate.
     pub listen_wss: Vec<SocketAddr>,
-    /// The broker that it takes MQTT requests from: `mqtt://[USER:PASSWORD@]HOST[:PORT]`, or
-    /// `mqtts://` with a certificate.
+    /// MQTT broker for requests: `mqtt://[USER:PASSWORD@]HOST[:PORT]`, or `mqtts://` with a
+    /// certificate.
     pub mqtt: Option<String>,
-    /// Its certificate and whom it trusts.
+    /// Its certificate and the authorities it trusts.
     pub tls: Option<Tls>,
-    /// Its database; without one it remembers nothing.
+    /// Its database; without one it stores nothing.
     pub store: Option<PathBuf>,
-    /// How the database is kept.
+    /// Options of the database.
     pub options: Options,
-    /// Connections at the same time.
+    /// Connections at a time.
     pub connections_max: usize,
-    /// Connections of one address at the same time.
+    /// Connections of one address at a time.
     pub connections_per_peer_max: usize,
-    /// What one peer may ask.
+    /// Request limits of one peer.
     pub quota: Quota,
-    /// Whether peers may have this machine's own addresses asked, though the CSE listens elsewhere
-    /// than on loopback.
+    /// Whether peers may have requests sent to this machine's own addresses although the CSE
+    /// listens beyond loopback.
     pub reach_own: bool,
 }
 
 impl Config {
-    /// A CSE that listens nowhere and remembers nothing.
+    /// A CSE without listeners and without a database.
     pub fn new(cse: gatewright_onem2m::Config) -> Self {
         Self {
             cse,
@@ -98,8 +98,8 @@ impl Config {
         }
     }
 
-    /// Whether peers may have this machine's own addresses asked: nobody else's requests get in where
-    /// it listens on loopback only.
+    /// Whether peers may have this machine's own addresses asked; always if the CSE listens on
+    /// loopback only, since no other host can send it requests.
     fn reaches_own(&self) -> bool {
         let lists =
             [&self.listen, &self.listen_tls, &self.listen_coap, &self.listen_ws, &self.listen_wss];
@@ -126,16 +126,16 @@ pub enum StartError {
     Tree {
         /// The database.
         path: PathBuf,
-        /// What it lacks.
+        /// The cause.
         cause: NoBase,
     },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The broker cannot be found by its URL.
+    /// The broker's URL is invalid.
     #[error(transparent)]
     Broker(#[from] UrlError),
-    /// An address cannot be listened on.
+    /// A listener's address cannot be bound.
     #[error(transparent)]
     Listen(#[from] Refused),
     /// The system gives no thread for the writer.
@@ -143,13 +143,13 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// A CSE that runs.
+/// A running CSE.
 #[derive(Debug)]
 pub struct Running {
     rooms: Rooms,
     doors: Mutex<Doors>,
     mqtt: Option<Arc<Broker>>,
-    /// Where it is said to be reached, if that was given.
+    /// Its configured points of access, if any.
     points_of_access: Vec<String>,
     unreadable: Vec<Unreadable>,
     stop: watch::Sender<bool>,
@@ -158,7 +158,7 @@ pub struct Running {
     reach: Arc<Reach>,
 }
 
-/// What is behind the doors.
+/// State shared by the listeners.
 #[derive(Clone, Debug)]
 struct Rooms {
     http: Server,
@@ -168,11 +168,11 @@ struct Rooms {
     stopped: watch::Receiver<bool>,
 }
 
-/// Starts a CSE on the runtime that this is called on.
+/// Starts a CSE on the current runtime.
 ///
 /// # Errors
 ///
-/// [`StartError`]: it listens everywhere it is told, or does not start.
+/// [`StartError`]: either every listener is bound or the CSE does not start.
 #[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
 pub async fn start(config: Config) -> Result<Running, StartError> {
     let (database, restored) = match &config.store {
@@ -240,12 +240,12 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     })
 }
 
-/// Octets of a request that are read.
+/// Octets of a request body at most.
 const fn body_octets_max(config: &Config) -> usize {
     config.cse.limits.content_octets.saturating_add(BODY_SLACK)
 }
 
-/// Where a CSE is to listen: over TLS only if it has a certificate.
+/// Addresses to listen on: TLS only with a certificate.
 fn places(config: &Config) -> Vec<Place> {
     let over_tls = |addresses: &Vec<SocketAddr>| {
         if config.tls.is_some() { addresses.clone() } else { Vec::new() }
@@ -262,7 +262,7 @@ fn places(config: &Config) -> Vec<Place> {
     places.flatten().map(|(kind, address)| Place { kind, address }).collect()
 }
 
-/// The broker that requests are taken from, if there is one.
+/// The MQTT broker that requests come from, if configured.
 fn broker(
     config: &Config,
     speaker: &Speaker,
@@ -292,7 +292,7 @@ impl Rooms {
         Self { http, ws, coap: Arc::default(), keyring, stopped }
     }
 
-    /// Serves a place.
+    /// Serves a bound listener.
     fn serve(&self, bound: Bound) -> Door {
         let Bound { place, at, socket } = bound;
         let entry = || match (&self.keyring, place.kind) {
@@ -320,14 +320,14 @@ impl Rooms {
     }
 }
 
-/// The sockets of CoAP, and what was counted at those that have gone.
+/// The CoAP sockets, and the counters of closed ones.
 #[derive(Debug, Default)]
 struct CoapSockets(Mutex<Sockets>);
 
 #[derive(Debug, Default)]
 struct Sockets {
     open: Vec<Arc<Socket>>,
-    /// The sums of those that have gone.
+    /// Sums of the closed sockets.
     past: Vec<(&'static str, u64)>,
 }
 
@@ -355,7 +355,7 @@ impl CoapSockets {
     }
 }
 
-/// Adds what a socket has counted.
+/// Adds a socket's counters to `sums`.
 fn add(sums: &mut Vec<(&'static str, u64)>, socket: &Socket) {
     for (name, count) in socket.counters().each() {
         match sums.iter_mut().find(|(known, _)| *known == name) {
@@ -365,7 +365,7 @@ fn add(sums: &mut Vec<(&'static str, u64)>, socket: &Socket) {
     }
 }
 
-/// Gives the engine its writer; what that says comes by what is returned.
+/// Starts the engine's writer; its reports arrive at the returned receiver.
 fn begin(engine: &Engine, database: Database) -> Result<mpsc::Receiver<Report>, StartError> {
     let (reporter, reports) = mpsc::channel(REPORTS_MAX);
     let writer = database.start(move |report| {
@@ -376,7 +376,7 @@ fn begin(engine: &Engine, database: Database) -> Result<mpsc::Receiver<Report>, 
     Ok(reports)
 }
 
-/// Descriptors that its connections need, those to other entities included.
+/// File descriptors that its connections need, outgoing ones included.
 fn descriptors(config: &Config) -> u64 {
     let http = !(config.listen.is_empty() && config.listen_tls.is_empty());
     let ws = !(config.listen_ws.is_empty() && config.listen_wss.is_empty());
@@ -385,13 +385,13 @@ fn descriptors(config: &Config) -> u64 {
     taken.saturating_add(u64::try_from(SENT_AT_ONCE).unwrap_or(u64::MAX))
 }
 
-/// How a CSE is known at brokers (TS-0010 §6.3).
+/// MQTT identity of a CSE (TS-0010 §6.3).
 fn speaker(cse: &gatewright_onem2m::Config) -> Speaker {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
     Speaker { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
 }
 
-/// By what a CSE asks others.
+/// The sender of a CSE's outgoing requests.
 fn sender(
     tls: Option<ClientConfig>,
     speaker: Speaker,
@@ -406,7 +406,7 @@ fn sender(
     sender
 }
 
-/// Runs a CSE until `until` is over.
+/// Runs a CSE until `until` completes.
 ///
 /// # Errors
 ///
@@ -419,46 +419,46 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
 }
 
 impl Running {
-    /// Where it listens for HTTP: in the clear first, then over TLS, each in the order given.
+    /// HTTP listeners: plain first, then TLS, each in the order given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         Doors::at(&self.doors, &[Kind::Http, Kind::Https])
     }
 
-    /// Where it listens for CoAP, in the order given.
+    /// CoAP listeners, in the order given.
     pub fn coap_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
         Doors::at(&self.doors, &[Kind::Coap]).into_iter()
     }
 
-    /// Where it listens for WebSocket, in the order given.
+    /// WebSocket listeners, in the order given.
     pub fn ws_addresses(&self) -> Vec<SocketAddr> {
         Doors::at(&self.doors, &[Kind::Ws])
     }
 
-    /// Where it listens for WebSocket over TLS, in the order given.
+    /// WebSocket listeners over TLS, in the order given.
     pub fn wss_addresses(&self) -> Vec<SocketAddr> {
         Doors::at(&self.doors, &[Kind::Wss])
     }
 
-    /// Where it can be reached, as URLs: its brokers last.
+    /// URLs at which it can be reached, its brokers last.
     pub fn urls(&self) -> Vec<String> {
         let mut urls = Doors::urls(&self.doors);
         urls.extend(self.broker());
         urls
     }
 
-    /// The broker that it takes MQTT requests from, if there is one: its URL without a password.
+    /// URL of its MQTT broker without the password, if it has one.
     pub fn broker(&self) -> Option<String> {
         self.mqtt.as_ref().map(|broker| broker.url().shown())
     }
 
-    /// The CSE itself: to ask it without a socket.
+    /// The engine, for requests without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.rooms.http.engine
     }
 
-    /// Takes from `config` whom it admits, its administrator and bounds, where its registrar is,
-    /// what one peer may ask and whether that is noted; everything else was decided at the start, or
-    /// is [exchanged](Self::exchange_doors).
+    /// Takes from `config` the originators, the administrator, the limits, the registrar's URL, the
+    /// peers' quota and whether their requests are audited. Listeners are
+    /// [exchanged](Self::exchange_doors); everything else needs a restart.
     pub fn reconfigure(&self, config: Config) {
         self.engine().quotas().set(config.quota);
         self.reach.set(config.reaches_own());
@@ -470,19 +470,19 @@ impl Running {
         self.engine().reconfigure(machine);
     }
 
-    /// Opens the doors that `config` asks for and are not there; those that go are given up when
-    /// that is settled.
+    /// Opens the new listeners of `config`; those no longer configured close when the exchange is
+    /// settled.
     pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
         let serve = |bound| self.rooms.serve(bound);
         Doors::exchange(&self.doors, &places(config), &serve).await
     }
 
-    /// Gives up the doors that go.
+    /// Closes the listeners that are no longer configured.
     pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
         Doors::settle(&self.doors, exchanged);
     }
 
-    /// Makes the doors what they were.
+    /// Restores the previous listeners.
     pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
         Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
@@ -492,17 +492,17 @@ impl Running {
         self.rooms.keyring.as_ref()
     }
 
-    /// What the system allows too little of for all connections that may be taken.
+    /// Shortfall of file descriptors for all connections that may be accepted.
     pub const fn shortage(&self) -> Option<Shortage> {
         self.descriptors.shortage()
     }
 
-    /// Stored rows that could not be read and were left out; they stay in the store.
+    /// Stored rows that could not be parsed and were left out of the tree; they stay in the store.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
 
-    /// Every counter of machine, store and sockets with its name.
+    /// Every counter of the CSE, store and sockets, with its name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let (engine, Rooms { http, ws, coap, .. }) = (self.engine(), &self.rooms);
         let mut all: Vec<_> = engine.counters().each().collect();
@@ -541,7 +541,7 @@ impl Running {
         all
     }
 
-    /// Takes no more requests, stores what was taken, and returns when all of it is on disk.
+    /// Stops accepting requests, stores pending ones, and returns when everything is on disk.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         let doors = Doors::close(&self.doors);
@@ -555,8 +555,8 @@ impl Running {
     }
 }
 
-/// Takes what the writer says until it has ended. The answers are let out here and not on the
-/// writer's thread: to wake each who waits from outside of the runtime takes a system call.
+/// Takes the writer's reports until it has ended. Answers are sent from here and not from the
+/// writer's thread: waking each caller from outside the runtime costs a system call.
 async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>) {
     while let Some(report) = reports.recv().await {
         let Some(engine) = engine.upgrade() else { return };
@@ -564,9 +564,8 @@ async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>)
     }
 }
 
-/// Whether the system's service of time has set the wall clock lately: it touches this file whenever
-/// it has (systemd-timesyncd.service(8)), and a clock that has been set by hand since shows another
-/// time.
+/// Whether the system's time service has set the wall clock lately. It touches a file whenever it
+/// has (systemd-timesyncd.service(8)); a clock set by hand since then differs from the file's time.
 fn clock_is_set() -> bool {
     let touched = std::fs::metadata(TIME_SYNCHRONISED).and_then(|file| file.modified());
     touched.is_ok_and(|touched| {
@@ -576,7 +575,7 @@ fn clock_is_set() -> bool {
     })
 }
 
-/// Lets the machine's time pass.
+/// Drives the CSE's timers.
 async fn keep_time(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
     loop {
         let due = engine.tick();

@@ -1,15 +1,15 @@
-//! Personal health devices on TCP: their reports become contentInstances of a CSE.
+//! Listener for personal health devices: their reports become contentInstances of a CSE.
 //!
-//! [`start`] listens; each connection has a manager of its own, and all share what is remembered
-//! of configurations and which device talks through which connection. A device that associates
-//! becomes an AE with its containers; each observation of its reports becomes an instance with a
-//! name of its own. A confirmed report is answered when all its instances are stored, and rejected
-//! if one could not be: the device keeps it then.
+//! [`start`] opens the listeners. Each connection has its own manager; all share the known
+//! configurations and the table of associated devices. A device that associates becomes an AE with
+//! its containers; each observation of its reports becomes an instance with a unique name. A
+//! confirmed report is answered when all its instances are stored. It is rejected if one could not
+//! be stored, and the device keeps it.
 //!
-//! Nothing is stored twice: a creation that is tried again has the same name, and *conflict* counts
-//! as stored. A device that lost the connection after its report was stored and before it was
-//! answered reports it again in its next association; it is known by the time that the device puts
-//! on it, and where it bears none by what is known of the answer
+//! Nothing is stored twice: a retried creation has the same name, and *conflict* counts as stored.
+//! A device may lose the connection after its report was stored and before it was answered; it then
+//! reports again in its next association. The repeated report is recognised by the device's time
+//! stamp, or without one by what is known of the answer
 //! ([`Repeats`](gatewright_interwork::Repeats)).
 
 mod ask;
@@ -57,64 +57,64 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use transport::Transport;
 
-/// The port that managers listen on unless told otherwise.
+/// Default port of managers.
 pub const PORT: u16 = 6_024;
-/// How long a device may take to show its certificate.
+/// Time limit for a device's TLS handshake.
 const SHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// Requests on their way to one connection; a manager keeps as many.
+/// Pending requests for one connection; a manager keeps as many.
 const ASKS_MAX: usize = manager::ASKED_MAX;
 
-/// Which devices are let in, and what becomes of them.
+/// Configuration of the device listeners.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where devices connect; port 0 takes a free one.
+    /// TCP listener; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where devices send datagrams, each one APDU; port 0 takes a free one.
+    /// UDP listener, one APDU per datagram; port 0 takes a free one.
     pub datagrams: Option<SocketAddr>,
-    /// Where devices connect that show a certificate, and whose are taken (TLS 1.3).
+    /// TLS 1.3 listener with client certificates, and the authorities it trusts.
     pub tls: Option<(SocketAddr, Tls)>,
-    /// Name of the CSEBase that the devices appear below.
+    /// Name of the CSEBase above the devices' AEs.
     pub base: String,
-    /// Where a device's certificate says its system-id; they are not compared, if `None`.
+    /// Field of a device's certificate that holds its system-id; not compared if `None`.
     pub system_id: Option<SystemIdField>,
-    /// What becomes what.
+    /// Mapping from device data to resources.
     pub mapping: Mapping,
-    /// Who the manager is, and its patience.
+    /// The manager's identity and timeouts.
     pub manager: manager::Settings,
-    /// The devices that may associate; all, if `None`.
+    /// Devices that may associate; all if `None`.
     pub admitted: Option<BTreeSet<SystemId>>,
-    /// Connections at the same time; more are closed at once.
+    /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// The same of one address. A hub has one for all its devices.
+    /// Connections of one address at a time. A hub has one for all its devices.
     pub connections_per_peer_max: usize,
-    /// The CSE that the readings are sent on to; they stay here, if `None`.
+    /// CSE to which readings are forwarded; none if `None`.
     pub above: Option<Above>,
-    /// Who may read what devices report and ask them something, beside the administrator: AE-IDs
+    /// AE-IDs that may read devices' data and send devices requests, beside the administrator
     /// (`CNurse`, `/id-in/CNurse`).
     pub operators: Vec<String>,
 }
 
-/// The CSE that readings are sent on to: each device becomes an AE there as it does here.
+/// CSE to which readings are forwarded: each device becomes an AE there as it does here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Above {
-    /// Where it answers, by any binding that the CSE speaks; without a path.
+    /// Its URL in any binding that the CSE speaks, without a path.
     pub url: String,
-    /// Address of its CSEBase: `/id-in/cse-in`. Or where readings go if they go beyond it.
+    /// Address of its CSEBase, such as `/id-in/cse-in`, or of the target beyond it.
     pub base: String,
-    /// Whether they go beyond it: `base` is a place at another CSE, to which this one sends on what
-    /// it is asked. An AE registers at no CSE but its own registrar (TS-0001 §10.2.2.2): what is an
-    /// AE here is a container there, and asks as the AE that it is here, `/id-mn/Cphd-…`.
+    /// Whether `base` is at another CSE, to which this one forwards requests. An AE registers at no
+    /// CSE but its own registrar (TS-0001 §10.2.2.2): an AE here is a container there, with the
+    /// local AE as originator, `/id-mn/Cphd-…`.
     pub beyond: bool,
-    /// How readings get there.
+    /// Default delivery of readings.
     pub delivery: Delivery,
-    /// Kinds of devices (by name, [`Device::kind`](gatewright_interwork::Device::kind)) whose
-    /// readings get there otherwise.
+    /// Delivery for kinds of devices (by name,
+    /// [`Device::kind`](gatewright_interwork::Device::kind)) that differ from the default.
     pub kinds: BTreeMap<String, Delivery>,
 }
 
 impl Above {
-    /// How readings of a device get there. Those of a device that is still to say its kind are
-    /// durable if any are: what may have to be stored here is not lost.
+    /// Delivery for a device. While its kind is unknown, delivery is durable if any delivery is, so
+    /// that no reading is lost that may have to be stored here.
     fn delivery(&self, device: &Device) -> Delivery {
         let of_kind = self.kinds.get(device.kind()).copied().unwrap_or(self.delivery);
         if device.is_kind_known() {
@@ -125,11 +125,11 @@ impl Above {
     }
 }
 
-/// How readings get to the CSE above.
+/// How readings reach the CSE above.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Delivery {
-    /// Each is stored here with a letter to the CSE above, in one commit, and the device is
-    /// answered; the letter is sent until it has arrived, or is older than this.
+    /// Each is stored here together with an outbox message to the CSE above, in one commit, and the
+    /// device is answered. The message is sent until it has arrived or is older than this.
     Durable(Duration),
     /// Each is sent at once and not stored here; the device is answered when it has arrived.
     Direct,
@@ -157,14 +157,14 @@ impl Config {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// How often what has happened.
+        /// Counters of the device listeners.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)+
         }
 
         impl Counters {
-            /// Adds what another has counted.
+            /// Adds other counters.
             fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)+
             }
@@ -178,25 +178,25 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections taken.
+    /// Connections accepted.
     connections,
-    /// Connections closed because there were too many.
+    /// Connections closed because a connection limit was reached.
     connections_refused,
     /// Connections closed because no association was begun over them in time.
     connections_idle,
-    /// Connections closed because the device did not take what was sent.
+    /// Connections closed because the device did not accept what was sent.
     connections_stuck,
     /// Connections closed because their address had too many octets of unfinished APDUs.
     octets_full,
-    /// Connections closed because the device showed no certificate that is trusted.
+    /// Connections closed because the device showed no trusted certificate.
     handshakes_failed,
-    /// Associations rejected because the device's certificate says another system-id, or none.
+    /// Associations rejected because the device's certificate names another system-id, or none.
     system_ids_foreign,
     /// Associations made.
     associations,
-    /// Of these, those that the device wants for a test: its readings bear the status *test-data*.
+    /// Of these, test associations: their readings bear the status *test-data*.
     test_associations,
-    /// Associations ended because the device's resources could not be made.
+    /// Associations ended because the device's resources could not be created.
     registrations_failed,
     /// Associations ended because the same system-id associated elsewhere.
     displaced,
@@ -204,9 +204,9 @@ counters! {
     reports,
     /// Reports of which something could not be stored: rejected if confirmed, else lost.
     reports_not_stored,
-    /// Reports with octets behind their list, which were passed over.
+    /// Reports with octets after their list, which were skipped.
     reports_padded,
-    /// Reports recognised as sent once more, though no time told it: stored once.
+    /// Reports without a time stamp that were recognised as repeated: stored once.
     reports_repeated,
     /// Devices whose last reports were forgotten because too many were remembered: what they send
     /// once more is not recognised.

@@ -1,5 +1,5 @@
-//! The CoAP binding (TS-0008) on UDP sockets: the endpoint of `onem2m::coap` behind one lock, the
-//! loop that feeds it, and the sender.
+//! CoAP binding (TS-0008) on UDP sockets: the endpoint of `onem2m::coap` behind one lock, its loop
+//! and the sender.
 
 mod send;
 
@@ -27,22 +27,22 @@ use tokio::task::AbortHandle;
 
 /// Octets of the largest datagram.
 const DATAGRAM_MAX: usize = 65_535;
-/// Pause after the system gave an error instead of a datagram, so as not to spin.
+/// Pause after a receive error, so that the loop does not spin.
 const RECEIVE_PAUSE: Duration = Duration::from_millis(50);
-/// How long requests that were taken may take to be answered when no more are.
+/// Time limit for pending requests when the socket stops.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// How long the loop sleeps when nothing is due.
+/// Sleep of the loop when nothing is due.
 const NOTHING_DUE: Duration = Duration::from_hours(1);
 
-/// A UDP socket that speaks CoAP, both ways.
+/// A UDP socket that speaks CoAP as client and server.
 #[derive(Debug)]
 pub(crate) struct Socket {
     udp: UdpSocket,
     inner: Mutex<Inner>,
     started: Instant,
-    /// Tells the loop that there is something to send, or due earlier than it sleeps for.
+    /// Wakes the loop: there is something to send, or an earlier deadline.
     stirred: Notify,
-    /// Requests that are being answered, observations apart.
+    /// Requests in progress, without observations.
     serving: AtomicUsize,
 }
 
@@ -51,11 +51,11 @@ struct Inner {
     endpoint: Endpoint,
     waiting: HashMap<RequestId, oneshot::Sender<Result<Message, Failure>>>,
     requested: u64,
-    /// Those who tell observers of changes.
+    /// Tasks that notify observers.
     telling: HashMap<AskId, AbortHandle>,
 }
 
-/// What came out of one step beside datagrams.
+/// Requests from one step of the endpoint.
 struct Asked {
     id: AskId,
     from: SocketAddr,
@@ -64,12 +64,12 @@ struct Asked {
 }
 
 impl Socket {
-    /// Binds a socket whose bodies have at most so many octets.
+    /// Binds a socket; `body_octets_max` limits its bodies.
     pub(crate) async fn bind(address: SocketAddr, body_octets_max: usize) -> io::Result<Self> {
         Ok(Self::new(UdpSocket::bind(address).await?, body_octets_max))
     }
 
-    /// A socket that is bound, whose bodies have at most so many octets.
+    /// Wraps a bound socket; `body_octets_max` limits its bodies.
     pub(crate) fn new(udp: UdpSocket, body_octets_max: usize) -> Self {
         let mut limits = Limits::default();
         limits.body_octets = body_octets_max;
@@ -87,9 +87,9 @@ impl Socket {
         self.lock().endpoint.counters().clone()
     }
 
-    /// Serves until `stop` says so and what was asked is answered, or for ever if nobody can say so
-    /// any more. Observers are not told of the end: they observe anew when they hear nothing
-    /// (RFC 7641 §3.3.1).
+    /// Serves until `stop` is set and pending requests are answered, or for ever if its sender is
+    /// gone. Observers are not told of the end: they register again when they hear nothing (RFC
+    /// 7641 §3.3.1).
     pub(crate) async fn run<A: Answers>(
         self: Arc<Self>,
         answers: Arc<A>,
@@ -150,7 +150,7 @@ impl Socket {
         drop(serving);
     }
 
-    /// Answers an observer, now and whenever the answer is another, until it is forgotten.
+    /// Notifies an observer now and after each change, until it is forgotten.
     async fn tell<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: Message) {
         let serialisation = Serialisation::accepted(&message);
         let request = read_request(&message).ok();
@@ -178,7 +178,7 @@ impl Socket {
         self.lock().telling.remove(&id);
     }
 
-    /// Asks a peer. Whoever drops the future does not wait for the answer any more.
+    /// Sends a request to a peer. Dropping the future stops waiting for the answer.
     pub(crate) async fn ask(&self, to: SocketAddr, message: Message) -> Result<Message, Failure> {
         let (sender, answer) = oneshot::channel();
         let id = {
@@ -198,7 +198,7 @@ impl Socket {
         self.lock().endpoint.handle(self.started.elapsed(), input);
     }
 
-    /// Sends what is to be sent and wakes those whose answers came; the requests to be served.
+    /// Sends pending datagrams, wakes waiting callers and returns the requests to serve.
     async fn flush(&self) -> Vec<Asked> {
         let mut asked = Vec::new();
         loop {
@@ -231,13 +231,13 @@ impl Socket {
         due.map_or(NOTHING_DUE, |due| due.saturating_sub(self.started.elapsed()))
     }
 
-    /// A panic under the lock would be a bug of the machine; the others are still served.
+    /// A panic under the lock would be a bug of the endpoint; other peers are still served.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request that is being answered, until this is dropped.
+/// Guard that counts a request in progress until it is dropped.
 struct Serving(Arc<Socket>);
 
 impl Serving {
@@ -254,7 +254,7 @@ impl Drop for Serving {
     }
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for an answer.
 struct Waiting<'a> {
     socket: &'a Socket,
     id: RequestId,

@@ -1,5 +1,5 @@
-//! The client: requests to CoAP URLs, from one socket for each family that is made when it is
-//! needed.
+//! CoAP client: sends requests to CoAP URLs from one socket per address family, opened on first
+//! use.
 
 use super::Socket;
 use crate::answers::Nobody;
@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::{OnceCell, watch};
 
-/// The port of CoAP (RFC 7252 §6.1).
+/// Default port of CoAP (RFC 7252 §6.1).
 const PORT: u16 = 5_683;
-/// Octets of an answer that are read.
+/// Octets of a response at most.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
 /// Sends requests over CoAP.
@@ -36,7 +36,7 @@ impl Sender {
         url.starts_with("coap://")
     }
 
-    /// Sends a request to `url` and waits for the answer.
+    /// Sends a request to `url` and waits for the response.
     pub(crate) async fn send(
         &self,
         url: &str,

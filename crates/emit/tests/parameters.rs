@@ -57,14 +57,16 @@ gateway greeter {
 }
 ";
 
+/// Builds a program; the command that runs it.
+type Build = fn() -> Result<Vec<String>, Failed>;
+
 fn main() {
     let c = (is_there("gcc") && is_there("make"), as_c as fn() -> _, "c");
     let java =
         (["make", "javac", "jar", "java"].into_iter().all(is_there), as_java as fn() -> _, "java");
-    let trials =
-        [c, java].map(|(there, build, name): (bool, fn() -> Result<Vec<String>, Failed>, _)| {
-            Trial::test(name, move || run(&build()?)).with_ignored_flag(!there)
-        });
+    let trials = [c, java].map(|(there, build, name): (bool, Build, _)| {
+        Trial::test(name, move || run(&build()?)).with_ignored_flag(!there)
+    });
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
 

@@ -1,4 +1,4 @@
-//! The control side of a gateway: its host, its plan, its attachments, what it learnt.
+//! The control side of a gateway: its host, plan, attachments and learnt state.
 
 mod learn;
 mod learnt;
@@ -23,64 +23,64 @@ use learn::Recent;
 use learnt::Learnt;
 use std::fmt;
 
-/// What the control plane knows of a gateway.
+/// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
     pub(crate) host: Host,
     pub(crate) plan: Plan,
     pub(crate) links: Vec<(String, LinkInfo)>,
     pub(crate) drops: Vec<Drops>,
     pub(crate) graph_drops: Drops,
-    /// The same of further workers, whose ways are parts of those of `plan`.
+    /// Workers after the first; their ways are parts of those of `plan`.
     pub(crate) others: Vec<Other>,
     attached: Vec<Attached>,
     next_id: u32,
-    /// What is kept of the kernel, where links are shared with it.
+    /// State of the kernel, where links are shared with it.
     pub(crate) kernel: Option<Kernel>,
     learnt: Learnt,
-    /// What was told of late, for people.
+    /// Recent reports, for people.
     recent: Recent,
-    /// What interfaces carried before a router said less (RFC 4861 §6.3.4).
+    /// MTUs of interfaces before a router advertised a smaller one (RFC 4861 §6.3.4).
     link_mtus: Vec<(LinkIndex, u32)>,
-    /// What the description allows at the most, where that is less than a device carried.
+    /// MTU limits from the description, where they are below the device's.
     mtu_caps: Vec<(LinkIndex, u32)>,
     routes: Vec<(StaticRoute, Origin)>,
-    /// The links that a command has taken down.
+    /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
-    /// What workers have found of their shares of links.
+    /// Shares of links that workers have found down.
     pub(crate) downs: Downs,
 }
 
-/// What the control side has of a further worker.
+/// A further worker, as the control side sees it.
 pub(crate) struct Other {
     pub(crate) plan: Plan,
     pub(crate) drops: Vec<Drops>,
     pub(crate) graph_drops: Drops,
 }
 
-/// Who wants a static route.
+/// The source of a static route.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Origin {
-    /// A command while the gateway runs; goes before the description.
+    /// A command while the gateway runs; it takes precedence over the description.
     Command,
     /// The description.
     Configured,
 }
 
-/// A handler in its place in the order of a new wiring.
+/// A handler and its place in the order of a new wiring.
 pub enum Placement {
-    /// One that stands already.
+    /// An attached handler.
     Kept(AttachmentId),
-    /// A new one.
+    /// A new handler.
     New(Attachment, Box<dyn Handler>),
 }
 
-/// A wiring that is ready to be exchanged, with what will be attached then.
+/// A wiring that is ready to be exchanged, with the new handlers.
 pub struct Prepared {
     attached: Vec<Attached>,
     /// The ids in the order of the placements.
     ids: Vec<AttachmentId>,
     next_id: u32,
-    /// One for each worker.
+    /// One swap for each worker.
     swaps: Vec<Swap>,
 }
 
@@ -140,7 +140,7 @@ impl Control {
         }
     }
 
-    /// An id for what is attached elsewhere.
+    /// Allocates an id for an attachment outside the wiring.
     pub(crate) const fn take_id(&mut self) -> AttachmentId {
         let id = AttachmentId(self.next_id);
         self.next_id += 1;
@@ -203,14 +203,14 @@ impl Control {
         Ok(Prepared { attached, ids, next_id, swaps })
     }
 
-    /// Takes what was prepared for what is; the swaps are the workers'.
+    /// Makes a prepared wiring the current one; returns the workers' swaps.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> Vec<Swap> {
         (self.attached, self.next_id) = (prepared.attached, prepared.next_id);
         self.write_attachments();
         prepared.swaps
     }
 
-    /// Writes into the table which handler stands where.
+    /// Writes the positions of handlers into the table.
     fn write_attachments(&mut self) {
         let table = &mut self.host.tables_mut().attachments;
         let before: Vec<u32> = table.iter().map(|(place, _)| place).collect();
@@ -239,20 +239,20 @@ impl Control {
             .collect()
     }
 
-    /// The drops that are no layer's, of all workers.
+    /// The drops of all workers that belong to no layer.
     pub(crate) fn unclaimed(&self) -> Vec<(String, u64)> {
         let others = self.others.iter().map(|other| &other.graph_drops);
         let all = summed([&self.graph_drops].into_iter().chain(others));
         all.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
     }
 
-    /// The handlers with where they stand and what they took.
+    /// The handlers with their positions and packet counts.
     pub(crate) fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
         let status = |(id, at, taken): &Attached| (*id, *at, taken.get());
         self.attached.iter().map(status).collect()
     }
 
-    /// The ways with the packets that went each.
+    /// The ways with their packet counts.
     pub(crate) fn ways(&self) -> Vec<WayStatus> {
         let layers: Vec<_> = self.plan.layers().collect();
         let name = |way: &Binding| match way.to {
@@ -265,7 +265,7 @@ impl Control {
         self.plan.ways().map(|(way, packets)| WayStatus::new(way, name(way), packets)).collect()
     }
 
-    /// A link was opened as another device.
+    /// Records that a link was opened on another device.
     pub(crate) fn opened(&mut self, link: LinkIndex, info: &LinkInfo) {
         if let Some((_, known)) = self.links.get_mut(link.index()) {
             known.clone_from(info);
@@ -307,7 +307,7 @@ impl Control {
         }
     }
 
-    /// A link carries frames, or no longer: its routes come, or make room for others.
+    /// Records whether a link carries frames; its routes are restored, or give way to others.
     fn set_up(&mut self, link: LinkIndex, up: bool) {
         self.host.change_interface(link, |interface| interface.up = up);
         let Some(own) = self.host.interfaces().iter().find(|own| own.link == link) else { return };
@@ -339,7 +339,7 @@ impl Control {
         }
     }
 
-    /// Whether a route leads by a link that carries frames, or by none.
+    /// Whether a route's link carries frames, or it has no link.
     fn leads(&self, route: Route) -> bool {
         match route {
             Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => {
@@ -349,8 +349,8 @@ impl Control {
         }
     }
 
-    /// Makes an interface that is as `before` says as `after` says; what was learnt on it stays, for
-    /// as long as it is to be learnt.
+    /// Changes an interface from `before` to `after`. Learnt state stays while it is still to be
+    /// learnt.
     pub(crate) fn refurnish(
         &mut self,
         before: &Interface,
@@ -386,7 +386,7 @@ impl Control {
         Ok(())
     }
 
-    /// A link goes, or comes, or makes room for another at its place.
+    /// Adds, removes or replaces a link at its place.
     pub(crate) fn exchange_link(
         &mut self,
         gone: Option<&Interface>,
@@ -410,7 +410,7 @@ impl Control {
         wanted.into_iter().try_for_each(|to| self.settle(to))
     }
 
-    /// Who wants the route to `to`, as [`RouteStatus`](crate::RouteStatus) tells it.
+    /// The source of the route to `to`, as [`RouteStatus`](crate::RouteStatus) shows it.
     pub(crate) fn origin(&self, to: RouteTo) -> &'static str {
         if self.kernel.is_some() {
             return "kernel";
@@ -427,7 +427,7 @@ impl Control {
         }
     }
 
-    /// Sends packets for `route.to` by `route`, in place of what `origin` wanted there before.
+    /// Routes packets for `route.to` by `route`, in place of an earlier static route of `origin`.
     pub(crate) fn add_static(
         &mut self,
         route: StaticRoute,
@@ -438,7 +438,7 @@ impl Control {
         self.settle(route.to)
     }
 
-    /// Takes back what `origin` wanted for `to`; whether it wanted anything.
+    /// Removes the static route of `origin` for `to`; returns whether there was one.
     pub(crate) fn remove_static(&mut self, to: RouteTo, origin: Origin) -> bool {
         let before = self.routes.len();
         self.routes.retain(|(other, by)| (other.to, *by) != (to, origin));
@@ -447,7 +447,7 @@ impl Control {
         self.routes.len() < before
     }
 
-    /// Puts into the router what goes first for `to` of all that is wanted.
+    /// Installs the preferred route for `to` in the router.
     fn settle(&mut self, to: RouteTo) -> Result<(), HostError> {
         let wanted = self.by_address(to).or_else(|| self.by_wish(to)).or_else(|| self.learnt(to));
         match (to, wanted) {
@@ -484,7 +484,7 @@ impl Control {
     }
 }
 
-/// Drops by reason, those of several workers for the same reason together.
+/// Drops by reason, summed over several workers.
 fn summed<'a>(all: impl Iterator<Item = &'a Drops>) -> Vec<(&'static str, u64)> {
     let mut sums: Vec<(&'static str, u64)> = Vec::new();
     for (reason, count) in all.flat_map(Drops::iter) {
@@ -496,7 +496,7 @@ fn summed<'a>(all: impl Iterator<Item = &'a Drops>) -> Vec<(&'static str, u64)> 
     sums
 }
 
-/// A handler as the tables have it: its id, and its position in words.
+/// A handler's table record: its id, and its position in words.
 fn attachment_record(id: AttachmentId, of: &Attachment) -> records::Attachment {
     records::Attachment {
         handler: Name::new(&id.0.to_string()).unwrap_or_default(),

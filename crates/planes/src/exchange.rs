@@ -1,7 +1,7 @@
-//! Links and routes exchanged for others while the workers run.
+//! Exchange of links and routes while the workers run.
 //!
-//! An address or setting of a link changes by one snapshot of the host; a route goes from one next
-//! hop to the next, so that no destination that is in both is ever without.
+//! An address or setting of a link changes by one snapshot of the host. A route changes from one
+//! next hop to the next. A destination in both descriptions is therefore never without a route.
 
 use crate::{
     control::Origin,
@@ -14,11 +14,11 @@ use gatewright_link::LinkInfo;
 use gatewright_stack::{HostError, Interface};
 use std::time::Duration;
 
-/// Links and routes that were exchanged, and what was there before.
+/// Exchanged links and routes, with their previous state.
 #[derive(Debug)]
 pub struct Exchanged {
     reopened: Vec<ReopenedLink>,
-    /// The links that were opened, in their order.
+    /// The opened links, in order.
     orders: Vec<Reopen>,
     before: Furnished,
     after: Furnished,
@@ -29,24 +29,24 @@ pub struct Exchanged {
 pub struct ReopenedLink {
     /// Its name.
     pub name: String,
-    /// What it is now.
+    /// Its properties now.
     pub info: LinkInfo,
     /// Whether there was no link at its place before.
     pub is_new: bool,
-    /// For how long none of its frames was taken.
+    /// Time during which none of its frames was received.
     pub pause: Duration,
 }
 
 /// Interfaces and routes of the host.
 #[derive(Clone, Debug, Default)]
 struct Furnished {
-    /// By their places; none where no link is.
+    /// Interfaces by place; `None` where there is no link.
     interfaces: Vec<Option<Interface>>,
     routes: Vec<StaticRoute>,
 }
 
 impl Exchanged {
-    /// The links that were opened; those that only went are not among them.
+    /// The links that were opened, without those that were only removed.
     pub fn reopened(&self) -> &[ReopenedLink] {
         &self.reopened
     }
@@ -58,7 +58,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// What cannot be opened or does not fit; then everything is as it was.
+    /// An error if a link cannot be opened or a setting does not fit; then nothing has changed.
     pub fn exchange(&self, old: &Setup, new: &Setup) -> Result<Exchanged, PlanesError> {
         let before = self.furnished(old);
         let (orders, reopened) = self.reopen_links(&old.links, &new.links)?;
@@ -73,14 +73,14 @@ impl Planes {
         }
     }
 
-    /// Brings back the links and routes that were there before an exchange.
+    /// Restores the links and routes from before an exchange.
     pub fn undo(&self, Exchanged { orders, before, after, .. }: Exchanged) {
         // What was there a moment ago fits.
         let _fits = self.furnish(&after, &before);
         self.reopen_back(orders);
     }
 
-    /// What the host has, with the links as they are open now.
+    /// Interfaces and routes of the host, with the links as they are open now.
     fn furnished(&self, setup: &Setup) -> Furnished {
         let wanted = |(link, info): (&LinkSetup, &LinkInfo)| {
             (!link.is_spare()).then(|| interface(link, info))
@@ -131,7 +131,7 @@ impl Planes {
         }
     }
 
-    /// Gives the host what is in `after` and takes what was in `before` only.
+    /// Adds to the host what is only in `after` and removes what is only in `before`.
     fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), PlanesError> {
         let furnished = self.change(|control| -> Result<(), HostError> {
             for (before, after) in before.interfaces.iter().zip(&after.interfaces) {

@@ -1,12 +1,12 @@
-//! Workers beside one another: who does what, and the rings between them.
+//! Worker groups: the division of work between workers, and the rings between them.
 //!
 //! Each worker has a thread, a slab, a graph and its own waiting. A link's queue has one receiving
-//! worker. Where a link has queues for all workers, its device divides flows among them. Where it has
-//! fewer, whoever receives hands frames on by flow ([`flow_of`]), so that one worker has all of a flow
-//! and keeps its order, and who has no share of the link hands what it sends to one who has. What is not transit the workers
-//! leave to the first ([`HandedOver`]). All of it goes by rings, one for each pair of workers and
-//! direction; who finds one full drops the packet and counts it as `ring-full`. Nothing else is
-//! shared but the tables.
+//! worker. If a link has queues for all workers, its device divides flows among them. If it has
+//! fewer, the receiving worker hands frames on by flow ([`flow_of`]). One worker then has all of a
+//! flow and keeps its order. A worker without a share of the link hands its outgoing packets to a
+//! worker that has one. Packets that are not transit go to the first worker ([`HandedOver`]). All
+//! handoffs use rings, one for each pair of workers and direction. If a ring is full, the sender
+//! drops the packet and counts it as `ring-full`. Workers share nothing else but the tables.
 
 use crate::{shares::holder, worker::Waker};
 use gatewright_link::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode};
@@ -16,19 +16,19 @@ use gatewright_stack::{
 };
 use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, sync::Arc, time::Duration};
 
-/// Packets on their way from one worker to another at the most: what 16 batches hold.
+/// Maximum packets on their way from one worker to another: 16 batches.
 const RING_PLACES: usize = 1024;
 
-/// Messages that a worker takes from one other before it looks at its links again.
+/// Messages taken from one other worker before the links are polled again.
 const MESSAGES_AT_ONCE: usize = 256;
 
 /// A packet was dropped because the ring to its worker was full.
 const RING_FULL: Reason = Reason("ring-full");
 
-/// The first worker, which has all that is not transit.
+/// The first worker, which handles all packets that are not transit.
 pub(crate) const FIRST: usize = 0;
 
-/// What a packet from another worker is to do.
+/// The work that a packet from another worker needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Course {
     /// It was received by this link.
@@ -39,7 +39,7 @@ pub(crate) enum Course {
     Resume(NodeIndex, At, Side),
 }
 
-/// What one worker asks of another.
+/// A request from one worker to another.
 #[derive(Debug)]
 pub(crate) enum Message {
     Packet(Course, Parcel),
@@ -47,26 +47,26 @@ pub(crate) enum Message {
     Used(LinkIndex, IpAddr),
 }
 
-/// What passed between workers, in numbers.
+/// Counters of packets passed between workers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handled {
     /// Packets received from its own links.
     pub(crate) received: Counter,
-    /// Packets that came from other workers.
+    /// Packets taken from other workers.
     pub(crate) taken: Counter,
-    /// Packets that went to other workers.
+    /// Packets given to other workers.
     pub(crate) given: Counter,
 }
 
-/// The way to one other worker.
+/// The sending end of the ring to one other worker.
 struct Outlet {
     ring: RingSender<Message>,
     waker: Arc<Waker>,
-    /// Something was sent since it was last woken.
+    /// Whether something was sent since that worker was last woken.
     due: bool,
 }
 
-/// The ways to all other workers, by their numbers; none to itself.
+/// The sending ends to all other workers, by number; none to itself.
 struct Outlets {
     to: Vec<Option<Outlet>>,
     drops: Drops,
@@ -89,20 +89,20 @@ impl Outlets {
     }
 }
 
-/// A worker's place among the others.
+/// A worker as a member of its group.
 pub(crate) struct WorkerGroup {
     own: usize,
     outlets: Rc<RefCell<Outlets>>,
     inlets: Vec<RingReceiver<Message>>,
     /// Links whose frames are handed on by flow.
     spread: Vec<bool>,
-    /// Neighbours that were used here and are kept by the first.
+    /// Neighbours that are used here and kept by the first worker.
     used: UsedNeighbours,
     handled: Handled,
     own_frames: Batch,
 }
 
-/// What a worker is told of its place before it has a thread.
+/// A worker's slot in its group, before its thread starts.
 pub(crate) struct Slot {
     /// Its number.
     pub(crate) own: usize,
@@ -112,7 +112,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Places for the workers that `wakers` wake, with a ring from each to each other.
+    /// Slots for the workers that `wakers` wake, with a ring between each ordered pair.
     pub(crate) fn all(wakers: &[Arc<Waker>]) -> Vec<Self> {
         let slot = |own| Self {
             own,
@@ -141,8 +141,8 @@ impl Slot {
         self.ways.len()
     }
 
-    /// Takes the place among the workers of a gateway of `links` links, on the worker's thread. Drops
-    /// are counted in `drops`.
+    /// Takes the slot in a gateway of `links` links, on the worker's thread. Drops are counted in
+    /// `drops`.
     pub(crate) fn take(self, links: usize, used: UsedNeighbours, drops: Drops) -> WorkerGroup {
         let outlet = |(ring, waker)| Outlet { ring, waker, due: false };
         let to = self.ways.into_iter().map(|way| way.map(outlet)).collect();
@@ -160,7 +160,7 @@ impl Slot {
 }
 
 impl WorkerGroup {
-    /// The end here of a link of which other workers have all `shares`.
+    /// This worker's end of a link of which other workers have all `shares`.
     pub(crate) fn away(&self, link: LinkIndex, shares: usize) -> Away {
         let outlets = Rc::clone(&self.outlets);
         let to = holder(link, self.own, self.workers(), shares);
@@ -171,7 +171,7 @@ impl WorkerGroup {
         self.outlets.borrow().to.len()
     }
 
-    /// Hands the frames of `link` on by flow unless as many workers as there are receive by it.
+    /// Hands the frames of `link` on by flow unless every worker receives from it.
     pub(crate) fn set_receivers(&mut self, link: LinkIndex, receivers: usize) {
         let spread = receivers < self.workers();
         if let Some(place) = self.spread.get_mut(link.index()) {
@@ -179,7 +179,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Leaves in `batch`, just received by `link`, what this worker goes on with.
+    /// Leaves in `batch`, just received by `link`, only this worker's packets.
     pub(crate) fn keep_own(&mut self, link: LinkIndex, batch: &mut Batch) {
         self.handled.received.add(batch.len() as u64);
         if self.spread.get(link.index()) != Some(&true) {
@@ -199,7 +199,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Has the first worker go on with what is not transit.
+    /// Hands packets that are not transit to the first worker.
     pub(crate) fn hand_over(&mut self, handed: impl Iterator<Item = HandedOver>) {
         let mut outlets = self.outlets.borrow_mut();
         for HandedOver { to, at, side, packet } in handed {
@@ -211,7 +211,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Wakes the workers that something was sent to.
+    /// Wakes the workers to which something was sent.
     pub(crate) fn wake_others(&mut self) {
         for outlet in self.outlets.borrow_mut().to.iter_mut().flatten() {
             if mem::take(&mut outlet.due) {
@@ -220,7 +220,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Takes what other workers have sent, some of each: messages in their order, packets of the same
+    /// Takes messages from other workers, some of each: messages in order, packets of the same
     /// course together.
     pub(crate) fn take_messages(&mut self, mut act: impl FnMut(Work<'_>)) -> bool {
         let (mut any, mut batch) = (false, mem::take(&mut self.own_frames));
@@ -262,20 +262,20 @@ impl WorkerGroup {
     }
 }
 
-/// What is to be done for another worker.
+/// Work for another worker.
 pub(crate) enum Work<'a> {
     Packets(Course, &'a mut Batch),
     Used(LinkIndex, IpAddr),
 }
 
-/// The worker of a frame: that of its flow; the first has what carries no IP packet.
+/// The worker for a frame's flow; frames without an IP packet go to the first worker.
 fn worker_of(packet: &Packet, workers: usize) -> usize {
     let Some(flow) = flow_of(packet.octets()) else { return FIRST };
     // The upper half of the product is as even as the number, and needs no division.
     usize::try_from((u64::from(flow) * workers as u64) >> 32).unwrap_or(FIRST)
 }
 
-/// A link that another worker has: nothing is received by it here, and what is sent by it goes there.
+/// A link that another worker has. It receives nothing here; packets sent by it go to that worker.
 pub(crate) struct Away {
     info: LinkInfo,
     link: LinkIndex,
@@ -283,7 +283,7 @@ pub(crate) struct Away {
     outlets: Rc<RefCell<Outlets>>,
 }
 
-/// What is known on a worker of a link that is elsewhere, or no device.
+/// Link properties where the link belongs to another worker or has no device.
 pub(crate) fn nothing() -> LinkInfo {
     LinkInfo {
         name: String::new(),

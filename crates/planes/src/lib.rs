@@ -1,10 +1,10 @@
 //! The planes of a gateway: [`Planes`] opens its links and moves their packets.
 //!
 //! The *data plane* is a worker: a thread that owns the links, the slab and one graph, and moves
-//! batches between them without a lock. The *control plane* is every other thread: it owns the
-//! host (addresses, routes), the plan and the attachments, acts upon what layers learn, and answers
-//! questions. They meet only in tables that one side writes and the other reads, and in commands
-//! that the worker takes between two batches. The worker never waits for the control plane.
+//! batches between them without a lock. The *control plane* is every other thread. It owns the host
+//! (addresses, routes), the plan and the attachments, acts upon what layers learn, and answers
+//! questions. They meet only in tables with one writing side, and in commands that the worker takes
+//! between two batches. The worker never waits for the control plane.
 //!
 //! ```no_run
 //! use gatewright_planes::{Planes, Setup};

@@ -1,8 +1,8 @@
-//! The neighbours of a gateway: learnt by the worker, set by the control side, told in tables.
+//! The neighbours of a gateway: learnt by the worker, set by the control side, shown in tables.
 //!
-//! Two tables with one writer each. `neighbours` is the worker's: what its caches know, written down
-//! some times a second and whenever somebody asks. `permanent` is the control side's: neighbours that
-//! were set, which the worker puts into its caches.
+//! There are two tables with one writer each. The worker writes `neighbours`: the content of its
+//! caches, some times a second and at each request. The control side writes `permanent`: neighbours
+//! that were set, which the worker puts into its caches.
 
 use crate::{Planes, control::Control, kernel::Told, worker::Command};
 use gatewright_packet::LinkIndex;
@@ -20,33 +20,33 @@ pub(crate) struct Neighbourhood {
     caches: Vec<LinkNeighbours>,
     learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
     permanent: Map<NeighbourKey, Neighbour>,
-    /// What `permanent` had changed to when it was last read.
+    /// The version of `permanent` when it was last read.
     seen: u32,
-    /// What the caches had changed to when they were last told to other workers, and when.
+    /// The version of the caches when other workers were last told, and the time of that.
     told: (u32, Duration),
-    /// Which cache is looked through, and from which place on.
+    /// The cache that is being looked through, and the next place in it.
     sweep: (usize, u32),
 }
 
-/// Places of the caches that are looked through at a time: what changes by time alone is written
-/// down so, without a pause that packets would feel.
+/// Cache places that are looked through at a time. Changes by time alone are written down so,
+/// without a pause that packets would feel.
 const SWEEP_PLACES: u32 = 4096;
 
-/// Between two times that changed neighbours are written down for other workers, which have packets
-/// for a neighbour that they do not know come by the first.
+/// Interval at which changed neighbours are written down for other workers. Their packets for an
+/// unknown neighbour come by the first worker.
 const TELL_EVERY: Duration = Duration::from_millis(5);
 
-/// What a worker is to forget.
+/// Selects the neighbours that a worker is to forget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forget {
-    /// Only of this link.
+    /// Only those of this link.
     pub(crate) link: Option<LinkIndex>,
-    /// Only this one.
+    /// Only this address.
     pub(crate) address: Option<IpAddr>,
 }
 
 impl Neighbourhood {
-    /// Of the caches that a worker's layers share.
+    /// Creates it for the caches that a worker's layers share.
     pub(crate) fn new(
         caches: Vec<LinkNeighbours>,
         learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
@@ -60,7 +60,7 @@ impl Neighbourhood {
         Self { caches, learnt, permanent, seen: 0, told, sweep }
     }
 
-    /// Writes down at once what has changed, where other workers follow it.
+    /// Writes changes down at once, where other workers follow them.
     pub(crate) fn tell(&mut self, now: Duration) {
         if self.learnt.is_none() || now.saturating_sub(self.told.1) < TELL_EVERY {
             return;
@@ -83,7 +83,7 @@ impl Neighbourhood {
         self.caches.iter().any(waits)
     }
 
-    /// Takes what was set, writes down what has changed, and looks through a part of the caches.
+    /// Takes newly set neighbours, writes down changes, and looks through a part of the caches.
     pub(crate) fn look(&mut self, now: Duration) {
         self.take_set();
         self.write_changed(now);
@@ -121,7 +121,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Writes down what has changed since the last time.
+    /// Writes down the changes since the last time.
     fn write_changed(&mut self, now: Duration) {
         let Some(learnt) = &mut self.learnt else { return };
         let mut all_told = true;
@@ -142,7 +142,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Another worker uses a neighbour that is not fresh: it is asked whether it is still there.
+    /// Asks whether a neighbour is still there, because another worker uses it and it is not fresh.
     pub(crate) fn used(&self, link: LinkIndex, address: IpAddr, now: Duration) {
         if let Some(of) = self.caches.iter().find(|known| known.link == link) {
             let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
@@ -151,7 +151,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Takes what was set, and writes down all that is known.
+    /// Takes newly set neighbours, and writes down all that is known.
     pub(crate) fn look_at_all(&mut self, now: Duration) {
         self.take_set();
         let Some(learnt) = &mut self.learnt else { return };
@@ -171,8 +171,8 @@ impl Neighbourhood {
         }
     }
 
-    /// Puts those that were set into the caches, and those that were into them no longer; whether all
-    /// could be read.
+    /// Puts neighbours that were set into the caches and removes those no longer set; returns
+    /// whether all could be read.
     fn take_permanent(&self) -> bool {
         let set: Result<Vec<_>, _> = self.permanent.iter().collect();
         let Ok(set) = set else { return false };
@@ -205,7 +205,7 @@ impl Neighbourhood {
         true
     }
 
-    /// Forgets what was learnt, as far as it is meant.
+    /// Forgets the learnt neighbours that `which` selects.
     pub(crate) fn forget(&mut self, which: Forget, now: Duration) {
         for of in &self.caches {
             if which.link.is_some_and(|link| link != of.link) {
@@ -227,7 +227,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Takes what the kernel says of a neighbour.
+    /// Takes the kernel's report on a neighbour.
     pub(crate) fn learn(&self, told: &Told, now: Duration) {
         let Some(of) = self.caches.iter().find(|known| known.link == told.link) else { return };
         let mut cache =
@@ -240,7 +240,7 @@ impl Neighbourhood {
     }
 }
 
-/// Writes down what is known of a neighbour, or that it is gone.
+/// Writes down the state of a neighbour, or that it is gone.
 fn write(
     learnt: &mut MapWriter<NeighbourKey, Neighbour>,
     link: LinkIndex,
@@ -256,7 +256,7 @@ fn write(
     }
 }
 
-/// A neighbour as the table has it.
+/// A neighbour as a table record.
 fn record(mac: MacAddress, state: NeighbourState) -> Neighbour {
     let is_known = state != NeighbourState::Incomplete;
     let octets = if is_known { LinkAddress::ethernet(mac.0) } else { LinkAddress::default() };
@@ -271,7 +271,7 @@ fn record(mac: MacAddress, state: NeighbourState) -> Neighbour {
     Neighbour { address: octets, state, router: false }
 }
 
-/// What both caches of a link know.
+/// The neighbours in both caches of a link.
 fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
     let of_both = [&of.v4, &of.v6];
     let known = |(address, mac, state)| (address, record(mac, state));
@@ -281,7 +281,7 @@ fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
         .collect()
 }
 
-/// Takes out of the table what no cache knows any more.
+/// Removes from the table the neighbours that no cache has any more.
 fn forget_others(
     caches: &[LinkNeighbours],
     learnt: &mut MapWriter<NeighbourKey, Neighbour>,
@@ -318,7 +318,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// What keeps the worker from telling, in words for the operator.
+    /// Why the worker cannot answer, in words for the operator.
     pub fn neighbours(&self) -> Result<Vec<NeighbourStatus>, String> {
         self.look_at_neighbours(None)?;
         let mut list: Vec<_> = self.change(|control| {
@@ -330,11 +330,11 @@ impl Planes {
         Ok(list)
     }
 
-    /// Sets a neighbour that is neither asked for nor forgotten.
+    /// Sets a permanent neighbour: it is neither asked for nor forgotten.
     ///
     /// # Errors
     ///
-    /// Why it cannot be, in words for the operator.
+    /// Why it cannot be set, in words for the operator.
     pub fn add_neighbour(
         &self,
         address: IpAddr,
@@ -365,7 +365,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// Why it cannot be, in words for the operator.
+    /// Why it cannot be forgotten, in words for the operator.
     pub fn remove_neighbour(
         &self,
         address: IpAddr,
@@ -384,11 +384,11 @@ impl Planes {
         Ok(known)
     }
 
-    /// Forgets all neighbours that were learnt, or those of one link; what was known before.
+    /// Forgets all learnt neighbours, or those of one link; returns the neighbours known before.
     ///
     /// # Errors
     ///
-    /// Why it cannot be, in words for the operator.
+    /// Why they cannot be forgotten, in words for the operator.
     pub fn flush_neighbours(&self, link: Option<&str>) -> Result<Vec<NeighbourStatus>, String> {
         let index = link.map(|name| self.link(name)).transpose()?;
         self.refuse_shared(index)?;
@@ -398,8 +398,8 @@ impl Planes {
         Ok(known)
     }
 
-    /// The link on which a neighbour of this address is: the one that is named, or whose network has
-    /// it.
+    /// The link of a neighbour's address: the named one, or the one whose network contains the
+    /// address.
     fn link_of_neighbour(&self, address: IpAddr, link: Option<&str>) -> Result<LinkIndex, String> {
         let named = link.map(|name| self.link(name)).transpose()?;
         let found = named.or_else(|| {
@@ -417,7 +417,7 @@ impl Planes {
         Ok(link)
     }
 
-    /// Refuses links whose neighbours are the kernel's.
+    /// Refuses links whose neighbours the kernel keeps.
     fn refuse_shared(&self, link: Option<LinkIndex>) -> Result<(), String> {
         let shared = self.change(|control| {
             let mut interfaces = control.host.interfaces().iter();
@@ -431,7 +431,7 @@ impl Planes {
         }
     }
 
-    /// Has the worker forget, take what was set, and write down what it knows.
+    /// Makes the worker forget, take newly set neighbours, and write down what it knows.
     fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
         let (answer, done) = channel();
         let sent = self.workers().first(Command::LookAtNeighbours(forget, answer));
@@ -458,5 +458,5 @@ fn neighbour_status(control: &Control, key: NeighbourKey, record: Neighbour) -> 
     }
 }
 
-/// How long the worker may take.
+/// Maximum time for the worker to do so.
 const LOOKED_WITHIN: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The planes as they run.
+//! The running planes of a gateway.
 
 use crate::{
     control::{Control, Placement, Prepared},
@@ -40,7 +40,7 @@ pub enum PlanesError {
         #[source]
         source: OpenError,
     },
-    /// The slab cannot be had.
+    /// The slab cannot be allocated.
     #[error(transparent)]
     Slab(#[from] PoolError),
     /// Addresses or routes do not fit.
@@ -52,7 +52,7 @@ pub enum PlanesError {
     /// The system gave no thread or descriptor.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The system's answer.
         #[source]
@@ -63,36 +63,37 @@ pub enum PlanesError {
     Reopen {
         /// The link's name.
         name: String,
-        /// Why, and what has become of it.
+        /// Why, and the resulting state of the link.
         reason: String,
     },
-    /// The kernel does not let its links be shared.
+    /// The kernel refuses to share its links.
     #[error("cannot {action}: {source}")]
     Kernel {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// Some links are shared with the kernel and others are not: its addresses would be ours on some.
+    /// Some links are shared with the kernel and others are not: its addresses would be ours on
+    /// some.
     #[error("link {shared} is shared with the kernel and link {other} is not: all are, or none")]
     Mixed {
-        /// A link that is shared.
+        /// A shared link.
         shared: String,
-        /// One that is not.
+        /// A link that is not shared.
         other: String,
     },
-    /// A VLAN's tags are to be carried by what is no Ethernet link of this gateway.
+    /// A VLAN's lower link is not an Ethernet link of this gateway.
     #[error("link {name}: the link below it carries no tags")]
     NoTags {
         /// The VLAN's name.
         name: String,
     },
-    /// A handler that cannot make another of itself was to stand on several workers.
+    /// A handler that cannot duplicate itself was to be attached on several workers.
     #[error("the handler {0} can only stand on one worker, and there are several")]
     OneOnly(Attachment),
-    /// More workers than can be, or none.
+    /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
     Workers(usize),
     /// The worker has ended.
@@ -100,11 +101,11 @@ pub enum PlanesError {
     Ended,
 }
 
-/// A link that has become another device.
+/// The result of opening a link on another device.
 #[derive(Debug)]
 pub(crate) struct Reopened {
     pub(crate) info: LinkInfo,
-    /// For how long no frame was taken.
+    /// Time during which no frame was received.
     pub(crate) pause: Duration,
 }
 
@@ -121,7 +122,7 @@ impl PlanesError {
     }
 }
 
-/// Planes that run: links, layers and handlers on workers of their own.
+/// Running planes: links, layers and handlers on workers of their own.
 ///
 /// Dropping it stops the workers and closes the links.
 pub struct Planes {
@@ -170,7 +171,7 @@ impl Planes {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The workers, to be told something.
+    /// The workers, for commands.
     pub(crate) const fn workers(&self) -> &Workers {
         &self.workers
     }
@@ -180,12 +181,12 @@ impl Planes {
         &self.sockets
     }
 
-    /// Attaches a handler, without losing a packet; it may be detached by the id.
+    /// Attaches a handler without losing a packet; the returned id detaches it.
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Wiring`] if nothing passes where it was to stand, [`PlanesError::OneOnly`]
-    /// if there are several workers and it cannot make another of itself ([`Handler::another`]).
+    /// [`PlanesError::Wiring`] if no packet passes that position. [`PlanesError::OneOnly`] if there
+    /// are several workers and it cannot duplicate itself ([`Handler::another`]).
     pub fn attach(
         &self,
         attachment: Attachment,
@@ -197,8 +198,8 @@ impl Planes {
         Ok(id)
     }
 
-    /// Detaches a handler, without losing a packet, and gives it back with what it has counted;
-    /// `None` if there is none of this id.
+    /// Detaches a handler without losing a packet, and returns it with its counts; `None` if the id
+    /// is unknown.
     ///
     /// # Errors
     ///
@@ -221,7 +222,7 @@ impl Planes {
         self.control().prepare(placements)
     }
 
-    /// Exchanges the wiring for one that was prepared, without losing a packet.
+    /// Exchanges the wiring for a prepared one, without losing a packet.
     ///
     /// # Errors
     ///
@@ -232,21 +233,22 @@ impl Planes {
         self.swap(swaps).map(drop)
     }
 
-    /// The handlers that stand, in their order, with what each took.
+    /// The attached handlers in order, with the packets that each took.
     pub fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
         self.control().handlers()
     }
 
-    /// An id for something that is attached elsewhere, of the same row as the handlers' ids.
+    /// Allocates an id for an attachment outside the planes, from the same sequence as the
+    /// handlers' ids.
     pub fn take_id(&self) -> AttachmentId {
         self.control().take_id()
     }
 
-    /// The link of a name that somebody says; in words for the operator if there is none.
+    /// The link of this name; an error in words for the operator if there is none.
     ///
     /// # Errors
     ///
-    /// The names that there are.
+    /// The error lists the existing names.
     pub fn link(&self, name: &str) -> Result<LinkIndex, String> {
         let control = self.control();
         let names = || control.links.iter().map(|(name, _)| name.as_str());
@@ -256,8 +258,8 @@ impl Planes {
         found.ok_or_else(|| format!("there is no link {name}: {}", known()))
     }
 
-    /// Takes a link down, or up again: nothing comes and nothing leaves there, and its routes make
-    /// room for others. Its device stays open, and as it is.
+    /// Takes a link down, or up again. A link that is down receives and sends nothing, and its
+    /// routes give way to others. Its device stays open and unchanged.
     ///
     /// # Errors
     ///
@@ -268,19 +270,19 @@ impl Planes {
         Ok(())
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub fn worker_count(&self) -> usize {
         self.workers.len()
     }
 
-    /// Changes the control side's part, and wakes the worker to look at it.
+    /// Changes the control side's state, and wakes the worker to look at it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
         let changed = change(&mut self.control());
         self.workers.wake();
         changed
     }
 
-    /// Waits as `pace` says from now on.
+    /// Sets how the workers wait.
     ///
     /// # Errors
     ///
@@ -289,7 +291,7 @@ impl Planes {
         self.workers.each(|| Command::Pace(pace))
     }
 
-    /// Closes a link and opens it as another device; how long its frames were not taken.
+    /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
         let info = reopen(&self.workers, order)?;
@@ -297,7 +299,7 @@ impl Planes {
         Ok(Reopened { info, pause: started.elapsed() })
     }
 
-    /// Follows one packet; the channel is hung up if another is followed.
+    /// Traces one packet; the channel is closed if another trace runs.
     ///
     /// # Errors
     ///
@@ -323,7 +325,7 @@ impl Planes {
         Ok(traced)
     }
 
-    /// Ends the traces that run.
+    /// Ends the running traces.
     ///
     /// # Errors
     ///
@@ -332,7 +334,7 @@ impl Planes {
         self.workers.each(|| Command::EndTrace)
     }
 
-    /// Has each worker take its swap; what they give back, in their order.
+    /// Makes each worker take its swap; returns their old wirings, in order.
     fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, PlanesError> {
         let mut answers = Vec::new();
         for (worker, swap) in swaps.into_iter().enumerate() {
@@ -344,7 +346,7 @@ impl Planes {
         answers.into_iter().map(|answer| old(answer).map_err(|_| PlanesError::Ended)).collect()
     }
 
-    /// What the gateway is and has counted.
+    /// The gateway's status and counters.
     ///
     /// # Errors
     ///
@@ -385,13 +387,13 @@ impl Planes {
         })
     }
 
-    /// What the layers told of late, oldest first: links and addresses that went and came, routers
-    /// and leases that were learnt or lost. A few hundred are kept.
+    /// The latest events from the layers, oldest first: links and addresses that went and came,
+    /// routers and leases that were learnt or lost. A few hundred are kept.
     pub fn events(&self) -> Vec<(SystemTime, Event)> {
         self.control().recent_events().cloned().collect()
     }
 
-    /// How long packets stay in this gateway.
+    /// Sojourn times of packets in this gateway.
     pub fn sojourn(&self) -> &Sojourn {
         self.workers.sojourn()
     }
@@ -420,7 +422,7 @@ impl Drop for Planes {
     }
 }
 
-/// Acts upon what the network taught, until the worker has ended.
+/// Acts upon events from the network until the worker has ended.
 fn listen(control: &Mutex<Control>, events: &Receiver<Event>) {
     loop {
         let event = events.recv_timeout(Duration::from_millis(500));
@@ -434,5 +436,5 @@ fn listen(control: &Mutex<Control>, events: &Receiver<Event>) {
     }
 }
 
-/// A handler's id with where it stands and its count of packets taken.
+/// A handler's id, its position and its count of packets taken.
 pub(crate) type Attached = (AttachmentId, Attachment, Counter);

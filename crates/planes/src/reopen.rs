@@ -1,8 +1,8 @@
-//! A link that becomes another device while the gateway runs.
+//! A link that is opened on another device while the gateway runs.
 //!
-//! The workers that have the link do it, between two batches: a device gives its queues to one link
-//! at a time, so the old link is closed first, on all of them. Frames of the other links wait in their
-//! rings for as long as that takes.
+//! The workers that have the link do it between two batches. A device gives its queues to one link
+//! at a time, so all of them close the old link first. Frames of the other links wait in their
+//! rings meanwhile.
 
 use crate::{
     group::nothing,
@@ -16,28 +16,28 @@ use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, OpenError, Share}
 use gatewright_packet::Batch;
 use std::{os::fd::BorrowedFd, sync::mpsc::channel, time::Duration};
 
-/// What is to be opened in place of what.
+/// A device to be opened in place of another.
 #[derive(Clone, Debug)]
 pub(crate) struct Reopen {
     /// The new device.
     pub(crate) device: LinkSetup,
-    /// The one that is open, which comes back if the new one cannot be opened.
+    /// The open device, which is restored if the new one cannot be opened.
     pub(crate) before: LinkSetup,
 }
 
-/// What a worker is to have in the place of a link.
+/// A worker's replacement for a link.
 #[derive(Debug)]
 pub(crate) struct OpenDevice {
     pub(crate) device: DeviceSetup,
-    /// Its share; `None` if others have all `shares`.
+    /// Its share; `None` if other workers have all `shares`.
     pub(crate) share: Option<Share>,
     pub(crate) shares: usize,
 }
 
-/// How long opening a link may take: a busy queue is asked for again for a second.
+/// Maximum time to open a link: a busy queue is requested again for a second.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Has the workers close a link and open it as `order` says; what it is then.
+/// Makes the workers close a link and open it as `order` says; returns its new properties.
 pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, PlanesError> {
     close(workers, order)?;
     let new = match open_all(workers, &order.device)? {
@@ -56,7 +56,7 @@ pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, Plan
     Err(PlanesError::Reopen { name: order.device.name.clone(), reason })
 }
 
-/// Has all workers close what they have of a link.
+/// Makes all workers close their shares of a link.
 fn close(workers: &Workers, order: &Reopen) -> Result<(), PlanesError> {
     for worker in 0..workers.len() {
         let (answer, closed) = channel();
@@ -67,8 +67,8 @@ fn close(workers: &Workers, order: &Reopen) -> Result<(), PlanesError> {
     Ok(())
 }
 
-/// Has each worker open its share of a link, one after the other; what the first share is. The outer
-/// result is that of asking the workers.
+/// Makes each worker open its share of a link, one after the other; returns the properties of the
+/// first share. The outer result is that of asking the workers.
 fn open_all(
     workers: &Workers,
     link: &LinkSetup,
@@ -93,20 +93,20 @@ fn open_all(
     first.map(Ok).ok_or(PlanesError::Ended)
 }
 
-/// A link without a device: it gives nothing, and drops what it is given.
+/// A link without a device: it receives nothing, and drops packets sent by it.
 pub(crate) struct Closed {
     info: LinkInfo,
     counters: LinkCounters,
 }
 
 impl Closed {
-    /// What stands in the place of a link that has been closed; who had none of it sends nothing.
+    /// The replacement of a closed link; a worker without a share of it sends nothing.
     pub(crate) fn after(link: &dyn Link) -> Self {
         let info = LinkInfo { queues: Vec::new(), ..link.info().clone() };
         Self { info, counters: LinkCounters::default() }
     }
 
-    /// What stands at a place where no link has come yet.
+    /// The placeholder where no link has come yet.
     pub(crate) fn spare() -> Self {
         let info = LinkInfo { why: "no link has come here yet".to_owned(), ..nothing() };
         Self { info, counters: LinkCounters::default() }

@@ -1,4 +1,4 @@
-//! The routes of a running gateway: listed with where they come from, added and removed by command.
+//! The routes of a running gateway: listed with their origins, added and removed by command.
 
 use crate::{
     Planes,
@@ -12,11 +12,11 @@ use gatewright_tables::Prefix;
 use serde::Serialize;
 use std::{fmt, net::IpAddr};
 
-/// The network that a text names, or the one address.
+/// The network or single address in a text.
 ///
 /// # Errors
 ///
-/// What the text should be, in words for the operator.
+/// The expected form, in words for the operator.
 pub fn network(text: &str) -> Result<Network, String> {
     let host = text.parse::<IpAddr>().ok().and_then(|ip| {
         let bits = if ip.is_ipv4() { 32 } else { 128 };
@@ -33,11 +33,11 @@ pub struct RouteStatus {
     pub to: String,
     /// `connected`, `via`, `local`, `broadcast`, `blackhole` or `prohibited`.
     pub kind: &'static str,
-    /// The neighbour that packets are given to.
+    /// The next hop.
     pub via: Option<IpAddr>,
-    /// The link they leave by.
+    /// The outgoing link.
     pub link: Option<String>,
-    /// Who wants it: `address`, `command`, `description`, `network` (a router, a DHCP server) or
+    /// Its origin: `address`, `command`, `description`, `network` (a router, a DHCP server) or
     /// `kernel`.
     pub origin: &'static str,
 }
@@ -56,24 +56,24 @@ impl fmt::Display for RouteStatus {
     }
 }
 
-/// A route as a command names it.
+/// A route as given in a command.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RouteOrder {
     /// Destinations.
     pub to: RouteTarget,
-    /// The neighbour; none if the destinations are neighbours themselves.
+    /// The next hop; none if the destinations are neighbours themselves.
     pub via: Option<IpAddr>,
     /// The link; found by `via` if not given.
     pub link: Option<String>,
 }
 
-/// Destinations as a command names them.
+/// Destinations as given in a command.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum RouteTarget {
     /// All destinations of the next hop's family.
     #[default]
     Default,
-    /// Those of a network.
+    /// The destinations of a network.
     Network(Network),
 }
 
@@ -82,7 +82,7 @@ impl RouteTarget {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words for the operator.
+    /// The error, in words for the operator.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "default" {
             return Ok(Self::Default);
@@ -119,7 +119,7 @@ impl Planes {
         })
     }
 
-    /// Where links are shared with the kernel, its routes are followed, and nobody else's.
+    /// Refuses changes where links are shared with the kernel: only its routes are followed.
     fn refuse_if_shared(&self) -> Result<(), String> {
         if self.change(|control| control.kernel.is_some()) {
             return Err("the links are shared with the kernel: change its routes, which are \
@@ -129,11 +129,11 @@ impl Planes {
         Ok(())
     }
 
-    /// Adds a route, in place of what a command wanted for the same destinations before.
+    /// Adds a route, in place of an earlier command's route for the same destinations.
     ///
     /// # Errors
     ///
-    /// Why it cannot be, in words for the operator.
+    /// Why it cannot be added, in words for the operator.
     pub fn add_route(&self, order: &RouteOrder) -> Result<RouteStatus, String> {
         let link = order.link.as_deref().map(|name| self.link(name)).transpose()?;
         self.refuse_if_shared()?;
@@ -151,11 +151,11 @@ impl Planes {
     }
 
     /// Removes a route of a command or of the description, the latter until the next start or
-    /// reload; those that were removed, which are two for `default` in both families.
+    /// reload. Returns the removed routes, which are two for `default` in both families.
     ///
     /// # Errors
     ///
-    /// Why it cannot be, in words for the operator.
+    /// Why it cannot be removed, in words for the operator.
     pub fn remove_route(&self, target: RouteTarget) -> Result<Vec<RouteStatus>, String> {
         self.refuse_if_shared()?;
         let targets = match target {
@@ -206,7 +206,7 @@ fn route_status(control: &Control, to: RouteTo, route: Route) -> RouteStatus {
     RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
 }
 
-/// The route by a neighbour, if it can be one.
+/// The route by a neighbour, if it is possible.
 fn by_neighbour(
     control: &Control,
     to: RouteTo,

@@ -1,4 +1,4 @@
-//! What a gateway is made of, as values: what `config` reads from a file, and what embedders write.
+//! The setup of a gateway as values: `config` reads it from a file, and embedders write it.
 
 use gatewright_link::{Backend, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
@@ -24,33 +24,32 @@ pub struct Setup {
     pub spin: Duration,
     /// Frames in the slab of each worker.
     pub frames: usize,
-    /// Octets of a chunk of the slab at the least: a link whose frames are larger has them made
-    /// larger.
+    /// Minimum octets of a chunk of the slab; links with larger frames enlarge it.
     pub chunk_size: usize,
-    /// Bounds of the neighbours of each link and family.
+    /// Limits of the neighbours of each link and family.
     pub neighbours: NeighbourLimits,
-    /// Routes of each family at the most.
+    /// Maximum routes of each family.
     pub routes_max: u32,
-    /// Octets of the kernel's news that may wait, where links are shared with it.
+    /// Octets of the kernel's messages that may be queued, where links are shared with it.
     pub kernel_news_octets: usize,
-    /// Whence random numbers come: identifications, jitter, secrets.
+    /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
 }
 
-/// Workers of a gateway at the most.
+/// Maximum workers of a gateway.
 pub const WORKERS_MAX: usize = gatewright_config::WORKERS_MAX as usize;
 
-/// Frames in the slab unless configured: two links' rings and what waits on the way.
+/// Default number of frames in the slab: two links' rings and the packets on the way.
 const FRAMES: usize = 8192;
 
-/// Routes of each family unless configured: the whole Internet's. Room costs address space only.
+/// Default routes of each family: the whole Internet's. Room costs address space only.
 const ROUTES_MAX: u32 = 1 << 20;
 
-/// The kernel's news unless configured: some ten thousand changes of routes.
+/// Default octets for the kernel's messages: some ten thousand changes of routes.
 const KERNEL_NEWS_OCTETS: usize = 8 << 20;
 
-/// Polling after the last frame unless configured: longer than the gap between the packets of a
-/// busy flow, short enough not to be seen on an idle machine.
+/// Default polling time after the last frame: longer than the gap between the packets of a busy
+/// flow, short enough not to be seen on an idle machine.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl Setup {
@@ -70,7 +69,7 @@ impl Setup {
         }
     }
 
-    /// Adds a link on the interface `device`, and gives it to be described further.
+    /// Adds a link on the interface `device`, and returns it for further settings.
     pub fn link(&mut self, name: &str, device: &str) -> &mut LinkSetup {
         let index = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
         let device = DeviceSetup::Interface(LinkConfig::new(index, device));
@@ -100,16 +99,16 @@ impl Setup {
     }
 }
 
-/// What a link is made of.
+/// The kind of device behind a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DeviceSetup {
     /// An interface of the kernel.
     Interface(LinkConfig),
-    /// A TAP interface that the gateway makes.
+    /// A TAP interface that the gateway creates.
     Tap(TapConfig),
     /// A VLAN of another link.
     Vlan(VlanLink),
-    /// None: a place for a link that comes while the gateway runs.
+    /// No device: a place for a link that is added while the gateway runs.
     Spare(LinkIndex),
 }
 
@@ -124,12 +123,12 @@ impl DeviceSetup {
         }
     }
 
-    /// Whether it is opened: a VLAN comes and goes by the link below it.
+    /// Whether it is opened as a device: a VLAN comes and goes with the link below it.
     pub(crate) const fn is_device(&self) -> bool {
         !matches!(self, Self::Vlan(_))
     }
 
-    /// What it is in the standard assembly of layers.
+    /// Its kind in the standard assembly of layers.
     pub(crate) const fn in_suite(&self) -> SuiteLink {
         match self {
             Self::Vlan(vlan) => SuiteLink::Vlan(*vlan),
@@ -158,22 +157,23 @@ pub struct LinkSetup {
     pub name: String,
     /// The device and how to open it.
     pub device: DeviceSetup,
-    /// Its link-layer address, if it is not to be the device's.
+    /// Its link-layer address, if it differs from the device's.
     pub mac: Option<MacAddress>,
     /// Its addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Octets of a packet at the most, if less than the device's.
+    /// Maximum octets of a packet, if less than the device's.
     pub mtu: Option<u32>,
-    /// Whether packets that arrive here for others are sent on.
+    /// Whether packets that arrive here for other hosts are forwarded.
     pub forwarding: bool,
-    /// What it tells hosts as a router.
+    /// Its router advertisements to hosts.
     pub advertise: Option<Advertise>,
     /// Whether it configures itself from router advertisements.
     pub autoconfigure: bool,
     /// Whether it asks a DHCP server for an IPv4 address.
     pub dhcp: bool,
-    /// How many workers receive by it, each by queues of its own, at the most; as many as there are
-    /// unless given. Beyond the queues of its device only packet sockets go, and only if it is given.
+    /// Maximum number of workers that receive from it, each by its own queues; by default the
+    /// number of workers. Only packet sockets can exceed the queues of the device, and only if it
+    /// is given.
     pub queues: Option<usize>,
 }
 
@@ -194,7 +194,7 @@ impl LinkSetup {
         }
     }
 
-    /// A place for a link that comes while the gateway runs.
+    /// A place for a link that is added while the gateway runs.
     pub fn spare(index: LinkIndex) -> Self {
         Self::new("", DeviceSetup::Spare(index))
     }
@@ -210,8 +210,8 @@ impl LinkSetup {
         self
     }
 
-    /// Shares the interface with the kernel, which stays the host there: its addresses, routes and
-    /// neighbours are followed, and only what is forwarded comes here.
+    /// Shares the interface with the kernel, which remains the host there. Its addresses, routes
+    /// and neighbours are followed, and only packets to be forwarded come here.
     pub fn shared(&mut self) -> &mut Self {
         if let DeviceSetup::Interface(device) = &mut self.device {
             device.exclusive = false;
@@ -233,7 +233,7 @@ impl LinkSetup {
     }
 }
 
-/// What a static route is for.
+/// The destinations of a static route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RouteTo {
     /// IPv4 destinations.
@@ -251,11 +251,11 @@ impl fmt::Display for RouteTo {
     }
 }
 
-/// A route that the user wrote.
+/// A route from the user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StaticRoute {
     /// Destinations.
     pub to: RouteTo,
-    /// Where they are reached.
+    /// The route to them.
     pub route: Route,
 }

@@ -1,8 +1,9 @@
-//! Links that several workers receive by: how many of them, and which.
+//! Links from which several workers receive: their number, and which workers.
 //!
-//! A link has at most as many shares as there are workers, and as queues in its device. The workers
-//! that have them follow one another, those of the first link beginning with the first worker, those
-//! of the second with the second, and so on around. Who has none hands what it sends to one who has.
+//! A link has at most as many shares as there are workers, and as queues in its device. Shares go
+//! to consecutive workers: the first link's begin with the first worker, the second link's with the
+//! second, and so on around. A worker without a share hands its outgoing packets to one that has a
+//! share.
 
 use crate::setup::{DeviceSetup, LinkSetup};
 use gatewright_link::{Backend, OpenError, Share, receive_queues};
@@ -12,11 +13,11 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// How many of `workers` receive by a link.
+/// The number of `workers` that receive from a link.
 ///
 /// # Errors
 ///
-/// If its device is not there, or may not be asked.
+/// If its device does not exist or cannot be queried.
 pub(crate) fn shares(link: &LinkSetup, workers: usize) -> Result<usize, OpenError> {
     let wanted = link.queues.unwrap_or(workers).clamp(1, workers.max(1));
     match &link.device {
@@ -32,7 +33,7 @@ pub(crate) fn shares(link: &LinkSetup, workers: usize) -> Result<usize, OpenErro
     }
 }
 
-/// The place of `worker` among those that a link's shares are dealt to.
+/// The place of `worker` in the order in which a link's shares are dealt.
 fn place(link: LinkIndex, worker: usize, workers: usize) -> usize {
     let workers = workers.max(1);
     (worker + workers - link.index() % workers) % workers
@@ -55,7 +56,7 @@ pub(crate) fn holder(link: LinkIndex, worker: usize, workers: usize, shares: usi
     (link.index() + number) % workers.max(1)
 }
 
-/// Which shares of links are down, so that a link counts as up when all of it is.
+/// The shares of links that are down; a link counts as up only when all its shares are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Downs(Arc<Vec<AtomicU32>>);
 
@@ -64,7 +65,7 @@ impl Downs {
         Self(Arc::new((0..links).map(|_| AtomicU32::new(0)).collect()))
     }
 
-    /// A worker has found its share of a link up or down.
+    /// Records that a worker has found its share of a link up or down.
     pub(crate) fn tell(&self, link: LinkIndex, worker: usize, up: bool) {
         let Some(down) = self.0.get(link.index()) else { return };
         let own = u32::try_from(worker).ok().and_then(|worker| 1_u32.checked_shl(worker));
@@ -82,7 +83,7 @@ impl Downs {
     }
 }
 
-/// Which queues come to which worker, in words for the operator; empty where there is no choice.
+/// The assignment of queues to workers, in words for the operator; empty where there is no choice.
 pub(crate) fn in_words(queues: &[(u32, usize)], workers: usize) -> String {
     if queues.len() <= 1 && (workers <= 1 || queues.is_empty()) {
         return String::new();

@@ -1,7 +1,7 @@
-//! How long packets stay: the one histogram format of every relay.
+//! Sojourn times of packets, in the one histogram format of every relay.
 //!
-//! A packet is stamped when its link receives it and looked at when it leaves. The histogram is
-//! log-linear: each power of two of nanoseconds is cut into 16 equal buckets, so a value is known
+//! A packet is stamped when its link receives it and read when it leaves. The histogram is
+//! log-linear: each power of two of nanoseconds is cut into 16 equal buckets. A value is so known
 //! to 1/16 (6 %) over the whole range, in 8 KiB, without a lock.
 
 use std::{
@@ -40,7 +40,7 @@ impl fmt::Debug for Sojourn {
 }
 
 impl Sojourn {
-    /// Records `packets` that stayed `nanoseconds`; only the one writer may.
+    /// Records `packets` that stayed `nanoseconds`; only the one writer may call it.
     pub fn record(&self, nanoseconds: u64, packets: u64) {
         if let Some(bucket) = self.own.get(bucket_of(nanoseconds)) {
             let now = bucket.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Sojourn {
         }
     }
 
-    /// One for another writer, whose packets are seen here.
+    /// A part for another writer, whose packets are counted here too.
     #[must_use]
     pub fn part(&self) -> Arc<Self> {
         let (part, mut last) = (Arc::new(Self::default()), self);

@@ -1,4 +1,4 @@
-//! From a description to running threads: links are opened on the worker, where their frames live.
+//! Start of a gateway from its setup: workers open their links, as the frames live there.
 
 use crate::{
     control::{Control, Origin, Other},
@@ -41,30 +41,30 @@ use std::{
 /// Chunks for whole datagrams: reassembled ones, and copies for sockets.
 const DATAGRAMS: usize = 64;
 
-/// Events that wait for the control side at the most.
+/// Maximum events queued for the control side.
 const EVENTS_MAX: usize = 1024;
 
-/// A gateway whose workers run.
+/// A gateway with running workers.
 pub(crate) struct Started {
     pub(crate) control: Control,
     pub(crate) workers: Workers,
     pub(crate) events: Receiver<Event>,
     pub(crate) sockets: Sockets,
-    /// What the kernel changes is heard here, where links are shared with it.
+    /// Receives the kernel's changes, where links are shared with it.
     pub(crate) news: Option<News>,
 }
 
-/// What a worker tells when its links are open.
+/// A worker's report when its links are open.
 struct Opened {
     plan: Plan,
     sockets: Sockets,
-    /// Those that it has.
+    /// The links that it has.
     links: Vec<(LinkIndex, LinkInfo)>,
     drops: Vec<Drops>,
     graph_drops: Drops,
 }
 
-/// What a worker is given.
+/// The input of a starting worker.
 struct Order {
     setup: Setup,
     slot: Slot,
@@ -74,7 +74,7 @@ struct Order {
     view: View,
     learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
     permanent: Map<NeighbourKey, Neighbour>,
-    /// What the first worker writes down of neighbours.
+    /// The first worker's table of neighbours.
     kept: Map<NeighbourKey, Neighbour>,
     division: Option<Arc<Division>>,
     commands: Receiver<Command>,
@@ -88,9 +88,9 @@ struct Order {
 /// How links are divided among workers.
 #[derive(Clone)]
 struct Split {
-    /// By link, how many workers receive by it.
+    /// The number of receiving workers, by link.
     shares: Vec<usize>,
-    /// What these have in common.
+    /// State that the shares have in common.
     opened: Shares,
     downs: Downs,
 }
@@ -144,8 +144,8 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     Ok(Started { control, workers, events: learnt, sockets, news })
 }
 
-/// Starts the workers, the first before the others, which take its plan; what they tell, in their
-/// order. If one cannot be, none is.
+/// Starts the workers, the first before the others, which take its plan; returns their reports in
+/// order. If one fails, none runs.
 fn start_workers(
     setup: &Setup,
     split: &Split,
@@ -212,8 +212,8 @@ fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> PlanesError {
     move |source| PlanesError::System { action, source }
 }
 
-/// Two numbers for the tables, neither of which tells the layers' randomness, which begins with
-/// `seed` itself.
+/// Two seeds for the tables; neither reveals the layers' randomness, which begins with `seed`
+/// itself.
 const fn seeds(seed: u64) -> [u64; 2] {
     // Odd constants of SplitMix64 (Steele, Lea, Flood 2014): each number of 64 bits becomes another.
     [seed.wrapping_mul(0xbf58_476d_1ce4_e5b9), seed.wrapping_mul(0x94d0_49bb_1331_11eb)]
@@ -230,7 +230,7 @@ fn refuse_mixed(setup: &Setup) -> Result<(), PlanesError> {
     Ok(())
 }
 
-/// A worker's thread: opens everything, says so, and runs.
+/// A worker's thread: opens everything, reports it, and runs.
 fn work(order: Order) {
     let opened = order.opened.clone();
     match build(order) {
@@ -264,8 +264,8 @@ pub(crate) fn open(
     }
 }
 
-/// Opens all links that a worker has and that are devices, those of interfaces together: the kernel takes milliseconds for
-/// each, and can take them at the same time.
+/// Opens all devices of a worker's links, interfaces together: the kernel takes milliseconds for
+/// each, and can open them at the same time.
 fn open_all(
     opener: &Opener,
     setups: &[(&LinkSetup, Share)],
@@ -294,7 +294,7 @@ fn open_all(
     links.collect()
 }
 
-/// Opens what a worker has, and readies it to run.
+/// Opens a worker's links and prepares it to run.
 fn build(order: Order) -> Result<(Worker, Opened), PlanesError> {
     let Order { setup, slot, split, view, .. } = order;
     let (own, several) = (slot.own, slot.workers() > 1);
@@ -374,7 +374,7 @@ fn suite(setup: &Setup, own: usize, waker: &Arc<Waker>) -> Suite {
     }
 }
 
-/// Has the caches of a further worker look neighbours up in what the first writes down.
+/// Makes the caches of a further worker look neighbours up in the first worker's table.
 fn follow_first(
     caches: &[LinkNeighbours],
     kept: &Map<NeighbourKey, Neighbour>,
@@ -387,8 +387,8 @@ fn follow_first(
     }
 }
 
-/// All links of a gateway in their order: those that are opened here, the ends of those that other
-/// workers have, and the VLANs, of which each worker counts its part.
+/// All links of a gateway in order: those opened here, the ends of those that other workers have,
+/// and the VLANs. Each worker counts its part of a VLAN.
 fn all_links(
     opened: Vec<Box<dyn Link>>,
     setup: &Setup,
@@ -410,7 +410,7 @@ fn all_links(
     setup.links.iter().zip(away.iter().zip(shares)).filter_map(link).collect()
 }
 
-/// What all links are, in their order: the devices as they were opened, and the VLANs on them.
+/// The properties of all links in order: the opened devices, and the VLANs on them.
 fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo>, PlanesError> {
     let device = |link| opened.iter().find(|(known, _)| *known == link).map(|(_, info)| info);
     let info = |link: &LinkSetup| {
@@ -434,7 +434,7 @@ fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), Pla
     Ok(())
 }
 
-/// What the network layers see of a link.
+/// A link as the network layers see it.
 pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
     let mac = link.mac.or(info.mac).unwrap_or(MacAddress::ZERO);
     let device_mtu = u32::try_from(info.mtu).unwrap_or(u32::MAX);
@@ -470,7 +470,7 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
     }
 }
 
-/// The link-local address made of a hardware address (RFC 4291 appendix A, RFC 2464 §5).
+/// The link-local address formed from a hardware address (RFC 4291 appendix A, RFC 2464 §5).
 fn link_local(mac: MacAddress) -> Ipv6Addr {
     let interface = u64::from_be_bytes(mac.interface_identifier());
     Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(interface))

@@ -4,18 +4,17 @@
 use nix::libc::{MADV_DONTNEED, madvise};
 use std::{fs, io, ptr::with_exposed_provenance_mut};
 
-/// Unmaps the pages of the executable, code and constants, that the process has touched so far, and
-/// returns how many octets they had in memory.
+/// Unmaps the pages of the executable, code and constants, that the process has touched so far.
+/// Returns the octets that they had in memory.
 ///
-/// To be called when a gateway has started: its command line and its description are read, and most
-/// of the code that did so is never needed again. The kernel maps sixteen pages at a touch, so nearly
-/// half of a large program stays with a gateway that has only begun. What is needed again is mapped
-/// again, from the kernel's own copy of the file. Where a debugger has written into the code, that is
-/// not given back.
+/// Call it when a gateway has started. By then its command line and its description are read, and
+/// most of that code is never needed again. The kernel maps sixteen pages at a touch, so nearly
+/// half of a large program stays with a gateway that has only begun. Pages needed again are mapped
+/// again, from the kernel's own copy of the file. Code that a debugger has changed is not unmapped.
 ///
 /// # Errors
 ///
-/// What the kernel says where it does not tell of mappings, or does not take the advice.
+/// The kernel's error if it does not list mappings or refuses the advice.
 pub fn release_start_pages() -> io::Result<u64> {
     let program = fs::read_link("/proc/self/exe")?;
     let mut octets = 0;
@@ -36,12 +35,12 @@ pub fn release_start_pages() -> io::Result<u64> {
 struct Mapping {
     first: usize,
     len: usize,
-    /// Octets of it in memory.
+    /// Its octets in memory.
     resident: u64,
 }
 
-/// The private mappings of the file `program` in a text of `/proc/PID/smaps` that cannot be written
-/// to, and of whose pages none is the process' own.
+/// The private, read-only mappings of the file `program` in a text of `/proc/PID/smaps`, without
+/// those that have private pages of the process.
 fn unchanged(smaps: &str, program: &str) -> Vec<Mapping> {
     let (mut found, mut next): (Vec<Mapping>, Option<Mapping>) = (Vec::new(), None);
     for line in smaps.lines() {
@@ -58,7 +57,7 @@ fn unchanged(smaps: &str, program: &str) -> Vec<Mapping> {
     found
 }
 
-/// What a mapping's first line says, if the line is one, and what may be done with it.
+/// Parses a mapping's first line with its permissions, if the line is one.
 fn header(line: &str) -> Option<(Mapping, &str)> {
     let mut words = line.split(' ');
     let (range, rights) = (words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! What a gateway says of itself: plain values, the shape of `--json`.
+//! The status of a gateway: plain values, the shape of `--json`.
 
 use crate::{group::Handled, kernel::KernelStatus, shares::in_words, workers::LinkNow};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
@@ -14,24 +14,24 @@ pub struct Status {
     pub uptime: Duration,
     /// Its links.
     pub links: Vec<LinkStatus>,
-    /// Its layers with what they dropped, by reason.
+    /// Its layers with their drops, by reason.
     pub layers: Vec<LayerStatus>,
-    /// Its ways with the packets that went each.
+    /// Its ways with their packet counts.
     pub ways: Vec<WayStatus>,
-    /// Drops that are no layer's, by reason.
+    /// Drops that belong to no layer, by reason.
     pub unclaimed: Vec<(String, u64)>,
-    /// Its attached handlers: id, where, and packets taken.
+    /// Its attached handlers: id, position, and packets taken.
     #[serde(serialize_with = "handlers")]
     pub handlers: Vec<(AttachmentId, Attachment, u64)>,
-    /// What is followed of the kernel, where links are shared with it.
+    /// The state followed from the kernel, where links are shared with it.
     pub kernel: Option<KernelStatus>,
     /// The time within which half of the packets left.
     pub sojourn_p50: Option<Duration>,
     /// The time within which 99 of 100 packets left.
     pub sojourn_p99: Option<Duration>,
-    /// Packets whose stay was measured.
+    /// Packets whose sojourn was measured.
     pub sojourn_packets: u64,
-    /// What each worker has handled; nothing where there is one, which handles everything.
+    /// The counts of each worker; empty if there is only one, which handles everything.
     pub workers: Vec<WorkerStatus>,
 }
 
@@ -42,9 +42,9 @@ pub struct WorkerStatus {
     pub worker: usize,
     /// Packets that its links received.
     pub received: u64,
-    /// Packets that came from other workers.
+    /// Packets taken from other workers.
     pub taken: u64,
-    /// Packets that went to other workers.
+    /// Packets given to other workers.
     pub given: u64,
 }
 
@@ -84,13 +84,13 @@ pub struct LinkStatus {
     pub device: String,
     /// How frames are exchanged.
     pub mode: String,
-    /// Why that way.
+    /// Why this mode was chosen.
     pub why: String,
-    /// What the kernel's own stack has of what arrives.
+    /// The received packets that the kernel's own stack sees.
     pub kernel: String,
     /// Whether it is up.
     pub up: bool,
-    /// Octets of a packet at the most.
+    /// Maximum octets of a packet.
     pub mtu: usize,
     /// Its link-layer address.
     pub mac: Option<String>,
@@ -105,9 +105,10 @@ pub struct LinkStatus {
 /// A receive queue at one moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct QueueStatus {
-    /// Its number: that of the device, or that of the socket among those that divide what arrives.
+    /// Its number: that of the device's queue, or that of the socket among those that share
+    /// received frames.
     pub queue: u32,
-    /// The worker that receives by it.
+    /// The worker that receives from it.
     pub worker: usize,
 }
 
@@ -175,9 +176,9 @@ pub fn named_counters(counters: LinkCounters) -> Vec<(&'static str, u64)> {
 pub struct LayerStatus {
     /// Its name.
     pub layer: &'static str,
-    /// The link it stands on, if it is one link's.
+    /// Its link, if it belongs to one link.
     pub link: Option<u16>,
-    /// What it dropped, by reason.
+    /// Its drops, by reason.
     pub drops: Vec<(&'static str, u64)>,
 }
 
@@ -196,15 +197,15 @@ impl LayerStatus {
 pub struct WayStatus {
     /// The position.
     pub at: String,
-    /// Which way packets travel.
+    /// The direction of packets.
     pub side: String,
-    /// The one link whose packets go here, if it is one link's.
+    /// The link whose packets take this way, if it is one link's.
     pub link: Option<u16>,
-    /// The layer that it leads to; none if to a device, or to nobody.
+    /// The layer to which it leads; none if to a device, or to nobody.
     pub layer: Option<&'static str>,
     /// Whether it leads to a device.
     pub to_device: bool,
-    /// Packets that went here.
+    /// Packets that took this way.
     pub packets: u64,
 }
 

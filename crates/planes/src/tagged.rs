@@ -1,5 +1,4 @@
-//! A VLAN among a worker's links: its frames come and go by the link below, so here it is only what
-//! it counts and what it is.
+//! A VLAN among a worker's links: it keeps counters and properties; its frames use the link below.
 
 use crate::{group::nothing, setup::LinkSetup};
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Mode};
@@ -11,11 +10,11 @@ use std::{os::fd::BorrowedFd, time::Duration};
 pub(crate) struct Tagged {
     info: LinkInfo,
     counters: VlanCounters,
-    /// What was handed to it in spite of that.
+    /// Packets handed to it in spite of that.
     dropped: u64,
 }
 
-/// What a VLAN is on the link `below`, which was opened as `device`.
+/// The properties of a VLAN on the link `below`, which was opened as `device`.
 pub(crate) fn info(vlan: VlanLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
     let why = format!("tag {} on {}", vlan.id, below.name);
     let mac = below.mac.or(device.mac);

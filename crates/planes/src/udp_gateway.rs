@@ -1,10 +1,10 @@
-//! The UDP gateway: a socket application that relays between two links, told from below how many
-//! datagrams wait.
+//! The UDP gateway: a socket application that relays between two links and knows how many datagrams
+//! wait.
 //!
-//! A relay that reads until nothing is left would block on the last read. The number of waiting
-//! datagrams is counted below the sockets, so this one reads exactly those, merges them, and sends:
-//! no datagram waits for another that may never come. It runs on the worker, which calls it once for
-//! each batch; a client costs a socket and a place in a table, not a thread.
+//! A relay that reads until nothing is left would block on the last read. Waiting datagrams are
+//! counted below the sockets, so this relay reads exactly those, merges them, and sends. No
+//! datagram waits for a later one that may never come. The relay runs on the worker, which calls it
+//! once for each batch. A client costs a socket and a place in a table, not a thread.
 
 use gatewright_stack::{
     ApplicationSockets, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
@@ -21,57 +21,56 @@ use std::{
     time::Duration,
 };
 
-/// What a UDP gateway does to the datagrams on their way to the server.
+/// The treatment of datagrams on their way to the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Series {
-    /// Each is sent on as it is.
+    /// Each is forwarded unchanged.
     Plain,
-    /// Those that wait are joined, to at most so many octets.
+    /// Waiting datagrams are merged, up to this limit.
     Merge(Form, MergeLimit),
-    /// Those that were merged in the prefixed form are parted.
+    /// Datagrams merged in the prefixed form are split.
     Split,
 }
 
-/// How large a merged datagram becomes.
+/// The size limit of a merged datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MergeLimit {
-    /// So many octets of payload.
+    /// A number of octets of payload.
     Octets(usize),
-    /// What the path to the server carries in one packet.
+    /// The path MTU to the server: one packet.
     PathMtu,
 }
 
 /// A UDP gateway to be started.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct UdpGatewaySetup {
-    /// Where clients send to: an address of this gateway.
+    /// The address of this gateway to which clients send.
     pub listen: SocketAddr,
-    /// Where their datagrams go.
+    /// The server that receives their datagrams.
     pub server: SocketAddr,
-    /// What happens to them on the way.
+    /// Their treatment on the way.
     pub series: Series,
-    /// Clients whose answers are carried back at the most, at most [`UDP_CLIENTS_MAX`]; each has a
+    /// Maximum clients whose answers are carried back, at most [`UDP_CLIENTS_MAX`]; each has a
     /// socket towards the server.
     pub clients_max: u16,
 }
 
-/// Clients of a UDP gateway at the most: a stack has 4096 sockets, some of which are others'.
+/// Maximum clients of a UDP gateway: a stack has 4096 sockets, some of which are others'.
 pub const UDP_CLIENTS_MAX: u16 = gatewright_config::UDP_CLIENTS_MAX;
 
-/// A client that is silent for this long gives its place to another if one is wanted (RFC 4787
+/// A client that is silent for this long gives its place to a new client if one is wanted (RFC 4787
 /// §4.3: "A NAT UDP mapping timer MUST NOT expire in less than two minutes").
 const CLIENT_FOR: Duration = Duration::from_mins(2);
 
-/// The same of a client that has never sent again after an answer: its address may be forged, so
-/// that nobody is there. It is long enough for a slow server's answer, which must not be carried to
-/// whoever has the place next.
+/// The same for a client that has never sent again after an answer: its address may be forged. It
+/// is long enough for a slow server's answer, which must not go to the next client in that place.
 const UNCONFIRMED_FOR: Duration = Duration::from_secs(5);
 
-/// Octets that are merged at the most while there is no route to the server: what IPv4 allows
+/// Maximum merged octets while there is no route to the server: the size that IPv4 allows
 /// everywhere (RFC 791 §3.1: 576), without its headers.
 const PAYLOAD_WITHOUT_ROUTE: usize = 548;
 
-/// What a UDP gateway has counted.
+/// Counters of a UDP gateway.
 #[derive(Debug, Default)]
 pub struct UdpGatewayCounters {
     /// Datagrams read from clients.
@@ -80,15 +79,16 @@ pub struct UdpGatewayCounters {
     pub sent: AtomicU64,
     /// Datagrams carried back.
     pub returned: AtomicU64,
-    /// Datagrams that could not be parted.
+    /// Datagrams that could not be split.
     pub cut_short: AtomicU64,
     /// Datagrams that could not be sent.
     pub not_sent: AtomicU64,
-    /// Datagrams of clients beyond the most.
+    /// Datagrams of clients above the maximum.
     pub too_many_clients: AtomicU64,
-    /// Clients that gave their place to another.
+    /// Clients that gave their place to a new client.
     pub clients_replaced: AtomicU64,
-    /// Datagrams for clients that did not come from the server, and such as did but were to go to it.
+    /// Datagrams for clients that did not come from the server, and datagrams from the server that
+    /// were to go to it.
     pub strangers: AtomicU64,
 }
 
@@ -120,40 +120,40 @@ impl UdpGateway {
         Ok(Self { counters, _running: running })
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn counters(&self) -> &UdpGatewayCounters {
         &self.counters
     }
 }
 
-/// The socket that clients send to; the others are theirs towards the server.
+/// The socket to which clients send; the others are the clients' towards the server.
 const LISTENER: SocketIndex = SocketIndex(0);
 
-/// One client. Its place in the table is that of its socket.
+/// One client; its place in the table is that of its socket.
 struct Client {
     address: SocketAddr,
-    /// Which of our addresses it sends to, where its answers come from.
+    /// Our address to which it sends, the source of its answers.
     asked: IpAddr,
     seen: Duration,
     trust: Trust,
     merger: Option<Merger>,
-    /// Of the datagrams in the merger.
+    /// The origin of the datagrams in the merger.
     origin: Origin,
 }
 
-/// Whether somebody is at a client's address.
+/// The evidence that a client's address is real.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Trust {
     /// It has sent.
     Unanswered,
     /// It has been answered.
     Answered,
-    /// It has sent again after that: it hears what is sent to its address, or needs no answer.
+    /// It has sent again after that: it receives at its address, or needs no answer.
     Confirmed,
 }
 
 impl Client {
-    /// When it gives its place to another, if it stays silent.
+    /// When it gives up its place, if it stays silent.
     fn until(&self) -> Duration {
         let silence = if self.trust == Trust::Confirmed { CLIENT_FOR } else { UNCONFIRMED_FOR };
         self.seen.saturating_add(silence)
@@ -166,11 +166,11 @@ struct Relay {
     counters: Arc<UdpGatewayCounters>,
     clients: Vec<Client>,
     places: HashMap<SocketAddr, usize>,
-    /// The client of the last datagram: those of a batch are mostly of one.
+    /// The client of the last datagram: the datagrams of a batch mostly have one client.
     last: Option<(SocketAddr, usize)>,
-    /// Clients whose mergers hold something.
+    /// Clients whose mergers are not empty.
     merging: Vec<usize>,
-    /// No client gives its place up before.
+    /// No client gives up its place before this time.
     full_until: Duration,
 }
 
@@ -206,7 +206,7 @@ impl Relay {
         }
     }
 
-    /// One datagram of a client.
+    /// Relays one datagram of a client.
     fn relay(
         &mut self,
         datagram: Datagram,
@@ -257,7 +257,7 @@ impl Relay {
         }
     }
 
-    /// One datagram for a client.
+    /// Relays one datagram for a client.
     fn answer(
         &mut self,
         socket: SocketIndex,
@@ -281,7 +281,7 @@ impl Relay {
         }
     }
 
-    /// Sends what was merged of the datagrams that waited.
+    /// Sends the merged datagrams.
     fn flush(&mut self, sockets: &mut ApplicationSockets<'_, '_>, tally: &mut Tally) {
         let server = self.setup.server;
         for place in self.merging.drain(..) {
@@ -316,7 +316,7 @@ impl Relay {
         Some(place)
     }
 
-    /// Gives a new client a place: a free one, or that of the client whose time was over first.
+    /// Gives a new client a free place, or that of the client whose time ended first.
     fn settle(
         &mut self,
         datagram: &Datagram,
@@ -370,7 +370,7 @@ fn payload_max(server: SocketAddr, sockets: &mut ApplicationSockets<'_, '_>) -> 
     sockets.payload_max(server.ip()).unwrap_or(PAYLOAD_WITHOUT_ROUTE)
 }
 
-/// What one call has counted: added to what others read once a call.
+/// Counts of one call, added to the shared counters once a call.
 #[derive(Debug, Default)]
 struct Tally {
     received: u64,

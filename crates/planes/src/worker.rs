@@ -1,7 +1,7 @@
 //! A data-plane worker: links, one graph, and the loop that joins them.
 //!
-//! The loop never blocks while frames come. After the last frame it goes on polling for
-//! [`Pace::spin`], then sleeps until a link, a timer, or somebody with a command wakes it.
+//! The loop never blocks while frames come. After the last frame it continues to poll for
+//! [`Pace::spin`], then sleeps until a link, a timer or a command wakes it.
 
 use crate::{
     group::{Course, Work, WorkerGroup},
@@ -34,45 +34,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a worker waits.
+/// How a worker waits for frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pace {
     /// How long it polls after the last frame before it sleeps; zero sleeps at once.
     pub spin: Duration,
 }
 
-/// What a worker is asked between two batches.
+/// A request to a worker, taken between two batches.
 pub(crate) enum Command {
     /// Exchange the wiring; the old one comes back by the channel.
     Swap(Swap, Sender<Swap>),
-    /// Take what the kernel says of neighbours.
+    /// Take the kernel's neighbour updates.
     Neighbours(Vec<Told>),
-    /// What the links have counted, and whether they are up.
+    /// Report the counters of links, and whether they are up.
     Links(Sender<Vec<ShareNow>>),
-    /// Wait in another way from now on.
+    /// Change how it waits.
     Pace(Pace),
-    /// Close the device of a link, which is to be opened as another.
+    /// Close the device of a link, before it is opened on another.
     CloseDevice(LinkIndex, Sender<()>),
     /// Open a device in the place of a link.
     OpenDevice(Box<OpenDevice>, Sender<Result<LinkInfo, OpenError>>),
-    /// Forget neighbours, take those that were set, and write down those that are known.
+    /// Forget neighbours, take newly set ones, and write down the known ones.
     LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Take a link down, or up again.
     Close(LinkIndex, bool),
-    /// Follow one packet.
+    /// Trace one packet.
     Trace(TraceOrder),
-    /// Follow none any more.
+    /// End the trace.
     EndTrace,
 }
 
-/// One packet is to be followed.
+/// An order to trace one packet.
 pub(crate) struct TraceOrder {
     pub(crate) trace: Trace,
-    /// A frame to be received by a link now, instead of the next that comes.
+    /// A frame for a link to receive now, instead of the next frame that arrives.
     pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
-    /// The VLAN that the link is, if it is one: the frame comes with its tag, by the link below.
+    /// The VLAN, if the link is one: the frame comes with its tag, by the link below.
     pub(crate) vlan: Option<VlanLink>,
-    /// Where the trace goes when it is over. It is hung up if another runs.
+    /// Receives the finished trace; closed if another trace runs.
     pub(crate) back: Sender<Trace>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct TraceOrder {
 pub(crate) struct Waker {
     event: EventFd,
     asleep: AtomicBool,
-    /// Set by whoever has something for the worker, which looks between two batches.
+    /// Set when there is work for the worker, which looks between two batches.
     called: AtomicBool,
     stop: AtomicBool,
 }
@@ -93,7 +93,7 @@ impl Waker {
         Ok(Self { event, asleep, called, stop })
     }
 
-    /// Wakes the worker to look at what other workers have sent, if it sleeps.
+    /// Wakes a sleeping worker to look at messages from other workers.
     pub(crate) fn rouse(&self) {
         // Between what was sent and this look, as between falling asleep and the look at what was
         // sent: one of both sees the other.
@@ -121,7 +121,7 @@ impl Wake for Waker {
     }
 }
 
-/// One worker, to be run on a thread of its own.
+/// One worker, to be run on its own thread.
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
     pub(crate) opener: Opener,
@@ -134,36 +134,36 @@ pub(crate) struct Worker {
     pub(crate) events: SyncSender<Event>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) sojourn: Arc<Sojourn>,
-    /// What was last told of each link.
+    /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
-    /// What was last told of each link's device: its hardware address, its MTU.
+    /// The last reported hardware address and MTU of each link's device.
     pub(crate) devices: Vec<(Option<MacAddress>, usize)>,
-    /// The same of all workers.
+    /// The down shares of all workers.
     pub(crate) downs: Downs,
     /// Its number.
     pub(crate) own: usize,
-    /// Who waits for the trace that runs.
+    /// Receives the running trace when it ends.
     pub(crate) tracing: Option<Sender<Trace>>,
-    /// The links that a command has taken down: nothing comes and nothing leaves there.
+    /// Links that a command has taken down: they receive and send nothing.
     pub(crate) closed: Vec<bool>,
-    /// The graph's drops that are no layer's.
+    /// The graph's drops that belong to no layer.
     pub(crate) drops: Drops,
-    /// Its place among other workers, if there are any.
+    /// Its worker group, if there are other workers.
     pub(crate) group: Option<WorkerGroup>,
     /// The links that other workers have; empty if there are none.
     pub(crate) away: Vec<bool>,
 }
 
-/// A frame came by, or was to leave by, a link that a command has taken down.
+/// A frame arrived on, or was to leave by, a link that a command has taken down.
 const LINK_DOWN: Reason = Reason("link-down");
 
-/// How often links are asked whether they are there; a link that has gone is taken back then.
+/// Interval at which links are checked: whether they went or came back.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the answers of neighbours are waited for when the worker ends.
+/// How long a worker that ends waits for answers of neighbours.
 const LAST_ANSWERS: Duration = Duration::from_millis(100);
 
-/// How often timers are looked at while the worker does not sleep.
+/// Interval at which timers are checked while the worker does not sleep.
 const TIMERS_EVERY: Duration = Duration::from_micros(200);
 
 impl Worker {
@@ -208,7 +208,7 @@ impl Worker {
         self.end(&mut batch);
     }
 
-    /// Lets layers send what others are to know, and waits a moment for the neighbours whom that is for.
+    /// Lets layers send their last packets, and waits a moment for the neighbours that these need.
     fn end(&mut self, batch: &mut Batch) {
         let began = self.now();
         let (graph, mut exit) = self.graph_and_exit();
@@ -224,7 +224,7 @@ impl Worker {
         self.epoch.elapsed()
     }
 
-    /// Tells of links that went or came back, and of devices that were changed.
+    /// Reports links that went or came back, and devices that changed.
     fn look_at_links(&mut self) {
         let told = self.up.iter_mut().zip(&mut self.devices);
         for (index, (link, (told, device))) in
@@ -252,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// One round over the links; whether any frame came.
+    /// Polls all links once; returns whether any frame came.
     fn receive(&mut self, now: Duration, batch: &mut Batch) -> bool {
         let mut busy = false;
         for index in 0..self.links.len() {
@@ -279,7 +279,7 @@ impl Worker {
         busy
     }
 
-    /// Goes on with what other workers have sent; whether there was anything.
+    /// Handles messages from other workers; returns whether there were any.
     fn work_for_others(&mut self, now: Duration) -> bool {
         let Some(mut group) = self.group.take() else { return false };
         let any = group.take_messages(|work| self.work(work, now));
@@ -313,8 +313,8 @@ impl Worker {
         (graph, Egress { links, closed, away, drops, sojourn, epoch: *epoch })
     }
 
-    /// Lets layers do what is due, and tells the control side what they learnt; whether anything
-    /// was due.
+    /// Runs due timers of the layers, and reports what they learnt to the control side; returns
+    /// whether any was due.
     fn timers(&mut self, now: Duration) -> bool {
         let due = self.graph.poll_timeout().is_some_and(|at| at <= now);
         if due {
@@ -328,8 +328,8 @@ impl Worker {
         due
     }
 
-    /// Does what the control side asked; whether it asked anything. What nobody waits for any more
-    /// is freed here.
+    /// Executes commands of the control side; returns whether there were any. Objects that are no
+    /// longer awaited are freed here.
     fn obey(&mut self, now: Duration) -> bool {
         match self.commands.try_recv() {
             Ok(Command::Swap(swap, back)) => {
@@ -400,7 +400,7 @@ impl Worker {
         Ok(info)
     }
 
-    /// Begins a trace, with a frame of its own if there is one.
+    /// Begins a trace, with its own frame if there is one.
     fn trace(&mut self, order: TraceOrder, now: Duration) {
         if !self.graph.trace(order.trace) {
             return;
@@ -422,7 +422,7 @@ impl Worker {
         graph.receive(link, &mut batch, now, &mut exit);
     }
 
-    /// Sends a trace back that is over, or is to be.
+    /// Sends back a trace that is over or has to end.
     #[cold]
     fn end_trace(&mut self, now: Duration, is_over: bool) {
         if let Some(trace) = self.graph.take_trace(now, is_over) {
@@ -458,7 +458,7 @@ impl Worker {
     }
 }
 
-/// Where frames leave: the links, with a look at how long each packet stayed.
+/// The exit for frames: the links, with the sojourn time of each packet.
 struct Egress<'a> {
     links: &'a mut [Box<dyn Link>],
     closed: &'a [bool],

@@ -17,11 +17,11 @@ use std::{
     time::Duration,
 };
 
-/// How long a worker may take to answer: it answers between two batches, so this is a worker that
-/// has ended or hangs in a handler.
+/// Maximum time for a worker's answer. It answers between two batches, so a worker that takes
+/// longer has ended or hangs in a handler.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// One worker that runs.
+/// One running worker.
 pub(crate) struct WorkerHandle {
     pub(crate) commands: Sender<Command>,
     pub(crate) waker: Arc<Waker>,
@@ -29,18 +29,18 @@ pub(crate) struct WorkerHandle {
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
-/// What a worker says of its share of a link.
+/// A worker's report on its share of a link.
 pub(crate) struct ShareNow {
     pub(crate) counters: LinkCounters,
     pub(crate) state: LinkState,
     pub(crate) queues: Vec<u32>,
 }
 
-/// What all workers say of a link.
+/// The combined report of all workers on a link.
 pub(crate) struct LinkNow {
     pub(crate) counters: LinkCounters,
     pub(crate) state: LinkState,
-    /// Its queues, each with the worker that has it.
+    /// Its queues, each with its worker.
     pub(crate) queues: Vec<(u32, usize)>,
 }
 
@@ -57,23 +57,23 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// None yet; they record what stays how long in `sojourn` and its parts.
+    /// Creates an empty list; workers record sojourn times in `sojourn` and its parts.
     pub(crate) fn new(sojourn: Arc<Sojourn>) -> Self {
         Self { handles: Vec::new(), sojourn }
     }
 
-    /// Adds one.
+    /// Adds a worker.
     pub(crate) fn add(&mut self, handle: WorkerHandle) {
         self.handles.push(handle);
     }
 
-    /// Where commands for the first go, for those who do not wait for it to wake.
+    /// The command channel of the first worker, for callers that do not wait for it to wake.
     pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, PlanesError> {
         let first = self.handles.get(FIRST).ok_or(PlanesError::Ended)?;
         Ok(first.commands.clone())
     }
 
-    /// How many they are.
+    /// The number of workers.
     pub(crate) fn len(&self) -> usize {
         self.handles.len()
     }
@@ -82,12 +82,12 @@ impl Workers {
         &self.sojourn
     }
 
-    /// What each has handled.
+    /// The counters of each worker.
     pub(crate) fn handled(&self) -> impl Iterator<Item = &Handled> {
         self.handles.iter().map(|handle| &handle.handled)
     }
 
-    /// Has the first do something: it has all that is not transit.
+    /// Sends a command to the first worker, which handles all packets that are not transit.
     pub(crate) fn first(&self, command: Command) -> Result<(), PlanesError> {
         self.one(FIRST, command)
     }
@@ -99,12 +99,12 @@ impl Workers {
         Ok(())
     }
 
-    /// Has each do something.
+    /// Sends a command to each worker.
     pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), PlanesError> {
         (0..self.handles.len()).try_for_each(|worker| self.one(worker, command()))
     }
 
-    /// What all have counted for each link, whether it is up, and who has which of its queues.
+    /// Each link's counters over all workers, whether it is up, and the worker of each queue.
     pub(crate) fn links(&self) -> Result<Vec<LinkNow>, PlanesError> {
         let mut all: Vec<LinkNow> = Vec::new();
         for worker in 0..self.handles.len() {
@@ -133,7 +133,7 @@ impl Workers {
         self.handles.iter().all(runs)
     }
 
-    /// Whoever wakes all of them, from any thread.
+    /// Wakes all of them, from any thread.
     pub(crate) fn waker(&self) -> Arc<dyn Wake> {
         Arc::new(All(self.handles.iter().map(|handle| Arc::clone(&handle.waker)).collect()))
     }

@@ -1,4 +1,4 @@
-//! What the control side does about what layers learn.
+//! Reactions of the control side to events from layers.
 
 use super::{
     Control,
@@ -17,11 +17,11 @@ use std::{
 /// Bits of a prefix that is one IPv6 address.
 const HOST_BITS: u8 = 128;
 
-/// Events that are kept at the most; the oldest gives way.
+/// Maximum events kept; the oldest gives way.
 const RECENT_MAX: usize = 256;
 
-/// The latest events, for people: what is told again and again, such as a router's regular
-/// advertisement, is among them once.
+/// The latest events, for people. A repeated event, such as a router's regular advertisement, is
+/// among them once.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     kept: VecDeque<(SystemTime, Event)>,
@@ -42,7 +42,7 @@ impl Control {
         self.recent.kept.iter()
     }
 
-    /// Acts upon what a layer learnt at `now`. A table that is full leaves things as they are.
+    /// Acts upon an event that a layer learnt at `now`. If a table is full, nothing changes.
     pub(crate) fn learn(&mut self, event: Event, now: Instant) {
         let told = event.clone();
         let is_news = match event {
@@ -89,7 +89,7 @@ impl Control {
         }
     }
 
-    /// Puts an address of an interface into another state; whether it was in another.
+    /// Sets the state of an interface's address; returns whether it changed.
     fn set_state(&mut self, link: LinkIndex, ip: IpAddr, state: AddressState) -> bool {
         let interface = self.host.interfaces().iter().find(|found| found.link == link);
         let known = interface
@@ -139,8 +139,8 @@ impl Control {
         self.remember(thing, valid, RouterPreference::default(), now)
     }
 
-    /// Makes an address of an advertised prefix (RFC 4862 §5.5.3 (d)), or takes the lifetimes of the
-    /// one that was made of it.
+    /// Forms an address from an advertised prefix (RFC 4862 §5.5.3 (d)), or updates the lifetimes
+    /// of the existing one.
     fn form(
         &mut self,
         link: LinkIndex,
@@ -173,8 +173,8 @@ impl Control {
         }
     }
 
-    /// Has each formed address begin exchanges, or no longer, as its preferred lifetime says
-    /// (RFC 4862 §5.5.4).
+    /// Sets whether each formed address begins exchanges, by its preferred lifetime (RFC 4862
+    /// §5.5.4).
     fn deprecate(&mut self, now: Instant) {
         let formed: Vec<_> = self.learnt.formed(now).collect();
         for (link, ip, is_preferred) in formed {
@@ -191,9 +191,9 @@ impl Control {
         }
     }
 
-    /// The device of a link was changed from outside, or another has come in its place: packets are
-    /// as large as it carries, up to what the description allows, and frames come from its address,
-    /// unless the description has one; whether anything follows from that.
+    /// Handles a link's device that was changed from outside or replaced. Packets are as large as
+    /// it carries, up to the description's limit. Frames come from its address, unless the
+    /// description has one. Returns whether anything follows from that.
     fn device(&mut self, link: LinkIndex, mac: Option<MacAddress>, mtu: u32) -> bool {
         let Some((_, info)) = self.links.get_mut(link.index()) else { return false };
         let old = (info.mac, info.mtu);
@@ -208,7 +208,7 @@ impl Control {
         is_news
     }
 
-    /// Has the interface of `link` follow a device that was `old` and is `new`.
+    /// Updates the interface of `link` from the device `old` to `new`.
     fn follow_device(
         &mut self,
         link: LinkIndex,
@@ -240,7 +240,7 @@ impl Control {
         is_news
     }
 
-    /// A router says how large packets of the link may be (RFC 4861 §6.3.4): never more than the
+    /// Takes the MTU that a router advertises for the link (RFC 4861 §6.3.4): never more than the
     /// device carries.
     fn link_mtu(&mut self, link: LinkIndex, mtu: u32) -> bool {
         let Some(own) = self.host.interfaces().iter().find(|own| own.link == link) else {
@@ -276,7 +276,8 @@ impl Control {
         }
     }
 
-    /// A DHCP server gave or renewed a lease, or it is over; whether it is another than before.
+    /// Takes a new, renewed or ended lease of a DHCP server; returns whether it differs from the
+    /// one before.
     pub(super) fn lease(&mut self, link: LinkIndex, lease: Option<Lease>, now: Instant) -> bool {
         let mut given = Vec::new();
         if let Some(lease) = &lease {
@@ -304,7 +305,7 @@ impl Control {
         is_news
     }
 
-    /// Keeps `thing` for `lifetime`; whether it is new.
+    /// Keeps `thing` for `lifetime`; returns whether it is new.
     fn remember(
         &mut self,
         thing: Thing,
@@ -321,7 +322,8 @@ impl Control {
         }
     }
 
-    /// What a router or server of `link` taught is not kept; told once until there is room again.
+    /// Reports that an item from a router or server of `link` is not kept; once until there is room
+    /// again.
     fn overfull(&mut self, link: LinkIndex, Full { is_news }: Full) -> bool {
         if is_news {
             self.recent.keep(Event::LearntFull { link });
@@ -329,14 +331,14 @@ impl Control {
         false
     }
 
-    /// Takes back what has expired at `now`.
+    /// Removes what has expired at `now`.
     pub(crate) fn expire(&mut self, now: Instant) {
         let over = self.learnt.expire(now);
         self.take_back(over);
         self.deprecate(now);
     }
 
-    /// Forgets what `which` says; whether there was any.
+    /// Forgets the items that `which` selects; returns whether there were any.
     pub(super) fn forget(&mut self, which: impl Fn(&Thing) -> bool) -> bool {
         let gone = self.learnt.remove(which);
         let any = !gone.is_empty();
@@ -344,7 +346,7 @@ impl Control {
         any
     }
 
-    /// Forgets all that was learnt on `link`.
+    /// Forgets all items learnt on `link`.
     pub(super) fn forget_link(&mut self, link: LinkIndex) {
         self.forget(|thing| thing.link() == link);
         let device = self.link_mtus.extract_if(.., |(on, _)| *on == link).next();
@@ -365,7 +367,7 @@ impl Control {
         }
     }
 
-    /// A prefix is no longer on the link; addresses made of it may outlive that.
+    /// Removes a prefix from the link; addresses formed from it may outlive that.
     fn narrow(&mut self, link: LinkIndex, prefix: Prefix<Ipv6Addr>) {
         let own = self.host.interfaces().iter().find(|own| own.link == link);
         let made: Vec<Address> = (own.into_iter().flat_map(|own| &own.addresses))
@@ -383,7 +385,7 @@ impl Control {
     }
 }
 
-/// An address that was learnt.
+/// A learnt address.
 const fn address(link: LinkIndex, address: IpAddr) -> Thing {
     Thing::Address { link, address }
 }

@@ -1,7 +1,8 @@
-//! What a gateway has learnt from the network: routers, prefixes, addresses, better first hops.
+//! Items that a gateway has learnt from the network: routers, prefixes, addresses, better first
+//! hops.
 //!
-//! Each thing has an end, and a place in a list that has a bound; what the router has comes from the
-//! list by [`Learnt::route`].
+//! Each item has an end, and a place in a bounded list; the router takes its routes from the list
+//! by [`Learnt::route`].
 
 use crate::setup::RouteTo;
 use gatewright_packet::LinkIndex;
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something learnt that ends by itself.
+/// A learnt item that ends by itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Thing {
     /// A default router.
@@ -23,41 +24,41 @@ pub(super) enum Thing {
     OnLink { link: LinkIndex, prefix: Prefix<Ipv6Addr> },
     /// A route of a lease (RFC 3442); on the link if the gateway is unspecified.
     Leased { link: LinkIndex, to: Prefix<Ipv4Addr>, gateway: Ipv4Addr },
-    /// A better first hop to one destination, which may be the destination itself.
+    /// A learnt item with its lifetime.
     Redirect { link: LinkIndex, destination: IpAddr, gateway: IpAddr },
 }
 
-/// A thing with how long it holds.
+/// When it ends; `None` for ever.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     thing: Thing,
     /// For ever if there is none.
     until: Option<Instant>,
-    /// Of an address: until when it begins exchanges.
+    /// For an address: when it stops beginning exchanges.
     preferred_until: Option<Instant>,
-    /// Of a router.
+    /// For a router: its preference.
     preference: RouterPreference,
 }
 
-/// Things learnt at the most: hosts must bound what routers make them keep.
+/// Maximum number of learnt items: hosts must bound what routers make them keep.
 pub(super) const LEARNT_MAX: usize = 256;
 
-/// Redirects among them at the most; the oldest gives way.
+/// Maximum number of redirects among them; the oldest gives way.
 const REDIRECTS_MAX: usize = 64;
 
-/// How long a redirect holds. RFC 4861 §8.3 has no time; a path MTU, which is believed on the same
+/// Lifetime of a redirect. RFC 4861 §8.3 gives no time; a path MTU, which is believed on the same
 /// grounds, holds as long (RFC 8201 §5.3).
 const REDIRECT_FOR: Duration = Duration::from_mins(10);
 
-/// The shortest valid lifetime that an advertisement without authentication cuts an address to
-/// (RFC 4862 §5.5.3 (e)).
+/// The shortest valid lifetime to which an unauthenticated advertisement cuts an address (RFC 4862
+/// §5.5.3 (e)).
 const TWO_HOURS: Duration = Duration::from_hours(2);
 
-/// All that was learnt, oldest first.
+/// All learnt items, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     entries: Vec<Entry>,
-    /// Something was refused because there is too much, since there was room last.
+    /// An item was refused for lack of room, since there was room last.
     overfull: bool,
 }
 
@@ -69,8 +70,8 @@ pub(super) struct Full {
 }
 
 impl Learnt {
-    /// Takes `thing`, which holds for `lifetime` from `now` on; whether it is new. One that is known
-    /// keeps its place.
+    /// Takes `thing` for `lifetime` from `now` on; returns whether it is new. A known one keeps its
+    /// place.
     pub(super) fn take(
         &mut self,
         thing: Thing,
@@ -90,7 +91,7 @@ impl Learnt {
         Ok(true)
     }
 
-    /// Takes a redirect; what gives way to it.
+    /// Takes a redirect; returns the one that gives way to it.
     pub(super) fn redirect(
         &mut self,
         (link, destination, gateway): (LinkIndex, IpAddr, IpAddr),
@@ -110,8 +111,8 @@ impl Learnt {
         Ok(gone)
     }
 
-    /// Takes an address made of an advertised prefix, or the lifetimes of one that is known; whether
-    /// it is new. Nothing comes of a prefix that is no longer valid.
+    /// Takes an address formed from an advertised prefix, or new lifetimes of a known one; returns
+    /// whether it is new. A prefix that is no longer valid forms nothing.
     pub(super) fn form(
         &mut self,
         (link, address): (LinkIndex, IpAddr),
@@ -143,7 +144,7 @@ impl Learnt {
         self.entries.iter().any(|entry| entry.thing == thing)
     }
 
-    /// Forgets what `which` says; what it was.
+    /// Forgets and returns the items that `which` selects.
     pub(super) fn remove(&mut self, which: impl Fn(&Thing) -> bool) -> Vec<Thing> {
         let gone: Vec<Thing> = self
             .entries
@@ -154,7 +155,7 @@ impl Learnt {
         gone
     }
 
-    /// Forgets what has ended at `now`; what it was.
+    /// Forgets and returns the items that have ended at `now`.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Thing> {
         let over = |entry: &mut Entry| entry.until.is_some_and(|until| until <= now);
         let gone: Vec<Thing> = self.entries.extract_if(.., over).map(|gone| gone.thing).collect();
@@ -175,13 +176,13 @@ impl Learnt {
         })
     }
 
-    /// The destinations that things are about.
+    /// The destinations of all learnt items.
     pub(super) fn destinations(&self) -> impl Iterator<Item = RouteTo> + '_ {
         self.entries.iter().map(|entry| entry.thing.to())
     }
 
-    /// The route to `to`: of several routers the most preferred, and of these the one that was known
-    /// first, so that no later one takes the traffic over (RFC 4861 §6.3.6, RFC 4191 §3.2).
+    /// The route to `to`. Of several routers the most preferred one counts; among equals the one
+    /// known first, so that no later one takes the traffic over (RFC 4861 §6.3.6, RFC 4191 §3.2).
     pub(super) fn route(&self, to: RouteTo, leads: impl Fn(Route) -> bool) -> Option<Route> {
         let about = self.entries.iter().filter(|entry| entry.thing.to() == to);
         let routes = about.filter_map(|entry| Some((entry.preference, entry.thing.route()?)));
@@ -201,7 +202,7 @@ impl Learnt {
 }
 
 impl Thing {
-    /// The link that it was learnt on.
+    /// The link on which it was learnt.
     pub(super) const fn link(self) -> LinkIndex {
         match self {
             Self::Router { link, .. }
@@ -231,7 +232,7 @@ impl Thing {
         }
     }
 
-    /// The destinations whose route it is about.
+    /// The destination of its route.
     pub(super) fn to(self) -> RouteTo {
         let host = |ip| match ip {
             IpAddr::V4(ip) => RouteTo::V4(Prefix::host(ip)),
@@ -246,7 +247,7 @@ impl Thing {
         }
     }
 
-    /// The route itself; that of an address comes from the interface that has it.
+    /// Its route; the route of an address comes from the interface that has it.
     fn route(self) -> Option<Route> {
         match self {
             Self::Router { link, address } => Some(Route::Via { link, gateway: address }),

@@ -1,5 +1,5 @@
-//! Messages of rtnetlink (linux/netlink.h, linux/rtnetlink.h, rtnetlink(7)), as far as they are about
-//! links, addresses, routes and neighbours. Numbers are in the machine's own byte order.
+//! Messages of rtnetlink (linux/netlink.h, linux/rtnetlink.h, rtnetlink(7)) about links, addresses,
+//! routes and neighbours. Numbers are in the machine's own byte order.
 
 use gatewright_wire::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,17 +27,17 @@ const REPLACE: u16 = 0x100;
 const DUMP: u16 = 0x300;
 const CREATE: u16 = 0x400;
 
-/// Octets of the header in front of each message.
+/// Octets of the header of each message.
 const HEADER_LEN: usize = 16;
 
 // Address families.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Message {
-    /// A link is there, or was changed.
+    /// A link exists, or was changed.
     Link(KernelLink),
     /// A link is gone.
     LinkGone(u32),
@@ -45,17 +45,17 @@ pub(super) enum Message {
     Address(KernelAddress),
     /// An address is gone from a link.
     AddressGone(KernelAddress),
-    /// A route is there; whether it takes the place of one.
+    /// A route exists; the flag tells whether it replaces one.
     Route(KernelRoute, bool),
     /// A route is gone.
     RouteGone(KernelRoute),
-    /// A neighbour is in this state.
+    /// The state of a neighbour.
     Neighbour(KernelNeighbour),
-    /// Everything that was asked for has been said.
+    /// The answer to a request is complete.
     Done,
-    /// What was asked for is refused, with this number of an error; none is an acknowledgement.
+    /// A request was refused, with this error number; no error is an acknowledgement.
     Refused(i32),
-    /// It is about something else.
+    /// Any other message.
     Other,
 }
 
@@ -79,25 +79,25 @@ pub(super) struct KernelAddress {
     pub(super) flags: u32,
 }
 
-/// Destinations: an address with the bits that matter.
+/// A set of destinations: an address with the bits that matter.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Destination {
     pub(super) address: IpAddr,
     pub(super) len: u8,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// Sends on.
+    /// Forwards.
     Unicast,
     /// Delivers here: to an address of the kernel.
     Local,
     /// Delivers here, and to everyone on the link.
     Broadcast,
-    /// Answers that it is forbidden.
+    /// Answers that the destination is prohibited.
     Prohibit,
-    /// Drops, answers otherwise, or goes on in another table.
+    /// Drops, answers otherwise, or continues in another table.
     Other,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct KernelRoute {
     pub(super) kind: Kind,
     /// Its next hops: links and gateways.
     pub(super) hops: Vec<Hop>,
-    /// It asks more than the destination, or wraps what it sends: only the kernel can follow it.
+    /// It matches on more than the destination, or encapsulates: only the kernel can follow it.
     pub(super) special: bool,
 }
 
@@ -129,26 +129,26 @@ pub(super) struct KernelNeighbour {
     pub(super) knowledge: Knowledge,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's knowledge of a neighbour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Knowledge {
-    /// Where it is, and that it is there.
+    /// Its link-layer address, known to be reachable.
     Fresh(MacAddress),
-    /// Where it was.
+    /// Its last known link-layer address.
     Stale(MacAddress),
-    /// It is being asked for.
+    /// It is being resolved.
     Asking,
-    /// It is not there, or forgotten.
+    /// It is unreachable or forgotten.
     Gone,
 }
 
-/// The messages in what was received at once.
+/// The messages in one received datagram.
 pub(super) fn messages(octets: &[u8]) -> Messages<'_> {
     Messages(octets)
 }
 
-/// Walks over messages, each with whether the tables changed while they were told. What is cut short
-/// ends it.
+/// Iterates over messages; each has a flag that tells whether the tables changed during the dump. A
+/// truncated message ends it.
 #[derive(Debug)]
 pub(super) struct Messages<'a>(&'a [u8]);
 
@@ -189,7 +189,7 @@ const fn aligned(len: usize) -> usize {
     len.saturating_add(3) & !3
 }
 
-/// Walks over attributes: type and value. What is cut short ends it.
+/// Iterates over attributes: type and value. A truncated attribute ends it.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
@@ -331,10 +331,10 @@ fn route(body: &[u8]) -> Option<KernelRoute> {
     Some(route)
 }
 
-/// Next hops of one route at the most: more are the kernel's to choose among.
+/// Maximum next hops of one route; routes with more are left to the kernel.
 const HOPS_MAX: usize = 64;
 
-/// Each `struct rtnexthop` with its attributes; none if one cannot be followed here.
+/// Parses each `struct rtnexthop` with its attributes; `None` if one cannot be followed here.
 fn hops(mut octets: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
     const GATEWAY: u16 = 5;
     const VIA: u16 = 18;
@@ -390,7 +390,7 @@ fn neighbour(body: &[u8]) -> Option<KernelNeighbour> {
     Some(KernelNeighbour { link, address: address?, knowledge })
 }
 
-/// A request for all there is of one kind (`GET_…`) and both families.
+/// A request to dump everything of one kind (`GET_…`) and both families.
 pub(super) fn dump(kind: u16) -> Vec<u8> {
     // The fixed part, all of it zero: any family, any link, any table.
     let len = match kind {
@@ -401,8 +401,7 @@ pub(super) fn dump(kind: u16) -> Vec<u8> {
     request(kind, DUMP, &vec![0; len])
 }
 
-/// Asks the kernel to find a neighbour, or to look whether it is still there: `NTF_USE`, as a packet
-/// for it would.
+/// A request that the kernel resolves or verifies a neighbour: `NTF_USE`, as a packet for it would.
 pub(super) fn use_neighbour(link: u32, address: IpAddr) -> Vec<u8> {
     const USE: u8 = 1;
     const DESTINATION: u16 = 1;

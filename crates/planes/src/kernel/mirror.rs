@@ -1,8 +1,8 @@
-//! What the kernel has, as its messages tell it, and what that means for the gateway.
+//! A mirror of the kernel's state from its messages, and the resulting changes for the gateway.
 //!
 //! The mirror is a pure machine: messages in, changes out. It keeps every route of the tables that
-//! the kernel looks into without being told otherwise (*local* and *main*), so that it knows which
-//! one counts when another goes.
+//! the kernel consults by default (*local* and *main*). So it knows which route counts when another
+//! goes.
 
 use super::message::{
     Destination, Hop, KernelAddress, KernelLink, KernelNeighbour, KernelRoute, Kind, Knowledge,
@@ -17,17 +17,17 @@ use std::{
     net::IpAddr,
 };
 
-/// Tables that are looked into in this order (`RT_TABLE_LOCAL`, `RT_TABLE_MAIN`).
+/// Tables in the order in which they are consulted (`RT_TABLE_LOCAL`, `RT_TABLE_MAIN`).
 const TABLES: [u32; 2] = [255, 254];
 
-/// Routes that are kept at the most, of all tables and families together, for each that the
-/// gateway's own tables have room for: further ones leave everything to the kernel.
+/// Maximum kept routes, of all tables and families together, for each place in the gateway's own
+/// tables. Further routes leave everything to the kernel.
 const ROUTES_PER_PLACE: usize = 4;
 
-/// Neighbours that are kept at the most: the kernel keeps 1024 of each family itself.
+/// Maximum kept neighbours; the kernel keeps 1024 of each family itself.
 const NEIGHBOURS_MAX: usize = 262_144;
 
-/// What the kernel has.
+/// The mirrored state of the kernel.
 #[derive(Debug)]
 pub(super) struct Mirror {
     /// The gateway's links by the names of their devices.
@@ -43,17 +43,17 @@ pub(super) struct Mirror {
     /// Neighbours that have changed.
     moved: BTreeSet<(u32, IpAddr)>,
     links_changed: bool,
-    /// Something was said that cannot be understood without asking for everything.
+    /// A message cannot be understood without a full dump.
     doubtful: bool,
     overfull: bool,
 }
 
-/// Where a packet goes, and who forwards it.
+/// The way of a packet, and who forwards it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Way {
-    /// What our router does with a packet of its own for there.
+    /// Our router's route for its own packets to that destination.
     pub(super) route: Route,
-    /// Whether packets of others for there are ours to forward.
+    /// Whether we forward other hosts' packets to that destination.
     pub(super) ours: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Face {
     pub(super) addresses: Vec<Address>,
 }
 
-/// A neighbour of the gateway that has changed.
+/// A changed neighbour of the gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Moved {
     pub(super) link: LinkIndex,
@@ -74,7 +74,7 @@ pub(super) struct Moved {
 }
 
 impl Mirror {
-    /// An empty mirror for links on these devices, of a gateway with room for `routes_max` routes of
+    /// An empty mirror for links on these devices. The gateway has room for `routes_max` routes of
     /// each family.
     pub(super) fn new(ours: Vec<(LinkIndex, String)>, routes_max: u32) -> Self {
         let places = usize::try_from(routes_max).unwrap_or(usize::MAX);
@@ -94,14 +94,14 @@ impl Mirror {
         }
     }
 
-    /// Takes what has changed.
+    /// Applies changes.
     pub(super) fn hear(&mut self, messages: Vec<Message>) {
         for message in messages {
             self.take(message);
         }
     }
 
-    /// Takes everything anew: what is not among `messages` is gone.
+    /// Replaces the whole state: anything not in `messages` is gone.
     pub(super) fn renew(&mut self, messages: Vec<Message>) {
         self.changed.extend(self.routes.keys());
         self.moved.extend(self.neighbours.keys());
@@ -114,17 +114,17 @@ impl Mirror {
         self.doubtful = false;
     }
 
-    /// Whether only [`Self::renew`] can tell how things are.
+    /// Whether only [`Self::renew`] can restore a correct state.
     pub(super) const fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 
-    /// Whether the kernel has more routes than are kept: then it forwards everything.
+    /// Whether the kernel has more routes than are kept; then it forwards everything.
     pub(super) const fn is_overfull(&self) -> bool {
         self.overfull
     }
 
-    /// Something was lost.
+    /// Records that messages were lost.
     pub(super) const fn doubt(&mut self) {
         self.doubtful = true;
     }
@@ -234,7 +234,7 @@ impl Mirror {
         self.links.values().find(|found| found.name == *name).map(|found| found.index)
     }
 
-    /// Destinations whose way may have changed, with the way; none if nobody knows one.
+    /// Destinations whose way may have changed, with the way; `None` if there is none.
     pub(super) fn changed_ways(&mut self) -> Vec<(Destination, Option<Way>)> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|to| (to, self.way(to))).collect()
@@ -316,13 +316,13 @@ impl Mirror {
         moved.into_iter().filter_map(of).collect()
     }
 
-    /// What the kernel knows of a neighbour.
+    /// The kernel's knowledge of a neighbour.
     pub(super) fn neighbour_of(&self, link: LinkIndex, address: IpAddr) -> Option<Knowledge> {
         self.neighbours.get(&(self.kernel_link(link)?, address)).copied()
     }
 }
 
-/// What may be done with an address (linux/if_addr.h).
+/// The permitted use of an address (linux/if_addr.h).
 const fn state(flags: u32) -> AddressState {
     const FAILED: u32 = 0x08;
     const DEPRECATED: u32 = 0x20;

@@ -1,10 +1,10 @@
-//! Links shared with the kernel: addresses, routes and neighbours are the kernel's, and are followed.
+//! Links shared with the kernel: the gateway follows the kernel's addresses, routes and neighbours.
 //!
-//! A thread hears what changes by rtnetlink, keeps a [`Mirror`] of it, and carries the difference to
-//! where it matters: routes and addresses to the host's tables, neighbours to the worker, and to the
-//! kernel's side of the links ([`Division`]) which destinations are forwarded here. A destination is
-//! put into our tables before its packets come here, and taken out after they have stopped. What
-//! was lost because the kernel had more to say than fitted is made good by asking for everything.
+//! A thread receives changes by rtnetlink and keeps a [`Mirror`] of them. It carries routes and
+//! addresses to the host's tables, and neighbours to the worker. It tells the kernel's side of the
+//! links ([`Division`]) which destinations are forwarded here. A destination enters our tables
+//! before its packets come here, and leaves them after they have stopped. If messages were lost for
+//! lack of room, a full dump replaces the state.
 
 mod message;
 mod mirror;
@@ -40,11 +40,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two questions for everything, so that a kernel whose tables are rebuilt is not
-/// asked all the time.
+/// Minimum time between two full dumps, so that a kernel whose tables are rebuilt is not asked all
+/// the time.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
 
-/// Datagrams of news taken before they are acted upon.
+/// Datagrams of changes taken before they are acted upon.
 const NEWS_AT_ONCE: usize = 256;
 
 /// The kernel's side of a gateway whose links are shared, at one moment.
@@ -52,19 +52,20 @@ const NEWS_AT_ONCE: usize = 256;
 pub struct KernelStatus {
     /// Routes of the kernel that are known.
     pub routes: usize,
-    /// Destinations that are forwarded here; all others are the kernel's.
+    /// Destinations that are forwarded here; the kernel forwards all others.
     pub forwarded: usize,
     /// Neighbours of the kernel that are known.
     pub neighbours: usize,
-    /// How often the kernel was asked for everything.
+    /// Number of full dumps requested from the kernel.
     pub renewed: u64,
-    /// How often news was lost because more came than fitted.
+    /// Number of times that changes were lost because more came than fitted.
     pub overruns: u64,
-    /// Whether the kernel has more routes than there is room for here, and forwards everything.
+    /// Whether the kernel has more routes than there is room for here; then it forwards everything.
     pub withdrawn: bool,
 }
 
-/// What a worker is told of a neighbour: its station and whether it is fresh; none if it is gone.
+/// A neighbour update for a worker: its link-layer address and whether it is fresh; `None` if it is
+/// gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) link: LinkIndex,
@@ -72,16 +73,16 @@ pub(crate) struct Told {
     pub(crate) station: Option<(MacAddress, bool)>,
 }
 
-/// What the control side keeps of the kernel.
+/// The control side's state for the kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     mirror: Mirror,
     division: Arc<Division>,
     asker: Asker,
     commands: Sender<Command>,
-    /// What each link took when it was opened, which it will not exceed.
+    /// The MTU of each link when it was opened, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
-    /// What has been made of the kernel's routes.
+    /// The ways that were published for the kernel's routes.
     published: HashMap<Destination, Way>,
     status: KernelStatus,
 }
@@ -100,7 +101,7 @@ pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesErr
     Ok(Some(Arc::new(division.map_err(failed)?)))
 }
 
-/// Begins to follow the kernel: what it has is in the host when this returns.
+/// Starts to follow the kernel; its state is in the host when this returns.
 pub(crate) fn follow(
     setup: &Setup,
     division: Arc<Division>,
@@ -130,7 +131,7 @@ pub(crate) fn follow(
 }
 
 impl Kernel {
-    /// Takes over what the kernel says it has.
+    /// Takes over the kernel's full state.
     fn renew(&mut self, everything: Vec<Message>, host: &mut Host) {
         self.status.renewed += 1;
         self.mirror.renew(everything);
@@ -138,7 +139,7 @@ impl Kernel {
         self.publish(host);
     }
 
-    /// How things are.
+    /// The status at this moment.
     pub(crate) fn status(&self) -> KernelStatus {
         KernelStatus {
             routes: self.mirror.routes(),
@@ -148,7 +149,8 @@ impl Kernel {
         }
     }
 
-    /// A neighbour is wanted by the worker: the kernel finds it, or has found it already.
+    /// Asks the kernel to resolve a neighbour that the worker wants, unless it is fresh; tells the
+    /// worker the known address.
     pub(crate) fn want(&self, link: LinkIndex, address: IpAddr) {
         let known = self.mirror.neighbour_of(link, address);
         if !matches!(known, Some(Knowledge::Fresh(_)))
@@ -168,7 +170,7 @@ impl Kernel {
         }
     }
 
-    /// Carries what has changed to where it matters.
+    /// Publishes changes to the host, the worker and the division.
     fn publish(&mut self, host: &mut Host) {
         for (link, face) in self.mirror.changed_links() {
             let most = self.mtus_max.iter().find(|(known, _)| *known == link);
@@ -194,7 +196,7 @@ impl Kernel {
         self.tell(moved.into_iter().map(told).collect());
     }
 
-    /// Makes the way to a destination what it is to be.
+    /// Sets the way to a destination.
     fn route(&mut self, to: Destination, way: Option<Way>, host: &mut Host) -> Result<(), NoRoom> {
         let way = way.map(|way| Way { ours: way.ours && !self.status.withdrawn, ..way });
         let before = self.published.get(&to).copied();
@@ -220,7 +222,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Leaves everything to the kernel: a table that lacks a route would lead packets astray.
+    /// Leaves everything to the kernel: a table that lacks a route would misroute packets.
     fn withdraw(&mut self) {
         self.status.withdrawn = true;
         for (to, way) in self.published.iter_mut().filter(|(_, way)| way.ours) {
@@ -303,7 +305,7 @@ impl Drop for Follower {
     }
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Following {
     news: News,
     control: Arc<Mutex<Control>>,
@@ -332,7 +334,7 @@ impl Following {
         }
     }
 
-    /// Takes what there is to hear; whether everything has to be asked for.
+    /// Takes pending changes; returns whether a full dump is needed.
     fn take_news(&mut self) -> bool {
         let (mut messages, mut overruns) = (Vec::new(), 0);
         for _ in 0..NEWS_AT_ONCE {
@@ -357,7 +359,7 @@ impl Following {
         kernel.mirror.is_doubtful()
     }
 
-    /// Asks for everything, unless that was done just now; how long to wait at the most.
+    /// Requests a full dump, unless one was made just now; returns the longest time to wait.
     fn renew(&mut self) -> Duration {
         let rest = RENEW_EVERY.saturating_sub(self.renewed_at.elapsed());
         if !rest.is_zero() {

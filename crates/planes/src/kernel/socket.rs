@@ -1,4 +1,4 @@
-//! Sockets of rtnetlink: one that hears what changes, and one that asks.
+//! Sockets of rtnetlink: one that receives changes, and one that sends requests.
 
 use super::message::{
     GET_ADDRESS, GET_LINK, GET_NEIGHBOUR, GET_ROUTE, Message, dump, messages, use_neighbour,
@@ -20,35 +20,35 @@ use std::{
 /// Groups of messages: links, neighbours, addresses and routes of both families (`RTMGRP_…`).
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
 
-/// Octets received at once at the most; the kernel sends no more than 32 KiB.
+/// Maximum octets received at once; the kernel sends no more than 32 KiB.
 const RECEIVE_MAX: usize = 64 * 1024;
 
-/// How long an answer of the kernel may take: it answers at once, or is out of memory.
+/// Maximum time for an answer of the kernel: it answers at once, or is out of memory.
 const ANSWER_WITHIN_MS: u16 = 5000;
 
-/// How often a dump that the kernel calls interrupted is tried again.
+/// Maximum attempts of a dump that the kernel reports as interrupted.
 const DUMPS_MAX: u32 = 20;
 
-/// Hears of every change.
+/// Receives every change.
 #[derive(Debug)]
 pub(crate) struct News {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
 
-/// What there was to hear.
+/// A result of receiving.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// These changes.
+    /// Changes.
     Messages(Vec<Message>),
-    /// More than fitted: some of it is lost.
+    /// An overrun: some changes are lost.
     Overrun,
-    /// Nothing more.
+    /// No further changes.
     Nothing,
 }
 
 impl News {
-    /// Begins to listen; `octets` of messages may wait.
+    /// Starts to listen; up to `octets` of messages are queued.
     pub(super) fn open(octets: usize) -> io::Result<Self> {
         let fd = open(GROUPS)?;
         // Above the system's limit with CAP_NET_ADMIN, otherwise up to it.
@@ -90,7 +90,7 @@ fn open(groups: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Everything that the kernel has: links first, so that what follows can be understood.
+/// The kernel's whole state, links first, so that the rest can be understood.
 pub(super) fn everything() -> io::Result<Vec<Message>> {
     let fd = open(0)?;
     let mut buffer = vec![0; RECEIVE_MAX];
@@ -114,7 +114,7 @@ pub(super) fn everything() -> io::Result<Vec<Message>> {
     Ok(all)
 }
 
-/// One dump; whether it is of one moment.
+/// One dump; returns whether it is consistent.
 fn ask(
     fd: &OwnedFd,
     request: &[u8],
@@ -146,7 +146,7 @@ fn ask(
     }
 }
 
-/// Has the kernel look for neighbours.
+/// Asks the kernel to resolve neighbours.
 #[derive(Debug)]
 pub(super) struct Asker(OwnedFd);
 
@@ -155,8 +155,8 @@ impl Asker {
         open(0).map(Self)
     }
 
-    /// Looks for `address` on the link, as a packet for it would. Never waits: if the kernel has no
-    /// room for the question, the next packet asks again.
+    /// Resolves `address` on the link, as a packet for it would. Never waits: if the kernel has no
+    /// room for the request, the next packet asks again.
     pub(super) fn use_neighbour(&self, link: u32, address: IpAddr) {
         let request = use_neighbour(link, address);
         let _full = send(self.0.as_raw_fd(), &request, MsgFlags::MSG_DONTWAIT);

@@ -1,10 +1,10 @@
-//! `host:port`, as programs and configurations write it.
+//! Addresses as `host:port`, as programs and configurations write them.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
 
-/// Where a role is: an address, or a name that has to be resolved.
+/// Address of a role: an IP address, or a name to be resolved.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Target {
     /// An address and a port.
@@ -13,7 +13,7 @@ pub enum Target {
     Name(String, u16),
 }
 
-/// What is no `host:port`.
+/// A text that is no `host:port`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{0}` is no `host:port`")]
 pub struct AddressError(String);

@@ -1,4 +1,4 @@
-//! Requests that arrive: their dispatch and their answers.
+//! Arriving requests: their dispatch and their answers.
 
 use super::exchange::Written;
 use super::pump::Source;
@@ -9,7 +9,7 @@ use super::{Count, Machine, Work};
 use gatewright_lang::ir::{Action, Answer, Build, Message, RoleId, Side};
 use std::sync::Arc;
 
-/// What a request is answered with when it is read to its end.
+/// The answer to a request, sent when the request is read to its end.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) octets: Vec<u8>,
@@ -18,7 +18,7 @@ pub(crate) struct Reply {
 }
 
 impl Machine {
-    /// Takes the first case of a request that holds.
+    /// Takes the first matching case for a request.
     pub(crate) fn dispatch(&mut self, id: IncomingId) {
         let program = Arc::clone(&self.program);
         let Some(incoming) = self.incomings.get_mut(id) else { return };
@@ -64,7 +64,7 @@ impl Machine {
         self.reply(id, Reply { octets: built, stream: None, close: answer.close });
     }
 
-    /// The octets of an answer that the protocol gives by itself; none if it cannot be built.
+    /// The octets of an answer that the protocol itself gives; none if it cannot be built.
     pub(crate) fn build_answer(
         &mut self,
         answer: &Answer,
@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Answers a connection outside of any request.
+    /// Answers a connection outside any request.
     pub(crate) fn answer_conn(
         &mut self,
         conn: ConnId,
@@ -94,8 +94,8 @@ impl Machine {
         self.put(conn, octets, None, Written::Nothing);
     }
 
-    /// Answers a request as soon as it, and what its handler received behind it, is read to its end;
-    /// at once if its connection is closed behind the answer, or if the answer's stream is the
+    /// Answers a request once it, and what its handler received after it, is read to its end. It
+    /// answers at once if the connection closes after the answer, or if the answer's stream is the
     /// request's own.
     pub(crate) fn reply(&mut self, id: IncomingId, reply: Reply) {
         let before = match self.incomings.get(id) {
@@ -119,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// The message behind a request that is not read to its end.
+    /// The unfinished message that a handler receives after its request.
     fn received_behind(&self, request: IncomingId) -> Option<IncomingId> {
         let Requester::Conn(conn) = self.incomings.get(request)?.requester? else { return None };
         let current = self.conns.get(conn)?.current?;
@@ -152,7 +152,7 @@ impl Machine {
         self.forget_if_unused(id);
     }
 
-    /// A request is read to its end: what waited for that goes out.
+    /// Sends what waited for a request to be read to its end.
     pub(crate) fn settle_request(&mut self, id: IncomingId) {
         let reply = self.incomings.get_mut(id).and_then(|incoming| incoming.reply.take());
         if let Some((reply, request)) = reply {
@@ -160,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// A request is done with: the next one may begin.
+    /// Finishes a request: the next one may begin.
     pub(crate) fn finish_request(&mut self, conn: ConnId) {
         if let Some(of) = self.conns.get_mut(conn) {
             of.requests = of.requests.saturating_sub(u32::from(of.side == Side::Server));
@@ -169,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// A request cannot be read: its handler ends, and the protocol answers.
+    /// Refuses an unreadable request: its handler ends, and the protocol answers.
     pub(crate) fn refuse_request(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
         let task = self.incomings.get(id).and_then(|incoming| incoming.task);
         if let Some(task) = task {
@@ -183,7 +183,7 @@ impl Machine {
         self.finish_request(conn);
     }
 
-    /// A message that a handler waits for cannot be read: so ends the handler.
+    /// Refuses an unreadable message that a handler waits for: the handler ends.
     pub(crate) fn refuse_received(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
         let begun = self.conns.get(conn).is_some_and(|of| of.receiver.is_none());
         let Some(task) = self.incomings.get(id).and_then(|incoming| incoming.task) else {
@@ -212,7 +212,7 @@ impl Machine {
         }
     }
 
-    /// Says that a message is malformed, and reads on behind it where its end can be found.
+    /// Answers a malformed message, and reads on after it where its end can be found.
     fn refuse(&mut self, conn: ConnId, id: IncomingId, in_line: bool) {
         let program = Arc::clone(&self.program);
         let lines = self.is_lines(id);

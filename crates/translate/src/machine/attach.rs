@@ -1,7 +1,7 @@
-//! What stands at handlers sees their messages.
+//! Attached posts: they see the messages of handlers.
 //!
-//! Where nothing is attached, nothing of this runs: a message is watched only if something was
-//! attached when it began.
+//! Where nothing is attached, none of this runs. A message is watched only if a post was attached
+//! when it began.
 
 use super::post::{Acts, Captured, Plain, Post, PostError, Posted, Way, is_within};
 use super::read::Incoming;
@@ -15,34 +15,34 @@ use gatewright_lang::ir::{Answer, HandlerId, MessageId, RoleId, SlotId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Octets of a message that are kept until it is known which handler takes it.
+/// Octets of a message that are kept until its handler is known.
 const HEAD_MAX: usize = 64 << 10;
 
-/// All that is attached.
+/// All attached posts.
 #[derive(Debug)]
 pub(crate) struct Posts {
-    /// What sees requests, by handler.
+    /// Posts that see requests, by handler.
     requests: Vec<Vec<Posted>>,
-    /// What sees answers, by handler.
+    /// Posts that see answers, by handler.
     answers: Vec<Vec<Posted>>,
-    /// Whether requests are captured somewhere, so that their heads are kept.
+    /// Whether any post captures requests, so that their heads are kept.
     captures: bool,
-    /// Fields that are looked at, by message.
+    /// Fields that posts examine, by message.
     fields: Vec<(MessageId, SlotId)>,
 }
 
-/// A message that is watched.
+/// A watched message.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     octets: usize,
     head: Vec<u8>,
-    /// Who takes it, as soon as that is known.
+    /// Its handler, as soon as it is known.
     handler: Option<HandlerId>,
-    /// Whether it was shown to what stands there.
+    /// Whether it was shown to the posts there.
     shown: bool,
 }
 
-/// Whose message it is.
+/// Owner of a message.
 #[derive(Clone, Copy, Debug)]
 struct Whose {
     handler: HandlerId,
@@ -62,7 +62,7 @@ impl Posts {
         self.requests.iter().chain(&self.answers).flatten()
     }
 
-    /// Looks anew at what is needed of messages before their handler is known.
+    /// Recomputes which parts of messages are needed before their handler is known.
     fn look(&mut self) {
         let of_requests = self.requests.iter().flatten();
         self.captures = of_requests.clone().any(|post| matches!(post.acts, Acts::Capture));
@@ -83,12 +83,12 @@ impl Posts {
         of.get(handler.index()).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The slots of a message that somebody looks at.
+    /// The slots of a message that posts examine.
     pub(crate) fn fields(&self, message: MessageId) -> impl Iterator<Item = SlotId> {
         self.fields.iter().filter(move |(of, _)| *of == message).map(|(_, slot)| *slot)
     }
 
-    /// Octets of a message that were read.
+    /// Shows octets of a message that were read.
     pub(crate) fn read(
         &self,
         watched: &mut Watched,
@@ -111,7 +111,7 @@ impl Posts {
         }
     }
 
-    /// Octets of a message pass whoever counts and captures.
+    /// Shows octets of a message to the posts that count and capture.
     fn passes(&self, whose: Whose, messages: u64, octets: &[u8], outputs: &mut VecDeque<Output>) {
         for post in self.at(whose.handler, whose.way) {
             post.passes(whose, messages, octets, octets.len(), outputs);
@@ -120,7 +120,7 @@ impl Posts {
 }
 
 impl Posted {
-    /// Sees `octets` of a message, the last of `length`.
+    /// Handles `octets` of a message, the last of `length`.
     fn passes(
         &self,
         whose: Whose,
@@ -150,7 +150,7 @@ impl Posted {
         }
     }
 
-    /// Why it refuses a request.
+    /// The reason for which it refuses a request.
     fn refuses(
         &self,
         now: core::time::Duration,
@@ -179,7 +179,7 @@ impl Posted {
 }
 
 impl Machine {
-    /// Attaches something to handlers, behind what stands there.
+    /// Attaches a post to handlers, after those already there.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Detaches what has this id.
+    /// Detaches the post with this id.
     pub fn detach(&mut self, id: u32) {
         let Some(posts) = &mut self.posts else { return };
         for there in posts.requests.iter_mut().chain(&mut posts.answers) {
@@ -210,22 +210,22 @@ impl Machine {
         }
     }
 
-    /// What is noted of a message that begins, perhaps one that a handler waits for; nothing where
+    /// State for watching a message that begins, perhaps one that a handler waits for; `None` where
     /// nothing is attached.
     pub(crate) fn watch(&self, handler: Option<HandlerId>) -> Option<Box<Watched>> {
         self.posts.as_ref().map(|_| Box::new(Watched { handler, ..Watched::default() }))
     }
 
-    /// As [`watch`](Self::watch), of a datagram.
+    /// State for watching a datagram, as by [`watch`](Self::watch).
     pub(crate) fn watch_datagram(&self, octets: &[u8]) -> Option<Box<Watched>> {
         let posts = self.posts.as_ref()?;
         let head = if posts.captures { octets.to_vec() } else { Vec::new() };
         Some(Box::new(Watched { octets: octets.len(), head, ..Watched::default() }))
     }
 
-    /// Shows a request to what stands at the handler that is to take it. Says whether one of them
-    /// refuses it; then it is answered as one above the role's limit is, or if the protocol has no
-    /// words for that, as one whose handler failed. Where it has none at all, the connection ends.
+    /// Shows a request to the posts at its handler; returns whether one refuses it. A refused
+    /// request is answered like one above the role's limit. If the protocol has no such answer, it
+    /// is answered like one whose handler failed; without that either, the connection ends.
     pub(crate) fn is_refused(&mut self, handler: HandlerId, id: IncomingId, role: RoleId) -> bool {
         let Some(posts) = self.posts.take() else { return false };
         let refused = self.show(&posts, handler, id, role);
@@ -279,12 +279,12 @@ impl Machine {
         }
     }
 
-    /// The handler whose answers are watched that answers a request.
+    /// The handler that answers a request, if its answers are watched.
     pub(crate) fn watcher(&self, id: IncomingId) -> Option<HandlerId> {
         self.incomings.get(id)?.watched.as_ref()?.handler
     }
 
-    /// Octets of an answer leave.
+    /// Shows octets of an answer that are sent.
     pub(crate) fn leaves(
         &mut self,
         handler: HandlerId,

@@ -6,19 +6,19 @@ use crate::parser::Parser;
 use gatewright_lang::ir::MessageId;
 use std::sync::Arc;
 
-/// How many unused buffers are kept: what a busy loop needs at once, in half a mebibyte.
+/// How many unused buffers are kept: as many as a busy loop needs at once, in half a mebibyte.
 const SPARE_MAX: usize = 64;
 
-/// Buffers that nobody uses.
+/// Unused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     spare: Vec<Vec<u8>>,
-    /// Those that are read into: as long as they are large.
+    /// Read buffers, kept at their full length.
     windows: Vec<Vec<u8>>,
 }
 
 impl Pool {
-    /// Makes an empty buffer fit for use, if it has no memory yet.
+    /// Gives an empty buffer memory, if it has none yet.
     fn equip(&mut self, buffer: &mut Vec<u8>) {
         if buffer.capacity() == 0 {
             *buffer = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_OCTETS));
@@ -43,7 +43,7 @@ impl Pool {
         }
     }
 
-    /// Takes a window's memory back if nothing is there.
+    /// Takes a window's memory back if it holds no octets.
     pub(crate) fn reclaim_window(&mut self, unread: &mut Unread) {
         if unread.is_empty() && !unread.buffer.is_empty() {
             let spare = core::mem::take(unread).buffer;
@@ -53,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// An empty buffer for something that passes.
+    /// Lends an empty buffer for temporary use.
     pub(crate) fn lend(&mut self) -> Vec<u8> {
         let mut buffer = Vec::new();
         self.equip(&mut buffer);
@@ -67,7 +67,7 @@ impl Pool {
     }
 }
 
-/// What waits to be read, somewhere in a buffer that is lent while there is any.
+/// Octets that wait to be read, somewhere in a buffer that is lent while there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     buffer: Vec<u8>,
@@ -88,7 +88,7 @@ impl Unread {
         self.len() == 0
     }
 
-    /// Where more octets go, at most so many.
+    /// The window for further octets, at most `most`.
     pub(crate) fn window(&mut self, pool: &mut Pool, most: usize) -> &mut [u8] {
         if most == 0 {
             return &mut [];
@@ -108,7 +108,7 @@ impl Unread {
         self.buffer.get_mut(self.to..end).unwrap_or_default()
     }
 
-    /// So many octets of the window are there.
+    /// Records that `octets` octets of the window arrived.
     pub(crate) fn arrived(&mut self, octets: usize) {
         self.to = self.to.saturating_add(octets).min(self.buffer.len());
     }
@@ -124,7 +124,7 @@ impl Unread {
         }
     }
 
-    /// The first octets are used.
+    /// Discards the first octets, which were used.
     pub(crate) fn consume(&mut self, octets: usize) {
         self.from = self.from.saturating_add(octets);
         if self.from >= self.to {
@@ -137,11 +137,11 @@ impl Unread {
     }
 }
 
-/// How many unused parsers are kept: what a busy loop needs at once, of several kinds.
+/// How many unused parsers are kept: as many as a busy loop needs at once, of several kinds.
 const PARSERS_MAX: usize = 16;
 
-/// Parsers that nobody uses: with one of them the next message of its layout is read, into the same
-/// view. Each stays where it is in memory, however often it changes hands.
+/// Unused parsers, each kept for the next message of its layout, which it reads into the same view.
+/// A parser never moves in memory, however often it changes hands.
 #[derive(Debug, Default)]
 pub(crate) struct Parsers {
     #[expect(clippy::vec_box, reason = "what is handed out and taken back is the box")]
@@ -173,11 +173,11 @@ impl Parsers {
     }
 }
 
-/// What waits to be sent.
+/// Octets that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     octets: Vec<u8>,
-    /// How many of them are gone.
+    /// How many of them were sent.
     gone: usize,
 }
 
@@ -198,28 +198,28 @@ impl Unsent {
         pool.append(&mut self.octets, octets);
     }
 
-    /// What more is to be sent is appended to.
+    /// The end of the queue, to which further octets are appended.
     pub(crate) fn end(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         pool.equip(&mut self.octets);
         &mut self.octets
     }
 
-    /// The last octets, from so many on.
+    /// The octets after the first `length`.
     pub(crate) fn behind(&self, length: usize) -> &[u8] {
         self.octets().get(length..).unwrap_or_default()
     }
 
-    /// Only so many octets are to be sent.
+    /// Truncates the queue to `length` octets.
     pub(crate) fn cut(&mut self, length: usize) {
         self.octets.truncate(self.gone.saturating_add(length));
     }
 
-    /// Takes memory back that turned out not to be needed.
+    /// Takes back memory that turned out not to be needed.
     pub(crate) fn settle(&mut self, pool: &mut Pool) {
         pool.reclaim(&mut self.octets);
     }
 
-    /// The first octets are gone.
+    /// Removes the first octets, which were sent.
     pub(crate) fn advance(&mut self, pool: &mut Pool, octets: usize) {
         self.gone = self.gone.saturating_add(octets).min(self.octets.len());
         if self.is_empty() {

@@ -1,4 +1,4 @@
-//! Messages that are written: holes to octets.
+//! Builds messages: from holes to octets.
 
 use super::evaluate::Seen;
 use super::pump::Source;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub(crate) struct Built {
     pub(crate) octets: Vec<u8>,
     pub(crate) stream: Option<Source>,
-    /// What its response will have in common with it, in the order of the role's keys.
+    /// The keys that its response will share with it, in the order of the role's keys.
     pub(crate) flow: Vec<u8>,
-    /// The `fresh` number that it got.
+    /// The `fresh` number in it.
     pub(crate) fresh: Option<Value>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Built {
 const FRESH_OCTETS: usize = 4;
 
 impl Machine {
-    /// Builds a message of constants, outside of any request.
+    /// Builds a message of constants, outside any request.
     pub(crate) fn build(
         &mut self,
         build: &Build,
@@ -38,7 +38,7 @@ impl Machine {
         self.build_for(build, None, request, role)
     }
 
-    /// Builds a message, for a handler or for the protocol itself, that goes out by a role.
+    /// Builds a message that goes out by a role, for a handler or for the protocol itself.
     pub(crate) fn build_for(
         &mut self,
         build: &Build,
@@ -52,7 +52,7 @@ impl Machine {
         })
     }
 
-    /// Builds a message for a stored peer, of whose request something was kept.
+    /// Builds a message for a stored peer, from what was kept of its request.
     pub(crate) fn build_told(
         &mut self,
         build: &Build,
@@ -66,8 +66,8 @@ impl Machine {
         })
     }
 
-    /// Builds a message; what was asked is another one's to say. Its holes are filled in the memory
-    /// of the last one's.
+    /// Builds a message with the given request values. Its holes are filled in the memory of the
+    /// previous message's holes.
     fn build_with(
         &mut self,
         build: &Build,
@@ -87,7 +87,7 @@ impl Machine {
         built.map(|(octets, stream, flow)| Built { octets, stream, flow, fresh })
     }
 
-    /// Fills holes; says whose stream is one of them, and which fresh number was given.
+    /// Fills holes; returns the message whose stream is one of them, and the fresh number given.
     fn fill(
         &mut self,
         view: &mut View,
@@ -133,7 +133,7 @@ impl Machine {
         (from, given)
     }
 
-    /// Writes a message whose holes are filled, and what finds its response.
+    /// Writes a message whose holes are filled, and the keys that find its response.
     #[expect(clippy::type_complexity, reason = "the parts of a `Built`, but for its number")]
     fn write(
         &mut self,
@@ -167,26 +167,26 @@ impl Machine {
         Ok((octets, writer.zip(from), flow))
     }
 
-    /// A slot of the request that is answered.
+    /// A slot of the request being answered.
     fn request_value(&self, request: Option<IncomingId>, slot: SlotId) -> Option<Value> {
         self.incomings.get(request?)?.parser.view().get(slot)
     }
 
-    /// A number that the exchanges in the air of a role do not use: they are fewer than there are
-    /// numbers, and each takes the next one.
+    /// A number that no exchange in flight of a role uses. There are fewer exchanges than numbers,
+    /// and each takes the next one.
     fn fresh(&mut self, role: RoleId) -> u32 {
         let Some(role) = self.roles.get_mut(role.index()) else { return 0 };
         role.fresh = role.fresh.wrapping_add(1);
         role.fresh
     }
 
-    /// Whether a message's stream is still to be had.
+    /// Whether a message's stream is still available.
     pub(crate) fn stream_is_there(&self, id: IncomingId) -> bool {
         self.incomings.get(id).is_some_and(|of| of.passing == Passing::Held)
     }
 }
 
-/// Values as octets that are equal if the values are.
+/// Encodes values as octets; equal values give equal octets.
 pub(crate) fn key_of(kind: MessageId, view: &View, slots: &[SlotId]) -> Vec<u8> {
     let kind = u32::try_from(kind.index()).unwrap_or(u32::MAX);
     let mut key = kind.to_be_bytes().to_vec();

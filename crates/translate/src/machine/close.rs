@@ -1,4 +1,4 @@
-//! Connections that end, and what hangs on them.
+//! Closes connections, and frees what depends on them.
 
 use super::conn::{Conn, State};
 use super::exchange::Written;
@@ -8,7 +8,7 @@ use super::{Machine, Output, Work};
 use gatewright_lang::ir::{ReuseWhen, Side};
 
 impl Conn {
-    /// Whether the stream of this message is being written here, or waits to be.
+    /// Whether the stream of this message is being written to this connection, or waits to be.
     pub(crate) fn streams_from(&self, id: IncomingId) -> bool {
         self.streaming.as_ref().is_some_and(|of| of.from == id)
             || self.behind.iter().any(|of| of.stream.as_ref().is_some_and(|of| of.1 == id))
@@ -16,7 +16,7 @@ impl Conn {
 }
 
 impl Machine {
-    /// Ends a connection by our own decision.
+    /// Closes a connection by our own decision.
     pub(crate) fn drop_conn(&mut self, conn: ConnId, reset: bool) {
         if self.conns.get(conn).is_some() {
             self.outputs.push_back(Output::Close { conn, reset });
@@ -24,7 +24,7 @@ impl Machine {
         }
     }
 
-    /// A connection is of no use any more.
+    /// Gives up a connection that is of no further use.
     pub(crate) fn lose_conn(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get(conn) else { return };
         // Whoever got a part of a stream must not take it for the whole.
@@ -32,8 +32,8 @@ impl Machine {
         self.drop_conn(conn, reset);
     }
 
-    /// Frees what hangs on a connection that is over. It is no connection any more from the start, so
-    /// whatever this sets off cannot end it again.
+    /// Frees what depends on a connection that is over. The connection is removed first, so nothing
+    /// that follows can end it again.
     fn unravel(&mut self, id: ConnId) {
         let Some(mut of) = self.conns.remove(id) else { return };
         self.peer_is_gone(id);
@@ -79,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// A stream cannot be written any more: the rest of it is thrown away.
+    /// Discards the rest of a stream that cannot be written any more.
     fn sink_lost(&mut self, from: IncomingId) {
         if let Some(incoming) = self.incomings.get_mut(from) {
             incoming.passing = Passing::Discarded;
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// A message will never be read to its end.
+    /// Handles a message that will never be read to its end.
     fn source_lost(&mut self, id: IncomingId) {
         let Some(incoming) = self.incomings.remove(id) else { return };
         if let Some((_, request)) = incoming.reply {
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// A client's connection is no one's any more: it is kept for others, or closed.
+    /// Releases a client's connection: it is kept for others, or closed.
     pub(crate) fn let_go(&mut self, conn: ConnId) {
         self.leave(conn);
         let Some(of) = self.conns.get_mut(conn) else { return };
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// A client's connection is let go of as soon as nothing is on its way over it.
+    /// Releases a client's connection as soon as nothing is in flight over it.
     pub(crate) fn let_go_when_free(&mut self, conn: ConnId) {
         if let Some(of) = self.conns.get_mut(conn) {
             of.releasing = true;
@@ -150,9 +150,9 @@ impl Machine {
         }
     }
 
-    /// A client's connection is closed, as soon as the response that a handler still reads there has
-    /// been read to its end, or the handler is over. Nobody answers any more what its server asked,
-    /// however much of that has arrived.
+    /// Closes a client's connection once the response that a handler still reads is read to its
+    /// end, or the handler has ended. Requests from its server are no longer answered, however much
+    /// of them has arrived.
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
         self.leave(conn);
         let Some(of) = self.conns.get_mut(conn) else { return };
@@ -168,8 +168,7 @@ impl Machine {
         }
     }
 
-    /// Ends shared connections that nobody will use any more: those without a request, while no
-    /// handler runs.
+    /// Closes unused shared connections: those without a request, while no handler runs.
     pub(crate) fn drop_resting(&mut self) {
         if !self.tasks.is_empty() {
             return;
@@ -184,7 +183,7 @@ impl Machine {
         }
     }
 
-    /// Nobody needs a connection any more; what was sent without waiting for an answer still goes.
+    /// Ends a connection that is no longer needed, after sending messages that expect no answer.
     fn end_when_sent(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get(conn) else { return };
         let last_words = of.state == State::Open
@@ -207,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// A response was read to its end.
+    /// Finishes a response that was read to its end.
     pub(crate) fn finish_response(&mut self, conn: ConnId, id: IncomingId) {
         let Some(Purpose::Response(exchange)) = self.incomings.get(id).map(|of| of.purpose) else {
             return;

@@ -1,4 +1,4 @@
-//! TCP connections: what the caller tells about them.
+//! TCP connections: events that the caller reports.
 
 use super::buffers::{Unread, Unsent};
 use super::exchange::Written;
@@ -11,18 +11,18 @@ use core::time::Duration;
 use gatewright_lang::ir::{Mode, Role, RoleId, SessionKey, Side};
 use std::collections::VecDeque;
 
-/// How a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
-    /// Its server's name is asked for.
+    /// Its server's name is being resolved.
     Resolving(QueryId),
-    /// It is being made.
+    /// It is being established.
     Connecting,
-    /// It is there.
+    /// It is established.
     Open,
-    /// What is to be sent is sent, then it ends.
+    /// Pending octets are sent, then it ends.
     Closing,
-    /// We ended; what the peer still sends is thrown away.
+    /// We ended; further octets from the peer are discarded.
     Lingering,
 }
 
@@ -32,52 +32,52 @@ pub(crate) enum State {
 pub(crate) struct Conn {
     pub(crate) role: RoleId,
     pub(crate) side: Side,
-    /// Who is at the other end, as soon as that is known.
+    /// The peer's address, as soon as it is known.
     pub(crate) peer: Option<SocketAddr>,
-    /// Its server, if it is a client's.
+    /// Its server, if it is a client's connection.
     pub(crate) target: Option<Target>,
     pub(crate) state: State,
     /// Octets that wait to be read.
     pub(crate) unread: Unread,
     /// Whether the peer will send no more.
     pub(crate) ended: bool,
-    /// Whether the caller was left with no room.
+    /// Whether the caller was told that there is no room.
     pub(crate) blocked: bool,
-    /// Messages begun since its turn began, or since nothing of it was unread.
+    /// Messages begun since its turn began, or since no octets of it were unread.
     pub(crate) begun: u32,
     /// Whether it waits for its next turn.
     pub(crate) waiting: bool,
-    /// Whether octets up to the end of a line are thrown away.
+    /// Whether octets up to the end of a line are being discarded.
     pub(crate) skipping: bool,
     pub(crate) unsent: Unsent,
-    /// The stream that is being written, behind what is unsent.
+    /// The stream being written, after the unsent octets.
     pub(crate) streaming: Option<Box<Streaming>>,
     /// Messages that follow it.
     pub(crate) behind: VecDeque<Behind>,
-    /// The message that is being read.
+    /// The message being read.
     pub(crate) current: Option<IncomingId>,
-    /// Requests that are not done with.
+    /// Number of unfinished requests.
     pub(crate) requests: u32,
     /// The handlers of its requests.
     pub(crate) tasks: Vec<TaskId>,
     /// The handler that waits for the next message.
     pub(crate) receiver: Option<TaskId>,
-    /// A server's: the session that began with it. A client's: the session that it belongs to.
+    /// The session: of a server's connection, the one that began with it; of a client's, its owner.
     pub(crate) session: Option<SessionId>,
-    /// A client's requests in the air, oldest first.
+    /// A client's requests in flight, oldest first.
     pub(crate) exchanges: VecDeque<ExchangeId>,
-    /// Handlers that want to send over it.
+    /// Handlers that wait to send over it.
     pub(crate) waiters: VecDeque<TaskId>,
-    /// The handler that makes it fit for its first request.
+    /// The handler that prepares it for its first request.
     pub(crate) opening: Option<TaskId>,
-    /// Whether it was kept from another session and gave no octet since.
+    /// Whether it was kept from another session and has delivered no octet since.
     pub(crate) kept: bool,
-    /// Whether it is let go of when its response is read.
+    /// Whether it is released when its response is read.
     pub(crate) releasing: bool,
-    /// Whether it is closed then.
+    /// Whether it is closed when its response is read.
     pub(crate) hanging: bool,
     pub(crate) alarm: Option<Alarm>,
-    /// When it last moved.
+    /// Time of its last activity.
     pub(crate) moved: Duration,
 }
 
@@ -114,7 +114,7 @@ impl Conn {
         }
     }
 
-    /// Whether nothing is on its way in either direction.
+    /// Whether nothing is in flight in either direction.
     pub(crate) fn is_clean(&self) -> bool {
         self.current.is_none()
             && self.exchanges.is_empty()
@@ -125,13 +125,13 @@ impl Conn {
     }
 }
 
-/// How long a connection that we ended is read from, so that the peer gets our last octets before
-/// the system resets it for what it sent in vain (RFC 9112 §9.6).
+/// How long a connection that we ended is still read. So the peer gets our last octets before the
+/// system resets the connection for octets that it sent in vain (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Machine {
-    /// A peer has connected to a server role. The id is valid even above the role's limit: the
-    /// machine then answers as the protocol says and closes.
+    /// Reports a peer's connection to a server role. The id is valid even above the role's limit:
+    /// the machine then answers as the protocol says and closes.
     pub fn accepted(&mut self, now: Duration, role: RoleId, peer: SocketAddr) -> ConnId {
         self.now = now;
         self.count(Count::Accepted);
@@ -163,7 +163,7 @@ impl Machine {
         conn
     }
 
-    /// A connection that [`Output::Connect`] asked for is there.
+    /// Reports that a connection requested by [`Output::Connect`] is established.
     pub fn connected(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if let Some(of) = self.conns.get_mut(conn)
@@ -178,7 +178,7 @@ impl Machine {
         self.settle();
     }
 
-    /// A connection that [`Output::Connect`] asked for cannot be made; the id is over.
+    /// Reports that a connection requested by [`Output::Connect`] failed; the id is over.
     pub fn connect_failed(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if self.conns.get(conn).is_some_and(|of| of.state == State::Connecting) {
@@ -188,7 +188,7 @@ impl Machine {
         self.settle();
     }
 
-    /// Octets have arrived, at most as many as there is [`room`](Self::room) for.
+    /// Reports arrived octets, at most as many as there is [`room`](Self::room) for.
     pub fn received(&mut self, now: Duration, conn: ConnId, octets: &[u8]) {
         let room = self.room(conn);
         if octets.len() > room {
@@ -202,16 +202,15 @@ impl Machine {
         self.arrived(now, conn, octets.len());
     }
 
-    /// Where octets of a connection may be read into: as many as there is [`room`](Self::room) for,
-    /// or fewer; none if there is no room. Then comes [`filled`](Self::filled).
+    /// A buffer to read octets of a connection into: as long as [`room`](Self::room), or shorter;
+    /// empty if there is no room. Then call [`filled`](Self::filled).
     pub fn window(&mut self, conn: ConnId) -> &mut [u8] {
         let room = self.room(conn);
         let Self { conns, pool, .. } = self;
         conns.get_mut(conn).map_or(&mut [], |of| of.unread.window(pool, room))
     }
 
-    /// So many octets have arrived, and lie at the beginning of the [`window`](Self::window); 0 if
-    /// none came.
+    /// Reports how many octets arrived at the beginning of the [`window`](Self::window); 0 if none.
     pub fn filled(&mut self, now: Duration, conn: ConnId, octets: usize) {
         if let Some(of) = self.conns.get_mut(conn) {
             of.unread.arrived(octets);
@@ -219,7 +218,7 @@ impl Machine {
         self.arrived(now, conn, octets);
     }
 
-    /// The last octets of those that wait have just arrived.
+    /// Handles octets that just arrived at the end of the unread ones.
     fn arrived(&mut self, now: Duration, conn: ConnId, octets: usize) {
         self.now = now;
         self.note_arrived(conn, octets);
@@ -247,7 +246,7 @@ impl Machine {
         }
     }
 
-    /// The peer has ended its sending side: no more octets will arrive.
+    /// Reports that the peer ended its sending side: no more octets will arrive.
     pub fn ended(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if let Some(of) = self.conns.get_mut(conn) {
@@ -260,7 +259,7 @@ impl Machine {
         self.settle();
     }
 
-    /// The connection was reset or failed otherwise; the id is over.
+    /// Reports that the connection was reset or failed otherwise; the id is over.
     pub fn broken(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if self.conns.get(conn).is_some() {
@@ -270,7 +269,7 @@ impl Machine {
         self.settle();
     }
 
-    /// The system has taken so many of the [`unsent`](Self::unsent) octets.
+    /// Reports how many of the [`unsent`](Self::unsent) octets the system has taken.
     pub fn sent(&mut self, now: Duration, conn: ConnId, octets: usize) {
         self.now = now;
         let Self { conns, pool, .. } = self;
@@ -296,22 +295,21 @@ impl Machine {
         self.settle();
     }
 
-    /// What is to be written to a connection, in order; empty for an id that is over.
+    /// Octets to be written to a connection, in order; empty for an id that is over.
     pub fn unsent(&self, conn: ConnId) -> &[u8] {
         self.conns.get(conn).map_or(&[], |of| of.unsent.octets())
     }
 
-    /// Whether more of the stream that is being written to a connection waits behind what is
-    /// [`unsent`](Self::unsent): it follows as soon as that is [`sent`](Self::sent), unless it is
-    /// too little to be understood.
+    /// Whether more of the stream being written waits after the [`unsent`](Self::unsent) octets. It
+    /// follows as soon as those are [`sent`](Self::sent), unless it is too short to be interpreted.
     pub fn has_more(&self, conn: ConnId) -> bool {
         let streaming = self.conns.get(conn).and_then(|of| of.streaming.as_ref());
         let source = streaming.and_then(|of| self.incomings.get(of.from)?.conn);
         source.and_then(|source| self.conns.get(source)).is_some_and(|of| !of.unread.is_empty())
     }
 
-    /// How many octets may be read from a connection now. Where it is 0, they stay in the system
-    /// until [`Output::Read`].
+    /// Number of octets that may be read from a connection now. Where it is 0, they stay in the
+    /// system until [`Output::Read`].
     pub fn room(&self, conn: ConnId) -> usize {
         self.conns.get(conn).map_or(0, |of| match of.state {
             // What it has sent already is read first.
@@ -322,7 +320,7 @@ impl Machine {
         })
     }
 
-    /// A name was resolved, or could not be.
+    /// Reports that a name was resolved, or could not be.
     pub fn resolved(&mut self, now: Duration, query: QueryId, address: Option<SocketAddr>) {
         self.now = now;
         match (self.queries.remove(query), address) {
@@ -348,7 +346,7 @@ impl Machine {
         self.settle();
     }
 
-    /// How many requests of a connection may be handled at once.
+    /// Maximum number of requests of a connection that may be handled at once.
     pub(crate) fn pipelined(&self, role: &Role, id: RoleId) -> u32 {
         let session = self.program.session.as_ref();
         let one_session = session
@@ -356,7 +354,7 @@ impl Machine {
         if role.mode == Mode::Sync || one_session { 1 } else { PIPELINED_MAX }
     }
 
-    /// Sets the timer that looks whether a connection is silent.
+    /// Sets the timer that detects a silent connection.
     pub(crate) fn arm(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let role = self.program.role(of.role);
@@ -371,7 +369,7 @@ impl Machine {
         }
     }
 
-    /// The timer of [`arm`](Self::arm) has gone off.
+    /// Handles the timer of [`arm`](Self::arm).
     pub(crate) fn conn_is_silent(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         of.alarm = None;

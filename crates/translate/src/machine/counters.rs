@@ -1,10 +1,10 @@
-//! What a machine counts.
+//! Counters of a machine.
 
 use core::time::Duration;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
-        /// What is counted.
+        /// The counted events.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub(crate) enum Count {
             $($(#[doc = $doc])* $variant,)*
@@ -16,7 +16,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections that were accepted.
+    /// Connections accepted.
     Accepted = "accepted",
     /// Connections and requests above a role's limit, which got its `full` answer.
     Full = "full",
@@ -36,25 +36,25 @@ counters! {
     Reused = "reused",
     /// Kept connections that were closed and had to be replaced.
     Replaced = "replaced",
-    /// Sends that were refused because the role had all its connections or exchanges.
+    /// Sends refused because the role had all its connections or exchanges in use.
     NoRoom = "no_room",
     /// Exchanges that took too long.
     Late = "late",
     /// Requests that were repeated.
     Retransmitted = "retransmitted",
-    /// Requests that came again and were not handled again.
+    /// Repeated requests that were not handled again.
     Duplicates = "duplicates",
-    /// Messages that answer nothing in the air and that nobody handles.
+    /// Messages that answer no exchange in flight and that no handler takes.
     Unsolicited = "unsolicited",
-    /// Sessions above the limit.
+    /// Sessions refused above the limit.
     SessionsFull = "sessions_full",
-    /// Names that could not be resolved, or not be asked for.
+    /// Names that could not be resolved, or could not be queued.
     Unresolved = "unresolved",
-    /// Octets of streams that nobody wanted.
+    /// Octets discarded from unused streams.
     Discarded = "discarded_octets",
-    /// Turns of an `every` that were left out because the last one still ran.
+    /// Periods of an `every` that were skipped because the last run was not over.
     Skipped = "every_skipped",
-    /// Datagrams of an address or family that the role does not take.
+    /// Datagrams from an address or family that the role does not take.
     Strangers = "strangers",
     /// Messages to stored peers that had no room for them.
     Untold = "untold",
@@ -62,7 +62,7 @@ counters! {
     Dropped = "attached_dropped",
     /// Requests that an attached `rate-limit` refused.
     RateLimited = "attached_rate_limited",
-    /// Octets given above what there was room for: the caller's fault.
+    /// Octets received beyond the room: the caller's fault.
     Overrun = "overrun",
 }
 
@@ -86,18 +86,18 @@ impl Counters {
     }
 }
 
-/// How many steps of powers of two [`HandlerCounters::latency`] has: the last is above an hour.
+/// Number of power-of-two steps in [`HandlerCounters::latency`]: the last is above an hour.
 pub const LATENCY_STEPS: usize = 33;
 
-/// What one handler did.
+/// Counters of one handler.
 #[derive(Clone, Debug)]
 pub struct HandlerCounters {
     /// How often it was started.
     pub started: u64,
-    /// How often it came to an end of its own: an answer, a close, the end of its text.
+    /// How often it ended by itself: an answer, a close, the end of its text.
     pub finished: u64,
     /// How often it was ended: its sender broke off or was malformed, a wait ran out without an
-    /// edge, a message could not be built, or it said `fail`.
+    /// edge, a message could not be built, or it executed `fail`.
     pub failed: u64,
     /// From start to end, in microseconds: the entry `n` counts those below 2^n.
     pub latency: [u64; LATENCY_STEPS],

@@ -1,4 +1,4 @@
-//! Datagrams: requests, responses, repetitions.
+//! Datagrams: requests, responses and repetitions.
 
 use super::build::key_of;
 use super::exchange::{Exchange, Repeat, Repetition};
@@ -15,7 +15,7 @@ use gatewright_lang::ir::{Cast, HandlerId, MessageId, Mode, RoleId, Side, SlotId
 use std::sync::Arc;
 
 impl Machine {
-    /// A datagram has arrived on a role's socket.
+    /// Handles a datagram that arrived on a role's socket.
     pub fn datagram(&mut self, now: Duration, role: RoleId, from: SocketAddr, octets: &[u8]) {
         self.now = now;
         self.note(|| super::Trace::Arrived { role, octets: octets.to_vec() });
@@ -27,7 +27,7 @@ impl Machine {
         self.settle();
     }
 
-    /// Reads a datagram as a message; says whether it is one.
+    /// Reads a datagram as a message; returns whether it is one.
     fn read_datagram(&mut self, view: MessageId, octets: &[u8]) -> Option<(IncomingId, bool)> {
         let mut parser = self.parsers.take(&self.layouts, view)?;
         let mut thrown = self.pool.lend();
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What repetitions of a request have in common with it.
+    /// The key that a request shares with its repetitions.
     fn repeat_key(&self, role: RoleId, from: SocketAddr, id: IncomingId) -> Option<Vec<u8>> {
         let duplicates = self.program.role(role)?.duplicates.as_ref()?;
         let incoming = self.incomings.get(id)?;
@@ -141,7 +141,7 @@ impl Machine {
         Some(key)
     }
 
-    /// Kept answers whose time is over are forgotten.
+    /// Forgets kept answers whose time is over.
     pub(crate) fn forget_repeats(&mut self, role: usize) {
         let now = self.now;
         let Some(state) = self.roles.get_mut(role) else { return };
@@ -153,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// Answers a request that came by a datagram.
+    /// Answers a request that came in a datagram.
     pub(crate) fn answer_peer(
         &mut self,
         (role, to): (RoleId, SocketAddr),
@@ -178,7 +178,7 @@ impl Machine {
         }
     }
 
-    /// A request that came by a datagram is done with.
+    /// Records that a datagram request has been served.
     pub(crate) fn peer_is_served(&mut self, role: RoleId) {
         if let Some(state) = self.roles.get_mut(role.index()) {
             state.connections = state.connections.saturating_sub(1);
@@ -221,7 +221,7 @@ impl Machine {
         self.forget(id);
     }
 
-    /// Sends a request by a datagram.
+    /// Sends a request in a datagram.
     pub(crate) fn begin_datagram(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let Wait::Connection(pending) = &task.wait else { return };
@@ -240,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// The address of a datagram is known.
+    /// Sends a datagram whose address is now known.
     pub(crate) fn send_datagram_to(&mut self, id: TaskId, to: SocketAddr) {
         let program = Arc::clone(&self.program);
         let Some(task) = self.tasks.get(id) else { return };

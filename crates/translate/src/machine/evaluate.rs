@@ -1,4 +1,4 @@
-//! Operands, conditions and values that may have no result.
+//! Evaluates operands, conditions and values that may have no result.
 
 use super::Machine;
 use super::slab::IncomingId;
@@ -9,7 +9,7 @@ use gatewright_lang::ir::{
     SlotType, Test,
 };
 
-/// A value where it lies.
+/// A borrowed value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<'s> {
     Int(i64),
@@ -22,7 +22,7 @@ pub(crate) enum Seen<'s> {
 }
 
 impl<'s> Seen<'s> {
-    /// As a slot holds it.
+    /// The value as a slot holds it.
     pub(crate) const fn held(self) -> Held<'s> {
         match self {
             Self::Int(value) => Held::Int(value),
@@ -64,7 +64,7 @@ fn seen<'s>(
 }
 
 impl Machine {
-    /// What an operand is; `None` if it is absent.
+    /// The value of an operand; `None` if it is absent.
     pub(crate) fn seen<'s>(&'s self, task: Option<&'s Task>, operand: Operand) -> Option<Seen<'s>> {
         match operand {
             Operand::Int(value) => Some(Seen::Int(value)),
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// A value that may have no result.
+    /// Evaluates a value that may have no result.
     pub(crate) fn attempt(&self, task: &Task, partial: Partial) -> Option<Reg> {
         let octets = |of| match self.seen(Some(task), of) {
             Some(Seen::Octets(octets)) => Some(octets),
@@ -197,7 +197,7 @@ impl Machine {
         self.program.literal(literal)
     }
 
-    /// The part of octets that begins at a place, and where the next one begins.
+    /// The piece of octets that begins at a position, and the position of the next.
     pub(crate) fn piece(
         &self,
         task: &Task,
@@ -219,7 +219,7 @@ impl Machine {
         Some(rows.get(index)?.iter().map(register).collect())
     }
 
-    /// How many octets or elements a value has.
+    /// Length of a value, in octets or elements.
     pub(crate) fn size(&self, task: &Task, of: Operand) -> i64 {
         let size = match self.seen(Some(task), of) {
             Some(Seen::Octets(octets)) => octets.len(),
@@ -229,7 +229,7 @@ impl Machine {
         i64::try_from(size).unwrap_or(i64::MAX)
     }
 
-    /// Octets put together of pieces.
+    /// Octets concatenated from pieces.
     pub(crate) fn formatted(&self, task: &Task, pieces: &[Piece]) -> Vec<u8> {
         let mut octets = Vec::new();
         for piece in pieces {
@@ -257,7 +257,7 @@ fn register(value: Held<'_>) -> Reg {
     }
 }
 
-/// Computes; saturates.
+/// Computes with saturation.
 pub(crate) fn computed(operator: Arithmetic, left: i64, right: i64) -> i64 {
     match operator {
         Arithmetic::Add => left.saturating_add(right),

@@ -1,4 +1,4 @@
-//! Requests in the air, and what becomes of them.
+//! Requests in flight, and their outcomes.
 
 use super::read::{Passing, Purpose};
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
@@ -9,11 +9,11 @@ use core::time::Duration;
 use gatewright_lang::ir::{HandlerId, MessageId, Mode, RoleId, SlotId};
 use std::sync::Arc;
 
-/// Who is told that a message was written.
+/// Recipient of the notice that a message was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written {
     Nothing,
-    /// A request of this connection is answered, by a handler whose answers are watched.
+    /// An answer to a request of this connection, by a handler whose answers are watched.
     Answer(Option<HandlerId>),
     /// A part of such an answer.
     Part(HandlerId),
@@ -21,12 +21,12 @@ pub(crate) enum Written {
     Sent(TaskId),
 }
 
-/// What became of a request that may come again.
+/// State of a request that may be repeated.
 #[derive(Clone, Debug)]
 pub(crate) enum Repeat {
-    /// It is handled.
+    /// It is being handled.
     Running,
-    /// It was answered, or not.
+    /// It is finished, with its answer, which may be empty.
     Answered(Vec<u8>),
 }
 
@@ -43,18 +43,18 @@ pub(crate) struct Repetition {
 pub(crate) struct Exchange {
     pub(crate) role: RoleId,
     pub(crate) task: TaskId,
-    /// Over TCP.
+    /// The connection, over TCP.
     pub(crate) conn: Option<ConnId>,
-    /// By datagrams.
+    /// The peer's address, for datagrams.
     pub(crate) to: Option<SocketAddr>,
     pub(crate) target: Target,
-    /// What its response has in common with it.
+    /// The key that its response shares with it.
     pub(crate) flow: Vec<u8>,
     /// Whether its response has begun.
     pub(crate) begun: bool,
     /// Whether more than one response is wanted.
     pub(crate) gather: bool,
-    /// The request, if it may have to be sent again.
+    /// The request's octets, if it may have to be sent again.
     pub(crate) octets: Vec<u8>,
     pub(crate) repetition: Option<Repetition>,
     pub(crate) deadline: Duration,
@@ -62,7 +62,7 @@ pub(crate) struct Exchange {
 }
 
 impl Machine {
-    /// The response to a request has begun: its handler goes on.
+    /// Resumes the handler of a request whose response has begun.
     pub(crate) fn response_begun(&mut self, exchange: ExchangeId, id: IncomingId) {
         let Some(of) = self.exchanges.get_mut(exchange) else {
             if let Some(incoming) = self.incomings.get_mut(id) {
@@ -85,7 +85,8 @@ impl Machine {
         }
     }
 
-    /// The flow of a message from a server is known: it answers a request in the air, or asks.
+    /// Matches a server's message whose flow is known: it answers a request in flight, or is a
+    /// request.
     pub(crate) fn match_response(&mut self, conn: ConnId, id: IncomingId) {
         let program = Arc::clone(&self.program);
         let Some(incoming) = self.incomings.get(id) else { return };
@@ -111,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// What the response to a request has in common with this message, for every kind of request.
+    /// The flow keys of this message, one for every kind of request.
     pub(crate) fn flows_of(&self, id: IncomingId, role: RoleId) -> Vec<Vec<u8>> {
         let Some(about) = self.program.role(role) else { return Vec::new() };
         let mut kinds: Vec<MessageId> = about.flow.iter().map(|key| key.view).collect();
@@ -126,7 +127,7 @@ impl Machine {
         kinds.iter().map(flow).collect()
     }
 
-    /// A message that nobody wants is read to its end.
+    /// Reads an unwanted message to its end.
     pub(crate) fn ignore(&mut self, id: IncomingId) {
         if let Some(incoming) = self.incomings.get_mut(id) {
             incoming.purpose = Purpose::Ignored;
@@ -138,7 +139,7 @@ impl Machine {
         self.exchanges.get(exchange).is_some_and(|of| of.gather)
     }
 
-    /// An exchange is over.
+    /// Ends an exchange.
     pub(crate) fn end_exchange(&mut self, id: ExchangeId) -> Option<Exchange> {
         let mut of = self.exchanges.remove(id)?;
         self.timers.cancel(of.alarm.take());
@@ -154,7 +155,7 @@ impl Machine {
         Some(of)
     }
 
-    /// The connection of an exchange is gone.
+    /// Handles the loss of an exchange's connection.
     pub(crate) fn exchange_lost(&mut self, id: ExchangeId, kept: bool) {
         let Some(of) = self.end_exchange(id) else { return };
         if of.begun && !of.gather {
@@ -171,7 +172,7 @@ impl Machine {
         self.send_failed(of.task);
     }
 
-    /// The handler of an exchange is gone.
+    /// Handles the end of an exchange's handler.
     pub(crate) fn abandon_exchange(&mut self, id: ExchangeId) {
         let Some(of) = self.end_exchange(id) else { return };
         let sync = self.program.role(of.role).is_some_and(|role| role.mode == Mode::Sync);
@@ -183,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// An exchange took too long.
+    /// Handles an exchange that took too long.
     pub(crate) fn exchange_is_late(&mut self, id: ExchangeId) {
         let Some(of) = self.exchanges.get_mut(id) else { return };
         of.alarm = None;
@@ -202,7 +203,7 @@ impl Machine {
         }
     }
 
-    /// A request without an answer is sent again.
+    /// Sends an unanswered request again.
     pub(crate) fn retransmit(&mut self, id: ExchangeId) {
         let now = self.now;
         let Some(of) = self.exchanges.get_mut(id) else { return };
@@ -222,7 +223,7 @@ impl Machine {
         self.outputs.push_back(Output::Datagram { role, to, octets });
     }
 
-    /// A handler goes on.
+    /// Resumes a handler.
     pub(crate) fn wake(&mut self, task: TaskId) {
         self.work.push_back(Work::Run(task));
     }

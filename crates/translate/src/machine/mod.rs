@@ -1,33 +1,34 @@
-//! A gateway program that runs, sans-IO: what arrives goes in, what is to be done comes out.
+//! A running gateway program, sans-IO: the caller reports events and carries out outputs.
 //!
 //! # Inputs and outputs
 //!
-//! The caller owns the sockets and the clock. It tells what happened ([`accepted`], [`connected`],
-//! [`received`], [`sent`], [`ended`], [`broken`], [`datagram`], [`resolved`], [`handle_timeout`]) and
-//! does what [`poll_output`] says, until that is empty. [`poll_timeout`] says when
+//! The caller owns the sockets and the clock. It reports events ([`accepted`], [`connected`],
+//! [`received`], [`sent`], [`ended`], [`broken`], [`datagram`], [`resolved`], [`handle_timeout`])
+//! and carries out [`poll_output`] until that is empty. [`poll_timeout`] says when
 //! [`handle_timeout`] is due. `now` is the time since any epoch, the same in all calls; it never
-//! goes back. An id that is over is ignored wherever it is given.
+//! goes back. An id that is over is ignored in every call.
 //!
 //! # Octets that wait
 //!
-//! Neither side holds a buffer for a connection that has nothing pending. What the machine wants to
-//! send lies in [`unsent`] until [`sent`] says that it is gone. How much the machine takes is
-//! [`room`]: where that is 0 the caller stops reading, and the kernel's window stops the peer; an
-//! [`Output::Read`] says when to go on. A stream that passes from one connection to another so runs
-//! at the pace of the slower one, and takes two pages on each of them at most.
+//! Neither side holds a buffer for a connection with nothing pending. Octets that the machine wants
+//! to send stay in [`unsent`] until [`sent`] confirms them. [`room`] says how many octets the
+//! machine takes. Where it is 0, the caller stops reading, and the kernel's window stops the peer;
+//! an [`Output::Read`] says when to continue. So a stream between two connections runs at the pace
+//! of the slower one, and takes at most two pages on each.
 //!
 //! # Limits
 //!
-//! All limits are the program's: connections, sessions, exchanges in the air, every wait. What is
-//! above them is answered as the protocol says (`full`) and counted ([`counters`]). Two more are
-//! the machine's: [`BUFFER_OCTETS`] and [`PIPELINED_MAX`].
+//! All limits are the program's: connections, sessions, exchanges in flight, every wait. Requests
+//! above them are answered as the protocol says (`full`) and counted ([`counters`]). Two more
+//! limits are the machine's: [`BUFFER_OCTETS`] and [`PIPELINED_MAX`].
 //!
 //! # Turns
 //!
-//! A connection that has sent many messages at once gives [`TURN_MESSAGES`] of them in a turn. Then
-//! it waits behind the others, takes nothing in ([`room`] is 0), and [`poll_timeout`] is at once:
-//! each [`handle_timeout`] gives one connection its next turn. A caller that asks its system for
-//! news between two of them so serves whoever has one request before whoever has a thousand.
+//! A connection that has sent many messages at once begins [`TURN_MESSAGES`] of them in a turn.
+//! Then it waits for the other connections and takes nothing in ([`room`] is 0). Meanwhile
+//! [`poll_timeout`] is due at once, and each [`handle_timeout`] gives one connection its next turn.
+//! A caller that polls its system between two turns serves a peer with one request before a peer
+//! with a thousand.
 //!
 //! [`accepted`]: Machine::accepted
 //! [`connected`]: Machine::connected
@@ -96,51 +97,52 @@ use std::sync::Arc;
 use task::Task;
 use timers::{Timer, Timers};
 
-/// Two pages: what waits to be read of one connection, and what waits to be sent, before the other
-/// side of the gateway has to slow down (paper 001 §2.2). A message that is longer goes above it.
+/// Two pages: octets of one connection that may wait to be read, and to be sent, before the other
+/// side of the gateway has to slow down (paper 001 §2.2). A longer message exceeds it.
 pub const BUFFER_OCTETS: usize = 8_192;
 
-/// How many requests of one connection are handled at once where answers may come in any order.
+/// Maximum number of requests of one connection handled at once where answers may come in any
+/// order.
 pub const PIPELINED_MAX: u32 = 16;
 
-/// How many messages of one connection are begun before the others have their turn: what a client
-/// sends without waiting for answers must not make everybody else wait for all of it.
+/// Maximum number of messages of one connection begun before others have their turn. A client that
+/// sends without waiting for answers must not delay all others.
 pub const TURN_MESSAGES: u32 = 8;
 
-/// How many names may be asked for at once.
+/// Maximum number of names being resolved at once.
 pub const QUERIES_MAX: usize = 64;
 
-/// What the program leaves to its user.
+/// Settings that the program leaves to its user.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Other addresses than the program's: the role's name, and `host:port`.
+    /// Addresses that replace the program's: the role's name, and `host:port`.
     pub addresses: Vec<(String, String)>,
-    /// Where `fresh` numbers begin; any number, better not the same at every start.
+    /// First value for `fresh` numbers; any number, better a different one at every start.
     pub seed: u64,
 }
 
-/// Why a machine cannot be made: the fault of the configuration.
+/// Why a machine cannot be made: a fault of the configuration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// An address is for a role that the program does not have.
+    /// An address is given for a role that the program does not have.
     #[error("the program has no role `{0}`")]
     NoRole(String),
-    /// An address is none.
+    /// An address is invalid.
     #[error("{role}: {error}")]
     Address {
-        /// Whose.
+        /// The role.
         role: String,
-        /// What is wrong.
+        /// The error.
         error: AddressError,
     },
 }
 
-/// A role as the caller serves it.
+/// A role, as the caller must serve it.
 ///
-/// For a TCP server it listens; for a UDP server it binds a socket, and joins the address's group
-/// if the role is multicast; for a UDP client it binds a socket to any port. A TCP client needs
-/// nothing before [`Output::Connect`].
+/// For a TCP server the caller listens. For a UDP server it binds a socket, and joins the address's
+/// group if the role is multicast. For a UDP client it binds a socket to any port. A TCP client
+/// needs nothing before [`Output::Connect`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
     /// The role.
@@ -149,110 +151,110 @@ pub struct Endpoint {
     pub name: String,
     /// Server or client.
     pub side: Side,
-    /// What carries it.
+    /// Transport protocol.
     pub transport: Transport,
-    /// To one or to many.
+    /// Unicast or multicast.
     pub cast: Cast,
-    /// Where the server listens, or whom the client asks.
+    /// Address where the server listens, or which the client contacts.
     pub address: Target,
-    /// How many connections it has at most.
+    /// Maximum number of its connections.
     pub connections_max: u32,
 }
 
-/// What the caller is to do.
+/// An action for the caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Connect over TCP; then comes [`Machine::connected`] or [`Machine::connect_failed`].
+    /// Connect over TCP; then call [`Machine::connected`] or [`Machine::connect_failed`].
     Connect {
-        /// The connection to be.
+        /// Id of the new connection.
         conn: ConnId,
-        /// For whom.
+        /// The role that connects.
         role: RoleId,
-        /// Where to.
+        /// The address.
         to: SocketAddr,
     },
-    /// [`Machine::unsent`] was empty and is not any more: write until it is empty, or until the
-    /// system takes no more; then go on when it does. It is not said again while octets are left.
+    /// [`Machine::unsent`] was empty and no longer is. Write until it is empty, or until the system
+    /// takes no more; then continue when it does. It is not repeated while octets are left.
     Write {
-        /// Where.
+        /// The connection.
         conn: ConnId,
     },
-    /// [`Machine::room`] was 0 and is not any more: read on.
+    /// [`Machine::room`] was 0 and no longer is: continue reading.
     Read {
-        /// Where.
+        /// The connection.
         conn: ConnId,
     },
-    /// Everything is sent and nothing will follow: end the sending side, and read on.
+    /// Everything is sent and nothing will follow: end the sending side, and continue reading.
     Shutdown {
-        /// Where.
+        /// The connection.
         conn: ConnId,
     },
     /// The connection is over, and so is the id.
     Close {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Whether the peer must not take what it got for the whole: reset the connection.
+        /// Whether to reset the connection, so that the peer does not take a part for the whole.
         reset: bool,
     },
     /// Send a datagram from the role's own socket.
     Datagram {
-        /// Whose.
+        /// The role.
         role: RoleId,
-        /// Where to.
+        /// The address.
         to: SocketAddr,
-        /// What.
+        /// The octets.
         octets: Vec<u8>,
     },
-    /// Resolve a name; then comes [`Machine::resolved`].
+    /// Resolve a name; then call [`Machine::resolved`].
     Resolve {
-        /// Which question.
+        /// Id of the query.
         query: QueryId,
         /// The name.
         host: String,
-        /// The port that the address is to have.
+        /// The port for the resulting address.
         port: u16,
     },
     /// A piece of a message passed a capture ([`Machine::attach`]).
     Captured(Box<Captured>),
 }
 
-/// What is to be done inside.
+/// Internal work of the machine.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// A handler goes on.
+    /// A handler resumes.
     Run(TaskId),
-    /// A connection's octets are looked at again.
+    /// A connection's octets are examined again.
     Read(ConnId),
 }
 
-/// Who waits for a name.
+/// The user of a name resolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     Conn(ConnId),
     Task(TaskId),
 }
 
-/// How a role stands.
+/// State of a role.
 #[derive(Debug)]
 struct RoleState {
     address: Target,
-    /// Connections there are; of a UDP server, handlers that run.
+    /// Number of open connections; of a UDP server, running handlers.
     connections: u32,
     /// Client connections without a session, the longest kept first.
     kept: Vec<ConnId>,
-    /// Client connections that carry the requests of all sessions, one to a server.
+    /// Client connections shared by all sessions, one per server.
     shared: Vec<ConnId>,
     /// The last `fresh` number.
     fresh: u32,
-    /// Datagram exchanges in the air, by flow.
+    /// Datagram exchanges in flight, by flow.
     air: HashMap<Vec<u8>, ExchangeId>,
-    /// What became of requests that may come again, and when each is forgotten.
+    /// States of requests that may be repeated, and when each is forgotten.
     repeats: HashMap<Vec<u8>, Repeat>,
     forget: VecDeque<(Duration, Vec<u8>)>,
 }
 
-/// A gateway program that runs.
+/// A running gateway program.
 #[derive(Debug)]
 pub struct Machine {
     program: Arc<Program>,
@@ -277,27 +279,27 @@ pub struct Machine {
     outputs: VecDeque<Output>,
     pool: Pool,
     parsers: Parsers,
-    /// The last message that was built.
+    /// View of the message built last.
     holes: View,
-    /// The most octets that wait to be read on one connection.
+    /// Maximum number of octets that wait to be read on one connection.
     window: usize,
     counters: Counters,
     handlers: Vec<HandlerCounters>,
-    /// How often each case of each role's dispatch was taken.
+    /// Counts of how often each case of each role's dispatch was taken.
     cases: Vec<Vec<u64>>,
     draining: bool,
-    /// The steps that nobody took, if they are wanted.
+    /// Steps not taken yet, if tracing is on.
     traced: Option<Vec<Trace>>,
-    /// What is attached to handlers, if anything is.
+    /// Posts attached to handlers, if any.
     posts: Option<Box<Posts>>,
 }
 
 impl Machine {
-    /// A machine at the time `now`; its `every` handlers count from here.
+    /// A machine at the time `now`; the periods of its `every` handlers start now.
     ///
     /// # Errors
     ///
-    /// The configuration names a role that is not there, or an address is none.
+    /// The configuration names a role that does not exist, or an address is invalid.
     pub fn new(
         now: Duration,
         program: &Arc<Program>,
@@ -306,12 +308,12 @@ impl Machine {
         Self::laid_out(now, &Arc::new(Layouts::of(program)), config)
     }
 
-    /// A machine of a program whose messages are laid out already, at the time `now`: for callers
-    /// that make many of one program.
+    /// A machine of a program whose layouts are compiled already, at the time `now`: for callers
+    /// that make many machines of one program.
     ///
     /// # Errors
     ///
-    /// As those of [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn laid_out(
         now: Duration,
         layouts: &Arc<Layouts>,
@@ -374,7 +376,7 @@ impl Machine {
         &self.endpoints
     }
 
-    /// What is to be done next; to be asked after each input until there is nothing.
+    /// The next action for the caller; to be polled after each input until there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front();
         if let Some(Output::Datagram { role, octets, .. }) = &output
@@ -391,23 +393,23 @@ impl Machine {
         if self.turns.is_empty() { self.timers.next() } else { Some(self.now) }
     }
 
-    /// Whether nothing but listeners is left: no connection, no handler, nobody who waits.
+    /// Whether only listeners are left: no connection, no handler and no wait.
     pub fn is_idle(&self) -> bool {
         self.conns.is_empty() && self.tasks.is_empty() && self.exchanges.is_empty()
     }
 
-    /// What was counted, by name.
+    /// Counters, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.counters.iter()
     }
 
-    /// What each handler did, by name.
+    /// Counters of each handler, by name.
     pub fn handlers(&self) -> impl Iterator<Item = (&str, &HandlerCounters)> {
         let names = self.program.handlers.iter().map(|handler| handler.name.as_str());
         names.zip(&self.handlers)
     }
 
-    /// How often each case of a dispatch was taken, with its role; in the order of the text.
+    /// Number of times each case of a dispatch was taken, with its role, in the order of the text.
     pub fn cases(&self) -> impl Iterator<Item = (&Role, &Case, u64)> {
         self.program.roles.iter().zip(&self.cases).flat_map(|(role, counts)| {
             let cases = role.requests.iter().flat_map(|kind| &kind.cases);
@@ -415,8 +417,8 @@ impl Machine {
         })
     }
 
-    /// How many things there are now, by name: connections, handlers that run, sessions, exchanges
-    /// in the air, messages that are read or used, names that are asked for.
+    /// Current numbers, by name: connections, running handlers, sessions, exchanges in flight,
+    /// messages being read or used, and names being resolved.
     pub fn gauges(&self) -> [(&'static str, usize); 6] {
         [
             ("connections", self.conns.len()),
@@ -428,7 +430,7 @@ impl Machine {
         ]
     }
 
-    /// Time has gone by; one of the connections that wait for their turn has it.
+    /// Handles the passage of time; one of the connections that wait for their turn has it.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.now = now;
         while let Some(timer) = self.timers.due(now) {
@@ -449,8 +451,9 @@ impl Machine {
         }
     }
 
-    /// The program is being replaced: no handler starts by the clock any more, kept connections
-    /// are closed, and what runs goes on to its end. The caller stops listening.
+    /// Prepares for replacement of the program. No periodic handler starts any more, kept
+    /// connections are closed, and running handlers continue to their end. The caller stops
+    /// listening.
     pub fn drain(&mut self, now: Duration) {
         self.now = now;
         self.draining = true;
@@ -458,7 +461,7 @@ impl Machine {
         self.settle();
     }
 
-    /// Does what is to be done inside, until nothing is.
+    /// Does internal work until none is left.
     fn settle(&mut self) {
         while let Some(work) = self.work.pop_front() {
             match work {
@@ -500,14 +503,14 @@ fn endpoints(program: &Program, config: &Config) -> Result<Vec<Endpoint>, Config
     roles.map(endpoint).collect()
 }
 
-/// The longest stretch that some parser must see at once, and no less than two pages.
+/// The longest stretch that any parser must see at once, and at least two pages.
 fn window(program: &Program) -> usize {
     let streams = program.messages.iter().filter(|message| !message.datagram);
     let longest = streams.map(gatewright_lang::ir::Message::window).max().unwrap_or_default();
     usize::try_from(longest).unwrap_or(usize::MAX).max(BUFFER_OCTETS)
 }
 
-/// The handlers that run by the clock, with their period.
+/// The periodic handlers, with their periods.
 fn clocks(program: &Program) -> impl Iterator<Item = (usize, Duration)> + '_ {
     program.handlers.iter().enumerate().filter_map(|(index, handler)| match handler.kind {
         HandlerKind::Every { period } => Some((index, period)),

@@ -1,4 +1,4 @@
-//! Peers that sessions store, and what is said to them unasked.
+//! Peers stored in sessions, and unsolicited messages to them.
 
 use super::evaluate::Seen;
 use super::exchange::Written;
@@ -11,22 +11,22 @@ use core::net::SocketAddr;
 use gatewright_lang::ir::{Build, MessageId, Operand, Peers, PeersId, RegisterId, RoleId, SlotId};
 use std::sync::Arc;
 
-/// Where a peer is.
+/// Location of a peer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Place {
-    /// At the other end of a connection.
+    /// The other end of a connection.
     Conn(ConnId),
-    /// At an address, for this role.
+    /// An address, for this role.
     At(RoleId, SocketAddr),
 }
 
-/// A peer that a session stores.
+/// A peer stored in a session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Peer {
     pub(crate) place: Place,
-    /// What was kept of its request.
+    /// Values kept of its request.
     kept: Vec<Option<Value>>,
-    /// The `fresh` number of what was sent to it last.
+    /// The `fresh` number of the last message to it.
     mark: Option<Value>,
 }
 
@@ -35,7 +35,7 @@ impl Machine {
         self.program.session.as_ref()?.peers(id)
     }
 
-    /// How many peers a variable stores.
+    /// Number of peers stored in a variable.
     pub(crate) fn peers_count(&self, task: Option<&Task>, id: PeersId) -> i64 {
         let session = task.and_then(|task| self.session_seen(task));
         let session = session.and_then(|session| self.sessions.get(session));
@@ -43,7 +43,7 @@ impl Machine {
         i64::try_from(many).unwrap_or(i64::MAX)
     }
 
-    /// The requester of a handler, as it is stored.
+    /// The requester of a handler, as a peer to store.
     fn requester_as_peer(&self, task: &Task, about: &Peers) -> Option<Peer> {
         let incoming = self.incomings.get(task.origin.request()?)?;
         let place = match incoming.requester? {
@@ -85,7 +85,7 @@ impl Machine {
         true
     }
 
-    /// Takes the requester of a handler out of a variable.
+    /// Removes the requester of a handler from a variable.
     pub(crate) fn part_requester(&mut self, task: &Task, id: PeersId) {
         let Some(about) = self.stored_peers(id) else { return };
         let Some(peer) = self.requester_as_peer(task, about) else { return };
@@ -98,7 +98,7 @@ impl Machine {
         self.unindex(session, peer.place);
     }
 
-    /// Takes every peer out of a variable.
+    /// Removes every peer from a variable.
     pub(crate) fn clear_peers(&mut self, task: &Task, id: PeersId) {
         let Some(session) = self.session_seen(task) else { return };
         let stored = self.sessions.get_mut(session).and_then(|of| of.peers.get_mut(id.index()));
@@ -107,8 +107,8 @@ impl Machine {
         }
     }
 
-    /// Takes the requester of a handler out of all variables, as far as its request is about what
-    /// was sent to it through them.
+    /// Removes the requester of a handler from those variables through which a message was sent
+    /// that its request refers to.
     pub(crate) fn forget_requester(&mut self, task: &Task) {
         let program = Arc::clone(&self.program);
         let Some(about) = &program.session else { return };
@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// A peer is gone.
+    /// Removes a peer that is gone.
     pub(crate) fn peer_is_gone(&mut self, conn: ConnId) {
         let place = Place::Conn(conn);
         for session in self.stored.remove(&place).unwrap_or_default() {
@@ -145,14 +145,14 @@ impl Machine {
         }
     }
 
-    /// A session is over that stored these.
+    /// Removes the peers of a session that ended.
     pub(crate) fn peers_are_left(&mut self, session: SessionId, peers: &[Vec<Peer>]) {
         for peer in peers.iter().flatten() {
             self.unindex(session, peer.place);
         }
     }
 
-    /// A peer may not be in a session any more.
+    /// Removes a peer from the index, unless the session still stores it elsewhere.
     fn unindex(&mut self, session: SessionId, place: Place) {
         let of = self.sessions.get(session);
         let there = of.is_some_and(|of| of.peers.iter().flatten().any(|peer| peer.place == place));
@@ -167,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// Sends a message to a stored peer; the error is a message that cannot be built.
+    /// Sends a message to a stored peer; fails if the message cannot be built.
     pub(crate) fn tell(
         &mut self,
         task: &Task,
@@ -221,7 +221,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The octets under which a session is found by a value.
+    /// The key under which a session is found by a value.
     pub(crate) fn named_session(&self, task: &Task, key: Operand) -> Option<Vec<u8>> {
         match self.seen(Some(task), key) {
             Some(Seen::Octets(octets)) => Some(octets.to_vec()),
@@ -229,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// Whether a session stores a peer whose connection is there.
+    /// Whether a session stores a peer whose connection is open.
     pub(crate) fn stores_connections(&self, session: SessionId) -> bool {
         let of = self.sessions.get(session);
         let conn = |peer: &Peer| matches!(peer.place, Place::Conn(_));

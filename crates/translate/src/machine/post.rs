@@ -1,10 +1,10 @@
-//! What may be attached to the handlers of a program: it sees their messages as the handlers of the
-//! packet graph see packets.
+//! Posts attached to the handlers of a program: they see messages as the handlers of the packet
+//! graph see packets.
 //!
-//! A [`Post`] stands at one handler, or at several, on one side. On the side [`Way::Receive`] it sees
-//! the requests that start the handler, before the handler does; on [`Way::Transmit`] what the
-//! handler answers, behind it. Posts stand in the order in which they were attached, and those behind
-//! one that refuses a request do not see it.
+//! A [`Post`] stands at one handler or several, on one side. On the side [`Way::Receive`] it sees
+//! the requests that start the handler, before the handler does. On [`Way::Transmit`] it sees the
+//! handler's answers, after the handler. Posts stand in the order of attachment. Those after a post
+//! that refuses a request do not see it.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,22 +15,22 @@ use gatewright_lang::ir::{
 };
 use std::sync::Arc;
 
-/// Something that stands at handlers of a program.
+/// An observer or filter attached to handlers of a program.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// By which it is detached, and by which what it captured is known; unique.
+    /// Unique id, for detaching it and for identifying what it captured.
     pub id: u32,
-    /// Which handlers: `role.name`, one of a handler's names, or `*` for all.
+    /// The handlers: `role.name`, one of a handler's names, or `*` for all.
     pub handler: String,
-    /// Which of their messages.
+    /// Which of their messages it sees.
     pub way: Way,
-    /// What it does.
+    /// What it does with them.
     pub does: Does,
-    /// What it has counted; machines that run the same program share it.
+    /// Its counters; machines that run the same program share them.
     pub counted: Arc<Counted>,
 }
 
-/// Which way messages travel, seen from the peer that asks.
+/// Direction of messages, seen from the requesting peer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Way {
     /// Requests.
@@ -46,27 +46,27 @@ pub enum Way {
 pub enum Does {
     /// Counts it.
     Count,
-    /// Gives a copy of it by [`Output::Captured`](super::Output::Captured).
+    /// Emits a copy of it as [`Output::Captured`](super::Output::Captured).
     Capture,
-    /// Refuses it if it matches. Of requests only.
+    /// Refuses it if it matches. Only for requests.
     Drop(Matching),
-    /// Refuses it if it comes too early. Of requests only.
+    /// Refuses it if it comes too early. Only for requests.
     RateLimit(Arc<Pace>),
 }
 
-/// Which requests are meant: those that agree with everything that is given.
+/// Which requests match: those that agree with every given condition.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Matching {
     /// Network of the peer: an address and the length of its prefix in bits.
     pub source: Option<(IpAddr, u8)>,
-    /// Fields of the view that must be there and have this value.
+    /// Fields of the view that must be present and have this value.
     pub fields: Vec<(String, String)>,
 }
 
-/// What a post has counted.
+/// Counters of a post.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Messages seen: those that were refused elsewhere are not.
+    /// Messages seen, without those refused elsewhere.
     pub messages: AtomicU64,
     /// Their octets, as they were on the wire.
     pub octets: AtomicU64,
@@ -83,14 +83,14 @@ impl Counted {
     }
 }
 
-/// A rate that several machines share: so many requests a second, and so many at once after a pause.
+/// A rate that several machines share: requests per second, and a burst after a pause.
 #[derive(Debug)]
 pub struct Pace {
-    /// Nanoseconds of one request.
+    /// Nanoseconds per request.
     each: u64,
-    /// Nanoseconds that may be saved.
+    /// Nanoseconds that may be saved up.
     saved_max: u64,
-    /// When the allowance would be whole again, in nanoseconds of the machines' clock.
+    /// When the allowance would be full again, in nanoseconds of the machines' clock.
     whole_at: AtomicU64,
 }
 
@@ -104,7 +104,7 @@ impl Pace {
         Self { each, saved_max, whole_at: AtomicU64::new(0) }
     }
 
-    /// Whether a request may pass at `now`; it takes its share if it may.
+    /// Whether a request may pass at `now`; if so, takes its share.
     pub(crate) fn take(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let taken = |whole_at: u64| {
@@ -118,25 +118,25 @@ impl Pace {
 /// A piece of a message that passed a capture.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Captured {
-    /// Which post captured it.
+    /// Id of the post that captured it.
     pub post: u32,
-    /// Over whose socket.
+    /// The role whose socket carried it.
     pub role: RoleId,
-    /// Over which connection; nothing of a datagram.
+    /// The connection that carried it; `None` for a datagram.
     pub conn: Option<super::ConnId>,
-    /// Whose message, or to whom.
+    /// The peer that sent or receives the message.
     pub peer: Option<SocketAddr>,
-    /// Which way it went.
+    /// Direction of the message.
     pub way: Way,
     /// Whether a message begins here.
     pub first: bool,
     /// The octets.
     pub octets: Vec<u8>,
-    /// Octets behind these that were not kept: their message's head is too long.
+    /// Octets after these that were not kept, because their message's head is too long.
     pub missing: u64,
 }
 
-/// Why a post cannot stand where it was to stand: the fault of whoever asked.
+/// Why a post cannot be attached: the caller's fault.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -145,12 +145,12 @@ pub enum PostError {
     NoHandler {
         /// The program.
         program: String,
-        /// What was asked for.
+        /// The name that was requested.
         handler: String,
-        /// Those that it has.
+        /// The handlers that it has.
         known: Vec<String>,
     },
-    /// Answers are given already: they can be counted and captured only.
+    /// Answers are complete already: they can only be counted and captured.
     #[error("requests can be refused, not answers")]
     Answers,
     /// The handler's message has no such field.
@@ -158,12 +158,12 @@ pub enum PostError {
     NoField {
         /// The handler.
         handler: String,
-        /// What was asked for.
+        /// The field that was requested.
         field: String,
-        /// Those that they have.
+        /// The fields that exist.
         known: Vec<String>,
     },
-    /// The field is a number, and the value is none.
+    /// The field is a number, and the value is not.
     #[error("field {field} is a number, and {value} is none")]
     NotANumber {
         /// The field.
@@ -174,7 +174,7 @@ pub enum PostError {
 }
 
 impl Post {
-    /// Says whether it can stand in a program.
+    /// Checks whether the post fits a program.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Post {
         self.places(program).map(drop)
     }
 
-    /// The handlers where it stands, and what it does there.
+    /// The handlers at which it stands, with its action there.
     pub(crate) fn places(&self, program: &Program) -> Result<Vec<(HandlerId, Posted)>, PostError> {
         let refuses = matches!(self.does, Does::Drop(_) | Does::RateLimit(_));
         if refuses && self.way == Way::Transmit {
@@ -232,7 +232,8 @@ impl Post {
     }
 }
 
-/// Whether a name means a handler: `role.a+b` is meant by itself, by `a+b`, by `a`, by `role.a`.
+/// Whether a name selects a handler: `role.a+b` is selected by its full name, `a+b`, `a` or
+/// `role.a`.
 fn is_meant(name: &str, handler: &Handler) -> bool {
     let (role, own) = handler.name.split_once('.').unwrap_or(("", &handler.name));
     let of_role = name.strip_prefix(role).and_then(|rest| rest.strip_prefix('.'));
@@ -240,7 +241,7 @@ fn is_meant(name: &str, handler: &Handler) -> bool {
     name == "*" || name == handler.name || one_of(name) || of_role.is_some_and(one_of)
 }
 
-/// The slot of a field with the value that it is to have.
+/// The slot of a field with the value that it must have.
 fn plain(
     message: Option<&Message>,
     handler: &Handler,
@@ -265,8 +266,8 @@ fn plain(
     Ok((SlotId::new(index), plain))
 }
 
-/// A value as the message would have it in this slot: where the protocol does not tell capitals from
-/// small letters, whoever names a value need not either.
+/// A value as the message would hold it in this slot. Where the protocol ignores case, the given
+/// value may use either case.
 fn as_read(message: Option<&Message>, slot: SlotId, value: &str) -> Vec<u8> {
     let steps = message.map(|message| message.parser.as_slice()).unwrap_or_default();
     // What is copied here at a repetition's end was folded where it was read.
@@ -307,7 +308,7 @@ pub(crate) struct Posted {
     pub(crate) counted: Arc<Counted>,
 }
 
-/// What it does there.
+/// The action of a post at one handler.
 #[derive(Clone, Debug)]
 pub(crate) enum Acts {
     Count,
@@ -323,7 +324,7 @@ pub(crate) enum Plain {
     Octets(Vec<u8>),
 }
 
-/// Whether an address is of a network; an IPv4 address may come in the clothes of IPv6.
+/// Whether an address is in a network; an IPv4 address may be given as an IPv4-mapped IPv6 address.
 pub(crate) fn is_within(address: IpAddr, (network, length): (IpAddr, u8)) -> bool {
     match (address.to_canonical(), network.to_canonical()) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {

@@ -1,4 +1,4 @@
-//! Writing to connections, and streams that pass from one to another.
+//! Writes to connections, and passes streams from one to another.
 
 use super::buffers::Unsent;
 use super::conn::State;
@@ -10,23 +10,23 @@ use super::{BUFFER_OCTETS, Count, Machine, Output, Work};
 use crate::parser::{Malformed, Progress, Until};
 use crate::stream::{StreamLengthError, StreamWriter};
 
-/// A stream that is being written to a connection.
+/// A stream being written to a connection.
 #[derive(Debug)]
 pub(crate) struct Streaming {
     writer: StreamWriter,
     /// The message that it comes from.
     pub(crate) from: IncomingId,
-    /// Who is told when it is written.
+    /// The notice to give when it is written.
     pub(crate) done: Written,
 }
 
-/// What a stream is written with, and behind what, while it is being read.
+/// Writer of a stream, and its state, while the stream is read.
 struct Writing {
     streaming: Option<Box<Streaming>>,
     unsent: Unsent,
-    /// How many octets waited there.
+    /// Number of octets that were already waiting.
     before: usize,
-    /// Whether the stream is within what its message announced.
+    /// Whether the stream agrees with the length that its message announced.
     framed: Result<(), StreamLengthError>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Behind {
 }
 
 impl Machine {
-    /// Sends a message over a connection, behind what is on its way there.
+    /// Sends a message over a connection, after those already in its queue.
     pub(crate) fn put(
         &mut self,
         conn: ConnId,
@@ -77,7 +77,7 @@ impl Machine {
         self.work.extend(source.map(Work::Read));
     }
 
-    /// Shows an answer to what is attached to the handler that gave it.
+    /// Shows an answer to the posts at its handler.
     fn show_written(&mut self, conn: ConnId, what: Written, first: bool, octets: &[u8]) {
         if let (Written::Answer(Some(handler)) | Written::Part(handler), false) =
             (what, octets.is_empty())
@@ -99,8 +99,8 @@ impl Machine {
         of.unsent.append(pool, octets);
     }
 
-    /// Passes on what there is of a message's stream, as far as the other side has room. Says
-    /// whether the message is complete.
+    /// Passes on a message's stream, as far as the other side has room. Returns whether the message
+    /// is complete.
     pub(crate) fn pump(
         &mut self,
         conn: ConnId,
@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Reads a stream as far as there is room where it is written; nothing if it is over.
+    /// Reads a stream as far as its destination has room; `None` if the stream is over.
     fn read_stream(
         &mut self,
         conn: ConnId,
@@ -176,7 +176,7 @@ impl Machine {
         progress.map(Some)
     }
 
-    /// Goes on with a stream that has more octets, or is at its end.
+    /// Continues a stream that has more octets, or is at its end.
     fn write_on(&mut self, sink: ConnId, writing: Writing, complete: bool) {
         let Writing { mut streaming, mut unsent, before, framed: mut outcome } = writing;
         let told = streaming.as_ref().map_or(Written::Nothing, |of| of.done);
@@ -213,7 +213,7 @@ impl Machine {
         }
     }
 
-    /// Sends what waited for a stream.
+    /// Sends the messages that waited for a stream.
     fn put_next(&mut self, conn: ConnId) {
         while let Some(of) = self.conns.get_mut(conn)
             && of.streaming.is_none()
@@ -223,7 +223,7 @@ impl Machine {
         }
     }
 
-    /// A message was written whole.
+    /// Handles the end of writing a message.
     pub(crate) fn written(&mut self, conn: ConnId, done: Written) {
         match done {
             Written::Nothing | Written::Part(_) => {}
@@ -234,8 +234,8 @@ impl Machine {
         self.let_go_if_free(conn);
     }
 
-    /// Nobody wants a message's stream any more: the rest is thrown away; who got a part of it must
-    /// not take that for the whole.
+    /// Discards the rest of a message's stream. A recipient of a part must not take it for the
+    /// whole.
     pub(crate) fn discard(&mut self, id: IncomingId) {
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         let before = core::mem::replace(&mut incoming.passing, Passing::Discarded);
@@ -260,7 +260,7 @@ impl Machine {
         self.check_closing(conn);
     }
 
-    /// Goes on with a connection that is to end.
+    /// Advances a connection that is closing.
     pub(crate) fn check_closing(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let sent = of.unsent.is_empty() && of.streaming.is_none() && of.behind.is_empty();

@@ -1,4 +1,4 @@
-//! Octets of a TCP connection become messages, and messages wake handlers.
+//! Turns octets of a TCP connection into messages, and wakes handlers with them.
 
 use super::answer::Reply;
 use super::attach::Watched;
@@ -11,35 +11,35 @@ use crate::parser::{Malformed, Parser, Reason, Until};
 use gatewright_lang::ir::{MessageId, Mode, Side, SlotId};
 use std::sync::Arc;
 
-/// What a message is to the machine.
+/// Purpose of a message in the machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     /// A request to be dispatched.
     Request,
-    /// A request that was dispatched.
+    /// A dispatched request.
     Handled,
-    /// A message of a server that answers in any order: its flow is not known yet.
+    /// A message of a server that answers in any order, whose flow is not known yet.
     Unmatched,
     /// The response to a request.
     Response(ExchangeId),
-    /// What a handler waits for by `receive`, or waited for.
+    /// A message that a handler waits for by `receive`, or waited for.
     Received,
-    /// Nobody's.
+    /// An ignored message.
     Ignored,
 }
 
-/// What becomes of a message's stream.
+/// Destination of a message's stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Passing {
     /// It waits.
     Held,
-    /// It is thrown away.
+    /// It is discarded.
     Discarded,
-    /// It is written there.
+    /// It is written to this connection.
     To(ConnId),
 }
 
-/// How far a message is read before somebody is told.
+/// How far a message is read before its user is notified.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Goal {
     End,
@@ -47,27 +47,27 @@ pub(crate) enum Goal {
     Settled(Vec<SlotId>),
 }
 
-/// A message that is read, or was.
+/// A message that is being read, or was.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) parser: Box<Parser>,
     pub(crate) message: MessageId,
-    /// Where from; `None` when it is complete.
+    /// Its connection; `None` when it is complete.
     pub(crate) conn: Option<ConnId>,
-    /// Who is to be answered, while an answer is due.
+    /// The requester, while an answer is due.
     pub(crate) requester: Option<Requester>,
-    /// What a repetition of it has in common with it.
+    /// The key that its repetitions share with it.
     pub(crate) repeat: Option<Vec<u8>>,
     pub(crate) purpose: Purpose,
-    /// Which handler uses it.
+    /// The handler that uses it.
     pub(crate) task: Option<TaskId>,
     pub(crate) goal: Goal,
     pub(crate) passing: Passing,
-    /// What is answered when it is complete, and which request that answers.
+    /// The answer to send when it is complete, and the request answered by it.
     pub(crate) reply: Option<(Reply, IncomingId)>,
-    /// Whether its own answer waits for a message behind it.
+    /// Whether its own answer waits for a later message.
     pub(crate) answered: bool,
-    /// What is noted of it for what is attached to handlers.
+    /// State for the posts that watch it.
     pub(crate) watched: Option<Box<Watched>>,
 }
 
@@ -76,23 +76,23 @@ impl Incoming {
         self.conn.is_none()
     }
 
-    /// Whether its stream waits for somebody to take it.
+    /// Whether its stream waits for a reader.
     pub(crate) fn is_held(&self) -> bool {
         self.passing == Passing::Held && self.parser.in_stream()
     }
 }
 
-/// What came of a look at a message.
+/// Result of reading on in a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Looked {
     /// The next message may begin.
     Done,
-    /// More octets, or somebody's decision, is needed.
+    /// More octets or a decision are needed.
     Wait,
 }
 
 impl Machine {
-    /// Reads on wherever a connection is.
+    /// Reads from a connection, as far as its state permits.
     pub(crate) fn read(&mut self, conn: ConnId) {
         loop {
             let Some(of) = self.conns.get_mut(conn) else { return };
@@ -119,7 +119,7 @@ impl Machine {
         self.after_reading(conn);
     }
 
-    /// Looks whether room was made, whether the connection is at its end.
+    /// Checks whether room was made, and whether the connection has ended.
     fn after_reading(&mut self, conn: ConnId) {
         let Self { conns, pool, .. } = self;
         let Some(of) = conns.get_mut(conn) else { return };
@@ -146,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// Begins the next message of a connection if there is an octet of it and somebody to read it.
+    /// Begins the next message of a connection, if an octet of it and a reader are there.
     fn begin_message(&mut self, conn: ConnId) -> Option<IncomingId> {
         let of = self.conns.get(conn)?;
         if of.unread.is_empty() || of.skipping || self.is_turn_over(conn) {
@@ -190,8 +190,8 @@ impl Machine {
         self.begin(conn, view, purpose, goal)
     }
 
-    /// Whether a connection has begun as many messages as it may in a turn; it then waits for its
-    /// next one behind the others.
+    /// Whether a connection has begun as many messages as it may in a turn. It then waits for its
+    /// next turn after the others.
     fn is_turn_over(&mut self, conn: ConnId) -> bool {
         let Some(of) = self.conns.get_mut(conn) else { return true };
         let over = of.waiting || of.begun >= TURN_MESSAGES;
@@ -201,7 +201,7 @@ impl Machine {
         over
     }
 
-    /// The next turn of a connection that waited for it.
+    /// Gives a waiting connection its next turn.
     pub(crate) fn take_turn(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         of.waiting = false;
@@ -301,8 +301,7 @@ impl Machine {
         }
     }
 
-    /// Tells whoever waited, if the message is read as far as they wanted; reading goes on behind
-    /// them.
+    /// Notifies the waiting user if the message is read far enough; reading continues afterwards.
     fn look_at_goal(&mut self, conn: ConnId, id: IncomingId) -> Looked {
         let Some(incoming) = self.incomings.get_mut(id) else { return Looked::Wait };
         let until = match &incoming.goal {
@@ -321,7 +320,7 @@ impl Machine {
         Looked::Wait
     }
 
-    /// A message is read as far as somebody waited for.
+    /// Handles a message that is read as far as its user waited for.
     fn reached(&mut self, conn: ConnId, id: IncomingId) {
         let Some(incoming) = self.incomings.get(id) else { return };
         match (incoming.purpose, incoming.task) {
@@ -333,7 +332,7 @@ impl Machine {
         }
     }
 
-    /// A message is complete.
+    /// Handles a complete message.
     fn complete(&mut self, conn: ConnId, id: IncomingId) -> Looked {
         let now = self.now;
         self.note_read(id);
@@ -357,7 +356,7 @@ impl Machine {
         Looked::Done
     }
 
-    /// A message cannot be read, or is cut.
+    /// Handles a message that cannot be read, or is cut.
     pub(crate) fn malformed(&mut self, conn: ConnId, id: IncomingId, why: Malformed) -> Looked {
         let cut = why.reason == Reason::Cut;
         if let Some(message) = self.incomings.get(id).map(|of| of.message) {
@@ -379,14 +378,14 @@ impl Machine {
         Looked::Wait
     }
 
-    /// Frees a message; the next one of its kind is read with its parser.
+    /// Frees a message; its parser reads the next one of its kind.
     pub(crate) fn forget(&mut self, id: IncomingId) {
         if let Some(incoming) = self.incomings.remove(id) {
             self.parsers.keep(incoming.parser);
         }
     }
 
-    /// Frees a message that is complete and that no handler uses.
+    /// Frees a complete message that no handler uses.
     pub(crate) fn forget_if_unused(&mut self, id: IncomingId) {
         let unused = self.incomings.get(id).is_some_and(|incoming| {
             incoming.is_complete()
@@ -400,7 +399,7 @@ impl Machine {
     }
 }
 
-/// Throws away what is before the end of the line, and the line's end.
+/// Discards octets up to the end of the line, and the line's end.
 fn skip_line(unread: &mut Unread, skipping: &mut bool) {
     match memchr::memchr(b'\n', unread.octets()) {
         Some(end) => {

@@ -1,4 +1,4 @@
-//! What starts handlers: requests, new connections, the clock.
+//! Starts handlers: for requests, new connections and periods.
 
 use super::read::{Goal, Purpose};
 use super::slab::{ConnId, IncomingId, SessionId, TaskId};
@@ -10,16 +10,16 @@ use core::time::Duration;
 use gatewright_lang::ir::{BlockId, HandlerId, RequestKind, RoleId};
 use std::sync::Arc;
 
-/// Who is answered.
+/// Recipient of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Requester {
-    /// Over a connection.
+    /// The peer of a connection.
     Conn(ConnId),
-    /// By a datagram of this role.
+    /// A peer reached by a datagram of this role.
     Peer(RoleId, SocketAddr),
 }
 
-/// What started a handler.
+/// Cause of a handler's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     Request { role: RoleId, request: IncomingId },
@@ -36,18 +36,18 @@ impl Origin {
     }
 }
 
-/// A handler that runs by the clock.
+/// A periodic handler.
 #[derive(Debug)]
 pub(crate) struct Every {
     handler: HandlerId,
     period: Duration,
     running: Option<TaskId>,
-    /// Its connections last from turn to turn.
+    /// The session that keeps its connections from run to run.
     pub(crate) session: Option<SessionId>,
 }
 
 impl Machine {
-    /// Starts what runs by the clock.
+    /// Starts the periodic handlers' timers.
     pub(crate) fn start_clocks(&mut self) {
         let program = Arc::clone(&self.program);
         for (clock, (handler, period)) in clocks(&program).enumerate() {
@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// A period is over.
+    /// Handles the end of a period.
     pub(crate) fn clock_strikes(&mut self, clock: usize) {
         if self.draining {
             return;
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// A turn of the clock's handler is over.
+    /// Handles the end of one run of a periodic handler.
     pub(crate) fn turn_is_over(&mut self, clock: usize) {
         if let Some(every) = self.every.get_mut(clock) {
             every.running = None;
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Nothing new begins.
+    /// Stops everything that would begin new work.
     pub(crate) fn drain_roles(&mut self) {
         for role in 0..self.roles.len() {
             let kept = self.roles.get_mut(role).map(|role| core::mem::take(&mut role.kept));
@@ -154,7 +154,7 @@ impl Machine {
         Some(task)
     }
 
-    /// An asynchronous client's server asks.
+    /// Handles a request from an asynchronous client's server.
     pub(crate) fn ask(&mut self, conn: ConnId, id: IncomingId) {
         let program = Arc::clone(&self.program);
         let Some(role) = self.conns.get(conn).and_then(|of| program.role(of.role)) else { return };

@@ -1,4 +1,4 @@
-//! Handlers go on, from one suspension to the next.
+//! Runs handlers from one suspension to the next.
 
 use super::answer::Reply;
 use super::evaluate::{Seen, computed};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// Why a handler stopped running.
 enum Stop {
-    /// It waits; everything is set.
+    /// It waits; the wait is set up.
     Waits,
-    /// It sends.
+    /// It sends a request.
     Sends(Box<Pending>),
     /// It waits for the next message.
     Receives(Duration),
@@ -28,9 +28,9 @@ enum Stop {
     Sleeps(Duration),
     /// It waits for the next response of its `Gather`.
     Gathers,
-    /// It ends, with what it answers.
+    /// It ends with an answer.
     Returns(Box<Reply>),
-    /// It ends, and so does its requester's connection.
+    /// It ends, and its requester's connection is closed.
     Closes,
     /// An opening is done.
     Done,
@@ -39,7 +39,7 @@ enum Stop {
 }
 
 impl Machine {
-    /// Runs a handler to where it waits or ends.
+    /// Runs a handler until it waits or ends.
     pub(crate) fn run(&mut self, id: TaskId) {
         let Some(mut task) = self.tasks.take(id) else { return };
         if !matches!(task.wait, Wait::Ready) {
@@ -93,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// The octets of an operand; none if it has none.
+    /// The octets of an operand; empty if it has none.
     fn octets_seen<'t>(&'t self, task: &'t Task, of: Operand) -> &'t [u8] {
         match self.seen(Some(task), of) {
             Some(Seen::Octets(of)) => of,
@@ -101,7 +101,7 @@ impl Machine {
         }
     }
 
-    /// Does what never waits; the error is a message that cannot be built.
+    /// Executes an operation that never waits; fails if a message cannot be built.
     fn operate(&mut self, task: &mut Task, operation: &Operation) -> Result<(), ()> {
         match operation {
             Operation::Set { into, value } => {
@@ -172,7 +172,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Changes the variables of a handler's session, which begins with its connection.
+    /// Changes the variables of a handler's session; a session of a connection begins here.
     fn with_variables(&mut self, task: &mut Task, change: impl FnOnce(&mut View)) {
         let connection = (self.program.session.as_ref())
             .is_some_and(|session| session.key == SessionKey::Connection);
@@ -222,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// The next block, or why there is none yet.
+    /// The next block, or the reason why the handler stops.
     fn leave_block(
         &mut self,
         program: &Program,
@@ -284,7 +284,7 @@ impl Machine {
         }
     }
 
-    /// The next turn of a loop, or what comes behind it.
+    /// The next iteration of a loop, or the block after it.
     fn turn(&self, task: &mut Task, terminator: &Terminator) -> BlockId {
         match terminator {
             Terminator::Next { list, cursor, into, body, done } => {
@@ -337,7 +337,7 @@ impl Machine {
         Err(Stop::Returns(Box::new(reply)))
     }
 
-    /// Appends to a list; says whether it had room.
+    /// Appends to a list; returns whether there was room.
     fn append_to_list(
         &mut self,
         program: &Program,
@@ -378,7 +378,7 @@ impl Machine {
         }
     }
 
-    /// What a handler sends, and to whom.
+    /// Prepares the message that a handler sends.
     fn sends(&mut self, task: &mut Task, terminator: &Terminator) -> Result<BlockId, Stop> {
         let (role, address, message, within, failed) = match terminator {
             Terminator::Send { role, address, message, within, failed, .. } => {
@@ -432,7 +432,7 @@ fn folded(octets: &[u8], fold: Fold) -> Vec<u8> {
     }
 }
 
-/// Octets as small hexadecimal digits.
+/// Octets as lower-case hexadecimal digits.
 fn hex(octets: &[u8]) -> Vec<u8> {
     let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' - 10 + value };
     octets.iter().flat_map(|octet| [digit(octet >> 4), digit(octet & 15)]).collect()

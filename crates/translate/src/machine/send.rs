@@ -1,4 +1,4 @@
-//! Requests that are sent, and the connections for them.
+//! Sends requests, and finds the connections for them.
 
 use super::conn::{Conn, State};
 use super::exchange::{Exchange, Written};
@@ -20,16 +20,16 @@ pub(crate) struct Pending {
     pub(crate) octets: Vec<u8>,
     pub(crate) stream: Option<Source>,
     pub(crate) flow: Vec<u8>,
-    /// Whether a response is wanted.
+    /// Whether a response is expected.
     pub(crate) respond: bool,
-    /// How many, if not one.
+    /// Maximum number of responses, if not one.
     pub(crate) gather: Option<u32>,
     pub(crate) target: Target,
     /// The connection that it waits for.
     pub(crate) conn: Option<ConnId>,
     /// The name that it waits for.
     pub(crate) query: Option<QueryId>,
-    /// Whether no kept connection will do: one has just failed.
+    /// Whether only a new connection will do: a kept one has just failed.
     pub(crate) new_only: bool,
     pub(crate) deadline: Duration,
 }
@@ -50,8 +50,7 @@ impl Machine {
         }
     }
 
-    /// Finds a connection for a request: the one that all share, the session's, a kept one, or a new
-    /// one.
+    /// Finds a connection for a request: the shared one, the session's, a kept one, or a new one.
     fn acquire(&mut self, id: TaskId) {
         if self.acquire_shared(id) {
             return;
@@ -95,7 +94,8 @@ impl Machine {
         self.wait_for(id, conn);
     }
 
-    /// Has a request wait for the connection that all sessions share; whether its role has one.
+    /// Makes a request wait for the connection shared by all sessions; returns whether its role has
+    /// one.
     fn acquire_shared(&mut self, id: TaskId) -> bool {
         let Some(Wait::Connection(pending)) = self.tasks.get(id).map(|task| &task.wait) else {
             return false;
@@ -131,7 +131,7 @@ impl Machine {
         Some(conn)
     }
 
-    /// Whether a connection carries the requests of all sessions.
+    /// Whether a connection is shared by all sessions.
     pub(crate) fn is_shared(&self, conn: ConnId) -> bool {
         self.conns.get(conn).is_some_and(|of| {
             of.side == Side::Client
@@ -163,9 +163,9 @@ impl Machine {
         self.serve_waiters(conn);
     }
 
-    /// Lets those send who wait for a connection, as far as it is free. Over one that all share they
-    /// wait, too, until it has taken what was sent before, and until the first of them can be told
-    /// apart from who is in the air.
+    /// Lets waiting handlers send over a connection, as far as it is free. Over a shared connection
+    /// they also wait until earlier octets are sent, and until the first waiting request can be
+    /// told apart from those in flight.
     pub(crate) fn serve_waiters(&mut self, conn: ConnId) {
         let shared = self.is_shared(conn);
         while let Some(of) = self.conns.get(conn) {
@@ -181,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// Whether a request in the air could not be told apart from the first one that waits.
+    /// Whether the first waiting request could be confused with one in flight.
     fn is_first_alike(&self, of: &Conn) -> bool {
         let first = of.waiters.front().and_then(|first| self.tasks.get(*first));
         let Some(Wait::Connection(first)) = first.map(|task| &task.wait) else { return false };
@@ -192,7 +192,7 @@ impl Machine {
         first.respond && asynchronous && of.exchanges.iter().any(alike)
     }
 
-    /// The last connection that was kept for a server.
+    /// The connection to a server that was kept last.
     fn take_kept(&mut self, role: RoleId, target: &Target) -> Option<ConnId> {
         let Self { roles, conns, .. } = self;
         let kept = &mut roles.get_mut(role.index())?.kept;
@@ -251,7 +251,7 @@ impl Machine {
         Some(query)
     }
 
-    /// A new connection is there: it is made fit for its first request.
+    /// Prepares a new connection for its first request.
     pub(crate) fn begin_opening(&mut self, conn: ConnId) {
         let program = Arc::clone(&self.program);
         let Some(role) = self.conns.get(conn).map(|of| of.role) else { return };
@@ -267,7 +267,7 @@ impl Machine {
         }
     }
 
-    /// An opening is done: its connection is fit for use.
+    /// Finishes an opening: its connection is ready for use.
     pub(crate) fn opening_done(&mut self, id: TaskId) {
         let origin = self.tasks.get(id).map(|task| task.origin);
         self.end_task(id, true);
@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Sends over a connection that is free.
+    /// Sends over a free connection.
     fn conn_is_ready(&mut self, id: TaskId, conn: ConnId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if !matches!(task.wait, Wait::Connection(_)) {
@@ -333,7 +333,7 @@ impl Machine {
         self.put(conn, octets, stream, done);
     }
 
-    /// A request is on its way: its handler waits for the response.
+    /// Makes a handler wait for the response to a request that was sent.
     pub(crate) fn await_response(
         &mut self,
         id: TaskId,
@@ -359,7 +359,7 @@ impl Machine {
         }
     }
 
-    /// A request whose kept connection had gone is sent over a new one.
+    /// Sends a request again over a new connection, because its kept connection had closed.
     pub(crate) fn send_again(&mut self, of: Exchange) {
         let Exchange { role, task: id, target, flow, octets, deadline, .. } = of;
         let pending = Box::new(Pending {
@@ -378,14 +378,14 @@ impl Machine {
         self.begin_send(id, pending);
     }
 
-    /// A message that nobody answers was written whole.
+    /// Handles the end of writing a message that expects no answer.
     pub(crate) fn sent_whole(&mut self, id: TaskId) {
         if self.tasks.get(id).is_some_and(|task| matches!(task.wait, Wait::Written(_))) {
             self.go_on(id, true);
         }
     }
 
-    /// A request could not be sent, or is not answered.
+    /// Handles a request that could not be sent, or is not answered.
     pub(crate) fn send_failed(&mut self, id: TaskId) {
         let waits = self.tasks.get(id).is_some_and(|task| {
             let wait = &task.wait;

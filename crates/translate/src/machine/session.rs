@@ -1,4 +1,4 @@
-//! Sessions: what is remembered between requests, and the connections that belong to it.
+//! Sessions: variables kept between requests, and the connections that belong to them.
 
 use super::conn::Conn;
 use super::peers::Peer;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 pub(crate) struct Session {
     /// Its variables.
     pub(crate) view: View,
-    /// Its connections, one a role.
+    /// Its connections, one per role.
     pub(crate) conns: Vec<(RoleId, ConnId)>,
-    /// Roles whose connection was lost with what its server had been told.
+    /// Roles whose connection was lost, together with the state that its server held.
     pub(crate) lost: Vec<RoleId>,
-    /// What finds it, if it is found by fields.
+    /// Its key, if it is found by fields.
     key: Option<Vec<u8>>,
-    /// Handlers that use it.
+    /// Number of handlers that use it.
     users: u32,
     used: Duration,
     alarm: Option<Alarm>,
@@ -51,7 +51,7 @@ impl Machine {
         })
     }
 
-    /// The session of a handler; it begins here if there is none.
+    /// The session of a handler; begins one if there is none.
     pub(crate) fn session_of(&mut self, task: &mut Task) -> SessionId {
         if let Some(keyed) = task.keyed.filter(|keyed| self.sessions.get(*keyed).is_some()) {
             return keyed;
@@ -80,7 +80,7 @@ impl Machine {
         session
     }
 
-    /// The session whose variables a handler sees now, if it began.
+    /// The session whose variables a handler sees now, if one has begun.
     pub(crate) fn session_seen(&self, task: &Task) -> Option<SessionId> {
         let about = self.program.session.as_ref()?;
         match about.key {
@@ -89,9 +89,10 @@ impl Machine {
         }
     }
 
-    /// Which session a request is about, as a number that is the same in every machine of this
-    /// program; `None` if no field of it is the key of one, or it cannot be read. Of several machines
-    /// that hear one address, `number mod machines` is who should get the datagram.
+    /// Number of the session that a request belongs to, the same in every machine of this program.
+    /// `None` if no field of the request is a session's key, or it cannot be read. If several
+    /// machines receive at one address, `number mod machines` is the one that should get the
+    /// datagram.
     pub fn session_of_datagram(&mut self, role: RoleId, octets: &[u8]) -> Option<u64> {
         let program = Arc::clone(&self.program);
         let session = program.session.as_ref().filter(|session| session.role == role)?;
@@ -110,7 +111,7 @@ impl Machine {
         })
     }
 
-    /// What finds the session of a handler's request.
+    /// The session key of a handler's request.
     fn session_key(&self, task: &Task) -> Option<Vec<u8>> {
         let SessionKey::Slots(slots) = &self.program.session.as_ref()?.key else { return None };
         let request = task.origin.request()?;
@@ -122,7 +123,7 @@ impl Machine {
         Some(super::build::key_of(any, incoming.parser.view(), &slots))
     }
 
-    /// `start session` and `resume session`: whether there is one now.
+    /// Executes `start session` and `resume session`; returns whether there is a session now.
     pub(crate) fn enter_session(
         &mut self,
         task: &mut Task,
@@ -161,7 +162,7 @@ impl Machine {
         true
     }
 
-    /// A handler does not use a keyed session any more.
+    /// Records that a handler no longer uses a keyed session.
     pub(crate) fn leave_session(&mut self, session: Option<SessionId>) {
         let now = self.now;
         if let Some(of) = session.and_then(|session| self.sessions.get_mut(session)) {
@@ -178,7 +179,7 @@ impl Machine {
         }
     }
 
-    /// A keyed session may have been unused for too long.
+    /// Ends a keyed session if it has been unused for too long.
     pub(crate) fn session_is_unused(&mut self, session: SessionId) {
         let Some(idle) = self.program.session.as_ref().map(|about| about.idle) else { return };
         let now = self.now;
@@ -195,7 +196,7 @@ impl Machine {
         self.end_session(session);
     }
 
-    /// A session is over: its variables and its connections are freed.
+    /// Ends a session: its variables and its connections are freed.
     pub(crate) fn end_session(&mut self, session: SessionId) {
         let Some(mut of) = self.sessions.remove(session) else { return };
         self.timers.cancel(of.alarm.take());
@@ -219,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// A connection and its session part.
+    /// Separates a connection from its session.
     pub(crate) fn leave(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let side = of.side;
@@ -228,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// A session began with a server's connection and ends with it; it goes on without a client's.
+    /// Separates them by side: a server's connection ends its session, a client's does not.
     pub(crate) fn part(&mut self, conn: ConnId, side: Side, session: SessionId) {
         match side {
             Side::Server => self.end_session(session),
@@ -240,7 +241,7 @@ impl Machine {
         }
     }
 
-    /// A session's connection is lost: what its server was told on it is lost with it, and a new
+    /// Records a session's lost connection. The state that its server held is lost too, and a new
     /// connection must not be taken for the old one.
     pub(crate) fn mark_lost(&mut self, of: &Conn) {
         let Some(role) = self.program.role(of.role) else { return };
@@ -254,13 +255,13 @@ impl Machine {
         }
     }
 
-    /// The connection that a message of this handler's requester came over.
+    /// The connection or peer from which this handler's request came.
     pub(crate) fn requester_of(&self, task: &Task) -> Option<Requester> {
         self.incomings.get(task.origin.request()?)?.requester
     }
 }
 
-/// A number for octets that differ, by FNV-1a, whose low bits are mixed once more: they choose.
+/// A hash of octets by FNV-1a, with its low bits mixed once more because they select the machine.
 fn spread(octets: &[u8]) -> u64 {
     let hash = octets.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,6 +1,6 @@
-//! Entries that are found by an id, which is never used twice.
+//! Entries that are found by an id, which is never reused.
 
-/// Where an entry is, and which of those that were there it is.
+/// Index of an entry and its generation at that index.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Key {
     index: u32,
@@ -40,11 +40,11 @@ macro_rules! ids {
 ids! {
     /// A TCP connection, of either side. No id is ever used for another connection.
     pub ConnId;
-    /// A name that is to be resolved.
+    /// A pending name resolution.
     pub QueryId;
-    /// A handler that runs.
+    /// A running handler.
     pub(crate) TaskId;
-    /// A message that is read, or was.
+    /// A message that is being read, or was.
     pub(crate) IncomingId;
     /// A session.
     pub(crate) SessionId;
@@ -104,13 +104,13 @@ impl<I: Id, T> Slab<I, T> {
         Some(value)
     }
 
-    /// Takes an entry out for a while; its id stays valid, and nothing is found there meanwhile.
+    /// Takes an entry out for a while; its id stays valid, and a lookup finds nothing meanwhile.
     pub(crate) fn take(&mut self, id: I) -> Option<T> {
         let Key { index, turn } = id.key();
         self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn)?.1.take()
     }
 
-    /// Puts back what was taken.
+    /// Puts back an entry that was taken.
     pub(crate) fn restore(&mut self, id: I, value: T) {
         let Key { index, turn } = id.key();
         if let Some(entry) = self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn) {

@@ -1,4 +1,4 @@
-//! A handler that runs: its values, what it waits for, its end.
+//! Running handlers: their values, their waits and their end.
 
 use super::read::{Goal, Passing};
 use super::request::Origin;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use gatewright_lang::ir::{BlockId, HandlerId, RegisterId, SlotId};
 use std::collections::VecDeque;
 
-/// What a register holds.
+/// Value of a register.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Reg {
     Unset,
@@ -23,7 +23,7 @@ pub(crate) enum Reg {
 }
 
 impl Reg {
-    /// A list with these rows, if they are some.
+    /// A list with these rows, if there are any.
     pub(crate) fn list(rows: Option<Held<'_>>) -> Self {
         let mut view = View::with_slots(1);
         if let Some(rows) = rows {
@@ -38,18 +38,18 @@ pub(crate) fn rows_of(list: &View) -> Rows<'_> {
     list.rows(SlotId::new(0))
 }
 
-/// What a handler waits for.
+/// The event that a handler waits for.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// It is about to run.
     Ready,
-    /// Slots of a message.
+    /// Slots of a message are settled.
     Slots,
     /// A connection, or an address.
     Connection(Box<Pending>),
     /// The response to its request.
     Response(ExchangeId),
-    /// The end of a stream that it sends there.
+    /// The end of a stream that it sends over this connection.
     Written(ConnId),
     /// The next response of its `Gather`.
     Gather,
@@ -59,26 +59,26 @@ pub(crate) enum Wait {
     Sleep,
 }
 
-/// Responses that are being collected.
+/// Responses being collected.
 #[derive(Debug)]
 pub(crate) struct Gather {
     /// The block that began it.
     pub(crate) block: BlockId,
     pub(crate) exchange: Option<ExchangeId>,
     pub(crate) waiting: VecDeque<IncomingId>,
-    /// How many may still come.
+    /// Number of responses that may still come.
     pub(crate) left: u32,
 }
 
-/// A handler that runs.
+/// A running handler.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) handler: HandlerId,
     pub(crate) origin: Origin,
-    /// Where its request came from.
+    /// The connection that its request came from.
     pub(crate) conn: Option<ConnId>,
     pub(crate) registers: Vec<Reg>,
-    /// The block to begin with, or whose end it waits at.
+    /// The block to begin with, or at whose end it waits.
     pub(crate) block: BlockId,
     pub(crate) wait: Wait,
     pub(crate) alarm: Option<Alarm>,
@@ -111,7 +111,7 @@ impl Task {
 }
 
 impl Machine {
-    /// Puts a message into a handler's register; the one that was there is let go of.
+    /// Puts a message into a handler's register, and releases the previous one.
     pub(crate) fn set_view(&mut self, task: &mut Task, register: RegisterId, id: IncomingId) {
         let before = task.set(register, Reg::View(id));
         if let Reg::View(before) = before
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// A handler does not use a message any more.
+    /// Releases a message that a handler no longer uses.
     pub(crate) fn let_view_go(&mut self, id: IncomingId) {
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         incoming.task = None;
@@ -141,7 +141,7 @@ impl Machine {
         self.work.extend(conn.map(Work::Read));
     }
 
-    /// A handler is over; `finished` if it came to an end of its own.
+    /// Ends a handler; `finished` if it ended by itself.
     pub(crate) fn end_task(&mut self, id: TaskId, finished: bool) {
         self.note_ended(id, finished);
         let Some(mut task) = self.tasks.remove(id) else { return };
@@ -199,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// A handler cannot go on: its protocol answers for it.
+    /// Ends a handler that cannot continue; its protocol answers for it.
     pub(crate) fn fail_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         match task.origin {
@@ -220,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// A message that a handler goes on with turned out malformed, cut or late.
+    /// Handles a message in use that turned out malformed, cut or late.
     pub(crate) fn view_lost(&mut self, task: TaskId, id: IncomingId) {
         let uses = self.tasks.get(task).is_some_and(|task| task.registers.contains(&Reg::View(id)));
         if uses {
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Makes a handler wait for slots of a message; says whether it has to.
+    /// Makes a handler wait for slots of a message; returns whether it has to.
     pub(crate) fn await_slots(&mut self, id: IncomingId, slots: &[SlotId]) -> Option<bool> {
         let incoming = self.incomings.get_mut(id)?;
         let Some(conn) = incoming.conn else { return Some(false) };

@@ -1,13 +1,13 @@
-//! What is due when.
+//! Timers of a machine.
 
 use super::slab::{ConnId, ExchangeId, SessionId, TaskId};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timer {
-    /// A handler's wait is over.
+    /// A handler's wait ends.
     Task(TaskId),
     /// A connection may have been silent for too long.
     Conn(ConnId),
@@ -17,13 +17,13 @@ pub(crate) enum Timer {
     Exchange(ExchangeId),
     /// A session may have been unused for too long.
     Session(SessionId),
-    /// A handler starts by the clock.
+    /// A periodic handler starts.
     Every(usize),
-    /// Answers that were kept for repeated requests of a role are forgotten.
+    /// Answers kept for repeated requests of a role expire.
     Repeats(usize),
 }
 
-/// Where a timer stands in the order of all.
+/// Position of a timer in the order of all timers.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Alarm {
     at: Duration,

@@ -1,4 +1,4 @@
-//! What a machine did, step by step, for those who want to see it.
+//! Traces of a machine, step by step.
 
 use super::Machine;
 use super::slab::{IncomingId, TaskId};
@@ -14,61 +14,61 @@ use gatewright_lang::ir::{HandlerId, MessageId, Operation, RoleId, SlotId, Termi
 pub enum Trace {
     /// Octets arrived.
     Arrived {
-        /// From whose peer.
+        /// The role whose peer sent them.
         role: RoleId,
-        /// What.
+        /// The octets.
         octets: Vec<u8>,
     },
     /// A message was read to its end.
     Read {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// Its fields, as a person reads them; those that are absent are left out.
+        /// Its fields, readable; absent ones are left out.
         fields: Vec<(String, String)>,
     },
     /// A message could not be read.
     Malformed {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// Why.
+        /// The reason.
         why: String,
         /// The item of the layout.
         span: Span,
     },
     /// A case of a dispatch was taken.
     Case {
-        /// Which.
+        /// Source position of the case.
         span: Span,
     },
     /// A handler started.
     Started {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
     },
-    /// A statement was done, or begun if it waits.
+    /// A statement was executed, or begun if it waits.
     Did {
-        /// Which.
+        /// Source position of the statement.
         span: Span,
         /// The name that it set, empty if it has none, and the value.
         set: Option<(String, String)>,
     },
-    /// A handler came to its end.
+    /// A handler ended.
     Ended {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
-        /// Whether that was an end of its own.
+        /// Whether it ended by itself.
         finished: bool,
     },
     /// Octets were sent.
     Sent {
-        /// To whose peer.
+        /// The role whose peer receives them.
         role: RoleId,
-        /// What.
+        /// The octets.
         octets: Vec<u8>,
     },
 }
 
-/// The most steps that are kept until somebody takes them.
+/// Maximum number of steps kept until they are taken.
 const STEPS_MAX: usize = 10_000;
 
 impl Machine {
@@ -77,7 +77,7 @@ impl Machine {
         self.traced.get_or_insert_default();
     }
 
-    /// The steps since the last time.
+    /// Takes the steps recorded since the last call.
     pub fn take_trace(&mut self) -> Vec<Trace> {
         self.traced.as_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -166,7 +166,7 @@ impl Machine {
     }
 }
 
-/// A value as a person reads it.
+/// A value in readable form.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Int(value) => value.to_string(),

@@ -1,4 +1,4 @@
-//! What handlers wait for, and how they go on.
+//! Waits of handlers, and how handlers resume.
 
 use super::request::Origin;
 use super::slab::{IncomingId, TaskId};
@@ -8,14 +8,14 @@ use super::{Count, Machine, Work};
 use core::time::Duration;
 use gatewright_lang::ir::{BlockId, MessageId, RegisterId, Terminator};
 
-/// Where a handler that waits can go on.
+/// Where a waiting handler can resume.
 #[derive(Clone, Copy, Debug)]
 struct Edges {
-    /// If what it waits for came.
+    /// Next block on success.
     then: BlockId,
-    /// If it did not.
+    /// Next block on failure.
     failed: BlockId,
-    /// Where the message goes that it waits for.
+    /// The register for the awaited message.
     into: Option<RegisterId>,
     /// Whether it waits for the responses of a `Gather`.
     gathers: bool,
@@ -48,7 +48,7 @@ impl Machine {
         })
     }
 
-    /// A handler goes on by one of the edges of what it waits for.
+    /// Resumes a handler by one of the edges of its wait.
     pub(crate) fn go_on(&mut self, id: TaskId, came: bool) {
         let Some(edges) = self.edges(id) else { return };
         let Some(task) = self.tasks.get_mut(id) else { return };
@@ -69,7 +69,7 @@ impl Machine {
         self.work.push_back(Work::Run(id));
     }
 
-    /// A handler goes on with a message.
+    /// Resumes a handler with a message.
     fn go_on_with(&mut self, id: TaskId, message: IncomingId) {
         let into = self.edges(id).and_then(|edges| edges.into);
         if let (Some(into), Some(mut task)) = (into, self.tasks.take(id)) {
@@ -79,7 +79,7 @@ impl Machine {
         self.go_on(id, true);
     }
 
-    /// The response to a handler's request has begun.
+    /// Resumes a handler whose response has begun.
     pub(crate) fn responded(&mut self, id: TaskId, message: IncomingId) {
         if self.tasks.get(id).is_some_and(|task| matches!(task.wait, Wait::Response(_))) {
             self.go_on_with(id, message);
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// One more response of a `Gather`.
+    /// Handles one more response of a `Gather`.
     pub(crate) fn gathered(&mut self, id: TaskId, message: IncomingId) {
         let Some(gather) = self.tasks.get_mut(id).and_then(|task| task.gather.as_mut()) else {
             return self.let_view_go(message);
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Goes on with the next response of a `Gather`, or waits for it, or behind it.
+    /// Resumes with the next response of a `Gather`, waits for it, or continues after the last.
     pub(crate) fn next_gathered(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.wait = Wait::Gather;
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// No more responses of a `Gather` will come.
+    /// Ends a `Gather`: no more responses will come.
     pub(crate) fn gather_is_over(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if let Some(gather) = &mut task.gather {
@@ -159,7 +159,7 @@ impl Machine {
         }
     }
 
-    /// What a handler waits for by `receive` did not come.
+    /// Handles a `receive` that failed.
     pub(crate) fn receive_failed(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if let Wait::Receive(conn) = task.wait {
@@ -170,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// A message that a handler uses is read as far as it wanted.
+    /// Handles progress of a message that a handler uses: it is read as far as the handler wanted.
     pub(crate) fn message_moved(&mut self, id: TaskId, message: IncomingId) {
         let Some(task) = self.tasks.get(id) else { return };
         match task.wait {
@@ -193,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// A handler's wait took its time.
+    /// Handles the end of a handler's wait.
     pub(crate) fn wait_is_over(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.alarm = None;

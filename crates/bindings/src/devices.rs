@@ -208,137 +208,137 @@ counters! {
     reports_padded,
     /// Reports without a time stamp that were recognised as repeated: stored once.
     reports_repeated,
-    /// Devices whose last reports were forgotten because too many were remembered: what they send
-    /// once more is not recognised.
+    /// Devices whose last reports were forgotten because of the limit on remembered ones: a
+    /// repeated report of theirs is not recognised.
     repeats_forgotten,
     /// Readings stored.
     readings,
-    /// Readings whose creation was tried again.
+    /// Readings whose creation was retried.
     readings_again,
-    /// Readings that the CSE does not want.
+    /// Readings that the CSE refused.
     readings_refused,
-    /// Readings with a letter to the CSE above.
+    /// Readings with an outbox message to the CSE above.
     posted,
-    /// Readings refused because too many waited for the CSE above.
+    /// Readings refused because the outbox to the CSE above was full.
     outbox_full,
-    /// Readings sent to the CSE above at once, and arrived.
+    /// Readings that were sent at once to the CSE above and arrived.
     direct,
-    /// Devices whose places were made again at a CSE above that did not know them any more.
+    /// Devices whose resources were created again at a CSE above that had lost them.
     places_again,
-    /// Lanes that were not noted for that because too many were: their next letter has them noted.
+    /// Queues not recorded for that because of the limit; their next outbox message records them.
     places_full,
     /// Requests for devices.
     asked,
     /// Of these, those that waited for a device that was away.
     asked_waited,
-    /// Requests that a device answered, refusing included.
+    /// Requests that a device answered, refusals included.
     asked_answered,
     /// Observations of handles never configured, skipped.
     unknown_handles,
-    /// Observations with octets behind the mapped ones.
+    /// Observations with octets after the mapped ones.
     trailing,
-    /// Observations of which a part was missing or badly built; what was whole is stored. A
-    /// confirmed report of which nothing was whole is rejected.
+    /// Observations of which a part was missing or malformed; the valid part is stored. A confirmed
+    /// report without any valid part is rejected.
     cut,
-    /// Observations whose calendar time is no date: stored with its octets.
+    /// Observations whose calendar time is no valid date: stored with its octets.
     invalid_times,
-    /// Reports of events that 20601 does not name; rejected if confirmed.
+    /// Reports of events that 20601 does not define; rejected if confirmed.
     unknown_events,
     /// Datagrams that belong to no association, dropped.
     strangers,
-    /// Datagrams dropped because their device's connection had enough to do.
+    /// Datagrams dropped because their device's connection had a full queue.
     datagrams_full,
-    /// APDUs that were none, or badly built.
+    /// Malformed APDUs.
     malformed,
 }
 
-/// What all connections of a listener share.
+/// State shared by all connections of a listener.
 #[derive(Debug)]
 struct Shared {
     engine: Arc<Engine>,
     base: String,
     mapping: Mapping,
     manager: manager::Settings,
-    /// Where the machines' time begins.
+    /// Origin of the managers' time.
     started: Instant,
-    /// The CSE above.
+    /// CSE above.
     above: RwLock<Option<Arc<Above>>>,
-    /// Where certificates say system-ids.
+    /// Certificate field that holds system-ids.
     system_id: RwLock<Option<SystemIdField>>,
     library: Mutex<Library>,
-    /// What reports touch.
+    /// State that reports use.
     shards: Shards,
-    /// What associations and requests for devices touch.
+    /// State that associations and requests for devices use.
     state: Mutex<State>,
     /// How often state or library were locked.
     #[cfg(test)]
     locked: std::sync::atomic::AtomicU64,
 }
 
-/// How a connection is reached from elsewhere.
+/// Channels to a connection.
 #[derive(Clone, Debug)]
 struct Line {
-    /// Ends it.
+    /// Ends the connection.
     hang_up: Arc<Notify>,
-    /// Says that its device has associated by another.
+    /// Set when its device has associated over another connection.
     is_displaced: Arc<AtomicBool>,
-    /// Asks its device something.
+    /// Sends requests to its device.
     asks: mpsc::Sender<(RequestId, Operation)>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Address of the policy that lets operators in.
+    /// Address of the policy that authorises operators.
     policy: Option<String>,
     roster: Roster,
     entities: Entities,
-    /// How each connection is reached.
+    /// Channels to each connection.
     lines: HashMap<SessionId, Line>,
     desk: Desk,
     sessions: u64,
     epoch: u64,
-    /// The devices whose places at the CSE above have been asked for in this run, with what was
-    /// asked.
+    /// Devices whose resources at the CSE above were requested in this run, with a hash of the
+    /// requests.
     announced: HashMap<SystemId, u64>,
-    /// The kinds of devices that have said theirs, with the configuration they had then.
+    /// Kinds of devices that have reported one, with their configuration at that time.
     kinds: HashMap<SystemId, (ConfigId, &'static str)>,
-    /// The devices that did not answer when they were asked what they are.
+    /// Devices that did not answer a request for their MDS attributes.
     silent: BTreeSet<SystemId>,
     counters: Counters,
 }
 
-/// A listener that runs.
+/// A running device listener.
 #[derive(Debug)]
 pub struct Running {
     rooms: Rooms,
     doors: Mutex<Doors>,
-    /// Whose places are to be made again.
+    /// Devices whose resources are to be created again.
     lost: Arc<Lanes>,
-    /// Comes to its end with the last connection.
+    /// Closes when the last connection has ended.
     guests: mpsc::Receiver<()>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     descriptors: Claim,
 }
 
-/// What is behind the doors.
+/// State shared by the listeners.
 #[derive(Clone, Debug)]
 struct Rooms {
     shared: Arc<Shared>,
     gate: Gate,
-    /// Of devices together that send datagrams.
+    /// Limit on devices that send datagrams.
     connections_max: usize,
     keyring: Arc<OnceLock<Arc<Keyring>>>,
     stopped: watch::Receiver<bool>,
-    /// Each connection has one.
+    /// Held by each connection.
     guest: mpsc::Sender<()>,
 }
 
-/// Why devices cannot be listened for.
+/// Why the device listeners cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error(transparent)]
     Listen(#[from] Refused),
     /// The certificates cannot be used.
@@ -349,11 +349,11 @@ pub enum StartError {
     Table(#[source] io::Error),
 }
 
-/// Starts to listen for devices whose readings go to `engine`.
+/// Starts the listeners for devices whose readings go to `engine`.
 ///
 /// # Errors
 ///
-/// [`StartError`]: it listens everywhere it is told, or does not start.
+/// [`StartError`]: either every listener is bound or none starts.
 pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, StartError> {
     // Datagrams of all devices come by one socket.
     let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
@@ -419,7 +419,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     Ok(Running { rooms, doors, lost, guests, stop, tasks, descriptors })
 }
 
-/// Where devices are to be listened for.
+/// Addresses to listen on.
 fn places(config: &Config) -> Vec<Place> {
     let all = [
         (Kind::Devices, Some(config.listen)),
@@ -430,7 +430,7 @@ fn places(config: &Config) -> Vec<Place> {
 }
 
 impl Rooms {
-    /// Serves a place.
+    /// Serves a bound listener.
     fn serve(&self, bound: Bound) -> Door {
         let rooms = self.clone();
         let Bound { place, at, socket } = bound;
@@ -449,7 +449,7 @@ impl Rooms {
         }
     }
 
-    /// Serves one connection, encrypted or not, to its end.
+    /// Serves one connection, with or without TLS, to its end.
     async fn welcome(self, stream: TcpStream, peer: SocketAddr, keyring: Option<Arc<Keyring>>) {
         let Self { shared, stopped, guest, .. } = self;
         let mut named = None;
@@ -479,18 +479,18 @@ impl Rooms {
 }
 
 impl Running {
-    /// Where devices connect.
+    /// TCP listener.
     pub fn address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         self.at(Kind::Devices).unwrap_or(nowhere)
     }
 
-    /// Where devices send datagrams, if they may.
+    /// UDP listener, if configured.
     pub fn datagrams(&self) -> Option<SocketAddr> {
         self.at(Kind::DevicesUdp)
     }
 
-    /// Where devices connect with a certificate, if they may.
+    /// TLS listener, if configured.
     pub fn tls(&self) -> Option<SocketAddr> {
         self.at(Kind::DevicesTls)
     }
@@ -499,34 +499,34 @@ impl Running {
         Doors::at(&self.doors, &[kind]).first().copied()
     }
 
-    /// Everywhere it listens: `127.0.0.1:6024`, `udp 127.0.0.1:6024`.
+    /// All listeners: `127.0.0.1:6024`, `udp 127.0.0.1:6024`.
     pub(crate) fn places(&self) -> Vec<String> {
         Doors::urls(&self.doors)
     }
 
-    /// Where it listens only as long as devices are associated there.
+    /// Listeners that stay open only while devices are associated there.
     pub(crate) fn held_places(&self) -> Vec<String> {
         Doors::held(&self.doors)
     }
 
-    /// Opens the doors that `config` asks for and are not there; those that go are given up when
-    /// that is settled.
+    /// Opens the new listeners of `config`; those no longer configured close when the exchange is
+    /// settled.
     pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
         let serve = |bound| self.rooms.serve(bound);
         Doors::exchange(&self.doors, &places(config), &serve).await
     }
 
-    /// Gives up the doors that go; devices that are associated stay.
+    /// Closes the listeners that are no longer configured; associated devices stay.
     pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
         Doors::settle(&self.doors, exchanged);
     }
 
-    /// Makes the doors what they were.
+    /// Restores the previous listeners.
     pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
         Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
 
-    /// What the system allows too little of for all devices that may connect.
+    /// Shortfall of file descriptors for all devices that may connect.
     pub const fn shortage(&self) -> Option<Shortage> {
         self.descriptors.shortage()
     }
@@ -537,22 +537,22 @@ impl Running {
         field.is_none() && self.tls().is_some()
     }
 
-    /// Its certificates, if devices may show theirs.
+    /// Its certificates, if it has a TLS listener.
     pub(crate) fn keyring(&self) -> Option<&Arc<Keyring>> {
         self.rooms.keyring.get()
     }
 
-    /// Its certificates, made of `keys` if there are none.
+    /// Its certificates, created from `keys` if there are none.
     pub(crate) fn keyring_or(&self, keys: &Arc<Keys>) -> &Arc<Keyring> {
         self.rooms.keyring.get_or_init(|| Keyring::new(Arc::clone(keys)))
     }
 
-    /// The devices that are associated, by sender; may be read without a lock.
+    /// Associated devices by sender; readers take no lock.
     pub fn entities(&self) -> Map<Sender, Entity> {
         self.rooms.shared.lock().entities.reader()
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         let places_full = self.lost.turned_away();
         let mut counted = self.rooms.shared.shards.counters();
@@ -561,18 +561,18 @@ impl Running {
         Counters { connections_refused, places_full, ..counted }
     }
 
-    /// How long reports took, stage by stage.
+    /// Duration of reports, by stage.
     pub fn stages(&self) -> Stages {
         self.rooms.shared.shards.stages()
     }
 
-    /// How many devices are associated.
+    /// Number of associated devices.
     pub fn devices(&self) -> usize {
         self.rooms.shared.lock().roster.len()
     }
 
-    /// Takes from `config` who may associate, who may ask devices something, and how readings get
-    /// above; everything else was decided at the start.
+    /// Takes from `config` the admitted devices, the operators and the delivery of readings;
+    /// everything else needs a restart.
     pub async fn reconfigure(&self, config: Config) {
         self.rooms.gate.set_most_of_one(config.connections_per_peer_max);
         let had = self.rooms.shared.lock().policy.is_some();
@@ -590,8 +590,8 @@ impl Running {
         *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
     }
 
-    /// Aborts every association and returns when all connections are closed. Reports not answered
-    /// are the devices' again.
+    /// Aborts every association and returns when all connections are closed. Devices keep their
+    /// unanswered reports.
     pub async fn stop(self) {
         let Self { rooms, doors, mut guests, stop, tasks, .. } = self;
         let _ = stop.send(true);
@@ -650,17 +650,17 @@ impl Shared {
         state.entities.leave(&connection.sender);
     }
 
-    /// The machines' time.
+    /// Time since the managers' origin.
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Counts what is no device's.
+    /// Counts an event that belongs to no device.
     fn count(&self, how: impl FnOnce(&mut Counters)) {
         how(&mut self.shards.of(None).counters);
     }
 
-    /// The CSE above, if there is one.
+    /// CSE above, if there is one.
     fn above(&self) -> Option<Arc<Above>> {
         self.above.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -671,7 +671,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a lock that all devices share, for the test that reports take none.
+    /// Counts a lock shared by all devices, for the test that reports take none.
     #[cfg_attr(not(test), expect(clippy::unused_self, reason = "it counts in tests only"))]
     fn note_lock(&self) {
         #[cfg(test)]
@@ -695,7 +695,7 @@ impl State {
         }
     }
 
-    /// The device `system` has associated: whether it may stay.
+    /// Registers an association of `system`; `false` if it has to end.
     fn join(&mut self, system: SystemId, id: SessionId) -> bool {
         self.counters.associations += 1;
         match self.roster.join(system, id) {
@@ -712,8 +712,8 @@ impl State {
         }
     }
 
-    /// Gives a device the kind that it had with this configuration; one that does not answer when
-    /// it is asked will not say any.
+    /// Sets a device's kind recorded with this configuration. A device that does not answer a
+    /// request for its attributes will never have one.
     fn recall_kind(&self, device: &mut Device, configuration: ConfigId) {
         let system_id = device.system_id();
         match self.kinds.get(&system_id) {
@@ -723,8 +723,8 @@ impl State {
         }
     }
 
-    /// A number for an association that no other has: the time in microseconds since 1970, so
-    /// that it grows over restarts too, or the next if two associate at once.
+    /// A unique number for an association: microseconds since 1970, so that it grows over restarts,
+    /// or the next number if two associate at once.
     fn next_epoch(&mut self) -> u64 {
         let micros = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
         self.epoch = micros.max(self.epoch.saturating_add(1));

@@ -1,8 +1,8 @@
-//! What is listened at: doors that are opened and given up while the others stay as they are.
+//! Listeners that are opened and closed while the others stay.
 //!
-//! All that come are opened before any that goes is given up, so that an address which cannot be
-//! had changes nothing. Only where one that comes needs the place of one that goes (`0.0.0.0:80`
-//! after `127.0.0.1:80`), that one is given up first, and opened again if it was in vain.
+//! New listeners are opened before old ones are closed, so that an address that cannot be bound
+//! changes nothing. A new listener may need the address of an old one (`0.0.0.0:80` after
+//! `127.0.0.1:80`); then the old one is closed first, and opened again if the new one fails.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -13,35 +13,35 @@ use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Connections that wait to be taken: thousands may come at once, as after a power failure, and who
-/// finds no room tries again after one, three, seven, fifteen seconds (RFC 6298), all of them
-/// together. The system's own bound (`net.core.somaxconn`) holds beside it.
+/// Backlog of a listener: thousands of devices may connect at once, as after a power failure. A
+/// refused one retries after one, three, seven, fifteen seconds (RFC 6298), together with all the
+/// others. The system's own limit (`net.core.somaxconn`) also applies.
 const COMING_MAX: u32 = 16_384;
 
-/// What is spoken behind a door.
+/// Protocol of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Kind {
     /// oneM2M over HTTP.
     Http,
-    /// The same over TLS.
+    /// oneM2M over HTTP with TLS.
     Https,
     /// oneM2M over CoAP.
     Coap,
     /// oneM2M over WebSocket.
     Ws,
-    /// The same over TLS.
+    /// oneM2M over WebSocket with TLS.
     Wss,
     /// Devices over TCP.
     Devices,
     /// Devices that send datagrams.
     DevicesUdp,
-    /// Devices that show a certificate.
+    /// Devices over TLS with client certificates.
     DevicesTls,
 }
 
 impl Kind {
-    /// The key of a description that says where.
+    /// Configuration key of the address.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Http => "[cse] http",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// What stands before the address where it is told.
+    /// Prefix of the address when shown.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Http => "http://",
@@ -74,16 +74,16 @@ impl Kind {
     }
 }
 
-/// Where something is listened for.
+/// Protocol and address of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// What.
+    /// Protocol.
     pub kind: Kind,
-    /// Where.
+    /// Address.
     pub address: SocketAddr,
 }
 
-/// `https://127.0.0.1:8443`.
+/// Shown as `https://127.0.0.1:8443`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.kind.prefix(), self.address)
@@ -91,7 +91,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether the system has room for one of them only.
+    /// Whether the system can bind only one of the two.
     fn meets(&self, other: &Self) -> bool {
         let any = |place: &Self| place.address.ip().is_unspecified();
         self.kind.takes_datagrams() == other.kind.takes_datagrams()
@@ -101,21 +101,21 @@ impl Place {
     }
 }
 
-/// A place that cannot be listened at.
+/// An address that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot listen on {}: {source}", place.kind.key(), place.address)]
 pub struct Refused {
-    /// The place.
+    /// The listener.
     pub place: Place,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
-/// A place that is had, and not served yet.
+/// A bound listener that is not served yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) place: Place,
-    /// Where it is: a port that was not chosen is known now.
+    /// Its address, with the port that the system chose.
     pub(crate) at: SocketAddr,
     pub(crate) socket: Socket,
 }
@@ -127,7 +127,7 @@ pub(crate) enum Socket {
 }
 
 impl Bound {
-    /// Takes a place, on the runtime that this is called on.
+    /// Binds a listener on the current runtime.
     pub(crate) fn take(place: Place) -> Result<Self, Refused> {
         let refuse = |source| Refused { place, source };
         let bind = if place.kind.takes_datagrams() { datagrams } else { stream };
@@ -135,7 +135,7 @@ impl Bound {
         Ok(Self { place, at, socket })
     }
 
-    /// As [`Place`], where it is.
+    /// Its URL, as shown by [`Place`], with the bound port.
     pub(crate) fn url(&self) -> String {
         Place { address: self.at, ..self.place }.to_string()
     }
@@ -158,7 +158,7 @@ fn datagrams(at: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
     Ok((Socket::Datagrams(UdpSocket::from_std(socket)?), at))
 }
 
-/// Whether a door that was given up is held open by those inside.
+/// Whether a closing listener is kept open for its remaining devices.
 #[derive(Debug, Default)]
 pub(crate) struct Latch(AtomicU8);
 
@@ -167,7 +167,7 @@ const LEAVING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Latch {
-    /// The last one inside has gone: whether the door closes now.
+    /// Called when the last device has gone: whether the listener closes now.
     pub(crate) fn close(&self) -> bool {
         self.0.compare_exchange(LEAVING, ENDED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -176,18 +176,18 @@ impl Latch {
         self.0.store(LEAVING, Ordering::SeqCst);
     }
 
-    /// Whether it is open again; else it closes.
+    /// Whether it is reopened; otherwise it closes.
     fn come_back(&self) -> bool {
         self.0.compare_exchange(LEAVING, OPEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }
 
-/// A place that is served.
+/// A served listener.
 #[derive(Debug)]
 pub(crate) struct Door {
     place: Place,
     at: SocketAddr,
-    /// Whether it is given up as soon as everything else is exchanged.
+    /// Whether it is closed once the exchange is settled.
     is_going: bool,
     latch: Arc<Latch>,
     leaves: watch::Sender<bool>,
@@ -195,7 +195,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Serves a place as `serve` says, until it is told to let nobody in any more.
+    /// Serves a listener with `serve` until it stops accepting.
     pub(crate) fn open<F>(
         (place, at): (Place, SocketAddr),
         serve: impl FnOnce(watch::Receiver<bool>, Arc<Latch>) -> F,
@@ -222,28 +222,28 @@ impl Door {
         is_back
     }
 
-    /// Devices that send datagrams hold their door open: there is no connection that could go on
+    /// Whether devices keep the listener open: datagrams have no connection that could go on
     /// without it.
     const fn is_held(&self) -> bool {
         matches!(self.place.kind, Kind::DevicesUdp)
     }
 }
 
-/// All doors of one part.
+/// All listeners of one part.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     open: Vec<Door>,
-    /// Those that let nobody in any more and are held open.
+    /// Closing listeners that are kept open.
     leaving: Vec<Door>,
 }
 
-/// What was exchanged, to be [settled](Doors::settle) or [undone](Doors::undo).
+/// An exchange of listeners, to be [settled](Doors::settle) or [undone](Doors::undo).
 #[derive(Debug, Default)]
 pub(crate) struct Exchanged {
     opened: Vec<Place>,
-    /// To be given up.
+    /// To be closed.
     going: Vec<Place>,
-    /// Given up already.
+    /// Closed already.
     gone: Vec<Place>,
 }
 
@@ -252,19 +252,19 @@ impl Doors {
         Mutex::new(Self { open, leaving: Vec::new() })
     }
 
-    /// A panic elsewhere leaves doors as they were.
+    /// A poisoned lock is safe here: the listeners stay consistent.
     fn lock(this: &Mutex<Self>) -> MutexGuard<'_, Self> {
         this.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where doors of these kinds are, in the order of the kinds.
+    /// Addresses of the listeners of these kinds, in the order of the kinds.
     pub(crate) fn at(this: &Mutex<Self>, kinds: &[Kind]) -> Vec<SocketAddr> {
         let doors = Self::lock(this);
         let of = |kind| doors.staying().filter(move |door| door.place.kind == kind);
         kinds.iter().flat_map(|kind| of(*kind)).map(|door| door.at).collect()
     }
 
-    /// Where it can be reached, by URLs where there are such.
+    /// Addresses of all listeners, as URLs where such exist.
     pub(crate) fn urls(this: &Mutex<Self>) -> Vec<String> {
         let doors = Self::lock(this);
         let url = |door: &Door| Place { address: door.at, ..door.place }.to_string();
@@ -275,19 +275,19 @@ impl Doors {
         self.open.iter().filter(|door| !door.is_going)
     }
 
-    /// Doors that are held open by those inside.
+    /// Closing listeners that are kept open.
     pub(crate) fn held(this: &Mutex<Self>) -> Vec<String> {
         let mut doors = Self::lock(this);
         doors.leaving.retain(|door| !door.task.is_finished());
         doors.leaving.iter().filter(|door| door.is_held()).map(|it| it.place.to_string()).collect()
     }
 
-    /// Opens what is wanted and not there; what is not wanted any more is given up when this is
+    /// Opens the wanted listeners that are missing; unwanted ones close when the exchange is
     /// settled.
     ///
     /// # Errors
     ///
-    /// The place that cannot be had; then everything is as it was.
+    /// The address that cannot be bound; nothing has changed then.
     pub(crate) async fn exchange(
         this: &Mutex<Self>,
         wanted: &[Place],
@@ -318,7 +318,7 @@ impl Doors {
         Ok(exchanged)
     }
 
-    /// Opens one door, if need be in the place of one that goes.
+    /// Opens one listener, after closing an unwanted one at the same address if necessary.
     async fn come(
         this: &Mutex<Self>,
         place: Place,
@@ -348,7 +348,7 @@ impl Doors {
         Ok(())
     }
 
-    /// Opens a door again that is held open; whether there is one.
+    /// Reopens a closing listener; returns whether there is one.
     async fn come_back(this: &Mutex<Self>, place: Place) -> bool {
         let door = {
             let mut doors = Self::lock(this);
@@ -365,8 +365,8 @@ impl Doors {
         false
     }
 
-    /// Lets nobody in at a place any more. When this returns the place is free, unless its door is
-    /// held open.
+    /// Stops accepting at an address. On return the address is free, unless the listener is kept
+    /// open.
     async fn give_up(this: &Mutex<Self>, place: Place) {
         let door = {
             let mut doors = Self::lock(this);
@@ -382,7 +382,7 @@ impl Doors {
         }
     }
 
-    /// Gives up what is not wanted any more. Connections go on.
+    /// Closes the unwanted listeners. Connections go on.
     pub(crate) fn settle(this: &Mutex<Self>, exchanged: &Exchanged) {
         let mut doors = Self::lock(this);
         let Self { open, leaving } = &mut *doors;
@@ -396,7 +396,7 @@ impl Doors {
         leaving.extend(gone);
     }
 
-    /// Makes everything what it was before.
+    /// Restores the state before the exchange.
     pub(crate) async fn undo(
         this: &Mutex<Self>,
         exchanged: Exchanged,
@@ -416,7 +416,7 @@ impl Doors {
         }
     }
 
-    /// Lets nobody in anywhere, and returns when what served the doors has ended.
+    /// Stops accepting everywhere and returns when the listeners' tasks have ended.
     pub(crate) async fn close(this: &Mutex<Self>) {
         let doors = core::mem::take(&mut *Self::lock(this));
         doors.open.iter().for_each(Door::leave);

@@ -1,9 +1,9 @@
-//! The way back: what is asked of a device through the service entity.
+//! Requests to devices through the CSE.
 //!
-//! The gateway gives a device's AE the address `device://SYSTEM-ID`, which nobody else can give to
-//! anything; so a NOTIFY to it comes here: its content is a command, and the device's result is its
-//! answer. An instance in the device's container of commands comes here by a subscription of the
-//! gateway's own to that AE, and its result is an instance in the container of results.
+//! The gateway gives a device's AE the address `device://SYSTEM-ID`, which no other originator can
+//! set, so a NOTIFY to it arrives here: its content is a command, and the device's result is the
+//! response. An instance in the device's command container arrives through the gateway's own
+//! subscription to that AE; its result becomes an instance in the result container.
 
 use super::{Config, Line, Shared};
 use crate::engine::{Engine, wall};
@@ -24,16 +24,16 @@ use tokio::sync::{mpsc, watch};
 
 /// Every operation of an access control rule (m2m:accessControlOperations).
 const ALL: u8 = 63;
-/// Name of the policy that lets operators in.
+/// Name of the policy that authorises operators.
 const OPERATORS: &str = "operators";
-/// Name of the policy that lets a device in, below its AE.
+/// Name of the policy that authorises a device, below its AE.
 const DEVICE_ITSELF: &str = "device-itself";
-/// Name of the gateway's subscription to a device's container of commands.
+/// Name of the gateway's subscription to a device's command container.
 const SUBSCRIPTION: &str = "gateway";
-/// How long the desk sleeps when nothing waits.
+/// Sleep of the task when no request is pending.
 const NOTHING_WAITS: Duration = Duration::from_hours(1);
 
-/// Requests for devices that are not answered.
+/// Pending requests for devices.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     open: HashMap<RequestId, Asked>,
@@ -46,27 +46,27 @@ pub(super) struct Desk {
 struct Asked {
     call: DeviceCall,
     device: SystemId,
-    /// The command's instance, if the result is to be one.
+    /// Name of the command's instance if the result becomes an instance.
     instance: Option<String>,
 }
 
-/// What a NOTIFY for a device's address says.
+/// Content of a NOTIFY to a device's address.
 #[derive(Debug, PartialEq)]
 enum Told {
-    /// Something that needs no more than a yes.
+    /// A notification that is only acknowledged.
     Nothing,
-    /// A command, whose instance has this name if it has one.
+    /// A command, with the name of its instance if it has one.
     Command(Value, Option<String>),
 }
 
 impl Desk {
-    /// What has waited for a device.
+    /// Removes the requests that wait for a device.
     pub(super) fn collect(&mut self, device: SystemId) -> Vec<(RequestId, Operation)> {
         self.courier.collect(device)
     }
 }
 
-/// Takes requests for devices until `stop` says otherwise, and those that have waited too long.
+/// Accepts requests for devices and expires late ones until `stop` is set.
 pub(super) async fn serve(
     shared: Arc<Shared>,
     mut calls: mpsc::Receiver<DeviceCall>,
@@ -89,8 +89,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Makes the policy that lets operators in, if there are any or if places have it already; its
-/// address.
+/// Creates the policy that authorises operators, if there are any or resources already refer to it;
+/// returns its address.
 pub(super) async fn make_policy(
     engine: &Arc<Engine>,
     config: &Config,
@@ -118,14 +118,14 @@ pub(super) async fn make_policy(
     answer.is_some_and(|answer| answer.status.is_success()).then_some(address)
 }
 
-/// Self-privileges by which a policy is this CSE's own.
+/// Self-privileges that let only this CSE change a policy.
 fn own_privileges(cse_id: &str) -> Value {
     json!({ "acr": [{ "acor": [cse_id], "acop": ALL }] })
 }
 
 impl Shared {
-    /// The requests that make a device reachable: its AE's address, the gateway's subscription to
-    /// its commands, and the policy on all its places.
+    /// Requests that make a device reachable: its AE's address, the gateway's subscription to its
+    /// commands, and the policies on all its resources.
     pub(super) fn ways(&self, device: SystemId, places: &[Request]) -> Vec<Request> {
         let own = self.engine.cse_id();
         let micros = wall().as_micros();
@@ -157,9 +157,9 @@ impl Shared {
         ways
     }
 
-    /// The request that makes the policy by which a device may do everything with its own places:
-    /// with policies they are no longer their creator's. It names one AE, since what a pattern
-    /// would fit, others may be called, too.
+    /// The request that creates the policy by which a device keeps full access to its own
+    /// resources: with policies, a creator has no access of its own. It names one AE, since other
+    /// AEs could choose a name that fits a pattern.
     fn device_itself(&self, device: SystemId, entity: &str) -> Request {
         let own = self.engine.cse_id();
         let originator = format!("C{}{device}", self.mapping.entity_prefix);
@@ -173,13 +173,13 @@ impl Shared {
             .creating(Kind::AccessControlPolicy, content.to_string())
     }
 
-    /// The policies of a device's places, if operators may see them: theirs, and the device's own.
+    /// Policies of a device's resources if there are operators: theirs and the device's own.
     fn policies(&self, entity: &str) -> Option<[String; 2]> {
         let operators = self.lock().policy.clone()?;
         Some([operators, format!("{entity}/{DEVICE_ITSELF}")])
     }
 
-    /// The request that puts the policies on a place that is made later.
+    /// The request that sets the policies on a resource created later.
     pub(super) fn policy_on(&self, place: &Request) -> Option<Request> {
         let policies = self.policies(&place.to)?;
         let (tag, name) = place.content.as_deref().and_then(made)?;
@@ -188,7 +188,7 @@ impl Shared {
         Some(Request::new(Verb::Update, to, self.engine.cse_id(), id).with_content(content))
     }
 
-    /// Takes a request for a device.
+    /// Accepts a request for a device.
     fn take_call(&self, call: DeviceCall) {
         let Some(device) = system_id(&call.device) else {
             let unreachable = Unreachable("no such device".to_owned());
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Asks a device that is here, or has the request wait for it.
+    /// Sends a request to a connected device, or keeps it until the device connects.
     fn ask(&self, asked: Asked, operation: Operation) {
         let (device, now) = (asked.device, self.now());
         // An instance waits in the outbox of the service entity, which survives.
@@ -238,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// Gives the result to whoever asked.
+    /// Answers the originator with the device's result.
     pub(super) fn answered(&self, request: RequestId, outcome: &Result<Answer, OperationFailure>) {
         let Some(asked) = self.lock().desk.open.remove(&request) else { return };
         let (status, text) = result(&self.mapping, outcome);
@@ -278,7 +278,7 @@ impl Shared {
     }
 }
 
-/// What a request for a device's address says.
+/// Parses the content of a request to a device's address.
 fn told(request: &Request) -> Told {
     let content = request.content.as_deref().unwrap_or_default();
     let Ok(content) = serde_json::from_str::<Value>(content) else {
@@ -302,14 +302,14 @@ fn told(request: &Request) -> Told {
     }
 }
 
-/// Tag and name of what a creation makes.
+/// Tag and name of the resource that a creation makes.
 fn made(content: &str) -> Option<(String, String)> {
     let content: Value = serde_json::from_str(content).ok()?;
     let (tag, attributes) = content.as_object()?.iter().next()?;
     Some((tag.clone(), attributes.get("rn")?.as_str()?.to_owned()))
 }
 
-/// Reads `0022090000000001`.
+/// Parses a system-id such as `0022090000000001`.
 fn system_id(digits: &str) -> Option<SystemId> {
     let is_hex = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_hex.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;

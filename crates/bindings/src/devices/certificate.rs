@@ -1,15 +1,15 @@
-//! Which system-ids a device's certificate says that it may associate with.
+//! System-ids in a device's certificate: those that it may associate with.
 
 use gatewright_health::code::SystemId;
 use gatewright_interwork::stored;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// System-ids that one certificate may say: a hub's has those of its devices.
+/// System-ids per certificate; a hub's names those of its devices.
 const SYSTEM_IDS_MAX: usize = 256;
-/// What a URI begins with that says an EUI-64 (RFC 9039 §4.1).
+/// Prefix of a URI that holds an EUI-64 (RFC 9039 §4.1).
 const MAC_URN: &str = "urn:dev:mac:";
 
-/// Where a device's certificate says its system-id: a subject alternative name.
+/// Subject alternative name that holds the system-id in a device's certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SystemIdField {
     /// Of type URI: `urn:dev:mac:0247000100000001` (RFC 9039 §4.1).
@@ -19,7 +19,7 @@ pub enum SystemIdField {
 }
 
 impl SystemIdField {
-    /// The system-ids in a certificate that was verified; none, if it says none.
+    /// The system-ids in a verified certificate; empty if it names none.
     pub(super) fn system_ids(self, certificate: &CertificateDer<'_>) -> Vec<SystemId> {
         let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
         let digits: Vec<&str> = match self {
@@ -35,7 +35,7 @@ impl SystemIdField {
     }
 }
 
-/// Reads sixteen hexadecimal digits, as labels of AEs have them.
+/// Parses sixteen hexadecimal digits, as in labels of AEs.
 fn system_id(digits: &str) -> Option<SystemId> {
     stored::system_id(&[&format!("system-id:{digits}")])
 }

@@ -1,7 +1,7 @@
 //! One connection of a device: octets in, reports to the CSE, answers out.
 //!
-//! One thing after the other: while a report is being stored nothing more is read, so that a
-//! device that sends faster than the store commits is held back by its own connection.
+//! Work is sequential: while a report is being stored nothing more is read, so that a device that
+//! sends faster than the store commits is slowed by its own connection.
 
 use super::deliver::Delivered;
 use super::shards::SharedLibrary;
@@ -28,12 +28,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// How long a device may take to accept what is sent to it.
+/// Time limit for a device to accept what is sent to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
-/// How long a machine without a deadline is left alone.
+/// Sleep of a manager without a deadline.
 const NO_DEADLINE: Duration = Duration::from_hours(1);
 
-/// Our own question to a device; those of others count from 1.
+/// Number of the gateway's own request to a device; other requests count from 1.
 const ABOUT: RequestId = RequestId(0);
 /// Devices remembered as silent; beyond, all are asked.
 const SILENT_MAX: usize = 100_000;
@@ -46,40 +46,40 @@ pub(super) struct Connection {
     pub(super) manager: Manager,
     pub(super) framer: Framer,
     pub(super) transport: Transport,
-    /// Its address, by which the AE table knows it.
+    /// Its address, the key of the AE table.
     pub(super) sender: Sender,
-    /// The system-ids that the device's certificate says, if they are compared.
+    /// System-ids in the device's certificate, if they are compared.
     pub(super) named: Option<Vec<SystemId>>,
     /// The device, while it is associated.
     pub(super) device: Option<SystemId>,
-    /// Whether that has associated by another connection since.
+    /// Set when the device has associated over another connection.
     pub(super) is_displaced: Arc<AtomicBool>,
     /// Its resources, while its configuration is known.
     pub(super) session: Option<Session>,
     /// Whether what it reports is test data.
     pub(super) is_test: bool,
-    /// What others ask the device.
+    /// Requests to the device.
     pub(super) asked: mpsc::Receiver<(RequestId, Operation)>,
-    /// The device that was asked what it says of itself.
+    /// Device that was asked for its MDS attributes.
     pub(super) described: Option<SystemId>,
     pub(super) is_closing: bool,
-    /// What of the manager's counts is in those of all connections.
+    /// The manager's counters already added to the shared ones.
     pub(super) counted: manager::Counters,
-    /// When what is being worked on was read.
+    /// Arrival time of the octets being processed.
     pub(super) arrived: Instant,
-    /// The report that is to be answered.
+    /// The report to be answered.
     pub(super) passage: Option<Passage>,
-    /// Whether the report whose answer leaves next is stored, if nothing but its number tells it
+    /// Whether the report whose answer leaves next is stored, if only its number distinguishes it
     /// from others.
     pub(super) answering: Option<bool>,
-    /// Reports that are stored, and not yet shown.
+    /// Stored reports not yet shown in the views.
     pub(super) stored: Vec<Record>,
-    /// What has come of an APDU that is not whole, counted for its address.
+    /// Octets of an incomplete APDU, counted for the peer's address.
     pub(super) arriving: Arriving,
 }
 
 impl Connection {
-    /// Serves until the device goes, another takes its place, or `stop` says so.
+    /// Serves until the device disconnects, another connection replaces this one, or `stop` is set.
     pub(super) async fn serve(
         &mut self,
         hang_up: &Notify,
@@ -124,7 +124,7 @@ impl Connection {
         self.perform().await
     }
 
-    /// The transport is gone: whoever asked something is told.
+    /// Ends the manager's transport and fails pending requests.
     pub(super) fn end(&mut self) {
         self.step(Input::Disconnected);
         while let Some(output) = self.manager.poll_output() {
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Whether its address may have so much on the way: one piece anybody may.
+    /// Whether the address may have so many octets of unfinished APDUs; one read is always allowed.
     fn has_room(&mut self) -> bool {
         let held = self.framer.pending().saturating_sub(PIECE);
         let has_room = self.arriving.hold(held).is_ok();
@@ -156,7 +156,7 @@ impl Connection {
         self.manager.handle(now, input, library);
     }
 
-    /// Carries out every APDU that has arrived whole, each before the next.
+    /// Processes every complete APDU in order.
     async fn apdus(&mut self) -> io::Result<()> {
         while !self.is_closing {
             let now = self.shared.now();
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Does what the manager wants done.
+    /// Carries out the manager's outputs.
     async fn perform(&mut self) -> io::Result<()> {
         self.count();
         while let Some(output) = self.manager.poll_output() {
@@ -239,7 +239,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds what the manager has counted to the counts of all connections.
+    /// Adds the manager's counters to the shared ones.
     fn count(&mut self) {
         let (now, before) = (self.manager.counters(), self.counted);
         let of = |counters: &manager::Counters| {
@@ -267,8 +267,8 @@ impl Connection {
         })
     }
 
-    /// Makes the device's resources; without them there is no place for its readings, and the
-    /// association ends.
+    /// Creates the device's resources. The association ends if that fails, since its readings could
+    /// not be stored.
     async fn register(&mut self, configuration: Arc<Configuration>) {
         let Some(system_id) = self.device else { return };
         let mapping = &self.shared.mapping;
@@ -287,14 +287,14 @@ impl Connection {
         }
     }
 
-    /// Notes in the AE table how the association stands.
+    /// Updates the association's record in the AE table.
     fn note(&self) {
         let device = self.session.as_ref().map(Session::device);
         self.shared.lock().entities.update(&self.sender, &self.manager, device);
     }
 
-    /// Asks the device what it says of itself (GET of the MDS), as managers do. One that does not
-    /// answer loses its association by that: it is not asked again.
+    /// Requests the device's MDS attributes (GET), as managers do. A device that does not answer
+    /// loses its association by that and is not asked again.
     fn ask_about(&mut self) {
         let (Some(device), Some(_)) = (self.device, &self.session) else { return };
         self.described = Some(device);
@@ -304,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// Keeps what the device has said of itself.
+    /// Stores the device's attributes.
     async fn describe(&mut self, answer: Option<Answer>) {
         let Some(Answer::Attributes { values, .. }) = answer else {
             return self.remember_silence();
@@ -329,7 +329,7 @@ impl Connection {
         }
     }
 
-    /// Asks the device what has waited for it.
+    /// Sends the device the requests that waited for it.
     fn collect(&mut self) {
         let (Some(device), Some(_)) = (self.device, &self.session) else { return };
         let waiting = self.shared.lock().desk.collect(device);
@@ -338,7 +338,7 @@ impl Connection {
         }
     }
 
-    /// Has a report's readings stored, then tells the manager what became of them.
+    /// Stores a report's readings, then tells the manager the result.
     async fn keep(&mut self, record: Record) {
         if record.confirmed && self.is_displaced() {
             // The device is elsewhere by now: there it sends again what was not answered here.
@@ -370,13 +370,13 @@ impl Connection {
         }
     }
 
-    /// Whether its device has associated by another connection since.
+    /// Whether its device has associated over another connection since.
     fn is_displaced(&self) -> bool {
         self.is_displaced.load(Ordering::Acquire)
     }
 
-    /// Looks whether a report that nothing but its number tells from others has come before. Whether
-    /// it is such a report.
+    /// Looks up whether a report was received before if only its number distinguishes it from
+    /// others. Returns whether it is such a report.
     fn recognise(&mut self, record: &Record, counted: &mut Counters) -> bool {
         let (Some(device), Some(session)) = (self.device, &mut self.session) else { return false };
         let Some(report) = session.numbered(record) else { return false };
@@ -389,8 +389,8 @@ impl Connection {
         true
     }
 
-    /// Notes that the answer to a report has left: how long that took, and of a report that nothing
-    /// but its number tells from others that its device has it.
+    /// Records that the answer to a report was sent: the duration, and for a report known only by
+    /// its number that its device has the answer.
     fn note_answer(&mut self) {
         let (answering, passage) = (self.answering.take(), self.passage.take());
         if answering.is_none() && passage.is_none() {
@@ -411,8 +411,8 @@ impl Connection {
         }
     }
 
-    /// Has the views of what was reported show it. They follow the readings, which are stored: one
-    /// that fails shows the next report.
+    /// Updates the views of a stored report. They follow the readings: after a failure the next
+    /// report updates them.
     async fn show(&mut self, record: &Record) {
         let Some(session) = &self.session else { return };
         let views = session.views(&self.shared.mapping, record);
@@ -428,7 +428,7 @@ impl Connection {
         }
     }
 
-    /// What was read of a report, and its readings as requests; `None` if that is not possible
+    /// Decodes a report and converts its readings into requests; `None` if that is not possible
     /// here and now.
     fn read_record(
         &mut self,

@@ -1,5 +1,5 @@
 //! Devices that send datagrams: each address and port is a connection from its association request
-//! on. What comes from anybody else is dropped and counted.
+//! on. Other datagrams are dropped and counted.
 
 use super::Shared;
 use super::transport::{Datagrams, Transport};
@@ -15,26 +15,25 @@ use tokio::task::JoinSet;
 
 /// Octets of a datagram's payload at the most (RFC 768).
 const DATAGRAM_MAX: usize = 65_507;
-/// Datagrams of one device that wait for its connection.
+/// Datagrams queued for one device's connection.
 const WAITING_MAX: usize = 32;
-/// How often it is looked who is still associated by a socket that is given up.
+/// Interval at which a closing socket is checked for remaining associations.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// With which an association request begins (ISO/IEEE 11073-20601, AARQ).
+/// First octets of an association request (ISO/IEEE 11073-20601, AARQ).
 const AARQ: [u8; 2] = [0xE2, 0x00];
 
-/// Where the datagrams of each device that is connected go.
+/// Datagram queues of the connected devices.
 type Connections = HashMap<SocketAddr, mpsc::Sender<Box<[u8]>>>;
 
-/// Forgets a connection that has ended. The same device may have begun another before that was
-/// noticed, which stays.
+/// Removes an ended connection, unless the same device has begun another before that was noticed.
 fn forget(connections: &mut Connections, peer: &SocketAddr) {
     if connections.get(peer).is_some_and(mpsc::Sender::is_closed) {
         connections.remove(peer);
     }
 }
 
-/// Takes datagrams until `stop` says otherwise, or the door `leaves` and the last device that was
-/// let in by it has gone.
+/// Receives datagrams until `stop` is set, or until the listener `leaves` and the last of its
+/// devices has gone.
 pub(super) async fn serve(
     socket: UdpSocket,
     (shared, connections_max): (Arc<Shared>, usize),
@@ -106,7 +105,7 @@ pub(super) async fn serve(
     while running.join_next().await.is_some() {}
 }
 
-/// Serves one device until it goes; who it was.
+/// Serves one device until it disconnects; returns its address.
 async fn converse(
     shared: Arc<Shared>,
     datagrams: Datagrams,

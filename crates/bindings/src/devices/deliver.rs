@@ -1,4 +1,4 @@
-//! What becomes of a device's requests: stored here, and sent on to the CSE above.
+//! Delivery of a device's requests: stored here and forwarded to the CSE above.
 
 use super::places::entity_of;
 use super::{Above, Counters, Delivery, Shared};
@@ -13,50 +13,50 @@ use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How often a creation is tried if the store fails.
+/// Attempts at a creation if the store fails.
 const TRIES: u32 = 3;
-/// Pause between two tries; all of them are over before a device gives up its report (3 s).
+/// Pause between two attempts; all end before a device gives up its report (3 s).
 const TRY_AGAIN: Duration = Duration::from_millis(250);
-/// How long the CSE above may take with a reading that is not stored here: less than a device
-/// waits for its answer (3 s).
+/// Time limit of the CSE above for a reading that is not stored here: less than a device waits for
+/// its answer (3 s).
 const DIRECT_WITHIN: Duration = Duration::from_millis(2_500);
 /// Devices remembered as announced; beyond, all are announced once more.
 const ANNOUNCED_MAX: usize = 100_000;
 
-/// A creation here, and the letter that makes the same above.
+/// A creation here with the outbox message that repeats it at the CSE above.
 #[derive(Debug)]
 struct Item {
     request: Request,
     letter: Option<Letter>,
 }
 
-/// What became of creations.
+/// Result of a batch of creations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Created {
     stored: u64,
     refused: u64,
-    /// How many too many wait for the CSE above: none of them was stored.
+    /// Outbox messages beyond the limit; nothing was stored.
     full: u64,
-    /// How many were tried again.
+    /// Creations that were retried.
     again: u64,
     /// Whether all are stored.
     is_whole: bool,
-    /// When the first try had been carried out in memory.
+    /// When the first attempt had been carried out in memory.
     taken: Option<Instant>,
 }
 
-/// What became of a report's readings.
+/// Result of delivering a report's readings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivered {
-    /// Whether all of them are where they belong.
+    /// Whether all readings were delivered.
     pub(super) is_whole: bool,
-    /// When they had been taken in and waited to be stored, if they are stored here.
+    /// When they waited for the commit, if they are stored here.
     pub(super) taken: Option<Instant>,
 }
 
 impl Shared {
-    /// Makes a device's places here and, the first time in this run, above, with the ways to the
-    /// device. Whether they are there or on their way.
+    /// Creates a device's resources here and, the first time in this run, above, with the
+    /// subscription and policies for requests to it. Returns whether they exist or are queued.
     pub(super) async fn register(&self, entity: &Device, requests: Vec<Request>) -> bool {
         let device = entity.system_id();
         let print = print(&requests);
@@ -90,7 +90,7 @@ impl Shared {
         is_whole
     }
 
-    /// Has a report's readings stored or sent, as the delivery says.
+    /// Stores or sends a report's readings, as the delivery says.
     pub(super) async fn deliver(
         &self,
         device: &Device,
@@ -120,7 +120,7 @@ impl Shared {
         Delivered { is_whole: created.is_whole, taken: created.taken }
     }
 
-    /// Has what a device says of itself stored, and sent on.
+    /// Stores a device's attributes and forwards them.
     pub(super) async fn describe(&self, device: &Device, request: Request) {
         // It is worth having, and nothing depends on it.
         let _ = match &self.way(device) {
@@ -132,8 +132,8 @@ impl Shared {
         };
     }
 
-    /// Has the device's AE say its kind here and above, if it is known and the AE says another: an
-    /// AE outlives configurations.
+    /// Updates the kind in the device's AE here and above, if it is known and differs: an AE
+    /// outlives configurations.
     pub(super) async fn follow(&self, device: &Device, configuration: ConfigId) {
         let system_id = device.system_id();
         let known = (configuration, device.kind());
@@ -171,20 +171,20 @@ impl Shared {
         kinds.insert(system_id, known);
     }
 
-    /// Has the service entity do something that nobody hurries for.
+    /// Sends the CSE a request that is not urgent.
     pub(super) async fn put(&self, request: Request) -> Option<Response> {
         let answers = self.engine.together([Task::Ask(request)], ("", 0))?;
         answers.into_iter().next()?.await.ok()
     }
 
-    /// Where readings of a device go, and how.
+    /// CSE above and delivery of a device's readings.
     fn way(&self, device: &Device) -> Option<(Arc<Above>, Delivery)> {
         let above = self.above()?;
         let delivery = above.delivery(device);
         Some((above, delivery))
     }
 
-    /// A creation with its letter. What one device reports goes above in order.
+    /// A creation with its outbox message. Readings of one device go to the CSE above in order.
     fn item(&self, above: &Above, request: Request, keep: Option<Duration>) -> Item {
         let letter = Letter {
             lane: format!("{DEVICE_LANE}{}", request.from).into(),
@@ -196,7 +196,7 @@ impl Shared {
         Item { request, letter: Some(letter) }
     }
 
-    /// The same request for the CSE above, or the one beyond.
+    /// The same request for the CSE above or the one beyond it.
     pub(super) fn moved(&self, above: &Above, request: &Request) -> Request {
         let below = request.to.strip_prefix(self.base.as_str()).unwrap_or_default();
         let mut moved = Request { to: format!("{}{below}", above.base), ..request.clone() };
@@ -213,7 +213,7 @@ impl Shared {
         moved
     }
 
-    /// Sends requests to the CSE above, one after the other; whether all have arrived.
+    /// Sends requests to the CSE above in order; returns whether all have arrived.
     async fn send(&self, above: &Above, requests: &[Request]) -> bool {
         for request in requests {
             let status = self.send_one(above, &self.moved(above, request)).await;
@@ -231,15 +231,15 @@ impl Shared {
         true
     }
 
-    /// Sends a request to the CSE above: the status of its answer, if there is one.
+    /// Sends a request to the CSE above; returns its status, if there is a response.
     pub(super) async fn send_one(&self, above: &Above, request: &Request) -> Option<Status> {
         let urls = [above.url.clone()];
         let answer = tokio::time::timeout(DIRECT_WITHIN, self.engine.send(&urls, request)).await;
         Some(answer.ok()?.ok()?.status)
     }
 
-    /// Creates resources whose names are unique, and returns when it is known what is stored. All
-    /// are one commit, and what is stored has its letter: what is refused here goes nowhere.
+    /// Creates uniquely named resources and returns when they are stored or refused. All are one
+    /// commit, and each stored resource has its outbox message; a refused one is not forwarded.
     async fn create(&self, mut items: Vec<Item>) -> Created {
         let mut created = Created::default();
         for attempt in 1..=TRIES {
@@ -283,7 +283,7 @@ impl Shared {
     }
 }
 
-/// What of an AE makes a container: its name and its labels.
+/// Name and labels of the container that replaces an AE.
 fn as_container(entity: &str) -> Option<String> {
     let entity: Value = serde_json::from_str(entity).ok()?;
     let entity = entity.get(Kind::ApplicationEntity.tag())?;
@@ -296,8 +296,8 @@ const fn here(request: Request) -> Item {
     Item { request, letter: None }
 }
 
-/// What tells one registration from another of the same device: everything but the request
-/// identifiers, which have the association in them.
+/// A hash that distinguishes registrations of the same device: of everything except the request
+/// identifiers, which contain the association.
 fn print(requests: &[Request]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for request in requests {

@@ -1,4 +1,4 @@
-//! The table of associated devices, the AE table: fixed records that anyone may read without a lock.
+//! Table of associated devices, the AE table: fixed records that readers access without a lock.
 
 use core::hash::{BuildHasher, Hasher};
 use gatewright_health::code::{ConfigId, SystemId};
@@ -13,7 +13,7 @@ use std::hash::RandomState;
 pub(super) struct Entities(MapWriter<Sender, Entity>);
 
 impl Entities {
-    /// A table for so many devices.
+    /// Creates a table for so many devices.
     pub(super) fn new(devices_max: usize) -> Result<Self, RegionError> {
         let mut layout = Layout::new();
         let devices_max = u32::try_from(devices_max).unwrap_or(u32::MAX).max(1);
@@ -28,7 +28,7 @@ impl Entities {
         self.0.reader()
     }
 
-    /// A device has associated; whether there is room.
+    /// Adds an associated device; `false` if the table is full.
     pub(super) fn join(&mut self, sender: &Sender, system: SystemId, config: ConfigId) -> bool {
         let micros = crate::engine::wall().as_micros();
         let associated = u64::try_from(micros).unwrap_or(u64::MAX);
@@ -37,7 +37,7 @@ impl Entities {
         self.0.set(sender, &entity).is_ok()
     }
 
-    /// Its configuration has become known, or its association stands elsewhere.
+    /// Updates a device's configuration or its association's state.
     pub(super) fn update(&mut self, sender: &Sender, manager: &Manager, device: Option<&Device>) {
         let Some(mut entity) = self.0.get(sender) else { return };
         // The states have small numbers, those of the standard.

@@ -1,5 +1,5 @@
-//! A CSE above that has lost its memory: its answer to a reading is that it knows no such place.
-//! The places stand here, and are made there again from what stands here; the reading was kept.
+//! Recreates devices' resources at a CSE above that has lost them: its answer to a reading is that
+//! the parent does not exist. They are created from the local resources; the reading was kept.
 
 use super::{Above, Shared};
 use crate::engine::wall;
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The name of the AE of this AE-ID: a device's has a C in front.
+/// The name of the AE with this AE-ID; a device's AE-ID has a C in front.
 pub(super) fn entity_of(originator: &str) -> Option<&str> {
     originator.strip_prefix('C').filter(|name| !name.is_empty())
 }
 
-/// Makes places again for lanes whose receiver does not know them, until `stop` says otherwise.
+/// Recreates resources for queues whose receiver lacks them, until `stop` is set.
 pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watch::Receiver<bool>) {
     loop {
         let lane = tokio::select! {
@@ -31,7 +31,7 @@ pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watc
 }
 
 impl Shared {
-    /// Makes the AE and the containers of a device at the CSE above as they stand here.
+    /// Creates the AE and the containers of a device at the CSE above from the local ones.
     pub(super) async fn make_places_again(&self, above: &Above, entity: &str) {
         let micros = wall().as_micros();
         let own = self.engine.cse_id();
@@ -61,7 +61,8 @@ impl Shared {
     }
 }
 
-/// What makes an AE and its containers, from the AE as it stands with its children: whether the
+/// Creations for an AE and its containers, from the AE with its children: whether the parent is the
+/// CSEBase, the type, the content.
 /// parent is the CSEBase, the type, the content.
 fn places(entity: &Value) -> Vec<(bool, Kind, String)> {
     let some = |from: &Value, names: &[&str]| -> Map<String, Value> {

@@ -1,8 +1,8 @@
-//! What is touched by every report, divided so that reports of different devices do not wait for
-//! each other; and the configurations, which a report does not touch at all.
+//! State that every report uses, divided into shards so that reports of different devices do not
+//! wait for each other; and the configurations, which reports do not use.
 //!
-//! A report takes the lock of its device's shard twice: to count it with what became of it, and to
-//! note that its answer has left. A confirmed report without a time takes it once more, to be
+//! A report takes the lock of its device's shard twice: to count it with its result, and to record
+//! that its answer has left. A confirmed report without a time stamp takes it once more, to be
 //! recognised. Nothing is parsed or converted under a lock.
 
 use super::stages::Stages;
@@ -13,25 +13,25 @@ use gatewright_interwork::Repeats;
 use gatewright_interwork::repeats::DEVICES_MAX;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shards of one listener. Reports of two devices meet in one only where their system-ids are alike
-/// modulo this, so that a few times the processors of a small machine are enough.
+/// Shards of one listener. Reports of two devices share one only if their system-ids are equal
+/// modulo this; a few times the processors of a small machine are enough.
 const SHARDS: usize = 16;
 
-/// A part of what reports touch.
+/// One shard of the reports' state.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// Reports without a time that may come again.
+    /// Reports without a time stamp that may be repeated.
     pub(super) repeats: Repeats,
     pub(super) counters: Counters,
     pub(super) stages: Stages,
 }
 
-/// What reports of all devices touch.
+/// All shards.
 #[derive(Debug)]
 pub(super) struct Shards([Mutex<Shard>; SHARDS]);
 
 impl Shards {
-    /// Shards without a report.
+    /// Creates empty shards.
     pub(super) fn new() -> Self {
         let repeats = Repeats::with_devices_max(DEVICES_MAX / SHARDS);
         let shard = || Shard {
@@ -42,7 +42,7 @@ impl Shards {
         Self(core::array::from_fn(|_| Mutex::new(shard())))
     }
 
-    /// The shard of a device; what is no device's is in that of nobody.
+    /// The shard of a device; events of no device have a fixed one.
     pub(super) fn of(&self, device: Option<SystemId>) -> MutexGuard<'_, Shard> {
         let SystemId(octets) = device.unwrap_or_default();
         let [first, ..] = &self.0;
@@ -61,7 +61,7 @@ impl Shards {
         sum
     }
 
-    /// How long reports of all shards took.
+    /// Durations of all shards' reports.
     pub(super) fn stages(&self) -> Stages {
         let mut sum = Stages::default();
         self.0.iter().for_each(|shard| sum.merge(&locked(shard).stages));
@@ -74,11 +74,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The configurations that all managers of a listener share, locked while one is looked up or
-/// remembered: when a device associates or reports its configuration.
+/// Configurations shared by all managers of a listener; locked for a lookup or an insertion, when a
+/// device associates or reports its configuration.
 pub(super) struct SharedLibrary<'a> {
     pub(super) shared: &'a Shared,
-    /// The system-ids that the device's certificate says; any, if they are not compared.
+    /// System-ids in the device's certificate; `None` if they are not compared.
     pub(super) named: Option<&'a [SystemId]>,
 }
 

@@ -1,19 +1,18 @@
-//! Where a device's report spends its time here, from its octets to its answer.
+//! Time that a device's report spends in each stage, from its octets to its answer.
 
 use gatewright_store::Histogram;
 use std::time::Instant;
 
-/// How long reports that were stored took, stage by stage, in microseconds.
+/// Durations of stored reports by stage, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stages {
-    /// From the octets, once they were read, to the service entity: decoded, converted, carried
-    /// out in memory.
+    /// From reading the octets to the CSE: decoded, converted, carried out in memory.
     pub taken: Histogram,
-    /// From there until it was heard that all of it is stored.
+    /// From there until the commit was reported.
     pub stored: Histogram,
     /// From there until the answer was written.
     pub answered: Histogram,
-    /// All of that.
+    /// Sum of all stages.
     pub whole: Histogram,
 }
 
@@ -30,7 +29,7 @@ impl Stages {
     }
 }
 
-/// When one report came to which stage.
+/// Times at which one report reached each stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
     pub(super) arrived: Instant,
@@ -39,7 +38,7 @@ pub(super) struct Passage {
 }
 
 impl Stages {
-    /// Adds the reports of another.
+    /// Adds another histogram's reports.
     pub(super) fn merge(&mut self, other: &Self) {
         self.taken.merge(&other.taken);
         self.stored.merge(&other.stored);
@@ -47,7 +46,7 @@ impl Stages {
         self.whole.merge(&other.whole);
     }
 
-    /// Adds a report whose answer has been written `now`.
+    /// Adds a report whose answer was written `now`.
     pub(super) fn add(&mut self, passage: &Passage, now: Instant) {
         let Passage { arrived, taken, stored } = *passage;
         self.taken.add_time(taken.saturating_duration_since(arrived));

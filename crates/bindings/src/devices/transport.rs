@@ -1,4 +1,4 @@
-//! What a connection of a device runs over: a stream of octets, or datagrams of one APDU each.
+//! Transport of a device's connection: a stream of octets, or datagrams of one APDU each.
 
 use core::fmt::Debug;
 use core::future::poll_fn;
@@ -12,15 +12,15 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-/// Octets read at once: a longest APDU of most devices; it lives on the stack for a moment only.
+/// Octets read at once: the longest APDU of most devices; the buffer is on the stack only briefly.
 pub(crate) const PIECE: usize = 4_096;
 
-/// A stream of octets, encrypted or not.
+/// A stream of octets, with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}
 
-/// What a connection runs over.
+/// Transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Stream(Box<dyn Stream>),
@@ -35,19 +35,19 @@ pub(crate) struct Datagrams {
     pub(crate) arrived: mpsc::Receiver<Box<[u8]>>,
 }
 
-/// What has arrived.
+/// Input from a transport.
 #[derive(Debug)]
 pub(crate) enum Arrived {
-    /// The end.
+    /// End of the transport.
     End,
-    /// Octets, which the framer has.
+    /// Octets, stored in the framer.
     Octets,
     /// One APDU.
     Apdu(Box<[u8]>),
 }
 
 impl Transport {
-    /// Waits for what arrives. Dropping the future loses nothing.
+    /// Waits for input. Dropping the future loses nothing.
     pub(crate) async fn receive(&mut self, framer: &mut Framer) -> io::Result<Arrived> {
         match self {
             Self::Stream(stream) => {

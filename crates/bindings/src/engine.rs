@@ -1,4 +1,4 @@
-//! One machine, one store, and whoever waits for an answer.
+//! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
 use crate::lanes::Lanes;
 use crate::outgoing::Sender;
@@ -17,22 +17,22 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// Requests that wait to be sent, or to be handed to devices: as many as the machine has open by
-/// itself. It gives those up that are not answered in time, and they wait here all the same.
+/// Requests that wait to be sent, or to be handed to devices: as many as the CSE has open itself.
+/// The CSE gives up requests that are not answered in time, but they still wait here.
 pub(crate) const CALLS_MAX: usize = 4_096;
 
-/// A running CSE: requests of this process go in by [`Engine::ask`]; whatever comes by a binding goes
-/// in apart from them, since nobody outside may ask as the CSE itself.
+/// A running CSE. This process sends requests by [`Engine::ask`]; requests from a binding take
+/// another path, since no peer may act as the CSE itself.
 #[derive(Debug)]
 pub struct Engine {
     inner: Mutex<Inner>,
-    /// Tells the timer that something is due earlier than it sleeps for.
+    /// Wakes the timer for an earlier deadline.
     pub(crate) earlier: Notify,
-    /// Where it is told whose receiver does not know its places.
+    /// Receives queues whose receiver lacks the parent resources.
     lost: Mutex<Option<Arc<Lanes>>>,
-    /// How it asks others, until it has ended.
+    /// Sender of outgoing requests, until the engine has ended.
     sender: Mutex<Option<Sender>>,
-    /// What its peers may ask.
+    /// Request limits of its peers.
     quotas: Arc<Quotas>,
 }
 
@@ -41,32 +41,34 @@ struct Inner {
     cse: Cse,
     writer: Option<Writer>,
     waiting: BTreeMap<Token, oneshot::Sender<Response>>,
-    /// Those who are answered again and again.
+    /// Requests that are answered again after each change.
     observing: BTreeMap<Token, watch::Sender<Option<Response>>>,
     asked: u64,
-    /// When the timer will wake by itself.
+    /// Time at which the timer wakes.
     wakes: Option<Duration>,
     outgoing: mpsc::Sender<Call>,
-    /// Where requests for devices go, if there is a listener for them.
+    /// Channel for requests to devices, if there is a device listener.
     devices: Option<mpsc::Sender<DeviceCall>>,
-    /// Requests that were not sent because too many wait.
+    /// Requests that were not sent because the queue was full.
     calls_full: u64,
-    /// Lanes whose receiver does not know their places, to be told.
+    /// Queues whose receiver lacks the parent resources, to be reported.
     lost: Vec<Arc<str>>,
 }
 
-/// How a batch is handed to the writer.
+/// Hands a batch to the writer.
 type Push = fn(&Writer, Batch) -> Result<(), Batch>;
 
-/// Something to be done with others at once.
+/// One step of a transaction with several requests.
 #[derive(Debug)]
 pub(crate) enum Task {
     Ask(Request),
-    /// The letter is delivered if what is asked is done, or was done before: one answer.
+    /// A request with an outbox message that is queued if the request succeeds now or did before;
+    /// one answer.
     AskAndPost(Request, Box<Letter>),
 }
 
-/// A retrieval whose answers are told. Of several that come quickly only the last is.
+/// A retrieval that is answered after each change. Only the latest answer is kept; slow readers
+/// miss intermediate ones.
 #[derive(Debug)]
 pub(crate) struct Observing {
     engine: Weak<Engine>,
@@ -75,13 +77,13 @@ pub(crate) struct Observing {
 }
 
 impl Observing {
-    /// The next answer; nothing behind the last one.
+    /// The next answer; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Response> {
         self.answers.changed().await.ok()?;
         self.answers.borrow_and_update().clone()
     }
 
-    /// Whether there may be another answer behind the one that was taken last.
+    /// Whether another answer may follow the last one taken.
     pub(crate) fn goes_on(&self) -> bool {
         self.answers.has_changed().is_ok()
     }
@@ -96,7 +98,7 @@ impl Drop for Observing {
     }
 }
 
-/// A request that was taken.
+/// An accepted request.
 enum Asked {
     Answered(Response),
     Waiting(oneshot::Receiver<Response>),
@@ -111,15 +113,15 @@ impl Asked {
     }
 }
 
-/// When this process first asked for the time.
+/// Time of this process's first clock reading.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// What both clocks say.
+/// Both clocks.
 pub(crate) fn now() -> Now {
     Now { wall: wall(), elapsed: BEGAN.elapsed() }
 }
 
-/// The time since 1970. A clock set before 1970 counts as 1970.
+/// The time since 1970. A clock before 1970 counts as 1970.
 pub(crate) fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -147,12 +149,12 @@ impl Engine {
         })
     }
 
-    /// What its peers may ask.
+    /// Request limits of its peers.
     pub(crate) const fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
     }
 
-    /// Other settings from now on.
+    /// Applies other settings.
     pub(crate) fn reconfigure(&self, config: gatewright_onem2m::Config) {
         let mut inner = self.lock();
         inner.cse.reconfigure(now(), config);
@@ -160,7 +162,7 @@ impl Engine {
         self.rearm(&mut inner);
     }
 
-    /// A request was refused before it came to the machine.
+    /// Reports a request that was refused before it reached the CSE.
     pub(crate) fn refused(&self, request: &Request) {
         let audits = self.lock().cse.config().audit != Audit::Off;
         if audits {
@@ -168,13 +170,13 @@ impl Engine {
         }
     }
 
-    /// Has others asked by this from now on.
+    /// Sets the sender of outgoing requests.
     pub(crate) fn send_by(&self, sender: Sender) {
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     }
 
-    /// Sends a request at once, as the machine's own are sent: by the same bindings, with the same
-    /// certificate. It is stored nowhere and not tried again.
+    /// Sends a request at once by the CSE's bindings and certificate. It is neither stored nor
+    /// retried.
     pub(crate) async fn send(
         &self,
         urls: &[String],
@@ -184,17 +186,17 @@ impl Engine {
         self.sender().ok_or_else(stopping)?.send(urls, request).await
     }
 
-    /// By what it asks others; nothing once it has ended.
+    /// The sender of outgoing requests; `None` once the engine has ended.
     pub(crate) fn sender(&self) -> Option<Sender> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has requests for devices sent there from now on.
+    /// Sets the channel for requests to devices.
     pub(crate) fn send_device_calls(&self, to: mpsc::Sender<DeviceCall>) {
         self.lock().devices = Some(to);
     }
 
-    /// Has lanes told there whose receiver does not know the places of their letters.
+    /// Sets the receiver of queues whose receiver lacks the parent resources.
     pub(crate) fn tell_lost(&self, to: Arc<Lanes>) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
     }
@@ -216,21 +218,21 @@ impl Engine {
         self.lock().cse.config().cse_id.clone()
     }
 
-    /// The CSE-ID and the provider.
+    /// The CSE-ID and the service provider.
     pub(crate) fn own(&self) -> (String, String) {
         let inner = self.lock();
         let config = inner.cse.config();
         (config.cse_id.clone(), config.provider.clone())
     }
 
-    /// The CSE-ID of the registrar, if it is the one at this URL.
+    /// The registrar's CSE-ID, if it is at this URL.
     pub(crate) fn registrar_at(&self, url: &str) -> Option<String> {
         let inner = self.lock();
         let registrar = inner.cse.config().registrar.as_ref()?;
         (registrar.url == url).then(|| registrar.cse_id.clone())
     }
 
-    /// Gives the engine its writer and hands over what already waits for it.
+    /// Starts the writer and hands over pending batches.
     pub(crate) fn begin(&self, writer: Writer) {
         let mut inner = self.lock();
         inner.writer = Some(writer);
@@ -238,7 +240,7 @@ impl Engine {
         self.rearm(&mut inner);
     }
 
-    /// Writes what is queued and stops writing; what is asked from then on is not stored.
+    /// Writes what is queued and stops writing; later requests are not stored.
     pub(crate) fn end(&self) {
         let writer = self.lock().writer.take();
         // Outside the lock: the writer reports its last commits while it is waited for.
@@ -247,7 +249,7 @@ impl Engine {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Does what this process itself asks, as whom it says; the answer comes when it is stored.
+    /// Sends a request of this process with its originator; the answer comes when it is stored.
     ///
     /// The request is taken when this is called, not when the future is first polled; dropping
     /// the future does not undo it.
@@ -255,7 +257,7 @@ impl Engine {
         self.put(|_, token| Input::Own { token, request }).answer()
     }
 
-    /// Does what a peer asks by a binding; as [`Self::ask`] otherwise.
+    /// Sends a request from a binding; otherwise as [`Self::ask`].
     pub(crate) fn receive(
         &self,
         request: Request,
@@ -263,7 +265,7 @@ impl Engine {
         self.put(|_, token| Input::Request { token, request }).answer()
     }
 
-    /// Does what the request asks, and tells each later answer too, as long as the result lives.
+    /// Sends a request and each later answer too, as long as the result lives.
     pub(crate) fn observe(self: &Arc<Self>, request: Request) -> Observing {
         let (sender, answers) = watch::channel(None);
         let mut inner = self.lock();
@@ -276,15 +278,15 @@ impl Engine {
         Observing { engine: Arc::downgrade(self), token, answers }
     }
 
-    /// Has a request of our own delivered, however long it takes; accepted when it is stored.
+    /// Queues an outbox message of this CSE for delivery, however long it takes; accepted when
+    /// stored.
     pub fn post(&self, letter: Letter) -> impl Future<Output = Option<Response>> + Send + use<> {
         self.put(|_, token| Input::Post { token, letter }).answer()
     }
 
-    /// Does several things at once, for devices, which do not hurry: what they have stored is
-    /// stored together or not at all. The
-    /// answers come in the order of the tasks, when that is stored. `None` and nothing done, if
-    /// the `letters` that go out on `lane` have no room there.
+    /// Runs several tasks of a device, which are not urgent, as one transaction: all are stored or
+    /// none. The answers come in the order of the tasks, once stored. `None` and nothing done if
+    /// the outbox `lane` has no room for the `letters`.
     pub(crate) fn together(
         &self,
         tasks: impl IntoIterator<Item = Task>,
@@ -330,12 +332,12 @@ impl Engine {
         asked
     }
 
-    /// Takes the answer to a request that was sent.
+    /// Takes the response to an outgoing request.
     pub(crate) fn answer(&self, call: CallId, answer: Result<Response, Unreachable>) {
         self.step(Input::Answer { call, answer });
     }
 
-    /// Takes what the writer says.
+    /// Takes a report of the writer.
     pub(crate) fn report(&self, report: &Report) {
         match report {
             Report::Committed(number) => self.step(Input::Committed(*number)),
@@ -343,7 +345,7 @@ impl Engine {
         }
     }
 
-    /// Lets time pass; when the next step is due.
+    /// Advances time; returns the next deadline.
     pub(crate) fn tick(&self) -> Option<Duration> {
         self.step(Input::Tick);
         let mut inner = self.lock();
@@ -351,27 +353,27 @@ impl Engine {
         inner.wakes
     }
 
-    /// What the machine did and refused so far.
+    /// Counters of the CSE so far.
     pub fn counters(&self) -> Counters {
         self.lock().cse.counters().clone()
     }
 
-    /// Requests that were not sent because too many wait.
+    /// Requests that were not sent because the queue was full.
     pub(crate) fn calls_full(&self) -> u64 {
         self.lock().calls_full
     }
 
-    /// A request was not sent because too many wait.
+    /// Counts a request that was not sent because the queue was full.
     pub(crate) fn count_call_full(&self) {
         self.lock().calls_full += 1;
     }
 
-    /// What the writer did so far; nothing once the engine has ended.
+    /// Counters of the writer; `None` once the engine has ended.
     pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
         self.lock().writer.as_ref().map(Writer::counters)
     }
 
-    /// How long the writer took so far; nothing once the engine has ended.
+    /// Durations of the writer; `None` once the engine has ended.
     pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
         self.lock().writer.as_ref().map(Writer::histograms)
     }
@@ -381,20 +383,20 @@ impl Engine {
         self.lock().cse.resources()
     }
 
-    /// Letters that have not arrived yet.
+    /// Outbox messages that have not arrived yet.
     pub fn letters(&self) -> usize {
         self.lock().cse.letters()
     }
 
-    /// How many lanes wait because of who asks there, and the first of them.
+    /// Number of outbox queues held because of their originator, and the first one's verdict.
     pub fn held(&self) -> (usize, Option<Verdict>) {
         let inner = self.lock();
         let (lanes, first) = inner.cse.held();
         (lanes, first.cloned())
     }
 
-    /// How many readings of devices were refused above for good, and how many letters grew too old;
-    /// what was last said of one.
+    /// Devices' readings refused for good by the CSE above, expired outbox messages, and the last
+    /// verdict.
     pub fn lost_above(&self) -> (u64, u64, Option<Verdict>) {
         let inner = self.lock();
         let counters = inner.cse.counters();
@@ -402,17 +404,17 @@ impl Engine {
         (counters.readings_refused_above, counters.letters_aged, last)
     }
 
-    /// Whether the wall clock has leapt and is not believed yet: by how many seconds it is ahead.
+    /// Seconds by which the wall clock is ahead, if it has stepped and is in doubt.
     pub fn doubted_clock(&self) -> Option<i64> {
         self.lock().cse.doubted_clock()
     }
 
-    /// Takes the wall clock for right from now on.
+    /// Accepts the wall clock as right.
     pub fn confirm_clock(&self) {
         self.step(Input::ClockConfirmed);
     }
 
-    /// Whether this CSE's own registration stands, as far as is known.
+    /// Whether this CSE is registered at its registrar, as far as is known.
     pub fn is_registered(&self) -> bool {
         self.lock().cse.is_registered_at_registrar()
     }
@@ -440,19 +442,19 @@ impl Engine {
         }
     }
 
-    /// A panic under the lock would be a bug of the machine; the others are still served.
+    /// A panic under the lock would be a bug of the CSE; other callers are still served.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Carries out what the machine wants done; the answer of `mine` is returned.
+    /// Carries out the CSE's outputs; returns the answer of `mine`.
     fn drain(&mut self, mine: Option<Token>) -> Option<Response> {
         self.drain_for(mine, Writer::push)
     }
 
-    /// The same; `push` says how much what is to be stored is hurried for.
+    /// Carries out the CSE's outputs; `push` sets the urgency of the store.
     fn drain_for(&mut self, mine: Option<Token>, push: Push) -> Option<Response> {
         let mut answer = None;
         if self.writer.is_none() && mine.is_none() {
@@ -499,7 +501,7 @@ impl Inner {
         answer
     }
 
-    /// Hands on a request for a device, if there is a listener for devices.
+    /// Forwards a request to a device, if there is a device listener.
     fn ask_device(&mut self, call: DeviceCall) {
         let id = call.id;
         let words = ("requests for devices", "nobody listens for devices here");
@@ -510,7 +512,7 @@ impl Inner {
         self.unless_sent(id, &sent, words);
     }
 
-    /// Answers a request that nobody takes, or that finds too many before it.
+    /// Answers a request that has no receiver or finds the queue full.
     fn unless_sent<T>(
         &mut self,
         call: CallId,

@@ -1,5 +1,5 @@
-//! Certificates that are exchanged while connections stand: each new handshake has those that were
-//! taken last, whichever side began it.
+//! TLS certificates that can be replaced while connections stay: each new handshake, incoming or
+//! outgoing, uses the latest ones.
 
 use crate::tls::{Tls, TlsError, provider};
 use core::hash::{Hash, Hasher};
@@ -18,11 +18,11 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
 };
 
-/// The certificates that count, shared by all listeners and connections of one part.
+/// The current certificates, shared by all listeners and connections of one part.
 #[derive(Debug)]
 pub(crate) struct Keyring(RwLock<Arc<Keys>>);
 
-/// What the files held when they were read.
+/// Content of the certificate files when they were read.
 #[derive(Debug)]
 pub(crate) struct Keys {
     print: u64,
@@ -36,7 +36,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`TlsError`] says what is wrong with them.
+    /// [`TlsError`] with the cause.
     pub(crate) fn read(tls: &Tls) -> Result<Arc<Self>, TlsError> {
         let (server, client) = (tls.server()?, tls.client()?);
         let authorities = Arc::new(tls.authorities()?);
@@ -46,7 +46,7 @@ impl Keys {
     }
 }
 
-/// What tells the files' content from another.
+/// A hash of the files' content.
 fn print(tls: &Tls) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in [&tls.certificate, &tls.key, &tls.authorities] {
@@ -61,22 +61,22 @@ impl Keyring {
         Arc::new(Self(RwLock::new(keys)))
     }
 
-    /// Whether the files of `tls` hold what was read.
+    /// Whether the files of `tls` still hold what was read.
     pub(crate) fn is_of(&self, tls: &Tls) -> bool {
         self.keys().print == print(tls)
     }
 
-    /// Other certificates from now on; those before.
+    /// Replaces the certificates; returns the previous ones.
     pub(crate) fn set(&self, keys: Arc<Keys>) -> Arc<Keys> {
         core::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), keys)
     }
 
-    /// What takes a connection in.
+    /// Acceptor for incoming connections.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.keys().server))
     }
 
-    /// What connections of our own need, now and after an exchange.
+    /// Client configuration that follows later replacements.
     pub(crate) fn client(self: &Arc<Self>) -> Result<ClientConfig, TlsError> {
         let keyring = || Arc::new(Follows(Arc::clone(self)));
         Ok(ClientConfig::builder_with_provider(provider())
@@ -91,7 +91,7 @@ impl Keyring {
     }
 }
 
-/// Does what the keys that count do.
+/// Uses the keyring's current certificates.
 #[derive(Debug)]
 struct Follows(Arc<Keyring>);
 

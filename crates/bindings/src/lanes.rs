@@ -1,11 +1,11 @@
-//! Lanes that wait for something to be done about them: each once, and so many at the most.
+//! A bounded set of outbox queues that wait for an action, each at most once.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Lanes in the order in which they were told.
+/// Queues in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     most: usize,
@@ -21,13 +21,13 @@ struct Waiting {
 }
 
 impl Lanes {
-    /// No lanes yet, of which so many may wait.
+    /// Creates an empty set for up to `most` queues.
     pub(crate) fn new(most: usize) -> Self {
         let (waiting, told, turned_away) = Default::default();
         Self { most, waiting, told, turned_away }
     }
 
-    /// Has a lane wait that does not wait already. One that finds no room is to be told again.
+    /// Adds a queue unless it is in the set. A queue that finds no room has to be added again.
     pub(crate) fn tell(&self, lane: Arc<str>) {
         let mut waiting = self.lock();
         if waiting.known.contains(&lane) {
@@ -43,7 +43,7 @@ impl Lanes {
         self.told.notify_one();
     }
 
-    /// The lane that has waited longest, once there is one. Dropping the future loses none.
+    /// Waits for the oldest queue. Dropping the future loses none.
     pub(crate) async fn next(&self) -> Arc<str> {
         loop {
             if let Some(lane) = self.take() {
@@ -60,12 +60,12 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Lanes that found no room.
+    /// Queues that found no room.
     pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// A panic elsewhere leaves lanes that may be told again.
+    /// A poisoned lock is safe here: queues may be added again.
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

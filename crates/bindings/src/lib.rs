@@ -1,11 +1,10 @@
-//! Sockets for the CSE: the HTTP (TS-0009), CoAP (TS-0008), MQTT (TS-0010) and WebSocket
-//! (TS-0020) bindings, each
-//! as server and as client, and the engine that ties the machine, the store and the network together.
+//! Sockets for the CSE: the HTTP (TS-0009), CoAP (TS-0008), MQTT (TS-0010) and WebSocket (TS-0020)
+//! bindings, each as server and client, and the engine that connects CSE, store and network.
 //!
-//! [`cse::start`] runs a CSE on the tokio runtime it is called on; [`client::Client`] is the
-//! other side, for command lines and tests, and [`listen::Notifications`] is where its
-//! notifications arrive. [`devices::start`] takes the reports of health devices to it, and
-//! [`agents::run`] is a simulated device.
+//! [`cse::start`] runs a CSE on the current tokio runtime. [`client::Client`] is a client for
+//! command lines and tests, and [`listen::Notifications`] receives its notifications.
+//! [`devices::start`] passes health devices' reports to the CSE, and [`agents::run`] is a simulated
+//! device.
 #![forbid(unsafe_code)]
 
 mod accept;

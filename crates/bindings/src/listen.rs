@@ -1,4 +1,4 @@
-//! Where notifications arrive: a small server for an application that subscribes.
+//! Notification server for an application that subscribes.
 
 use crate::accept::{Gate, Peers, UNAVAILABLE};
 use crate::http::connection::{self, Endings, Patience};
@@ -15,19 +15,19 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Notifications that wait to be taken; beyond, the sender is told to come again.
+/// Notifications queued; beyond, the sender is told to retry.
 const WAITING_MAX: usize = 1_024;
-/// Octets of one message.
+/// Octets of one message at most.
 const OCTETS_MAX: usize = 4 * 1024 * 1024;
 
-/// Connections that are taken unless told otherwise: each may have a head of 64 KiB and a message of 4 MiB
-/// on the way, all of them together 260 MiB at the worst.
+/// Default limit on connections: each may have a head of 64 KiB and a message of 4 MiB in progress,
+/// all of them together 260 MiB at the worst.
 pub const CONNECTIONS_MAX: usize = 64;
-/// An address has this part of them: one peer does not keep all others out.
+/// One address may have this fraction of them, so that one peer does not lock out all others.
 const SHARE: usize = 4;
 
-/// A server that takes notifications. It agrees to every subscription, and listens as long as
-/// it exists.
+/// A server that receives notifications. It accepts every subscription, and listens as long as it
+/// exists.
 #[derive(Debug)]
 pub struct Notifications {
     address: SocketAddr,
@@ -41,17 +41,17 @@ impl Notifications {
     ///
     /// # Errors
     ///
-    /// If the address cannot be listened on.
+    /// If the address cannot be bound.
     pub async fn listen(address: SocketAddr) -> io::Result<Self> {
         Self::listen_for(address, CONNECTIONS_MAX).await
     }
 
-    /// The same for so many connections at the same time, and of one address a quarter of them.
-    /// Further ones are told so (HTTP 503), and [counted](Self::refused).
+    /// As [`listen`](Self::listen), with this limit on connections and a quarter of it per address.
+    /// Further ones get HTTP 503 and are [counted](Self::refused).
     ///
     /// # Errors
     ///
-    /// If the address cannot be listened on.
+    /// If the address cannot be bound.
     pub async fn listen_for(address: SocketAddr, connections_max: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -62,18 +62,18 @@ impl Notifications {
         Ok(Self { address, arrived, gate, task })
     }
 
-    /// Connections for which there was no room.
+    /// Refused connections.
     pub fn refused(&self) -> u64 {
         self.gate.refused()
     }
 
-    /// What to give as notification target (nu).
+    /// Its URL, for use as notification target (nu).
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The next notification: the content of one `m2m:sgn`, batches taken apart. `None` never
-    /// comes while this exists.
+    /// The next notification: the content of one `m2m:sgn`, batches split. It never returns `None`
+    /// while this exists.
     pub async fn next(&mut self) -> Option<Value> {
         self.arrived.recv().await
     }
@@ -116,7 +116,7 @@ async fn answer(
     Ok(write_response(response, accepted(&head.headers)))
 }
 
-/// Takes the notifications of one request, all of them or none.
+/// Queues the notifications of one request, all of them or none.
 fn take(request: &Request, sender: &mpsc::Sender<Value>) -> Result<Release, Refusal> {
     if request.operation != Operation::Notify {
         return Err(Refusal::new(Status::OperationNotAllowed, "only notifications are taken here"));

@@ -1,4 +1,4 @@
-//! Requests out, by whichever binding a URL names.
+//! Sender of requests, by the binding that a URL names.
 
 use crate::answers::Party;
 use crate::coap;
@@ -10,7 +10,7 @@ use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
 
-/// Sends requests.
+/// Sends requests over all bindings.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     http: send::Sender,
@@ -22,7 +22,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender that can use TLS if it is given who it is and whom to trust.
+    /// Creates a sender; TLS is available if `tls` is given.
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         Self {
             http: send::Sender::new(tls.clone()),
@@ -34,31 +34,31 @@ impl Sender {
         }
     }
 
-    /// This sender, writing what it sends so.
+    /// Sets the serialisation of what is sent.
     pub(crate) const fn writing(mut self, serialisation: Serialisation) -> Self {
         self.serialisation = serialisation;
         self
     }
 
-    /// This sender, speaking so at brokers and over WebSocket: without that, it does neither.
+    /// Sets the identity for MQTT and WebSocket; without it, neither is available.
     pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
         self.ws = ws::Sender::new(&speaker.id, Party::Nobody, self.tls.clone());
         self.mqtt = mqtt::Sender::new(speaker, self.tls.clone());
         self
     }
 
-    /// This sender, for a CSE of this identifier: peers may ask it over connections that it made.
+    /// Lets peers send requests to this CSE over connections that it opened.
     pub(crate) fn serving(mut self, id: &str, engine: &Arc<Engine>) -> Self {
         self.ws = ws::Sender::new(id, Party::Cse(Arc::downgrade(engine)), self.tls.clone());
         self
     }
 
-    /// Uses this connection for its broker.
+    /// Uses this existing connection for its broker.
     pub(crate) fn share(&self, broker: &Arc<mqtt::Broker>) {
         self.mqtt.share(broker);
     }
 
-    /// Why brokers that are spoken with are not connected.
+    /// Why connected brokers are unreachable.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.mqtt.troubles()
     }
@@ -70,13 +70,13 @@ impl Sender {
             || self.ws.can_use(url)
     }
 
-    /// The first URL that can be used.
+    /// The first usable URL.
     pub(crate) fn choose<'url>(&self, urls: &'url [String]) -> Result<&'url str, Unreachable> {
         let url = urls.iter().find(|url| self.can_use(url)).map(String::as_str);
         url.ok_or_else(|| Unreachable("no point of access can be used".to_owned()))
     }
 
-    /// Sends a request to the first URL that can be used, and waits for the answer.
+    /// Sends a request to the first usable URL and waits for the response.
     pub(crate) async fn send(
         &self,
         urls: &[String],
@@ -85,7 +85,7 @@ impl Sender {
         self.send_to(self.choose(urls)?, request).await
     }
 
-    /// Sends a request to a URL that can be used, and waits for the answer.
+    /// Sends a request to a usable URL and waits for the response.
     pub(crate) async fn send_to(
         &self,
         url: &str,
@@ -94,8 +94,7 @@ impl Sender {
         self.send_as(url, request, None).await
     }
 
-    /// Sends a request to a URL that can be used, written as its receiver wants it, and waits for
-    /// the answer.
+    /// Sends a request to a usable URL in the receiver's serialisation and waits for the response.
     pub(crate) async fn send_as(
         &self,
         url: &str,

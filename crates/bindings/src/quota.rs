@@ -1,9 +1,9 @@
-//! What one peer may ask for: requests a second, requests and octets that wait at the same time,
-//! those of bodies that are still arriving included.
+//! Limits per peer: requests per second, and pending requests and octets, those of arriving bodies
+//! included.
 //!
-//! A peer is an address, an IPv6 one with its whole /64; what comes by a broker has none, and its
-//! originator is the peer. Whoever asks for more is refused before anything is done, and told when
-//! to come again.
+//! A peer is an address, for IPv6 its whole /64. Requests from a broker have no address, so their
+//! originator is the peer. A request beyond a limit is refused before anything is done, with the
+//! time to retry.
 
 use core::time::Duration;
 use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
@@ -12,23 +12,23 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Peers remembered; beyond, those that have nothing open are forgotten.
+/// Peers remembered; beyond, those without anything open are forgotten.
 const PEERS_MAX: usize = 65_536;
-/// Micro-requests in a request: what a peer may ask is counted in them.
+/// Micro-requests in a request: the unit in which rates are counted.
 const MICRO: u64 = 1_000_000;
-/// How long a peer is to wait that has too much open.
+/// Retry time of a peer with too much open.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// How much one peer may ask.
+/// Limits of one peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Quota {
-    /// Requests in a second, and as many at once after a second of silence; any number, if `None`.
+    /// Requests per second, and as many at once after a second of silence; unlimited if `None`.
     pub rate: Option<u32>,
-    /// Requests that are not answered, at the same time.
+    /// Pending requests.
     pub waiting: u32,
-    /// Octets of content in those, and of bodies that are still arriving.
+    /// Octets of content in those and in arriving bodies.
     pub octets: u64,
-    /// Octets of the same of all peers together.
+    /// Octets of the same for all peers together.
     pub octets_of_all: u64,
 }
 
@@ -43,18 +43,18 @@ impl Default for Quota {
     }
 }
 
-/// What was refused.
+/// Counters of refusals.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counters {
-    /// Requests refused because their peer asks too often.
+    /// Requests refused because of the peer's rate.
     pub(crate) too_often: u64,
-    /// Requests refused because too many of their peer's wait, or too many octets.
+    /// Requests refused because of the peer's pending requests or octets.
     pub(crate) too_much: u64,
-    /// Bodies not read to their end because too many octets of their peer's, or of all, wait.
+    /// Bodies not read to their end because of the octet limit of the peer or of all.
     pub(crate) arriving: u64,
 }
 
-/// What all peers have open.
+/// Open requests and octets of all peers.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     started: Instant,
@@ -70,7 +70,7 @@ struct State {
     counters: Counters,
 }
 
-/// Whom a request is counted for.
+/// The peer that a request is counted for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Who {
     Address(IpAddr),
@@ -79,9 +79,9 @@ enum Who {
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
-    /// What it may ask now, in millionths of a request.
+    /// Requests it may send now, in millionths.
     micros: u64,
-    /// When that was counted.
+    /// When that was computed.
     at: Duration,
     waiting: u32,
     /// Bodies that are still arriving.
@@ -90,7 +90,7 @@ struct Peer {
     octets: u64,
 }
 
-/// A body that is still arriving; its octets are counted until this is dropped.
+/// Guard of an arriving body; its octets are counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     quotas: Arc<Quotas>,
@@ -98,7 +98,7 @@ pub(crate) struct Arriving {
     octets: u64,
 }
 
-/// A request that is let in; it is counted until this is dropped.
+/// Guard of an admitted request; it is counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     quotas: Arc<Quotas>,
@@ -106,7 +106,7 @@ pub(crate) struct Ticket {
     octets: u64,
 }
 
-/// Why a request is not let in, and when to come again.
+/// Why a request is refused, and when to retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Refused {
     why: &'static str,
@@ -114,7 +114,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// The answer to the request of this identifier.
+    /// The response to the request with this identifier.
     pub(crate) fn response(&self, id: &str, release: Release) -> Response {
         // No oneM2M status says *busy*. The content is not judged: no status that is final will do,
         // as not every binding has words for the pause.
@@ -131,7 +131,7 @@ impl Quotas {
         Arc::new(Self { started: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Another quota from now on; what is open stays open.
+    /// Sets another quota; what is open stays open.
     pub(crate) fn set(&self, quota: Quota) {
         self.lock().quota = quota;
     }
@@ -140,7 +140,7 @@ impl Quotas {
         self.lock().counters
     }
 
-    /// Lets a request in, or says why not.
+    /// Admits a request or refuses it.
     pub(crate) fn admit(
         self: &Arc<Self>,
         request: &Request,
@@ -159,13 +159,13 @@ impl Quotas {
         }
     }
 
-    /// Begins to count a body that comes from this address.
+    /// Starts counting a body from this address.
     pub(crate) fn arriving(self: &Arc<Self>, address: IpAddr) -> Arriving {
         let who = Who::Address(network(address));
         Arriving { quotas: Arc::clone(self), who, octets: 0 }
     }
 
-    /// A panic elsewhere leaves the counts as they were.
+    /// A poisoned lock is safe here: the counts stay consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +199,7 @@ impl State {
         Ok(())
     }
 
-    /// A body of which `had` octets have arrived has `more`.
+    /// Counts `more` octets of a body after `had`.
     fn grow(&mut self, now: Duration, who: &Who, had: u64, more: u64) -> Result<(), Refused> {
         let (quota, of_all) = (self.quota, self.octets);
         let peer = self.peer(now, who);
@@ -216,7 +216,7 @@ impl State {
         Ok(())
     }
 
-    /// What is counted of a peer.
+    /// The counts of a peer.
     fn peer(&mut self, now: Duration, who: &Who) -> &mut Peer {
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(who) {
             self.forget(now);
@@ -226,7 +226,7 @@ impl State {
         self.peers.entry(who.clone()).or_insert(new)
     }
 
-    /// Forgets peers that have nothing open and may ask as much as anybody.
+    /// Forgets peers that have nothing open and their full rate.
     fn forget(&mut self, now: Duration) {
         let rate = self.quota.rate;
         self.peers.retain(|_, peer| {
@@ -237,12 +237,12 @@ impl State {
         });
     }
 
-    /// A request is answered.
+    /// Ends a request.
     fn give_back(&mut self, who: &Who, octets: u64) {
         self.let_go(who, octets, |peer| peer.waiting = peer.waiting.saturating_sub(1));
     }
 
-    /// A body has arrived, or will not.
+    /// Ends a body, complete or not.
     fn arrived(&mut self, who: &Who, octets: u64) {
         let ended = u32::from(octets > 0);
         self.let_go(who, octets, |peer| peer.arriving = peer.arriving.saturating_sub(ended));
@@ -252,7 +252,7 @@ impl State {
         self.let_go(who, octets, |_| {});
     }
 
-    /// A peer has fewer octets open, and what `how` takes from it.
+    /// Subtracts a peer's octets and applies `how`.
     fn let_go(&mut self, who: &Who, octets: u64, how: impl FnOnce(&mut Peer)) {
         let is_free = self.quota.rate.is_none();
         self.octets = self.octets.saturating_sub(octets);
@@ -266,7 +266,7 @@ impl State {
 }
 
 impl Peer {
-    /// Time gives it requests again, a second's worth at most.
+    /// Refills the rate with time, up to one second's worth.
     fn fill(&mut self, now: Duration, rate: u32) {
         let elapsed = u64::try_from(now.saturating_sub(self.at).as_micros()).unwrap_or(u64::MAX);
         let more = elapsed.saturating_mul(u64::from(rate));
@@ -280,7 +280,7 @@ impl Peer {
 }
 
 impl Arriving {
-    /// Counts octets that have arrived.
+    /// Counts arrived octets.
     pub(crate) fn grow(&mut self, octets: usize) -> Result<(), Refused> {
         let more = u64::try_from(octets).unwrap_or(u64::MAX);
         if more == 0 {
@@ -292,7 +292,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// So many octets have arrived now and are not whole, more or fewer than before.
+    /// Sets the octets of the incomplete message, more or fewer than before.
     pub(crate) fn hold(&mut self, octets: usize) -> Result<(), Refused> {
         let octets = u64::try_from(octets).unwrap_or(u64::MAX);
         let more = octets.saturating_sub(self.octets);
@@ -303,7 +303,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Only so many of its octets are still on the way.
+    /// Reduces the counted octets.
     pub(crate) fn shrink_to(&mut self, octets: u64) {
         if octets == 0 {
             return self.clear();
@@ -314,7 +314,7 @@ impl Arriving {
         }
     }
 
-    /// What has arrived is whole, or another's to count.
+    /// Counts nothing more: the message is complete or counted elsewhere.
     pub(crate) fn clear(&mut self) {
         if self.octets > 0 {
             let octets = core::mem::take(&mut self.octets);
@@ -335,7 +335,7 @@ impl Drop for Ticket {
     }
 }
 
-/// An address, of IPv6 its network of 64 bits: a host has as many addresses as it likes there.
+/// The address, for IPv6 its /64 network: a host may use any number of addresses there.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,17 +1,17 @@
-//! Where peers may have this CSE send requests: not to this machine itself.
+//! Addresses to which peers may have this CSE send requests: not this machine itself.
 //!
-//! Whoever registers an entity or subscribes names URLs that the CSE asks, and would reach by it what
-//! listens on loopback only, or learn what does. Such addresses are refused unless the CSE listens on
-//! loopback only itself, or an operator allows them.
+//! An originator that registers an entity or subscribes names URLs that the CSE asks. It could
+//! reach services that listen on loopback only, or learn of them. Such addresses are refused unless
+//! the CSE itself listens on loopback only, or an operator allows them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::net::UdpSocket;
 
-/// What is asked where a URL names no port: any, only the address matters.
+/// Port for the lookup of a URL without one: only the address matters.
 const ANY_PORT: u16 = 9;
 
-/// Which addresses may be asked on behalf of peers.
+/// Addresses that may be asked on behalf of peers.
 #[derive(Debug)]
 pub(crate) struct Reach {
     includes_own: AtomicBool,
@@ -19,12 +19,12 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Everything but this machine, unless `includes_own`.
+    /// Allows everything except this machine, unless `includes_own`.
     pub(crate) const fn new(includes_own: bool) -> Self {
         Self { includes_own: AtomicBool::new(includes_own), refused: AtomicU64::new(0) }
     }
 
-    /// Whether this machine may be asked from now on.
+    /// Sets whether this machine may be asked.
     pub(crate) fn set(&self, includes_own: bool) {
         self.includes_own.store(includes_own, Ordering::Relaxed);
     }
@@ -34,7 +34,7 @@ impl Reach {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether a URL may be asked: none of the addresses of its host is this machine's.
+    /// Whether a URL may be asked: none of its host's addresses is this machine's.
     pub(crate) async fn allows(&self, url: &str) -> bool {
         if self.includes_own.load(Ordering::Relaxed) {
             return true;
@@ -49,12 +49,12 @@ impl Reach {
     }
 }
 
-/// Whether whoever listens there is reached from this machine only.
+/// Whether an address is reachable from this machine only.
 pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The host of a URL with a port, as names are looked up.
+/// Host and port of a URL, as for a name lookup.
 fn host_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -66,7 +66,7 @@ fn host_of(url: &str) -> String {
     if has_port { host.to_owned() } else { format!("{host}:{ANY_PORT}") }
 }
 
-/// Whether an address is this machine's, or means different machines on different links.
+/// Whether an address is this machine's, or depends on the link.
 fn is_own(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let is_local = match address {
@@ -80,7 +80,8 @@ fn is_own(address: IpAddr) -> bool {
         || is_from_here(address)
 }
 
-/// Whether the system would send from the very address that it sends to: it is an interface's then.
+/// Whether the system would send from the same address that it sends to: it belongs to an
+/// interface.
 fn is_from_here(address: IpAddr) -> bool {
     let any = match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

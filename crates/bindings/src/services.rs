@@ -1,4 +1,4 @@
-//! What a description asks for in `[devices]` and `[cse]`, on a runtime of its own.
+//! Services of `[devices]` and `[cse]` in a description, on their own runtime.
 
 mod difference;
 mod part;
@@ -26,25 +26,25 @@ use tokio::runtime::Runtime;
 /// Octets in a mebibyte.
 const MIB: u64 = 1024 * 1024;
 
-/// Why the services of a description do not start, or do not take another one.
+/// Why the services of a description do not start or do not take another description.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The service entity does not start.
     #[error("[cse]: {0}")]
     Cse(#[source] cse::StartError),
-    /// Devices cannot be taken.
+    /// The device listeners cannot start.
     #[error("[devices]: {0}")]
     Devices(#[source] devices::StartError),
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error(transparent)]
     Listen(#[from] Refused),
     /// Certificates cannot be used.
     #[error("{key}: {source}")]
     Tls {
-        /// Their table, as `[cse.tls]`.
+        /// Their table, such as `[cse.tls]`.
         key: &'static str,
-        /// Why.
+        /// The cause.
         source: TlsError,
     },
     /// The system gives no threads.
@@ -73,7 +73,7 @@ impl From<devices::StartError> for ServiceError {
 }
 
 impl ServiceError {
-    /// The key that asks for what cannot be had, as `[cse] http`, and why.
+    /// The configuration key at fault, such as `[cse] http`, and the cause.
     pub fn key(&self) -> (&'static str, String) {
         match self {
             Self::Cse(cse::StartError::Store(error)) => ("[cse] store", error.to_string()),
@@ -89,13 +89,13 @@ impl ServiceError {
     }
 }
 
-/// The service entity of a description and its listener for devices, at work.
+/// The running CSE of a description and its device listener.
 #[derive(Debug)]
 pub struct Services {
     running: Running,
-    /// What was taken last.
+    /// The description taken last.
     config: Mutex<Config>,
-    /// Behind what it runs.
+    /// Runtime; dropped after what it runs.
     runtime: Runtime,
 }
 
@@ -106,11 +106,11 @@ struct Running {
 }
 
 impl Services {
-    /// Starts what `config` asks for; nothing, if it has no `[cse]`.
+    /// Starts the services of `config`; `None` if it has no `[cse]`.
     ///
     /// # Errors
     ///
-    /// [`ServiceError`]: it listens everywhere it is told, or does not start.
+    /// [`ServiceError`]: either every listener is bound or nothing starts.
     pub fn start(config: &Config) -> Result<Option<Arc<Self>>, ServiceError> {
         let Some(described) = &config.cse else { return Ok(None) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -124,17 +124,17 @@ impl Services {
         Ok(Some(Arc::new(Self { running, config, runtime })))
     }
 
-    /// The service entity.
+    /// The CSE.
     pub const fn cse(&self) -> &cse::Running {
         &self.running.cse
     }
 
-    /// The listener for devices, if there is one.
+    /// The device listener, if there is one.
     pub const fn devices(&self) -> Option<&devices::Running> {
         self.running.devices.as_ref()
     }
 
-    /// The service entity at this moment.
+    /// Current state of the CSE, as reported to operators.
     fn cse_told(&self) -> Told {
         let cse = &self.running.cse;
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,7 @@ impl Services {
         Told { words, gauges, counters: cse.counters(), histograms, ..Told::default() }
     }
 
-    /// The listener for devices at this moment.
+    /// Current state of the device listener, as reported to operators.
     fn devices_told(&self) -> Option<Told> {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
@@ -194,26 +194,25 @@ impl Services {
         })
     }
 
-    /// Whether the files of the service entity's certificates hold others than it uses.
+    /// Whether the files of the CSE's certificates have changed since they were read.
     fn cse_certificates_differ(&self, new: &Config) -> bool {
         let tls = new.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
         differ(self.running.cse.keyring(), tls.as_ref())
     }
 
-    /// The same of the listener for devices.
+    /// Whether the files of the device listener's certificates have changed since they were read.
     fn devices_certificates_differ(&self, new: &Config) -> bool {
         let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
         let tls = new.devices.as_ref().and_then(|devices| devices.tls.as_ref()).map(devices_tls);
         differ(keyring, tls.as_ref())
     }
 
-    /// Takes what can change under way. Not to be called on the runtime. What is no longer listened
-    /// at is given up when it is committed.
+    /// Applies the changes that need no restart. Not to be called on the runtime. Unwanted
+    /// listeners are closed on commit.
     ///
     /// # Errors
     ///
-    /// What is wrong with the certificates, or which address cannot be had; then nothing has
-    /// changed.
+    /// The certificates' fault, or the address that cannot be bound; nothing has changed then.
     fn take(self: &Arc<Self>, config: &Config) -> Result<Taken, ServiceError> {
         let keys = self.read_keys(config)?;
         let doors = self.runtime.block_on(self.exchange_doors(config))?;
@@ -222,7 +221,7 @@ impl Services {
         Ok(Taken { services, was: Some((doors, before)) })
     }
 
-    /// What is to be shown by whom.
+    /// Reads the certificates of each part.
     fn read_keys(&self, config: &Config) -> Result<Exchanged, ServiceError> {
         let Running { cse, devices, .. } = &self.running;
         let mut all = Vec::new();
@@ -240,7 +239,7 @@ impl Services {
         Ok(all)
     }
 
-    /// Opens what is to be listened at, all of it or nothing.
+    /// Opens the wanted listeners, all or none.
     async fn exchange_doors(&self, config: &Config) -> Result<[Doors; 2], Refused> {
         let Running { cse, devices, .. } = &self.running;
         let Some(described) = &config.cse else { return Ok(Default::default()) };
@@ -271,7 +270,7 @@ impl Services {
         self.running.cse.settle_doors(of_cse);
     }
 
-    /// Takes another description and other keys; those before.
+    /// Takes another description and other keys; returns the previous ones.
     fn exchange(&self, config: &Config, keys: Exchanged) -> (Config, Exchanged) {
         let keys = keys.into_iter().map(|(keyring, keys)| {
             let before = keyring.set(keys);
@@ -294,8 +293,8 @@ impl Services {
         (before, keys)
     }
 
-    /// Aborts the associations, stores what was taken, and ends; what is asked of it by whoever
-    /// still holds it finds nobody.
+    /// Aborts the associations, stores pending data, and ends. Later requests by remaining holders
+    /// find no service.
     pub fn stop(self: Arc<Self>) {
         let Some(Self { running, runtime, .. }) = Arc::into_inner(self) else { return };
         runtime.block_on(async {
@@ -307,7 +306,7 @@ impl Services {
     }
 }
 
-/// A description that was taken: for good when this is dropped, unless it is taken back.
+/// A description that was taken: permanent when this is dropped, unless it is taken back.
 struct Taken {
     services: Weak<Services>,
     was: Option<([Doors; 2], (Config, Exchanged))>,
@@ -347,13 +346,13 @@ async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Runn
     Ok(Running { cse, devices: Some(devices) })
 }
 
-/// A histogram of the store, as a part tells it.
+/// A histogram of the store, as reported to operators.
 fn histogram((name, of): (&'static str, Histogram)) -> PartHistogram {
     PartHistogram { name, counts: of.counts().to_vec(), sum: of.sum(), largest: of.largest() }
 }
 
-/// Threads of the runtime: half of the processors. The others are for the threads beside it, which
-/// store and move packets; and to wake a second thread for a request takes as long as a part of it.
+/// Threads of the runtime: half of the processors. The others are for the threads that store and
+/// move packets; and waking a second thread takes as long as a part of a request.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
 }
@@ -449,7 +448,7 @@ fn devices_config(
     config
 }
 
-/// Keyrings, and what is taken into them.
+/// Keyrings and the certificates to put into them.
 type Exchanged = Vec<(Arc<Keyring>, Arc<Keys>)>;
 
 fn differ(keyring: Option<&Arc<Keyring>>, tls: Option<&Tls>) -> bool {
@@ -469,7 +468,7 @@ fn files(paths: [&String; 3]) -> Tls {
     Tls { certificate, key, authorities }
 }
 
-/// What becomes what: what is described, then what is known by itself.
+/// Mapping of the description, then the built-in one.
 fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
     let known = Mapping::default();
     let mut mapping = if wanted.views { known } else { known.without_views() };
@@ -504,13 +503,13 @@ fn quota(peer: PeerBounds) -> cse::Quota {
     }
 }
 
-/// Why letters wait that could be delivered, for the operator.
+/// Text for the operator: why deliverable outbox messages are held.
 fn why_held(lanes: usize, Verdict { status, from, to, .. }: &Verdict) -> String {
     let (senders, status) = (if lanes == 1 { "sender" } else { "senders" }, status.number());
     format!("of {lanes} {senders}; {from} is answered {status} at {to}: who may ask there?")
 }
 
-/// What this CSE has and the one above never will, for the operator: data is lost there.
+/// Text for the operator: data that this CSE has and the CSE above will never get.
 fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<String> {
     let last = last.map(|Verdict { status, from, to, .. }| {
         let status = status.number();
@@ -521,23 +520,23 @@ fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<Strin
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// What a leap of the wall clock holds back, for the operator.
+/// Text for the operator: what a clock step holds back.
 fn why_doubted(ahead: i64) -> String {
     let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
     format!("leapt {by} s {whither}: nothing expires until it has stood for an hour")
 }
 
-/// Which stored rows are not in the tree, for the operator.
+/// Text for the operator: stored rows that are not in the tree.
 fn why_unreadable(rows: &[Unreadable]) -> Option<String> {
     let first = rows.first()?;
     Some(format!("{} rows cannot be read; row {}: {}", rows.len(), first.row, first.damage))
 }
 
-/// What it means that certificates are not compared with system-ids, for the operator.
+/// Text for the operator: consequence of not comparing certificates with system-ids.
 const UNBOUND: &str = "any device with a certificate of the authorities may associate under any \
      system-id: [devices.tls] system_id says which name of its certificate is to be its own";
 
-/// What comes of too few descriptors, for the operator.
+/// Text for the operator: consequence of too few descriptors.
 fn short(shortage: Shortage) -> String {
     format!("with all else in this process {shortage}: connections above that wait at the door")
 }

@@ -1,10 +1,10 @@
-//! TLS 1.3, mutual: a peer shows a certificate, and asks only as who it says that it is.
+//! Mutual TLS 1.3: a peer shows a certificate and uses only the originators that it authorises.
 //!
-//! The identifiers of a peer stand in its certificate as subject alternative names of type URI:
-//! `m2m:` and the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE
-//! and `m2m://example.com/id-mn` for a CSE, which also speaks for the entities registered at it.
-//! Whether it speaks for anybody else, such as the AEs that it brought here, only the machine knows:
-//! it is told whose certificate a request came by ([`Request::sponsor`]).
+//! A peer's identifiers are subject alternative names of type URI in its certificate: `m2m:` and
+//! the oneM2M identifier in absolute form, `m2m://example.com/id-in/Cmine` for an AE and
+//! `m2m://example.com/id-mn` for a CSE, which also authorises the entities registered at it. Only
+//! the CSE knows whether it authorises others, such as the AEs that it brought here: the request
+//! carries the certificate's identity ([`Request::sponsor`]).
 
 use crate::keyring::Keyring;
 use core::time::Duration;
@@ -21,17 +21,17 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// Identifiers that one certificate may carry.
+/// Identifiers per certificate.
 const NAMES_MAX: usize = 16;
 
-/// Who this CSE is and whom it trusts, as files in PEM.
+/// Certificate, key and trusted authorities of this CSE, as PEM files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tls {
-    /// Its certificate, followed by those between it and its authority.
+    /// Its certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
     /// The key of its certificate.
     pub key: PathBuf,
-    /// The authorities whose certificates peers must have.
+    /// The authorities that sign peers' certificates.
     pub authorities: PathBuf,
 }
 
@@ -44,13 +44,13 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: pem::Error,
     },
     /// There is no certificate in the file.
     #[error("{} holds no certificate", .0.display())]
     Empty(PathBuf),
-    /// Certificate and key do not fit, or are refused.
+    /// Certificate and key do not match, or are refused.
     #[error("certificate or key refused: {0}")]
     Refused(#[from] rustls::Error),
     /// The authorities cannot be used.
@@ -59,7 +59,7 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// What a server needs; clients without a certificate of the authorities are turned away.
+    /// Server configuration; clients without a certificate of the authorities are refused.
     pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let authorities = Arc::new(self.authorities()?);
         let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider());
@@ -71,7 +71,7 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    /// What a client needs; it shows its own certificate.
+    /// Client configuration; it shows its own certificate.
     pub(crate) fn client(&self) -> Result<ClientConfig, TlsError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
@@ -105,19 +105,19 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
 }
 
-/// How connections of one listener begin.
+/// How connections of one listener start.
 #[derive(Clone)]
 pub(crate) enum Entry {
-    /// In the clear.
+    /// Without TLS.
     Plain,
-    /// With a handshake in which both show who they are.
+    /// With a handshake in which both sides authenticate.
     Tls(Arc<Keyring>),
 }
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Shakes hands with a peer and reads in its certificate who it is; nothing if that fails.
+/// Performs the handshake and reads the peer's identity from its certificate; `None` if it fails.
 pub(crate) async fn meet(
     keyring: &Keyring,
     stream: TcpStream,
@@ -130,7 +130,7 @@ pub(crate) async fn meet(
     Some((stream, identity))
 }
 
-/// Who a peer may ask as.
+/// Originators that a peer's certificate authorises.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Identity {
     /// SP-relative: `/id-in/Cmine`, `/id-mn`.
@@ -138,11 +138,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The names in a certificate that was verified; those of other providers are left out.
+    /// The names in a verified certificate; those of other providers are left out.
     ///
     /// # Errors
     ///
-    /// If it is no certificate.
+    /// If it cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>, provider: &str) -> io::Result<Self> {
         let parsed = webpki::EndEntityCert::try_from(certificate).map_err(io::Error::other)?;
         let names = parsed
@@ -155,9 +155,9 @@ impl Identity {
         Ok(Self { names })
     }
 
-    /// Who publishes as `originator` at a broker, asking as `from`: by the topic the broker lets it
-    /// in or not (TS-0010 §6.4). Identifiers of AEs begin with `C` or `S`, so what does is taken for
-    /// one, unless it asks as a CSE of that name.
+    /// Identity of a publisher at a broker, from the `originator` of the topic that the broker
+    /// admits it to (TS-0010 §6.4). Identifiers of AEs begin with `C` or `S`, so such a name counts
+    /// as an AE's, unless `from` is a CSE of that name.
     pub(crate) fn of_topic(originator: &str, from: &str, (cse, provider): (&str, &str)) -> Self {
         let plain = format!("/{}", originator.replace(':', "/"));
         let from = match from.strip_prefix(provider) {
@@ -178,15 +178,15 @@ impl Identity {
         Self { names: vec![name] }
     }
 
-    /// This identity with another name, which is known by other means.
+    /// Adds a name that is known by other means.
     pub(crate) fn and(mut self, name: Option<String>) -> Self {
         self.names.extend(name);
         self
     }
 
-    /// Compares a request's originator with this peer; a registration without an originator gets the
-    /// AE-ID of the certificate. What is asked as somebody else gets this peer as its sponsor, for the
-    /// machine to judge, to count and to note.
+    /// Compares a request's originator with this peer; a registration without an originator gets
+    /// the AE-ID of the certificate. For another originator this peer becomes the request's
+    /// sponsor, which the CSE judges, counts and audits.
     pub(crate) fn vouch(&self, request: &mut Request, (cse, provider): (&str, &str)) {
         if request.from.is_empty() && request.operation == Operation::Create {
             let here = self.names.iter().find_map(|name| name.strip_prefix(cse)?.strip_prefix('/'));

@@ -1,9 +1,9 @@
-//! Response status codes as HTTP status codes (TS-0009 §6.3.2).
+//! HTTP status codes of response status codes (TS-0009 §6.3.2).
 
 use gatewright_onem2m::{Meaning, Status};
 use hyper::StatusCode;
 
-/// The HTTP status code that goes with a response status code.
+/// The HTTP status code of a response status code.
 pub const fn http_status(status: Status) -> StatusCode {
     // Its own row in HTTP's table, another in CoAP's.
     if matches!(status, Status::AlreadyExists) {

@@ -1,5 +1,4 @@
-//! A connection of HTTP as a server has it, and how long its peer may keep it and say nothing, or take
-//! nothing.
+//! Server side of an HTTP connection, with time limits for a peer that sends or accepts nothing.
 
 use core::convert::Infallible;
 use core::pin::Pin;
@@ -18,37 +17,36 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
-/// Octets of a connection that are read before anybody wants them: a whole head, or a piece of a
-/// body.
+/// Octets of a connection that are read in advance: a whole head, or a piece of a body.
 const READ_MAX: usize = 64 * 1024;
-/// Octets of a connection of HTTP/2 that its peer may send before they are wanted (RFC 9113 §6.9).
+/// HTTP/2 flow-control window of a connection, in octets (RFC 9113 §6.9).
 const WINDOW: u32 = 64 * 1024;
-/// Streams of such a connection at the same time.
+/// HTTP/2 streams of a connection at a time.
 const STREAMS_MAX: u32 = 100;
-/// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
+/// Connection preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a peer may say nothing.
+/// Time limits for a silent peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Patience {
-    /// Until it has said which version it speaks, and with HTTP/1 as long again until the head of
-    /// each request is there.
+    /// Until the protocol version is known, and with HTTP/1 again until the head of each request
+    /// has arrived.
     pub(crate) head: Duration,
-    /// Until a peer that speaks HTTP/2 is asked whether it is there (PING, RFC 9113 §6.7).
+    /// Until a silent HTTP/2 peer is sent a PING (RFC 9113 §6.7).
     pub(crate) quiet: Duration,
-    /// Until it has answered that.
+    /// Until it has answered the PING.
     pub(crate) echo: Duration,
-    /// Until it has taken some of what is to be sent to it. Who takes a little at a time stays: what waits
-    /// for it is bounded, and no more of it is read meanwhile.
+    /// Until it has accepted some of the queued octets. A slow reader stays connected: its queue is
+    /// bounded, and nothing more of it is read meanwhile.
     pub(crate) take: Duration,
 }
 
-/// How many connections we ended, by cause.
+/// Connections that the server ended, by cause.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
-    /// Their peers said nothing.
+    /// The peer was silent.
     pub(crate) silent: AtomicU64,
-    /// Their peers asked, and did not take the answer.
+    /// The peer did not accept the response.
     pub(crate) stuck: AtomicU64,
 }
 
@@ -59,8 +57,8 @@ impl Default for Patience {
     }
 }
 
-/// Serves a connection until its peer ends it, says or takes nothing for too long, or until `stop` says
-/// so and what was asked is answered.
+/// Serves a connection until its peer ends it or exceeds a time limit, or until `stop` is set and
+/// pending requests are answered.
 pub(crate) async fn serve<S, F, R>(
     stream: S,
     (patience, endings): (Patience, Arc<Endings>),
@@ -103,18 +101,18 @@ pub(crate) async fn serve<S, F, R>(
     let _ = connection.await;
 }
 
-/// A stream whose peer has to say in time which version of HTTP it speaks, and to take in time what is
-/// sent: for both hyper waits without a timer of its own.
+/// A stream with time limits for the HTTP version and for accepting what is sent: hyper has no
+/// timer for either.
 #[derive(Debug)]
 struct Awaited<S> {
     stream: S,
-    /// What is still to come of the preface, if it is one.
+    /// Rest of the HTTP/2 preface, while it may be one.
     rest: &'static [u8],
-    /// None once the version is known.
+    /// Deadline for the version; `None` once it is known.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// How long it may take nothing.
+    /// Time limit for accepting octets.
     take: Duration,
-    /// When that is over; none while it takes.
+    /// End of that time limit; `None` while the peer accepts octets.
     stuck_at: Option<Pin<Box<Sleep>>>,
     endings: Arc<Endings>,
 }
@@ -126,7 +124,7 @@ impl<S> Awaited<S> {
         Self { stream, rest: PREFACE, deadline, take, stuck_at: None, endings }
     }
 
-    /// Ends with an error what has waited too long for the peer to take something.
+    /// Fails a write that has waited too long for the peer.
     fn hurry<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Requests and responses as HTTP messages: methods, targets, headers, bodies.
+//! HTTP messages of requests and responses: methods, targets, headers, bodies.
 
 use super::codes::http_status;
 use core::fmt::Write;
@@ -29,17 +29,17 @@ const CONTENT_STATUS: HeaderName = HeaderName::from_static("x-m2m-cts");
 const CONTENT_OFFSET: HeaderName = HeaderName::from_static("x-m2m-cto");
 const CONTENT_LOCATION: HeaderName = HeaderName::from_static("content-location");
 
-/// How long who is busy wants to be left alone that does not say.
+/// Retry-After of a busy receiver that sends none.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What an Accept header prefers; JSON if it leaves the choice.
+/// Serialisation that an Accept header prefers; JSON if it leaves the choice.
 pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let cbor = accept.contains("cbor") && !accept.contains("json");
     if cbor { Serialisation::Cbor } else { Serialisation::Json }
 }
 
-/// What the headers of a request say, gone through once.
+/// Headers of a request, parsed in one pass.
 #[derive(Default)]
 struct Said<'head> {
     media: Option<&'head HeaderValue>,
@@ -83,7 +83,7 @@ const PARAMETERS: [(&str, &str); 7] = [
     ("x-m2m-vsi", "vsi"),
 ];
 
-/// Reads a request. Beside a refusal stands the request identifier, if there is one.
+/// Parses a request. A refusal carries the request identifier, if there is one.
 pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
     let said = Said::of(&head.headers);
     let media = said.media.map(HeaderValue::to_str).transpose();
@@ -122,7 +122,7 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
     Ok(request)
 }
 
-/// The identifier of a request that may be wrong in every other respect.
+/// The identifier of a request that may otherwise be malformed.
 pub(crate) fn request_id(headers: &HeaderMap) -> &str {
     headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -162,7 +162,7 @@ fn read_target(path: &str) -> Result<String, Refusal> {
     Ok(path.strip_prefix('/').unwrap_or(&*path).to_owned())
 }
 
-/// Reads what is escaped in a path or a query.
+/// Decodes percent-encoding in a path or a query.
 pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
@@ -189,7 +189,7 @@ pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
     Ok(Cow::Owned(text))
 }
 
-/// Escapes what may not stand in a path or a query as it is (RFC 3986 §3.3 and §3.4).
+/// Percent-encodes characters that may not stand in a path or a query (RFC 3986 §3.3 and §3.4).
 fn encode(text: &str, into: &mut String) {
     for octet in text.bytes() {
         let plain = octet.is_ascii_alphanumeric() || b"-._~/:+,*@!$'()".contains(&octet);
@@ -202,7 +202,7 @@ fn encode(text: &str, into: &mut String) {
     }
 }
 
-/// Writes a request to be sent to the entity that is reached at `url`.
+/// Builds an HTTP request for the entity at `url`.
 pub(crate) fn write_request(
     url: &str,
     request: &Request,
@@ -259,7 +259,7 @@ pub(crate) fn write_request(
     builder.body(Full::new(body)).map_err(|_| bad("a header"))
 }
 
-/// The URL of a request's target; a notification's is the target itself.
+/// The URL of a request; for a notification, the target itself.
 fn write_url(url: &str, request: &Request) -> String {
     if request.to.contains("://") {
         return request.to.clone();
@@ -284,7 +284,7 @@ fn write_url(url: &str, request: &Request) -> String {
     text
 }
 
-/// A text that is kept by many, as the body of one message.
+/// A shared text as the body of one message.
 struct Shared(Arc<str>);
 
 impl AsRef<[u8]> for Shared {
@@ -293,7 +293,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// A response status code as a header's value; those of most answers need no memory.
+/// A response status code as header value; common codes need no allocation.
 fn status_value(status: Status) -> HeaderValue {
     match status {
         Status::Ok => HeaderValue::from_static("2000"),
@@ -302,7 +302,7 @@ fn status_value(status: Status) -> HeaderValue {
     }
 }
 
-/// Writes a response.
+/// Builds an HTTP response.
 pub(crate) fn write_response(
     response: Response,
     serialisation: Serialisation,
@@ -336,7 +336,7 @@ pub(crate) fn write_response(
     message
 }
 
-/// Reads a response.
+/// Parses an HTTP response.
 pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Response, Refusal> {
     let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
     let number = text(&STATUS).and_then(|number| number.parse().ok());
@@ -367,7 +367,7 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     Ok(response)
 }
 
-/// A pause as seconds, or as the date of its end (RFC 9110 §10.2.3).
+/// Parses a Retry-After value: seconds, or a date (RFC 9110 §10.2.3).
 fn pause(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! The HTTP binding (TS-0009): how primitives are written as HTTP messages, both ways.
+//! HTTP binding (TS-0009): primitives as HTTP messages, server and client.
 
 mod codes;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! The client: requests out, answers in, over connections that are kept.
+//! HTTP client: sends requests over pooled connections.
 
 use super::message::{read_response, write_request};
 use core::time::Duration;
@@ -11,24 +11,24 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio_rustls::rustls::ClientConfig;
 
-/// Octets of an answer that are read.
+/// Octets of a response at most.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
-/// How long a connection without requests is kept.
+/// Time that an idle connection is kept.
 const IDLE_KEPT: Duration = Duration::from_secs(30);
-/// How long a connection may take to come about.
+/// Time limit for connecting.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Sends requests over HTTP.
 #[derive(Clone, Debug)]
 pub(crate) enum Sender {
-    /// In the clear only.
+    /// Without TLS.
     Plain(Client<HttpConnector, Full<Bytes>>),
-    /// Over TLS too.
+    /// With and without TLS.
     Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
 impl Sender {
-    /// A sender over TCP, and over TLS if it is given who it is and whom to trust.
+    /// Creates a sender over TCP, and over TLS if `tls` is given.
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -51,7 +51,7 @@ impl Sender {
         url.starts_with("http://") || (matches!(self, Self::Tls(_)) && url.starts_with("https://"))
     }
 
-    /// Sends a request to `url` and waits for the answer.
+    /// Sends a request to `url` and waits for the response.
     pub(crate) async fn send(
         &self,
         url: &str,

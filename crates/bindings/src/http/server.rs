@@ -1,4 +1,4 @@
-//! The server: connections in, requests to the engine, answers out.
+//! HTTP server: passes requests to the engine and sends the answers.
 
 use super::connection::{self, Endings, Patience};
 use super::message::{accepted, read_request, request_id, write_response};
@@ -22,12 +22,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long a peer may take to send the body of a request.
+/// Time limit for the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
-/// Octets of a refused body that are still read, and thrown away.
+/// Octets of a refused body that are still read and discarded.
 const DRAINED_MAX: usize = 1 << 20;
 
-/// What the server refused.
+/// Requests that the server refused.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCounters {
     pub(crate) connections: AtomicU64,
@@ -36,19 +36,19 @@ pub(crate) struct ServerCounters {
     pub(crate) endings: Arc<Endings>,
 }
 
-/// What every connection shares.
+/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) body_octets_max: usize,
     pub(crate) gate: Gate,
     pub(crate) counters: Arc<ServerCounters>,
-    /// CSE-ID and provider, to know an originator by.
+    /// CSE-ID and service provider, to check originators.
     pub(crate) own: Arc<(String, String)>,
 }
 
-/// Reads on what nobody wants, while the refusal is on its way: who closes a connection with octets
-/// unread resets it, and the peer might never read why (RFC 9112 §9.6).
+/// Reads and discards the rest of a refused body while the refusal is sent: closing a connection
+/// with unread octets resets it, and the peer might lose the refusal (RFC 9112 §9.6).
 async fn drain(mut body: Incoming) {
     let mut left = DRAINED_MAX;
     let drained = async {
@@ -62,7 +62,7 @@ async fn drain(mut body: Incoming) {
     let _ = tokio::time::timeout(BODY_WITHIN, drained).await;
 }
 
-/// Why a body is not read to its end.
+/// Why a body was not read to its end.
 enum Unread {
     Broken,
     Late,
@@ -70,12 +70,12 @@ enum Unread {
     Refused(Refused),
 }
 
-/// Who a peer has shown to be, and where it comes from.
+/// A peer's authenticated identity and its address.
 type Peer = (Option<Identity>, Option<IpAddr>);
 
 impl Server {
-    /// Takes connections until `stop` says so; then each ends as soon as what was asked over it is
-    /// answered.
+    /// Accepts connections until `stop` is set; each connection then ends once its pending requests
+    /// are answered.
     pub(crate) async fn run(
         self,
         listener: TcpListener,
@@ -166,7 +166,7 @@ impl Server {
         Ok(message)
     }
 
-    /// Reads a request, and sees whether its originator is the peer.
+    /// Parses a request and checks that the peer may use its originator.
     fn read(
         &self,
         head: &request::Parts,
@@ -180,7 +180,7 @@ impl Server {
         Ok(request)
     }
 
-    /// Reads a body. One that does not come in one piece is counted while it arrives.
+    /// Reads a body. A body in several pieces is counted while it arrives.
     async fn collect(&self, body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
         if body.is_end_stream() {
             return Ok(Bytes::new());

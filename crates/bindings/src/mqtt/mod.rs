@@ -1,5 +1,5 @@
-//! The MQTT binding (TS-0010): a connection to a broker that is made again whenever it ends,
-//! requests that come over it and go out over it, and the answers to both.
+//! MQTT binding (TS-0010): a connection to a broker that is renewed whenever it ends, with requests
+//! and responses in both directions.
 
 mod send;
 mod url;
@@ -25,35 +25,34 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
 
-/// After so long without a word the broker is asked whether it is there.
+/// MQTT keep-alive interval.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
-/// How long a connection may take to come about, and a broker to take octets.
+/// Time limit for connecting, and for the broker to accept octets.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// After the first connection that failed, doubled with each further one.
+/// Pause after the first failed connection, doubled with each further one.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// At most.
+/// Longest pause.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-/// Octets of a packet beyond the content that the machine takes.
+/// Octets of a packet beyond the limit on content.
 const PACKET_SLACK: usize = 64 * 1024;
 /// Octets read at once.
 const READ_MAX: usize = 64 * 1024;
-/// Requests of others that are answered at the same time; beyond, they are dropped and counted,
-/// and asked again.
+/// Requests in progress; further ones are dropped and counted, and the originator asks again.
 const ANSWERED_AT_ONCE: usize = 1_024;
 
-/// A broker, and our place at it.
+/// A broker and this entity's session there.
 #[derive(Debug)]
 pub(crate) struct Broker {
     url: Url,
     settings: Settings,
-    /// Who we are in topics.
+    /// This entity's identifier in topics.
     own: String,
-    /// The same as an identifier, and the service provider.
+    /// Its oneM2M identifier and its service provider.
     speaker: (String, String),
     tls: Option<Arc<ClientConfig>>,
     inner: Mutex<Inner>,
     started: Instant,
-    /// Tells the loop that there is something to send.
+    /// Wakes the loop: there is something to send.
     stirred: Notify,
     ready: watch::Sender<bool>,
     answering: Arc<Semaphore>,
@@ -62,24 +61,24 @@ pub(crate) struct Broker {
 #[derive(Debug, Default)]
 struct Inner {
     session: Option<Session>,
-    /// Who waits for answers, by whom was asked, as it stands in topics, and the request.
+    /// Callers that wait for responses, by receiver (as in topics) and request identifier.
     waiting: HashMap<(String, String), oneshot::Sender<Response>>,
     counters: Counters,
     /// Why there is no connection.
     trouble: Option<String>,
 }
 
-/// What a broker's connection did.
+/// Counters of a broker's connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     connections: u64,
     received: u64,
     published: u64,
-    /// Not published because there was no connection, or too much was under way.
+    /// Not published because there was no connection, or too many messages were in progress.
     unpublished: u64,
-    /// Neither a request nor an answer that anybody waits for.
+    /// Neither a request nor an expected response.
     strays: u64,
-    /// Requests dropped because too many were not answered.
+    /// Requests dropped because too many were unanswered.
     dropped: u64,
 }
 
@@ -102,7 +101,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Broker {
-    /// A broker's place for a speaker, whose contents have at most so many octets.
+    /// Creates a session for a speaker, with a limit on content octets.
     pub(crate) fn new(
         url: Url,
         speaker: &Speaker,
@@ -140,7 +139,7 @@ impl Broker {
         self.lock().counters.clone()
     }
 
-    /// Whether somebody waits for an answer by way of it.
+    /// Whether a caller waits for a response from this broker.
     fn is_asked(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
@@ -150,7 +149,7 @@ impl Broker {
         *self.ready.borrow()
     }
 
-    /// Why there is no connection, in words for the operator, if that is known.
+    /// Why there is no connection, as a text for the operator, if known.
     pub(crate) fn trouble(&self) -> Option<String> {
         let trouble = self.lock().trouble.clone()?;
         Some(format!("{} is not connected: {trouble}", self.url.shown()))
@@ -164,7 +163,7 @@ impl Broker {
         &self.url
     }
 
-    /// Keeps a connection until `stop` says so, or for ever if nobody can say so any more.
+    /// Keeps a connection until `stop` is set, or for ever if its sender is gone.
     pub(crate) async fn run<A: Answers>(
         self: Arc<Self>,
         answers: Arc<A>,
@@ -211,7 +210,7 @@ impl Broker {
         Ok(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
     }
 
-    /// Speaks with the broker until the connection ends; whether we left.
+    /// Runs one connection until it ends; returns whether this side ended it.
     async fn converse<A: Answers>(
         self: &Arc<Self>,
         stream: Box<dyn Stream>,
@@ -253,7 +252,7 @@ impl Broker {
         }
     }
 
-    /// Does what the session wants done; whether it goes on.
+    /// Carries out the session's outputs; returns whether it continues.
     async fn carry_out<A: Answers>(
         self: &Arc<Self>,
         writer: &mut (impl AsyncWrite + Unpin),
@@ -315,8 +314,8 @@ impl Broker {
         });
     }
 
-    /// A request as whom it may be asked: as the originator of its topic, which a broker's rules are
-    /// about. The topic of a registration bears the name of a credential, and takes AEs in.
+    /// Checks a request's originator against that of its topic, which the broker's access rules
+    /// cover. A registration topic bears the name of a credential and admits AEs.
     fn vouched(&self, reply_to: &Topic, mut request: Request) -> Request {
         let registers =
             request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
@@ -344,7 +343,7 @@ impl Broker {
         }
     }
 
-    /// Publishes; whether there was a connection for it.
+    /// Publishes a message; returns whether there was a connection for it.
     fn publish(&self, topic: &Topic, payload: &[u8]) -> bool {
         let mut inner = self.lock();
         let now = self.started.elapsed();
@@ -360,7 +359,7 @@ impl Broker {
         taken
     }
 
-    /// Asks `receiver` by way of this broker.
+    /// Sends a request to `receiver` through this broker.
     pub(crate) async fn ask(
         &self,
         receiver: &str,
@@ -408,13 +407,13 @@ impl Broker {
         due.map_or(KEEP_ALIVE, |due| due.saturating_sub(self.started.elapsed()))
     }
 
-    /// A panic under the lock would be a bug of the machine; the others are still served.
+    /// A panic under the lock would be a bug of the session; other callers are still served.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an error says to whoever has to mend it.
+/// An error as a text for the operator.
 fn reason(error: &io::Error, host: &str) -> String {
     use CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
     let tls = error.get_ref().and_then(|it| it.downcast_ref::<TlsError>());
@@ -442,7 +441,7 @@ fn read_request(
     }
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for a response.
 struct Waiting<'a> {
     broker: &'a Broker,
     key: (String, String),

@@ -1,4 +1,4 @@
-//! The client: requests to MQTT URLs, over one connection to each broker.
+//! MQTT client: sends requests to MQTT URLs, over one connection per broker.
 
 use super::{Broker, Url};
 use crate::answers::Nobody;
@@ -11,27 +11,27 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
 
-/// Brokers that are spoken with at the same time.
+/// Brokers connected at a time.
 const BROKERS_MAX: usize = 64;
-/// How long a connection is kept, or tried again, that nobody uses.
+/// Time that an unused connection is kept or retried.
 const UNUSED_KEPT: Duration = Duration::from_mins(5);
-/// Octets of an answer that are read.
+/// Octets of a response at most.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
-/// Who speaks at brokers.
+/// Identity of this entity at brokers.
 #[derive(Clone, Debug)]
 pub(crate) struct Speaker {
-    /// In topics: a CSE-ID or an AE-ID.
+    /// Identifier in topics: a CSE-ID or an AE-ID.
     pub(crate) id: String,
-    /// The service provider of a CSE, in front of absolute identifiers.
+    /// Service provider of a CSE, the prefix of absolute identifiers.
     pub(crate) provider: String,
-    /// To the broker: no two connections have the same.
+    /// MQTT client identifier, unique among connections.
     pub(crate) client: String,
-    /// Whether requests are taken too, and kept by the broker while we are away.
+    /// Whether it also takes requests, which the broker keeps while it is disconnected.
     pub(crate) serves: bool,
 }
 
-/// Sends requests over MQTT; only if it was told as whom.
+/// Sends requests over MQTT, if it has an identity.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sender(Option<Arc<Brokers>>);
 
@@ -40,11 +40,11 @@ struct Brokers {
     speaker: Speaker,
     tls: Option<Arc<ClientConfig>>,
     known: Mutex<HashMap<String, Known>>,
-    /// Whether somebody looks for unused ones.
+    /// Whether a task closes unused connections.
     watched: AtomicBool,
 }
 
-/// A broker with its loop, which ends with it unless it is somebody else's.
+/// A broker with its loop, which ends with it unless the broker is shared.
 #[derive(Debug)]
 struct Known {
     broker: Arc<Broker>,
@@ -59,7 +59,7 @@ impl Known {
         Self { broker: Arc::clone(broker), since: now, used: now, stop }
     }
 
-    /// Whether nobody has used it for long; our own broker is kept.
+    /// Whether it has been unused for long; the CSE's own broker is kept.
     fn is_unused(&self, now: Instant) -> bool {
         let unused = now.saturating_duration_since(self.used) >= UNUSED_KEPT;
         self.stop.is_some() && unused && !self.broker.is_asked()
@@ -81,21 +81,21 @@ impl Sender {
             .is_some_and(|brokers| plain || (brokers.tls.is_some() && url.starts_with("mqtts://")))
     }
 
-    /// Uses this connection for its broker.
+    /// Uses this existing connection for its broker.
     pub(crate) fn share(&self, broker: &Arc<Broker>) {
         if let Some(brokers) = &self.0 {
             brokers.lock().insert(broker.url().authority(), Known::new(broker, None));
         }
     }
 
-    /// Why brokers that are spoken with are not connected.
+    /// Why connected brokers are unreachable.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let Some(brokers) = &self.0 else { return Vec::new() };
         let known: Vec<_> = brokers.lock().values().map(|it| Arc::clone(&it.broker)).collect();
         known.iter().filter_map(|broker| broker.trouble()).collect()
     }
 
-    /// Sends a request to `url` and waits for the answer.
+    /// Sends a request to `url` and waits for the response.
     pub(crate) async fn send(
         &self,
         url: &str,
@@ -127,7 +127,7 @@ impl Sender {
     }
 }
 
-/// The entity that an address begins with: its CSE, or an AE.
+/// The CSE or AE that an address begins with.
 fn receiver_of(to: &str) -> &str {
     let rest = match to.strip_prefix("//") {
         // The first segment of an absolute address is the provider.
@@ -164,13 +164,13 @@ impl Brokers {
         Ok(broker)
     }
 
-    /// Ends the connections that nobody has used for long.
+    /// Ends connections that have been unused for long.
     fn forget(&self, now: Instant) {
         self.lock().retain(|_, known| !known.is_unused(now));
     }
 }
 
-/// Ends the connections that nobody uses any more, as long as there are any but our own broker's.
+/// Ends unused connections, as long as there are any besides the CSE's own.
 async fn forget_unused(brokers: Weak<Brokers>) {
     loop {
         tokio::time::sleep(UNUSED_KEPT).await;
@@ -185,8 +185,8 @@ async fn forget_unused(brokers: Weak<Brokers>) {
     }
 }
 
-/// Gives up the broker that has been away for longest: whoever names brokers that are none keeps
-/// nobody from his own. Whether there is room.
+/// Drops the broker that has been away for longest, so that URLs of unreachable brokers block no
+/// other. Returns whether there is room.
 fn make_room(known: &mut HashMap<String, Known>) -> bool {
     let away = known.iter().filter(|(_, it)| it.stop.is_some() && !it.broker.is_connected());
     let oldest = away.min_by_key(|(_, it)| it.since).map(|(name, _)| name.clone());

@@ -1,10 +1,10 @@
 //! `mqtt://` and `mqtts://` URLs.
 
-/// The port of MQTT, and that of MQTT over TLS.
+/// Ports of MQTT and of MQTT over TLS.
 const PORT: u16 = 1_883;
 const PORT_TLS: u16 = 8_883;
 
-/// Where a broker is, and whom to ask there.
+/// Address of a broker and the receiver there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Url {
     pub(crate) secure: bool,
@@ -12,17 +12,17 @@ pub(crate) struct Url {
     pub(crate) port: u16,
     /// User and password.
     pub(crate) credentials: Option<(String, String)>,
-    /// Who is to be asked, as it stands behind the authority; empty if it does not say.
+    /// The receiver, as it stands after the authority; empty if absent.
     pub(crate) receiver: String,
 }
 
-/// Why a URL names no broker.
+/// Error for a URL that names no broker.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0} is no URL of a broker (mqtt://HOST:PORT)")]
 pub struct UrlError(pub(crate) String);
 
 impl Url {
-    /// Reads one.
+    /// Parses a URL.
     pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
         // What was given is not repeated: it may hold a password.
         let shown = || UrlError(text.split('@').next_back().unwrap_or_default().to_owned());
@@ -56,7 +56,7 @@ impl Url {
         Ok(Self { secure, host, port, credentials, receiver })
     }
 
-    /// Host and port, by which a broker is known.
+    /// Host and port, the key of a broker.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -65,7 +65,7 @@ impl Url {
         }
     }
 
-    /// The URL as it is told to others: without credentials.
+    /// The URL for display, without credentials.
     pub(crate) fn shown(&self) -> String {
         let scheme = if self.secure { "mqtts" } else { "mqtt" };
         format!("{scheme}://{}", self.authority())

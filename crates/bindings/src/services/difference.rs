@@ -16,13 +16,13 @@ impl Found {
         self.0.push(change(key.to_owned(), how.into()));
     }
 
-    /// A table that comes or goes where nothing waits for that.
+    /// Reports a table that is added or removed without needing a restart.
     fn tell_table(&mut self, key: &str, comes: bool) {
         let how = if comes { "is new" } else { "is gone" };
         self.0.push(Change::restart(key, how));
     }
 
-    /// Everything; what nobody here knows of is not taken silently.
+    /// All differences; an unknown one is also reported.
     fn all(mut self, table: &str, same: bool) -> Vec<Change> {
         if self.0.is_empty() && !same {
             self.0.push(Change::restart(table, "changed"));
@@ -36,7 +36,7 @@ impl Found {
         }
     }
 
-    /// A value that may be shown.
+    /// Reports a value that may be shown.
     fn show<T: PartialEq + Display>(&mut self, key: &str, old: Option<&T>, new: Option<&T>) {
         match (old, new) {
             (Some(old), Some(new)) if old != new => self.tell(key, format!("{new}, not {old}")),

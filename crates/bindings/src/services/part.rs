@@ -1,19 +1,19 @@
-//! Service entity and listener for devices as parts of a gateway.
+//! CSE and device listener as parts of a gateway.
 
 use super::{ServiceError, Services, difference};
 use gatewright_config::Config;
 use gatewright_part::{Change, Part, Staged, Told, Unable, Unchanged};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The parts that services are, in the order in which they take a description. Without services they
-/// tell nothing, and say what a description asks for that only a start brings.
+/// The service parts, in the order in which they take a description. Without services they report
+/// nothing, and list the settings that need a restart.
 pub fn parts(services: Option<Arc<Services>>) -> Vec<Arc<dyn Part>> {
     let devices = Devices(services.as_ref().map_or_else(Weak::new, Arc::downgrade));
     vec![Arc::new(Entity(Mutex::new(services))), Arc::new(devices)]
 }
 
-/// The service entity. It stages what both have of a description, as they hang together: what devices
-/// deliver goes to resources that the entity has.
+/// The CSE. It stages a description for both parts, since devices' data goes to the CSE's
+/// resources.
 struct Entity(Mutex<Option<Arc<Services>>>);
 
 impl Entity {
@@ -49,7 +49,7 @@ impl Part for Entity {
     }
 }
 
-/// The listener for devices, which the service entity takes along and ends.
+/// The device listener, which the CSE part reconfigures and ends.
 struct Devices(Weak<Services>);
 
 impl Part for Devices {
@@ -72,7 +72,7 @@ impl Part for Devices {
     }
 }
 
-/// The differences; or, where the description's text is the same, that of its files of certificates.
+/// The differences; or, if the description's text is the same, changed certificate files.
 fn or_renewed(mut found: Vec<Change>, table: &str, renewed: bool) -> Vec<Change> {
     if found.is_empty() && renewed {
         found.push(Change::new(table, "what its files of certificates hold changed"));

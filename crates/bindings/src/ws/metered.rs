@@ -1,4 +1,4 @@
-//! A stream whose octets count for its peer as long as they are no whole message.
+//! A stream whose octets count for its peer until they form a complete message.
 
 use super::READ_MAX;
 use crate::quota::Arriving;
@@ -8,16 +8,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Octets of a short frame's head, its mask included (RFC 6455 §5.2).
+/// Octets of a short frame's header with its mask (RFC 6455 §5.2).
 const FRAME_HEAD: usize = 6;
 
-/// What has arrived over a connection since its last whole message.
+/// Octets of a connection since its last complete message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<Mutex<Gauge>>);
 
 #[derive(Debug, Default)]
 struct Gauge {
-    /// None for connections that we made.
+    /// None for outgoing connections.
     arriving: Option<Arriving>,
     octets: usize,
     is_full: bool,
@@ -29,7 +29,7 @@ impl Meter {
         Self(Arc::new(Mutex::new(Gauge { arriving, ..Gauge::default() })))
     }
 
-    /// A message is whole.
+    /// Resets the count after a complete message.
     pub(super) fn clear(&self) {
         let mut gauge = self.lock();
         gauge.octets = 0;
@@ -38,7 +38,7 @@ impl Meter {
         }
     }
 
-    /// A frame of this payload was read that is of no message.
+    /// Subtracts a control frame with this payload.
     pub(super) fn forget(&self, payload: usize) {
         let mut gauge = self.lock();
         gauge.octets = gauge.octets.saturating_sub(payload.saturating_add(FRAME_HEAD));
@@ -48,12 +48,12 @@ impl Meter {
         }
     }
 
-    /// Whether the peer had more on the way than it may.
+    /// Whether the peer exceeded its limit.
     pub(super) fn is_full(&self) -> bool {
         self.lock().is_full
     }
 
-    /// Counts octets; those that one reading may bring anyway are free.
+    /// Counts octets; those of a single read are free.
     fn count(&self, octets: usize) -> io::Result<()> {
         let mut gauge = self.lock();
         let before = gauge.octets.max(READ_MAX);
@@ -68,13 +68,13 @@ impl Meter {
         Ok(())
     }
 
-    /// A panic elsewhere leaves a count.
+    /// A poisoned lock is safe here: it holds only a count.
     fn lock(&self) -> MutexGuard<'_, Gauge> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A stream that is metered.
+/// A metered stream.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     stream: S,

@@ -1,5 +1,5 @@
-//! The WebSocket binding (TS-0020): primitives as messages, requests and answers of both sides over
-//! one connection.
+//! WebSocket binding (TS-0020): primitives as messages, with requests and responses of both sides
+//! over one connection.
 
 mod metered;
 mod send;
@@ -34,21 +34,21 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-/// How a connection says what is spoken over it (TS-0020 §6.2).
+/// Header that names the subprotocol (TS-0020 §6.2).
 const PROTOCOL: &str = "sec-websocket-protocol";
-/// The protocols that are spoken, in the order that is preferred.
+/// Supported subprotocols, in order of preference.
 const PROTOCOLS: [(&str, Serialisation); 2] =
     [("oneM2M.json", Serialisation::Json), ("oneM2M.cbor", Serialisation::Cbor)];
-/// How long a peer may take to upgrade its connection, and to take a message.
+/// Time limit for the upgrade of a connection, and for accepting a message.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How long peers may say nothing.
+/// Time limits for silent peers.
 const PATIENCE: Patience =
     Patience { quiet: Duration::from_mins(1), echo: Duration::from_secs(30) };
-/// Requests of one connection that are answered at the same time; beyond, it is not read.
+/// Requests of one connection in progress; at the limit it is not read.
 const ANSWERED_AT_ONCE: usize = 64;
-/// Octets of a message beyond the content that the machine takes.
+/// Octets of a message beyond the limit on content.
 const MESSAGE_SLACK: usize = 64 * 1024;
-/// Octets that are read from a connection at once.
+/// Octets read from a connection at once.
 const READ_MAX: usize = 8 * 1024;
 
 fn protocol(serialisation: Serialisation) -> &'static str {
@@ -63,7 +63,7 @@ fn limits(content_octets_max: usize) -> WebSocketConfig {
         .read_buffer_size(READ_MAX)
 }
 
-/// What the server did and refused.
+/// Counters of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connections: AtomicU64,
@@ -77,21 +77,21 @@ impl Counters {
     }
 }
 
-/// What every connection of a server shares.
+/// State shared by all connections of a server.
 #[derive(Debug)]
 pub(crate) struct Server<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) content_octets_max: usize,
     pub(crate) gate: Gate,
     pub(crate) counters: Arc<Counters>,
-    /// What its peers may send.
+    /// Request limits of its peers.
     pub(crate) quotas: Arc<Quotas>,
-    /// CSE-ID and provider, to know an originator by.
+    /// CSE-ID and service provider, to check originators.
     pub(crate) own: Arc<(String, String)>,
 }
 
 impl<A: Answers> Server<A> {
-    /// Takes connections until the door `leaves`, and serves them until `stop` says so.
+    /// Accepts connections until the listener `leaves`, and serves them until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,
         listener: TcpListener,
@@ -154,7 +154,7 @@ impl<A: Answers> Server<A> {
     }
 }
 
-/// Takes the first protocol that the peer offers and that is spoken here.
+/// Selects the first supported subprotocol that the peer offers.
 #[expect(clippy::result_large_err, reason = "the handshake wants its refusal whole")]
 fn choose(
     ask: &Ask,
@@ -179,20 +179,20 @@ fn choose(
     Ok(accept)
 }
 
-/// A request of ours, and who waits for its answer.
+/// An outgoing request and the caller that waits for its response.
 struct Asked {
     id: String,
     text: String,
     waiting: oneshot::Sender<Response>,
 }
 
-/// Whether a message is meant as an answer: it says how something ended.
+/// Whether a message is a response: it has a response status code.
 fn is_answer(text: &str) -> bool {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     value.get("m2m:rsp").unwrap_or(&value).get("rsc").is_some()
 }
 
-/// Hands an answer to whoever waits for it; gives back what is none.
+/// Passes a response to its caller; returns any other message.
 fn unanswering(
     text: Result<String, Refusal>,
     waiting: &mut HashMap<String, oneshot::Sender<Response>>,
@@ -205,16 +205,16 @@ fn unanswering(
     None
 }
 
-/// How long a peer may say nothing.
+/// Time limits for a silent peer.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// Until it is asked whether it is there (RFC 6455 §5.5.2).
+    /// Until it is sent a ping (RFC 6455 §5.5.2).
     quiet: Duration,
-    /// Until it has answered that.
+    /// Until it has answered the ping.
     echo: Duration,
 }
 
-/// A peer's silence, which ends the connection if it lasts.
+/// A peer's silence, which ends the connection at a time limit.
 #[derive(Debug)]
 struct Silence {
     patience: Patience,
@@ -232,14 +232,14 @@ impl Silence {
     }
 }
 
-/// Tells a peer that has too much on the way that it may come again.
+/// Tells a peer beyond its limit that it may retry.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) {
     let reason = "too many octets arrive or wait for their answers".into();
     let close = CloseFrame { code: CloseCode::Again, reason };
     let _ = tokio::time::timeout(WITHIN, socket.close(Some(close))).await;
 }
 
-/// Speaks over a connection until it ends: answers requests, sends our own and takes their answers.
+/// Runs a connection until it ends: answers requests, sends requests and takes their responses.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     (mut socket, meter): (WebSocketStream<S>, &Meter),
     serialisation: Serialisation,
@@ -309,7 +309,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     }
 }
 
-/// The message that says `text`, which is JSON.
+/// The message of `text`, which is JSON.
 fn message(serialisation: Serialisation, text: String) -> Message {
     match serialisation {
         Serialisation::Json => Message::text(text),
@@ -318,7 +318,7 @@ fn message(serialisation: Serialisation, text: String) -> Message {
     }
 }
 
-/// Sends a message; whether the peer took it in time.
+/// Sends a message; returns whether the peer accepted it in time.
 async fn put<S>(socket: &mut WebSocketStream<S>, message: Message) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -326,8 +326,8 @@ where
     matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(())))
 }
 
-/// The answer to what a peer wrote. An answer that cannot be read is not answered: two that refuse
-/// each other's refusals would never end.
+/// The response to a peer's message. A malformed response gets none: two peers that refuse each
+/// other's refusals would never end.
 async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option<Response> {
     let request = match &text {
         Ok(text) => Request::from_json(text.as_bytes()),

@@ -1,4 +1,4 @@
-//! The client: requests to WebSocket URLs, over one connection to each peer that is kept.
+//! WebSocket client: sends requests to WebSocket URLs, over one kept connection per peer.
 
 use super::metered::Meter;
 use super::{Asked, PATIENCE, WITHIN, converse, limits, protocol};
@@ -17,20 +17,20 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
-/// Peers that are connected to at the same time.
+/// Peers connected at a time.
 const PEERS_MAX: usize = 256;
-/// Requests that wait to be written to one peer.
+/// Requests queued for one peer.
 const WAITING_MAX: usize = 64;
-/// Octets of an answer that are read.
+/// Octets of a response at most.
 const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
-/// The ports of WebSocket URLs, in the clear and over TLS (RFC 6455 §3).
+/// Ports of `ws` and `wss` URLs (RFC 6455 §3).
 const PORTS: [u16; 2] = [80, 443];
 
-/// Sends requests over WebSocket; only if it was told as whom.
+/// Sends requests over WebSocket, if it has an identity.
 #[derive(Clone, Default)]
 pub(crate) struct Sender(Option<Arc<Peers>>);
 
-/// Keys and peers are nobody's to print.
+/// Keys and peers are not printed.
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
@@ -38,12 +38,12 @@ impl fmt::Debug for Sender {
 }
 
 struct Peers {
-    /// Whom the connections are said to be from.
+    /// Identifier of this side of the connections.
     own: String,
-    /// A peer may ask over a connection that we made, too.
+    /// Entity that answers requests arriving over outgoing connections.
     party: Arc<Party>,
     known: Mutex<HashMap<String, Peer>>,
-    /// For `wss`, if it is known who we are and whom to trust.
+    /// TLS connector for `wss`, if certificates are configured.
     tls: Option<TlsConnector>,
 }
 
@@ -66,7 +66,7 @@ impl Sender {
         self.0.as_ref().is_some_and(|peers| url.starts_with("ws://") || tls(peers))
     }
 
-    /// Sends a request to `url` and waits for the answer.
+    /// Sends a request to `url` and waits for the response.
     pub(crate) async fn send(
         &self,
         url: &str,
@@ -90,7 +90,7 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection to a peer: the one there is, or a new one.
+    /// The connection to a peer, opened if there is none.
     async fn peer(&self, url: &str, serialisation: Serialisation) -> Result<Peer, Unreachable> {
         let key = format!("{} {url}", protocol(serialisation));
         if let Some(known) = self.lock().get(&key).filter(|known| !known.asks.is_closed()) {
@@ -136,7 +136,8 @@ impl Peers {
         upgrade(stream, request, serialisation, party).await
     }
 
-    /// The party, for whoever has shown this certificate at this URL: it asks only as itself.
+    /// The party for the peer with this certificate at this URL, limited to its authorised
+    /// originators.
     fn party_for(
         &self,
         engine: &Engine,
@@ -151,7 +152,7 @@ impl Peers {
     }
 }
 
-/// Makes a connection a WebSocket, and speaks over it from then on.
+/// Upgrades a connection to WebSocket and runs it from then on.
 async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     request: ClientRequestBuilder,

@@ -1,7 +1,7 @@
-//! An agent's side of one association: the device. It associates, offers its configurations,
-//! reports and keeps each confirmed report until it is answered, and serves its manager.
+//! Agent side of one association: the device. It associates, offers its configurations, sends
+//! reports, keeps each confirmed report until it is answered, and serves its manager.
 //!
-//! Used as [`manager`](crate::manager) is: [`handle`](Agent::handle),
+//! It is driven like [`manager`](crate::manager): [`handle`](Agent::handle),
 //! [`poll_output`](Agent::poll_output), [`poll_timeout`](Agent::poll_timeout).
 
 use crate::apdu::{
@@ -25,26 +25,25 @@ use crate::time::{AbsoluteTime, NO_RELATIVE_TIME};
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// Reports that wait in an agent; more are refused.
+/// Reports queued in an agent; more are refused.
 pub const REPORTS_MAX: usize = 64;
 /// Octets of a segment's entries in one report.
 const SEGMENT_OCTETS_MAX: usize = 1_024;
 
-/// What a device is.
+/// Identity and content of a device.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who it is.
+    /// Its system-id.
     pub system_id: SystemId,
-    /// The configurations it offers, best first: numbers and the octets of their reports.
+    /// The configurations it offers, best first: numbers and encoded reports.
     pub configurations: Vec<(ConfigId, Vec<u8>)>,
-    /// What it tells of itself beside system-id and configuration.
+    /// Its MDS attributes besides system-id and configuration.
     pub attributes: Vec<(AttributeId, Vec<u8>)>,
-    /// What it has stored.
+    /// Stored segments.
     pub segments: Vec<Segment>,
     /// Its scanners.
     pub scanners: Vec<Handle>,
-    /// Its calendar, if it has one: hundredths of a second since 1970 when the caller's time is
-    /// zero.
+    /// Its clock, if it has one: hundredths of a second since 1970 when the caller's time is zero.
     pub clock: Option<u64>,
 }
 
@@ -55,7 +54,7 @@ pub struct Segment {
     pub store: Handle,
     /// The segment's number.
     pub instance: u16,
-    /// What it tells of itself; its map among others.
+    /// Its attributes, including its map.
     pub attributes: Vec<(AttributeId, Vec<u8>)>,
     /// Octets of one entry; 0 means that the segment has none.
     pub entry_len: usize,
@@ -63,35 +62,35 @@ pub struct Segment {
     pub entries: Vec<u8>,
 }
 
-/// Ties an outcome to the caller's report.
+/// The caller's number for a report.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ReportId(pub u64);
 
-/// Something to report.
+/// A report to be sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outgoing {
     /// The caller's number.
     pub id: ReportId,
     /// The object that reports.
     pub handle: Handle,
-    /// What is reported.
+    /// The event type.
     pub event: EventType,
-    /// The report.
+    /// The event information.
     pub info: Vec<u8>,
-    /// Whether to keep it until it is answered.
+    /// Whether it is confirmed, and so kept until it is answered.
     pub confirmed: bool,
 }
 
-/// What has happened.
+/// Input to an agent.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// The transport is there.
+    /// The transport is connected.
     Connected,
-    /// The transport is gone.
+    /// The transport is disconnected.
     Disconnected,
-    /// One APDU has arrived, whole.
+    /// One complete APDU has arrived.
     Apdu(&'a [u8]),
-    /// The stream is out of step, or an APDU too long.
+    /// The stream is out of step, or an APDU is too long.
     Unreadable,
     /// Time has passed; see [`Agent::poll_timeout`].
     Tick,
@@ -105,26 +104,26 @@ pub enum Input<'a> {
     Abort,
 }
 
-/// What is to be done, or has come about.
+/// Output of an agent: an action or a notification.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
     /// Send these octets, one APDU.
     Send(Vec<u8>),
-    /// The manager has the configuration: report.
+    /// The manager has the configuration; reports may be sent.
     Operating,
-    /// The association has ended, or was never made.
+    /// The association has ended, or was not established.
     Unassociated(Ending),
-    /// This report has arrived (confirmed) or left (unconfirmed).
+    /// This report was acknowledged (confirmed) or sent (unconfirmed).
     Reported(ReportId),
-    /// This report has not arrived, or it is not known whether it has.
+    /// This report was not acknowledged; it may have arrived.
     NotReported(ReportId),
     /// The manager has set the clock.
     ClockSet(AbsoluteTime),
-    /// The manager asks for measurements.
+    /// The manager requests measurements.
     DataRequested(DataRequestId),
     /// The manager has started or stopped a scanner.
     ScannerSet(Handle, bool),
-    /// The manager has emptied segments of a store.
+    /// The manager has cleared segments of a store.
     Cleared(Handle),
 }
 
@@ -137,22 +136,22 @@ pub enum Ending {
     Rejected(AssociateResult),
     /// The manager has aborted.
     AbortedByManager(AbortReason),
-    /// This agent has aborted, or has got no answer.
+    /// This agent has aborted, or got no response.
     Aborted,
-    /// The transport went.
+    /// The transport was disconnected.
     Disconnected,
 }
 
-/// How often what has happened.
+/// Counters of an agent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// APDUs that were none, or badly built.
+    /// Malformed APDUs.
     pub malformed: u64,
-    /// Reports refused because [`REPORTS_MAX`] waited already.
+    /// Reports refused because [`REPORTS_MAX`] were queued already.
     pub queue_full: u64,
-    /// Answers to no report under way.
+    /// Responses that match no report in progress.
     pub unasked_answers: u64,
-    /// Waits that ended without what was waited for.
+    /// Timeouts.
     pub timeouts: u64,
     /// Reports answered.
     pub answered: u64,
@@ -160,32 +159,32 @@ pub struct Counters {
     pub served: u64,
 }
 
-/// An agent's side of one association.
+/// Agent side of one association.
 #[derive(Clone, Debug)]
 pub struct Agent {
     settings: Settings,
     state: State,
-    /// Since when the state is what it is, or the request was repeated.
+    /// Time of the last state change or repeated request.
     since: Duration,
     attempts: u8,
-    /// Which configuration is offered.
+    /// Index of the offered configuration.
     offer: usize,
     invoke_id: u16,
-    /// The invoke-id of the configuration report under way.
+    /// Invoke-id of the configuration report in progress.
     config_invoke_id: InvokeId,
     reports: VecDeque<Outgoing>,
-    /// The confirmed report under way, and until when it waits.
+    /// The confirmed report in progress, with its deadline.
     under_way: Option<(InvokeId, Duration)>,
     ending: Ending,
     outputs: VecDeque<Output>,
     counters: Counters,
 }
 
-/// Reports of an agent's own, which no caller waits for.
+/// Number of an agent's own reports, which no caller waits for.
 const OWN: ReportId = ReportId(u64::MAX);
 
 impl Agent {
-    /// A device without transport.
+    /// Creates a device without transport.
     pub const fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -210,34 +209,34 @@ impl Agent {
         }
     }
 
-    /// Where the association stands.
+    /// State of the association.
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// How often what has happened.
+    /// Counters so far.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What its calendar shows at `now`, if it has one.
+    /// Its clock's time at `now`, if it has one.
     pub fn calendar(&self, now: Duration) -> Option<AbsoluteTime> {
         let passed = hundredths(now);
         self.settings.clock.map(|clock| AbsoluteTime::from_unix(clock.saturating_add(passed)))
     }
 
-    /// The next thing to be done.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is wanted, at the latest.
+    /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let state = patience(self.state).map(|wait| self.since + wait);
         state.into_iter().chain(self.under_way.map(|(_, until)| until)).min()
     }
 
-    /// Takes one step for what happened at `now`.
+    /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>) {
         match input {
             Input::Connected => self.turn(now, Event::TransportUp, None),
@@ -262,7 +261,7 @@ impl Agent {
         }
     }
 
-    /// Goes where the table says, and does what the rule says.
+    /// Applies the table's rule for an event: next state and action.
     fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
         let Some(rule) = step(AGENT, self.state, event) else { return };
         let before = self.state;
@@ -298,7 +297,7 @@ impl Agent {
         }
     }
 
-    /// Does what a state begins with.
+    /// Performs the entry action of a state.
     fn arrived(&mut self, now: Duration, before: State) {
         match self.state {
             State::ConfigSending if before == State::Associating => {
@@ -355,7 +354,7 @@ impl Agent {
         }
     }
 
-    /// What a presentation APDU means here.
+    /// Event of a presentation APDU.
     fn presentation(&self, data: &DataApdu<'_>) -> Event {
         match data.message {
             Message::Get(get) if get.handle == Handle::MDS => Event::Get,
@@ -423,7 +422,7 @@ impl Agent {
         self.reply(invoke_id, Message::ConfirmedEventReport(report));
     }
 
-    /// Offers the next configuration, or takes leave.
+    /// Offers the next configuration, or releases the association.
     fn offer_next(&mut self, now: Duration) {
         self.offer += 1;
         if self.offer < self.settings.configurations.len() {
@@ -441,7 +440,7 @@ impl Agent {
         self.send_reports(now);
     }
 
-    /// Sends what waits, up to the next confirmed report: one at a time is under way.
+    /// Sends queued reports up to the next confirmed one; only one is in progress at a time.
     fn send_reports(&mut self, now: Duration) {
         while self.state == State::Operating && self.under_way.is_none() {
             let Some(next) = self.reports.pop_front() else { return };
@@ -459,7 +458,7 @@ impl Agent {
         }
     }
 
-    /// Takes the answer to the report under way.
+    /// Takes the response to the report in progress.
     fn answered(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
         let expected = self.under_way.map(|(invoke_id, _)| invoke_id);
         let Some(data) = data.filter(|data| Some(data.invoke_id) == expected) else {
@@ -478,7 +477,7 @@ impl Agent {
         self.send_reports(now);
     }
 
-    /// Does what the manager asks.
+    /// Serves an operation of the manager.
     fn serve(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
         let Some(data) = data else { return };
         self.counters.served += 1;
@@ -598,7 +597,7 @@ impl Agent {
         self.send_reports(now);
     }
 
-    /// Describes, sends or empties segments.
+    /// Describes, transfers or clears segments.
     fn serve_store(&mut self, asked: Action<'_>) -> Result<Vec<u8>, ErrorCode> {
         let store = asked.handle;
         if self.settings.segments.iter().all(|segment| segment.store != store) {
@@ -677,13 +676,13 @@ impl Agent {
     }
 }
 
-/// Hundredths of a second in `time`.
+/// `time` in hundredths of a second.
 fn hundredths(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / 10).unwrap_or(u64::MAX)
 }
 
 impl Segment {
-    /// What it tells of itself, as a list.
+    /// Its attributes as a list.
     fn attribute_list(&self) -> Vec<u8> {
         let attributes: Vec<_> =
             self.attributes.iter().map(|(id, value)| Attribute { id: *id, value }).collect();

@@ -1,4 +1,4 @@
-//! Application protocol data units: the association ones, and the envelope of all others.
+//! Application protocol data units (APDUs): the association ones, and the envelope of all others.
 //!
 //! | octets | field |
 //! |---|---|
@@ -44,7 +44,7 @@ const RLRE: u16 = 0xE500;
 const ABRT: u16 = 0xE600;
 const PRST: u16 = 0xE700;
 
-/// Whether `choice` opens an APDU of 20601.
+/// Whether `choice` begins an APDU of 20601.
 pub const fn is_choice(choice: u16) -> bool {
     matches!(choice, AARQ | AARE | RLRQ | RLRE | ABRT | PRST)
 }
@@ -52,26 +52,26 @@ pub const fn is_choice(choice: u16) -> bool {
 /// One APDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Apdu<'a> {
-    /// An agent asks for an association.
+    /// Association request of an agent.
     Aarq(Aarq<'a>),
-    /// A manager's answer.
+    /// Association response of a manager.
     Aare(Aare<'a>),
-    /// Asks to end the association.
+    /// Release request.
     Rlrq(ReleaseReason),
-    /// Agrees to the end.
+    /// Release response.
     Rlre(ReleaseReason),
-    /// Ends the association at once.
+    /// Abort.
     Abrt(AbortReason),
-    /// Everything that happens within an association.
+    /// Presentation APDU: all messages within an association.
     Prst(DataApdu<'a>),
 }
 
 impl<'a> Apdu<'a> {
-    /// Reads exactly one APDU.
+    /// Decodes exactly one APDU.
     ///
     /// # Errors
     ///
-    /// What is wrong with it. Octets behind it are wrong too.
+    /// [`Malformed`] with the cause. Octets after it are an error too.
     pub fn decode(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(octets);
         let choice = reader.u16()?;
@@ -90,7 +90,7 @@ impl<'a> Apdu<'a> {
         Ok(apdu)
     }
 
-    /// Writes the APDU.
+    /// Encodes the APDU.
     ///
     /// # Errors
     ///
@@ -140,32 +140,32 @@ impl AbortReason {
     pub const UNDEFINED: Self = Self(0);
     /// A message was too long.
     pub const BUFFER_OVERFLOW: Self = Self(1);
-    /// An answer did not come.
+    /// A response timed out.
     pub const RESPONSE_TIMEOUT: Self = Self(2);
-    /// The configuration did not come, or its answer did not.
+    /// The configuration or its response timed out.
     pub const CONFIGURATION_TIMEOUT: Self = Self(3);
 }
 
-/// How a manager answers an association request.
+/// Result of an association request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct AssociateResult(pub u16);
 
 impl AssociateResult {
     /// Associated, and the configuration is known.
     pub const ACCEPTED: Self = Self(0);
-    /// Never.
+    /// Rejected permanently.
     pub const REJECTED_PERMANENT: Self = Self(1);
-    /// Not now.
+    /// Rejected for now.
     pub const REJECTED_TRANSIENT: Self = Self(2);
     /// Associated; the agent shall send its configuration.
     pub const ACCEPTED_UNKNOWN_CONFIG: Self = Self(3);
-    /// None of the agent's data protocols is ours.
+    /// The agent offers no data protocol that this manager supports.
     pub const NO_COMMON_PROTOCOL: Self = Self(4);
-    /// A parameter of the protocol is not ours.
+    /// A protocol parameter is not supported.
     pub const NO_COMMON_PARAMETER: Self = Self(5);
-    /// For a reason not told.
+    /// Rejected for an unknown reason.
     pub const REJECTED_UNKNOWN: Self = Self(6);
-    /// This agent may not.
+    /// This agent is not authorised.
     pub const REJECTED_UNAUTHORIZED: Self = Self(7);
     /// Another version of the association protocol.
     pub const UNSUPPORTED_VERSION: Self = Self(8);
@@ -201,10 +201,10 @@ impl<'a> Aarq<'a> {
     }
 }
 
-/// An answer to an association request.
+/// An association response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Aare<'a> {
-    /// Accepted or not.
+    /// The result.
     pub result: AssociateResult,
     /// The data protocol chosen.
     pub protocol: Protocol<'a>,
@@ -224,9 +224,9 @@ impl<'a> Aare<'a> {
 /// A data protocol and its parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Protocol<'a> {
-    /// Which; [`PROTOCOL_20601`] is ours, 0xFFFF a maker's own.
+    /// Its number: [`PROTOCOL_20601`] is supported; 0xFFFF is a manufacturer's own.
     pub id: u16,
-    /// Its parameters: for ours an [`AssociationInformation`].
+    /// Its parameters: an [`AssociationInformation`] for 20601.
     pub info: &'a [u8],
 }
 
@@ -241,10 +241,10 @@ impl<'a> Element<'a> for Protocol<'a> {
     }
 }
 
-/// Which ways of asking for data an agent supports.
+/// Data request modes that an agent supports.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DataRequestModes {
-    /// Ways, as bits.
+    /// Modes, as bits.
     pub flags: u16,
     /// Agent-initiated requests at once.
     pub agent_count: u8,
@@ -265,18 +265,18 @@ pub struct AssociationInformation<'a> {
     pub functional_units: u32,
     /// Manager or agent.
     pub system_type: u32,
-    /// Who it is.
+    /// Its system-id.
     pub system_id: SystemId,
     /// The configuration that the agent offers; 0 from a manager.
     pub config_id: ConfigId,
-    /// How data may be asked for.
+    /// Supported data request modes.
     pub data_request: DataRequestModes,
     /// Options.
     pub options: List<'a, Attribute<'a>>,
 }
 
 impl<'a> AssociationInformation<'a> {
-    /// What an agent says of itself.
+    /// Parameters of an agent.
     pub fn agent(system_id: SystemId, config_id: ConfigId) -> Self {
         let data_request =
             DataRequestModes { flags: DATA_AGENT_INITIATED, agent_count: 1, manager_count: 0 };
@@ -293,7 +293,7 @@ impl<'a> AssociationInformation<'a> {
         }
     }
 
-    /// What a manager says of itself.
+    /// Parameters of a manager.
     pub fn manager(system_id: SystemId) -> Self {
         Self {
             system_type: SYSTEM_MANAGER,
@@ -302,11 +302,11 @@ impl<'a> AssociationInformation<'a> {
         }
     }
 
-    /// Reads the parameters of a [`Protocol`].
+    /// Decodes the parameters of a [`Protocol`].
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// [`Malformed`] with the cause.
     pub fn decode(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(octets);
         let information = Self {
@@ -328,7 +328,7 @@ impl<'a> AssociationInformation<'a> {
         Ok(information)
     }
 
-    /// Writes the parameters of a [`Protocol`].
+    /// Encodes the parameters of a [`Protocol`].
     ///
     /// # Errors
     ///
@@ -353,9 +353,9 @@ impl<'a> AssociationInformation<'a> {
 /// An attribute and its value (AVA-Type).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attribute<'a> {
-    /// Which.
+    /// The attribute's code.
     pub id: AttributeId,
-    /// Its value, coded as the attribute's type says.
+    /// Its value, encoded as the attribute's type requires.
     pub value: &'a [u8],
 }
 

@@ -1,9 +1,9 @@
-//! The association machine of ISO/IEEE 11073-20601 as two tables: manager and agent.
+//! Association state machine of ISO/IEEE 11073-20601 as two tables: manager and agent.
 //!
-//! States and rules bear the standard's numbers: state 6 is *waiting for config*, rule 6.24 takes
-//! the configuration report there. The tables are total: every state and every event of a role
-//! has exactly one rule, and a test says so. A rule whose second number is 0 is ours, with its
-//! reason beside it.
+//! States and rules have the standard's numbers: state 6 is *waiting for config*, rule 6.24 takes
+//! the configuration report there. The tables are total: every state and every event of a role has
+//! exactly one rule, which a test checks. A rule whose second number is 0 is this project's own,
+//! with its reason beside it.
 //!
 //! Timeouts: the text of the standard was not at hand; the values below are those on which two
 //! independent public stacks agree, and are *unverified* against it.
@@ -12,7 +12,7 @@ use core::time::Duration;
 
 /// How long an agent waits for the answer to its association request (TO-assoc, *unverified*).
 pub const TO_ASSOCIATE: Duration = Duration::from_secs(10);
-/// How often an agent asks in all (RC-assoc, *unverified*).
+/// Association requests in all (RC-assoc, *unverified*).
 pub const ASSOCIATE_ATTEMPTS: u8 = 3;
 /// How long either side waits for the other's part of the configuration (TO-config, *unverified*).
 pub const TO_CONFIG: Duration = Duration::from_secs(10);
@@ -23,43 +23,43 @@ pub const TO_REPORT: Duration = Duration::from_secs(3);
 /// How long a manager waits for the answer to GET, SET or ACTION (TO-get, TO-cs, TO-ca,
 /// *unverified*).
 pub const TO_OPERATION: Duration = Duration::from_secs(3);
-/// How long a manager waits while a store is cleared: devices say 0 for "at once" or up to a
-/// minute; ours.
+/// How long a manager waits while a store is cleared: devices report 0 for "at once" or up to a
+/// minute; this project's own value.
 pub const TO_CLEAR: Duration = Duration::from_mins(1);
 
-/// Where an association stands; the numbers are the standard's.
+/// State of an association, numbered as in the standard.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum State {
     /// No transport.
     Disconnected = 1,
     /// Transport, but no association.
     Unassociated = 2,
-    /// Agent: has asked.
+    /// Agent: has sent an association request.
     Associating = 3,
     /// Agent: is about to send a configuration.
     ConfigSending = 4,
-    /// Agent: has sent it.
+    /// Agent: has sent its configuration.
     WaitingApproval = 5,
     /// Manager: has accepted an agent whose configuration it does not know.
     WaitingForConfig = 6,
-    /// Manager: looks at it.
+    /// Manager: checks the configuration.
     CheckingConfig = 7,
-    /// Measurements flow.
+    /// Measurements are reported.
     Operating = 8,
-    /// Has asked for the end.
+    /// Has sent a release request.
     Disassociating = 9,
 }
 
-/// What happens to an association.
+/// Event of an association.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Event {
-    /// The transport is there.
+    /// The transport is connected.
     TransportUp,
-    /// The transport is gone.
+    /// The transport is disconnected.
     TransportDown,
-    /// What was waited for did not come.
+    /// A wait timed out.
     Timeout,
-    /// Agent: the association request got no answer, and may be repeated.
+    /// Agent: the association request timed out and may be repeated.
     TimeoutRetry,
     /// Agent: shall associate.
     AskAssociate,
@@ -81,11 +81,11 @@ pub enum Event {
     AareUnknown,
     /// A rejection.
     AareRejected,
-    /// The other side asks for the end.
+    /// The peer sent a release request.
     Rlrq,
-    /// The other side agrees to the end.
+    /// The peer sent a release response.
     Rlre,
-    /// The other side has ended it.
+    /// The peer aborted.
     Abrt,
     /// Manager: a configuration report.
     ConfigReport,
@@ -99,71 +99,71 @@ pub enum Event {
     ConfigAccepted,
     /// Agent: the configuration is not accepted.
     ConfigRefused,
-    /// Manager: the configuration is taken.
+    /// Manager: the configuration is accepted.
     ConfigTaken,
-    /// Manager: the configuration cannot be taken.
+    /// Manager: the configuration cannot be used.
     ConfigUnusable,
-    /// Any other answer: result, error or rejection.
+    /// Any other response: result, error or rejection.
     Response,
 }
 
-/// What is done on the way to the next state.
+/// Action of a rule.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Action {
     /// Nothing.
     None,
     /// Send an association request.
     SendAarq,
-    /// Accept, configuration known.
+    /// Accept; the configuration is known.
     Accept,
-    /// Accept, configuration asked for.
+    /// Accept; request the configuration.
     AcceptUnknown,
     /// Reject.
     Reject,
     /// Send an abort, reason undefined.
     Abort,
-    /// Send an abort: an answer did not come.
+    /// Send an abort: a response timed out.
     AbortResponse,
-    /// Send an abort: the configuration or its answer did not come.
+    /// Send an abort: the configuration or its response timed out.
     AbortConfig,
     /// Send a release request.
     SendRlrq,
-    /// Send a release answer.
+    /// Send a release response.
     SendRlre,
     /// Send the configuration report.
     SendConfig,
     /// Offer the next configuration, or release if there is none.
     OfferNext,
-    /// Look at the configuration report.
+    /// Check the configuration report.
     CheckConfig,
-    /// Say that the configuration is accepted.
+    /// Answer that the configuration is accepted.
     ApproveConfig,
-    /// Say that the configuration is not supported.
+    /// Answer that the configuration is not supported.
     RefuseConfig,
-    /// Take a configuration report that comes although the configuration is known.
+    /// Take a configuration report although the configuration is known.
     LateConfig,
     /// Record the measurements.
     TakeReport,
-    /// Say that the operation is not possible now.
+    /// Answer that the operation is not possible now.
     Refuse,
     /// Serve the operation.
     Serve,
-    /// Find the request that this answers.
+    /// Match a response with its request.
     Match,
 }
 
-/// One line of a table.
+/// One rule of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The standard's number of the rule in its state; 0 where it is ours.
+    /// The standard's number of the rule in its state; 0 for this project's own.
     pub number: u8,
-    /// Here
+    /// From this state,
     pub from: State,
-    /// when one of these happens
+    /// on one of these events,
     pub on: &'static [Event],
-    /// go there
+    /// change to this state
     pub to: State,
-    /// and do this.
+    /// and perform this action.
     pub action: Action,
 }
 
@@ -177,11 +177,11 @@ use State::{
     Unassociated, WaitingApproval, WaitingForConfig,
 };
 
-/// The states that a manager can be in.
+/// States of a manager.
 pub const MANAGER_STATES: [State; 6] =
     [Disconnected, Unassociated, WaitingForConfig, CheckingConfig, Operating, Disassociating];
 
-/// The events that can happen to a manager.
+/// Events of a manager.
 pub const MANAGER_EVENTS: [Event; 18] = [
     E::TransportUp,
     E::TransportDown,
@@ -203,7 +203,7 @@ pub const MANAGER_EVENTS: [Event; 18] = [
     E::ConfigUnusable,
 ];
 
-/// The states that an agent can be in.
+/// States of an agent.
 pub const AGENT_STATES: [State; 7] = [
     Disconnected,
     Unassociated,
@@ -214,7 +214,7 @@ pub const AGENT_STATES: [State; 7] = [
     Disassociating,
 ];
 
-/// The events that can happen to an agent.
+/// Events of an agent.
 pub const AGENT_EVENTS: [Event; 20] = [
     E::TransportUp,
     E::TransportDown,
@@ -241,17 +241,17 @@ pub const AGENT_EVENTS: [Event; 20] = [
 const AARQ: &[Event] = &[E::AarqKnown, E::AarqUnknown, E::AarqRefused];
 const AARE: &[Event] = &[E::AareKnown, E::AareUnknown, E::AareRejected];
 const VERDICT: &[Event] = &[E::ConfigTaken, E::ConfigUnusable];
-/// Everything that a presentation APDU can be, as a manager sees it.
+/// Events of presentation APDUs at a manager.
 const PRST: &[Event] = &[E::ConfigReport, E::Report, E::Invoke, E::Response];
-/// Everything that a presentation APDU can be, as an agent sees it.
+/// Events of presentation APDUs at an agent.
 const PRST_TO_AGENT: &[Event] =
     &[E::Get, E::Invoke, E::ConfigAccepted, E::ConfigRefused, E::Response];
-/// Answers that an agent does not wait for.
+/// Responses that an agent does not wait for.
 const ANSWERS: &[Event] = &[E::ConfigAccepted, E::ConfigRefused, E::Response];
-/// What an agent is never told where it stands.
+/// Events that do not apply to an agent's state.
 const NOT_HERE: &[Event] = &[E::TransportUp, E::AskAssociate, E::SendConfig, E::TimeoutRetry];
 
-/// What can come before there is a transport, and means nothing.
+/// Events without meaning while there is no transport.
 const DISCONNECTED_MANAGER: &[Event] = &[
     E::TransportDown,
     E::Timeout,
@@ -478,14 +478,14 @@ pub const AGENT: &[Rule] = &[
     rule(Disassociating, 0, NOT_HERE, Disassociating, Action::None),
 ];
 
-/// The rule of `table` for `event` in `state`; `None` only for what the role does not have.
+/// The rule of `table` for `event` in `state`; `None` only for events the role does not have.
 pub fn step(table: &'static [Rule], state: State, event: Event) -> Option<&'static Rule> {
     table.iter().find(|rule| rule.from == state && rule.on.contains(&event))
 }
 
-/// How long a role may stay in `state`; `None` where nothing is waited for.
+/// Time limit of a role in `state`; `None` without one.
 ///
-/// In [`State::Operating`] the waits are those for single answers, which the machines keep.
+/// In [`State::Operating`] each response has its own time limit, which manager and agent keep.
 pub const fn patience(state: State) -> Option<Duration> {
     match state {
         Associating => Some(TO_ASSOCIATE),

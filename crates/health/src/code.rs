@@ -1,4 +1,4 @@
-//! The codes of ISO/IEEE 11073-10101 that personal health devices use, each kind its own type.
+//! Codes of ISO/IEEE 11073-10101 that personal health devices use, one type for each kind.
 
 use crate::mder::{Element, Malformed, Reader, Writer};
 use core::fmt;
@@ -29,25 +29,25 @@ macro_rules! codes {
 }
 
 codes! {
-    /// An object of an agent; 0 is the MDS, the device itself.
+    /// Handle of an agent's object; 0 is the MDS, the device itself.
     Handle;
-    /// What an attribute is.
+    /// Attribute.
     AttributeId;
-    /// What an object is.
+    /// Class of an object.
     ObjectClass;
-    /// What an event report reports.
+    /// Type of an event report.
     EventType;
-    /// What an action does.
+    /// Type of an action.
     ActionType;
     /// A unit of measurement (partition 4, dimensions).
     UnitCode;
-    /// Ties an answer to its request.
+    /// Number that a response shares with its request.
     InvokeId;
-    /// A configuration of an agent: standard or its own.
+    /// Configuration of an agent, standard or extended.
     ConfigId;
-    /// Whose measurement it is, on a device that several persons use.
+    /// Person measured, on a device that several persons use.
     PersonId;
-    /// Which request for data a scan report belongs to.
+    /// Number of the data request that a scan report belongs to.
     DataRequestId;
 }
 
@@ -62,12 +62,12 @@ impl PersonId {
 }
 
 impl DataRequestId {
-    /// The agent reports by its own decision.
+    /// The agent reports on its own initiative.
     pub const AGENT_INITIATED: Self = Self(0xF000);
 }
 
 impl ConfigId {
-    /// What a manager puts where an agent puts its configuration.
+    /// Configuration number of a manager.
     pub const MANAGER: Self = Self(0x0000);
     /// First of the extended configurations.
     pub const EXTENDED_FIRST: Self = Self(0x4000);
@@ -85,12 +85,12 @@ impl ConfigId {
     }
 }
 
-/// A device, told from all others by its EUI-64.
+/// A device's unique EUI-64.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SystemId(pub [u8; 8]);
 
 impl SystemId {
-    /// Takes the octets of a system-id attribute.
+    /// Reads the octets of a system-id attribute.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl fmt::Display for SystemId {
     }
 }
 
-/// A code within its partition: what is measured.
+/// A code within its partition, such as the quantity measured.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Type {
     /// The part of the nomenclature.
@@ -118,12 +118,12 @@ pub struct Type {
 }
 
 impl Type {
-    /// Puts partition and code together.
+    /// Combines partition and code.
     pub const fn new(partition: u16, code: u16) -> Self {
         Self { partition, code }
     }
 
-    /// The standard's name, where this crate knows it: of what is measured, or of a coded value.
+    /// The standard's name of the quantity or coded value, if this crate knows it.
     pub fn name(self) -> Option<&'static str> {
         METRICS.iter().find(|(kind, _)| *kind == self).map(|&(_, name)| name)
     }
@@ -180,13 +180,13 @@ pub mod class {
     pub const NUMERIC: ObjectClass = ObjectClass(6);
     /// A waveform.
     pub const SAMPLE_ARRAY: ObjectClass = ObjectClass(9);
-    /// A scanner that reports when something happened.
+    /// A scanner that reports on events.
     pub const EPISODIC_SCANNER: ObjectClass = ObjectClass(18);
     /// A scanner that reports at intervals.
     pub const PERIODIC_SCANNER: ObjectClass = ObjectClass(19);
     /// The device.
     pub const MDS: ObjectClass = ObjectClass(37);
-    /// A store of measurements taken while nobody was connected.
+    /// A store of measurements taken without a connection.
     pub const PM_STORE: ObjectClass = ObjectClass(61);
     /// One segment of a store.
     pub const PM_SEGMENT: ObjectClass = ObjectClass(62);
@@ -317,7 +317,7 @@ pub mod attribute {
     pub const TIMESTAMP_BASE_OFFSET: AttributeId = AttributeId(0x0A82);
 }
 
-/// What event reports report.
+/// Types of event reports.
 pub mod event {
     use super::EventType;
     /// The agent's configuration.
@@ -358,7 +358,7 @@ pub mod event {
     pub const BUFFERED_MP_GROUPED: EventType = EventType(0x0D2D);
 }
 
-/// What actions do.
+/// Types of actions.
 pub mod action {
     use super::ActionType;
     /// Empties segments of a store.
@@ -367,7 +367,7 @@ pub mod action {
     pub const SEGMENT_INFO: ActionType = ActionType(0x0C0D);
     /// Sets the device's clock.
     pub const SET_TIME: ActionType = ActionType(0x0C17);
-    /// Asks for measurements.
+    /// Requests measurements.
     pub const DATA_REQUEST: ActionType = ActionType(0x0C1B);
     /// Starts the transfer of a segment.
     pub const SEGMENT_TRANSFER: ActionType = ActionType(0x0C1C);
@@ -416,7 +416,7 @@ pub mod unit {
     pub const STEP: UnitCode = UnitCode(0x1A00);
 }
 
-/// What is measured, and what coded values mean, with the standard's names.
+/// The standard's names of quantities and coded values.
 const METRICS: &[(Type, &str)] = &[
     (Type::new(2, 256), "MDC_ECG_ELEC_POTL"),
     (Type::new(2, 257), "MDC_ECG_ELEC_POTL_I"),

@@ -1,4 +1,4 @@
-//! What an agent is made of: its objects, and how the octets of their observations are read.
+//! Configuration of an agent: its objects, and how the octets of their observations are decoded.
 
 use crate::apdu::{Attribute, find};
 use crate::code::{
@@ -28,10 +28,10 @@ pub const REMEMBERED_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
-    /// The report's octets are wrong: the agent's fault.
+    /// The report is malformed: the agent's fault.
     #[error("configuration: {0}")]
     Malformed(#[from] Malformed),
-    /// More objects than this manager takes.
+    /// More objects than this manager accepts.
     #[error("{count} objects, {OBJECTS_MAX} are taken")]
     TooManyObjects {
         /// Objects reported.
@@ -43,7 +43,7 @@ pub enum ConfigurationError {
         /// Octets reported.
         count: usize,
     },
-    /// Two objects have one handle: nobody could tell their reports apart.
+    /// Two objects have the same handle: their reports could not be distinguished.
     #[error("handle {handle} twice")]
     HandleTwice {
         /// The handle.
@@ -54,9 +54,9 @@ pub enum ConfigurationError {
 /// One attribute in the octets of an observation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct MapEntry {
-    /// Which.
+    /// The attribute.
     pub attribute: AttributeId,
-    /// Its octets.
+    /// Its length in octets.
     pub length: u16,
 }
 
@@ -76,34 +76,35 @@ impl Element<'_> for MapEntry {
 pub struct GroupEntry {
     /// The object.
     pub handle: Handle,
-    /// Its attributes, one after the other.
+    /// Its attributes, in order.
     pub map: Vec<MapEntry>,
 }
 
 /// An object of an agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Object {
-    /// By what it is called.
+    /// Its handle.
     pub handle: Handle,
-    /// What it is.
+    /// Its class.
     pub class: ObjectClass,
-    /// What it measures, by its Type.
+    /// The quantity it measures, from its Type.
     pub kind: Type,
-    /// The same more precisely, where it has a Metric-Id, too: oral temperature of body temperature.
+    /// The more precise quantity from its Metric-Id, if it has one: oral temperature of body
+    /// temperature.
     pub metric: Option<Type>,
-    /// In which unit.
+    /// Its unit.
     pub unit: Option<UnitCode>,
-    /// For a waveform: what its samples mean.
+    /// Waveform parameters, if it is one.
     pub waveform: Option<Waveform>,
-    /// What its fixed observations consist of.
+    /// Attributes of its fixed observations.
     pub map: Vec<MapEntry>,
     /// Codes of the values of a compound, in the partition of `kind`.
     pub components: Vec<u16>,
     /// The object it belongs to.
     pub source: Option<Handle>,
-    /// What else is to be said of the measurement: modality, place.
+    /// Further properties of the measurement: modality, place.
     pub supplemental: Vec<Type>,
-    /// For a scanner: what its grouped observations consist of.
+    /// Grouped observations, if it is a scanner.
     pub groups: Vec<GroupEntry>,
 }
 
@@ -143,27 +144,27 @@ impl Object {
     }
 }
 
-/// What the samples of a waveform mean: `None` where the device does not say.
+/// Parameters of a waveform: `None` where the device reports none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Waveform {
-    /// Time from one sample to the next, in 1/8 ms (Sample-Period).
+    /// Sample period, in 1/8 ms (Sample-Period).
     pub period: Option<u32>,
-    /// How the samples are coded (Sa-Specification).
+    /// Sample format (Sa-Specification).
     pub samples: Option<SampleForm>,
     /// Two values and the samples that stand for them (Scale-and-Range-Specification).
     pub scale: Option<Scale>,
 }
 
-/// How the samples of a waveform are coded (SaSpec).
+/// Format of a waveform's samples (SaSpec).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SampleForm {
     /// Samples in one observation.
     pub count: u16,
     /// Bits of one sample.
     pub bits: u8,
-    /// Of these, those that count; 255 says that samples are signed.
+    /// Significant bits; 255 means that samples are signed.
     pub significant: u8,
-    /// More about the waveform, as bits (SaFlags).
+    /// Further flags of the waveform (SaFlags).
     pub flags: u16,
 }
 
@@ -172,12 +173,12 @@ pub struct SampleForm {
 pub struct Scale {
     /// The value of the lowest sample and of the highest.
     pub values: [Number; 2],
-    /// Those samples.
+    /// The lowest and the highest sample.
     pub samples: [u32; 2],
 }
 
 impl Waveform {
-    /// What an object says of its samples; `None` for one that says nothing.
+    /// Waveform parameters of an object; `None` if it has none.
     fn of(reported: &ConfigObject<'_>) -> Result<Option<Self>, Malformed> {
         let reader = |id| find(reported.attributes, id).map(Reader::new);
         let period = reader(attribute::SAMPLE_PERIOD).map(|mut reader| reader.u32()).transpose()?;
@@ -218,8 +219,8 @@ impl Scale {
     }
 }
 
-/// The entries that have octets: an entry of length 0 says nothing, and must not cost anything
-/// each time a report is read.
+/// The entries that have octets: an entry of length 0 has no value and would cost time in each
+/// report.
 pub(crate) fn useful(map: List<'_, MapEntry>) -> Vec<MapEntry> {
     map.iter().filter(|entry| entry.length > 0).collect()
 }
@@ -249,7 +250,7 @@ pub(crate) fn groups_of(octets: &[u8]) -> Result<Vec<GroupEntry>, Malformed> {
     Ok(groups.iter().map(owned).collect())
 }
 
-/// An agent's configuration, ready to read its reports.
+/// An agent's configuration, prepared for decoding its reports.
 ///
 /// Two configurations are equal if the agent reported the same octets.
 #[derive(Clone, Debug)]
@@ -269,11 +270,11 @@ impl PartialEq for Configuration {
 impl Eq for Configuration {}
 
 impl Configuration {
-    /// Understands what an agent reported.
+    /// Parses an agent's configuration report.
     ///
     /// # Errors
     ///
-    /// [`ConfigurationError`] says what is wrong with it.
+    /// [`ConfigurationError`] with the cause.
     pub fn new(report: &ConfigReport<'_>) -> Result<Self, ConfigurationError> {
         let count = usize::from(report.objects.len());
         if count > OBJECTS_MAX {
@@ -297,11 +298,11 @@ impl Configuration {
         Ok(Self { id: report.id, octets, objects })
     }
 
-    /// Understands the octets of a configuration report, as a store may have kept them.
+    /// Parses the octets of a configuration report, for example from a store.
     ///
     /// # Errors
     ///
-    /// [`ConfigurationError`] says what is wrong with them.
+    /// [`ConfigurationError`] with the cause.
     pub fn from_octets(octets: &[u8]) -> Result<Self, ConfigurationError> {
         Self::new(&ConfigReport::decode(octets)?)
     }
@@ -311,7 +312,7 @@ impl Configuration {
         &self.octets
     }
 
-    /// Under which number the agent knows it.
+    /// The agent's number of it.
     pub const fn id(&self) -> ConfigId {
         self.id
     }
@@ -321,21 +322,21 @@ impl Configuration {
         &self.objects
     }
 
-    /// The object called `handle`.
+    /// The object with this handle.
     pub fn object(&self, handle: Handle) -> Option<&Object> {
         let place = self.objects.binary_search_by_key(&handle, |object| object.handle).ok()?;
         self.objects.get(place)
     }
 }
 
-/// Writes a configuration report object by object: for agents and for the standard configurations.
+/// Builds a configuration report object by object: for agents and for the standard configurations.
 #[derive(Debug, Default)]
 pub struct ConfigurationBuilder {
     objects: Vec<(ObjectClass, Handle, Vec<u8>)>,
 }
 
 impl ConfigurationBuilder {
-    /// Starts with no object.
+    /// Creates a builder without objects.
     pub fn new() -> Self {
         Self::default()
     }
@@ -388,31 +389,30 @@ pub fn value_map(entries: &[MapEntry]) -> Result<Vec<u8>, TooLong> {
     writer.finish()
 }
 
-/// What became of a configuration that an agent reported.
+/// Result of remembering an agent's configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Remembered {
-    /// It was not known.
+    /// It is new.
     New,
-    /// It is what was known already.
+    /// It equals the known one.
     Same,
-    /// The same number had another content before: the device was changed, or two devices share
-    /// one system-id.
+    /// The same number had other content: the device was changed, or two devices share a system-id.
     Changed {
-        /// What was known before.
+        /// The previous one.
         before: Arc<Configuration>,
     },
 }
 
-/// Where a manager looks configurations up: a [`Library`] of its own, or one that it shares with
-/// others and that is locked for as long as one call takes.
+/// Configurations that a manager looks up: a [`Library`] of its own, or a shared one that is locked
+/// during each call.
 pub trait Configurations {
     /// Whether the device `system` may associate.
     fn admits(&self, system: SystemId) -> bool;
 
-    /// The configuration `id` of the device `system`, if it need not be asked for.
+    /// The configuration `id` of the device `system`, if known.
     fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>>;
 
-    /// Remembers what the device `system` has reported.
+    /// Remembers a configuration of the device `system`.
     fn remember(&mut self, system: SystemId, configuration: Arc<Configuration>) -> Remembered;
 }
 
@@ -430,7 +430,7 @@ impl Configurations for Library {
     }
 }
 
-/// The configurations that a manager knows: the standard ones, and the extended ones by device.
+/// Known configurations: the standard ones, and the extended ones by device.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
     standard: BTreeMap<ConfigId, Arc<Configuration>>,
@@ -448,12 +448,13 @@ struct Entry {
 }
 
 impl Library {
-    /// Knows nothing: every agent must report its configuration.
+    /// Creates an empty library: every agent must report its configuration.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Knows the standard configurations of [`specialisation`](crate::specialisation).
+    /// Creates a library of the standard configurations of
+    /// [`specialisation`](crate::specialisation).
     pub fn standard() -> Self {
         let mut library = Self::default();
         for specialisation in crate::specialisation::ALL {
@@ -466,7 +467,7 @@ impl Library {
         library
     }
 
-    /// Admits these devices only; or all, as in the beginning.
+    /// Admits these devices only, or all if `None`, as initially.
     pub fn admit(&mut self, devices: Option<BTreeSet<SystemId>>) {
         self.admitted = devices;
     }
@@ -476,9 +477,9 @@ impl Library {
         self.admitted.as_ref().is_none_or(|admitted| admitted.contains(&system))
     }
 
-    /// The configuration `id` of the device `system`, if it need not be asked for.
+    /// The configuration `id` of the device `system`, if known.
     ///
-    /// What the device itself has reported goes before what the standard says.
+    /// A configuration reported by the device takes precedence over the standard one.
     pub fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>> {
         self.uses += 1;
         if let Some(entry) = self.extended.get_mut(&(system, id)) {
@@ -488,7 +489,7 @@ impl Library {
         self.standard.get(&id).map(Arc::clone)
     }
 
-    /// Remembers what the device `system` has reported.
+    /// Remembers a configuration of the device `system`.
     pub fn remember(&mut self, system: SystemId, configuration: Arc<Configuration>) -> Remembered {
         self.uses += 1;
         let key = (system, configuration.id());
@@ -515,13 +516,13 @@ impl Library {
         standard.map_or(Remembered::New, |before| Remembered::Changed { before })
     }
 
-    /// The remembered configurations, for a store to keep.
+    /// The remembered configurations, for a store.
     pub fn remembered(&self) -> impl Iterator<Item = (SystemId, &Arc<Configuration>)> {
         self.extended.iter().map(|((system, _), entry)| (*system, &entry.configuration))
     }
 
-    /// How many configurations were forgotten because [`REMEMBERED_MAX`] were there, or
-    /// [`REMEMBERED_OF_ONE_MAX`] of one device.
+    /// Configurations forgotten because of [`REMEMBERED_MAX`], or of [`REMEMBERED_OF_ONE_MAX`] for
+    /// one device.
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -1,8 +1,8 @@
-//! From the octets of a report to observations that mean something, without allocation.
+//! Conversion of a report's octets to observations, without allocation.
 //!
-//! A [`Configuration`] tells which octets are value, time or status; every observation goes to
-//! a sink as soon as it is whole. What is harmless (octets behind the mapped ones, handles that
-//! were never configured) is skipped and counted.
+//! A [`Configuration`] locates value, time and status; every observation goes to a sink as soon as
+//! it is complete. Harmless faults (octets after the mapped ones, unconfigured handles) are skipped
+//! and counted.
 
 use crate::apdu::Attribute;
 use crate::code::{AttributeId, Handle, PersonId, Type, UnitCode, attribute};
@@ -12,7 +12,7 @@ use crate::mder::{Element, List, Malformed, Reader};
 use crate::report::{RawObservation, RawValues, ScanReport};
 use crate::time::{AbsoluteTime, BaseOffsetTime};
 
-/// How good a measurement is, as bits (MeasurementStatus).
+/// Quality of a measurement, as bits (MeasurementStatus).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MeasurementStatus(pub u16);
 
@@ -32,7 +32,7 @@ impl MeasurementStatus {
         (0x0001, "msmt-state-al-inhibited"),
     ];
 
-    /// What a test association reports (20601, functional units) is no measurement of a person.
+    /// Test data (20601, functional units): not a measurement of a person.
     pub const TEST_DATA: u16 = 0x0800;
 
     /// The names of the bits that are set.
@@ -41,23 +41,23 @@ impl MeasurementStatus {
     }
 }
 
-/// When a measurement was taken, by whichever clocks the device has.
+/// Time of a measurement, by each clock that the device has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Timestamps {
-    /// By the device's calendar.
+    /// By the device's calendar clock.
     pub absolute: Option<AbsoluteTime>,
-    /// By the device's running counter, in 1/8 ms.
+    /// By the device's relative clock, in 1/8 ms.
     pub relative: Option<u32>,
-    /// By the device's fine counter, in microseconds.
+    /// By the device's high-resolution clock, in microseconds.
     pub high_resolution: Option<u64>,
     /// By base time with offset.
     pub base_offset: Option<BaseOffsetTime>,
 }
 
-/// What was measured.
+/// Measured value.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Value<'a> {
-    /// Nothing but that it lasted; see [`Observation::active_period`].
+    /// No value, only a duration; see [`Observation::active_period`].
     #[default]
     None,
     /// A number.
@@ -70,7 +70,7 @@ pub enum Value<'a> {
     Bits32(u32),
     /// Text, in the device's character set.
     Text(&'a [u8]),
-    /// Samples of a waveform, as the object's specification says.
+    /// Samples of a waveform, in the object's format.
     Samples(&'a [u8]),
 }
 
@@ -79,52 +79,52 @@ pub enum Value<'a> {
 pub struct Observation<'a> {
     /// The object.
     pub handle: Handle,
-    /// Which value of a compound; 0 for a single one.
+    /// Index of a compound's value; 0 for a single one.
     pub component: u16,
-    /// Whose it is, if the report says so.
+    /// The person, if the report names one.
     pub person: Option<PersonId>,
-    /// What was measured.
+    /// The quantity.
     pub kind: Type,
     /// The value.
     pub value: Value<'a>,
-    /// In which unit.
+    /// The unit.
     pub unit: Option<UnitCode>,
-    /// When.
+    /// The time.
     pub time: Timestamps,
-    /// How long it lasted, in seconds.
+    /// Duration, in seconds.
     pub active_period: Option<Decimal>,
-    /// How good it is.
+    /// Measurement status.
     pub status: MeasurementStatus,
     /// The object it belongs to.
     pub source: Option<Handle>,
-    /// For samples: what they mean.
+    /// Waveform parameters, for samples.
     pub waveform: Option<Waveform>,
 }
 
-/// What happened on the way from octets to observations.
+/// Counts of one conversion.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
     /// Observations delivered.
     pub observations: u32,
-    /// Observations of handles that were never configured, skipped.
+    /// Observations of unconfigured handles, skipped.
     pub unknown_handles: u32,
-    /// Observations with octets behind the mapped ones, which were ignored.
+    /// Observations with octets after the mapped ones, which were ignored.
     pub trailing: u32,
-    /// Observations of which a part was missing or badly built; what was whole is delivered.
+    /// Observations with a missing or malformed part; the valid part is delivered.
     pub cut: u32,
-    /// Calendar times that are no date; the observation is delivered with its octets.
+    /// Calendar times that are no valid date; the observation is delivered with its octets.
     pub invalid_times: u32,
-    /// Attributes that no measurement has, and periods that are no number, ignored.
+    /// Unexpected attributes and periods that are no number, ignored.
     pub ignored_attributes: u32,
 }
 
 impl Tally {
-    /// Whether the report says something of configured objects, and none of it could be read.
+    /// Whether the report concerns configured objects and nothing of it could be decoded.
     pub const fn is_unreadable(&self) -> bool {
         self.cut > 0 && self.observations == 0
     }
 
-    /// Adds another report's.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: Self) {
         self.observations += other.observations;
         self.unknown_handles += other.unknown_handles;
@@ -135,8 +135,8 @@ impl Tally {
     }
 }
 
-/// Reads the observations of `report`, which the object `reporter` (the device, 0, or a scanner)
-/// has sent, and hands each to `sink`.
+/// Decodes the observations of `report`, sent by the object `reporter` (the device, 0, or a
+/// scanner), and passes each to `sink`.
 pub fn observe<'a>(
     configuration: &Configuration,
     reporter: Handle,
@@ -178,7 +178,7 @@ pub fn observe<'a>(
     tally
 }
 
-/// Reads one grouped observation: the octets of each object of the scanner in turn.
+/// Decodes one grouped observation: the octets of each object of the scanner in turn.
 fn observe_group<'a>(
     configuration: &Configuration,
     scanner: &Object,
@@ -207,7 +207,7 @@ fn observe_group<'a>(
     tally.trailing += u32::from(!reader.is_empty());
 }
 
-/// Hands the values of a draft to the sink: those that are whole.
+/// Passes the complete values of a draft to the sink.
 pub(crate) fn deliver<'a>(
     draft: &Draft<'a, '_>,
     rest: &[u8],
@@ -230,7 +230,7 @@ pub(crate) fn deliver<'a>(
     }
 }
 
-/// Hands the values of a compound to the sink, each as an observation.
+/// Passes each value of a compound to the sink as an observation.
 fn deliver_compound<'a>(
     draft: &Draft<'a, '_>,
     tally: &mut Tally,
@@ -264,7 +264,7 @@ fn deliver_compound<'a>(
     }
 }
 
-/// An observation in the making.
+/// An incomplete observation.
 pub(crate) struct Draft<'a, 'object> {
     observation: Observation<'a>,
     compound: Compound<'a>,
@@ -272,16 +272,16 @@ pub(crate) struct Draft<'a, 'object> {
     /// Partition of a coded value, where it is not the measurement's own.
     partition: u16,
     ignored: u32,
-    /// Whether a part was missing or badly built.
+    /// Whether a part was missing or malformed.
     is_cut: bool,
 }
 
-/// Where the octets of a map ended.
+/// Position at which the octets of a map ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Ended {
-    /// Behind its last entry, or after it.
+    /// At or after its last entry.
     Whole,
-    /// Within it: what follows in the same octets cannot be found.
+    /// Within it: later observations in the same octets cannot be found.
     Early,
 }
 

@@ -1,4 +1,4 @@
-//! What happens within an association: remote operations and their answers (DATA-APDU).
+//! Messages within an association: remote operations and their responses (DATA-APDU).
 //!
 //! | octets | field |
 //! |---|---|
@@ -27,36 +27,36 @@ const REJECT: u16 = 0x0400;
 /// A remote operation, or the answer to one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DataApdu<'a> {
-    /// Ties request and answer together.
+    /// Number shared by request and response.
     pub invoke_id: InvokeId,
-    /// What is asked or answered.
+    /// The operation or response.
     pub message: Message<'a>,
 }
 
-/// What is asked or answered.
+/// An operation or a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message<'a> {
-    /// An agent reports and expects no answer.
+    /// Unconfirmed report of an agent.
     EventReport(EventReport<'a>),
-    /// An agent reports and keeps its data until the answer.
+    /// Confirmed report of an agent, which keeps its data until the response.
     ConfirmedEventReport(EventReport<'a>),
-    /// Asks for attributes.
+    /// Reads attributes.
     Get(Get<'a>),
-    /// Changes attributes and expects no answer.
+    /// Changes attributes, unconfirmed.
     Set(Set<'a>),
-    /// Changes attributes.
+    /// Changes attributes, confirmed.
     ConfirmedSet(Set<'a>),
-    /// Makes an object do something and expects no answer.
+    /// Performs an action, unconfirmed.
     Action(Action<'a>),
-    /// Makes an object do something.
+    /// Performs an action, confirmed.
     ConfirmedAction(Action<'a>),
-    /// The report has arrived.
+    /// Response to a confirmed report.
     EventReportResult(EventReport<'a>),
-    /// The attributes asked for.
+    /// Attributes read.
     GetResult(Attributes<'a>),
-    /// The attributes changed.
+    /// Attributes changed.
     SetResult(Attributes<'a>),
-    /// What the action came to.
+    /// Result of an action.
     ActionResult(Action<'a>),
     /// The operation was understood and failed.
     Error(OperationError<'a>),
@@ -65,7 +65,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> DataApdu<'a> {
-    /// Reads exactly one DATA-APDU.
+    /// Decodes exactly one DATA-APDU.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl<'a> DataApdu<'a> {
         writer.sized(|writer| body.put(writer));
     }
 
-    /// Writes it as a whole APDU.
+    /// Encodes it as a complete APDU.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl<'a> DataApdu<'a> {
 /// Octets of the answer to a report of measurements.
 pub const ACKNOWLEDGEMENT_LEN: usize = 22;
 
-/// The whole APDU that answers a confirmed report of measurements, without allocation: for a
-/// data plane that keeps no [`Manager`](crate::manager::Manager).
+/// Encodes the APDU that answers a confirmed report of measurements, without allocation: for a data
+/// plane without a [`Manager`](crate::manager::Manager).
 pub fn acknowledge(
     invoke_id: InvokeId,
     handle: Handle,
@@ -166,12 +166,12 @@ pub fn acknowledge(
     ]
 }
 
-/// What stands behind the choice.
+/// Content after the choice.
 trait Body {
     fn put(&self, writer: &mut Writer);
 }
 
-/// A report, or the answer to one.
+/// A report, or the response to one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EventReport<'a> {
     /// The object that reports: the device, a scanner or a store.
@@ -273,12 +273,12 @@ impl<'a> Element<'a> for Change<'a> {
     }
 }
 
-/// Makes an object do something, or says what it came to.
+/// An action of an object, or its result.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Action<'a> {
     /// The object.
     pub handle: Handle,
-    /// What it does.
+    /// The action.
     pub action: ActionType,
     /// Arguments or results.
     pub info: &'a [u8],
@@ -327,9 +327,9 @@ impl Body for Attributes<'_> {
 /// An operation that failed (roer).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OperationError<'a> {
-    /// Why.
+    /// The cause.
     pub code: ErrorCode,
-    /// More about it.
+    /// Further information.
     pub parameter: &'a [u8],
 }
 
@@ -353,19 +353,19 @@ pub struct ErrorCode(pub u16);
 impl ErrorCode {
     /// No object has this handle.
     pub const NO_SUCH_OBJECT: Self = Self(1);
-    /// Not for you.
+    /// Access denied.
     pub const ACCESS_DENIED: Self = Self(2);
-    /// The object cannot do that.
+    /// The object does not support the action.
     pub const NO_SUCH_ACTION: Self = Self(9);
     /// The instance does not exist.
     pub const INVALID_INSTANCE: Self = Self(17);
-    /// Not in this state.
+    /// Not allowed in this state.
     pub const PROTOCOL_VIOLATION: Self = Self(23);
-    /// The object does not allow it now.
+    /// The object refuses it now.
     pub const NOT_ALLOWED: Self = Self(24);
-    /// It took too long.
+    /// Timed out.
     pub const ACTION_TIMED_OUT: Self = Self(25);
-    /// It was broken off.
+    /// Aborted.
     pub const ACTION_ABORTED: Self = Self(26);
 }
 
@@ -374,13 +374,13 @@ impl ErrorCode {
 pub struct RejectProblem(pub u16);
 
 impl RejectProblem {
-    /// The APDU is none.
+    /// Not an APDU.
     pub const UNRECOGNIZED_APDU: Self = Self(0);
-    /// The APDU is badly built.
+    /// Malformed APDU.
     pub const BADLY_STRUCTURED: Self = Self(2);
     /// The operation does not exist.
     pub const UNRECOGNIZED_OPERATION: Self = Self(101);
-    /// No room for it now.
+    /// No resources now.
     pub const RESOURCE_LIMITATION: Self = Self(103);
     /// Anything else.
     pub const UNEXPECTED_ERROR: Self = Self(303);

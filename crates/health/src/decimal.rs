@@ -63,18 +63,18 @@ impl FromStr for Decimal {
     }
 }
 
-/// What stands in an SFLOAT or FLOAT: a decimal, or one of the five values that are none.
+/// Value of an SFLOAT or FLOAT: a decimal, or one of the five special values.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Number {
     /// A measured value.
     Finite(Decimal),
     /// NaN: the value is not a number.
     NotANumber,
-    /// NRes: the value cannot be told at this resolution.
+    /// NRes: not representable at this resolution.
     NotAtThisResolution,
-    /// +INFINITY: above what can be told.
+    /// +INFINITY: above the range.
     PositiveInfinity,
-    /// −INFINITY: below what can be told.
+    /// −INFINITY: below the range.
     NegativeInfinity,
     /// Reserved for future use.
     Reserved,
@@ -112,7 +112,7 @@ impl Number {
         }
     }
 
-    /// Reads an SFLOAT: 4 bits of exponent, 12 bits of mantissa, both signed.
+    /// Decodes an SFLOAT: 4 bits of exponent, 12 bits of mantissa, both signed.
     pub fn from_sfloat(octets: [u8; 2]) -> Self {
         let raw = u16::from_be_bytes(octets);
         // They lie side by side: most numbers are told by two comparisons.
@@ -127,7 +127,7 @@ impl Number {
         Self::Finite(Decimal { mantissa: mantissa.into(), exponent: high.cast_signed() >> 4 })
     }
 
-    /// Reads a FLOAT: 8 bits of exponent, 24 bits of mantissa, both signed.
+    /// Decodes a FLOAT: 8 bits of exponent, 24 bits of mantissa, both signed.
     pub fn from_float(octets: [u8; 4]) -> Self {
         let raw = u32::from_be_bytes(octets);
         if (0x007F_FFFE..=0x0080_0002).contains(&raw)
@@ -140,7 +140,7 @@ impl Number {
         Self::Finite(Decimal { mantissa, exponent: exponent.cast_signed() })
     }
 
-    /// Writes an SFLOAT; `None` if the decimal does not fit exactly.
+    /// Encodes an SFLOAT; `None` if the decimal does not fit exactly.
     pub fn to_sfloat(self) -> Option<[u8; 2]> {
         let Self::Finite(Decimal { mantissa, exponent }) = self else {
             let special = SFLOAT_SPECIAL.iter().find(|(_, special)| *special == self);
@@ -155,7 +155,7 @@ impl Number {
         (Self::from_sfloat(octets) == self).then_some(octets)
     }
 
-    /// Writes a FLOAT; `None` if the decimal does not fit exactly.
+    /// Encodes a FLOAT; `None` if the decimal does not fit exactly.
     pub fn to_float(self) -> Option<[u8; 4]> {
         let Self::Finite(Decimal { mantissa, exponent }) = self else {
             let special = FLOAT_SPECIAL.iter().find(|(_, special)| *special == self);

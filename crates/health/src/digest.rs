@@ -1,15 +1,15 @@
-//! A number by which octets are known again.
+//! Hash that recognises repeated reports.
 
-/// FNV-1a, 64 bits (draft-eastlake-fnv §5): it only has to tell reports of one device apart, and
-/// who makes two with the same harms nobody but itself.
+/// FNV-1a, 64 bits (draft-eastlake-fnv §5): it distinguishes only the reports of one device, and a
+/// device that forges a collision harms only itself.
 pub fn digest(octets: &[u8]) -> u64 {
     let step = |hash: u64, octet: &u8| (hash ^ u64::from(*octet)).wrapping_mul(PRIME);
     octets.iter().fold(BASIS, step)
 }
 
-/// With which a digest begins (`offset_basis`).
+/// Initial value of the hash (`offset_basis`).
 const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
-/// By which it is multiplied for each octet (`FNV_prime`).
+/// Multiplier for each octet (`FNV_prime`).
 const PRIME: u64 = 0x0000_0100_0000_01B3;
 
 #[cfg(test)]

@@ -1,36 +1,37 @@
-//! Where an APDU ends in a stream of octets.
+//! Framing of APDUs in a stream of octets.
 
 use crate::apdu::{APDU_LEN_MAX, HEADER_LEN, is_choice};
 
-/// Octets of memory that a stream keeps while it has nothing: ordinary APDUs fit.
+/// Memory that an empty stream keeps, in octets: ordinary APDUs fit.
 const KEPT: usize = 8 * 1024;
 
-/// A stream that cannot be APDUs: there is no way back into step, the connection must end.
+/// A stream that does not consist of APDUs: it cannot be resynchronised, so the connection must
+/// end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The first two octets open no APDU of 20601.
+    /// The first two octets begin no APDU of 20601.
     #[error("no APDU begins with {choice:#06x}")]
     NotAnApdu {
-        /// The octets met.
+        /// The value found.
         choice: u16,
     },
-    /// The header announces more than this connection takes.
+    /// The header announces more than this connection accepts.
     #[error("an APDU of {length} octets, {limit} are taken")]
     TooLong {
         /// Octets announced, header included.
         length: usize,
-        /// Octets taken.
+        /// Octets accepted.
         limit: usize,
     },
 }
 
 /// Octets of the APDU that `octets` begins with, header included; `None` until the header is
-/// whole.
+/// complete.
 ///
 /// # Errors
 ///
-/// [`FrameError`] as soon as the header tells.
+/// [`FrameError`] as soon as the header shows it.
 pub fn length(octets: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
     if let Some((choice, _)) = octets.split_first_chunk() {
         let choice = u16::from_be_bytes(*choice);
@@ -48,9 +49,9 @@ pub fn length(octets: &[u8], limit: usize) -> Result<Option<usize>, FrameError> 
     Ok(Some(length))
 }
 
-/// Cuts a stream into APDUs, however it was split on the way.
+/// Splits a stream into APDUs, however it was fragmented.
 ///
-/// Holds at most one unfinished APDU: `limit` octets and what the last piece brought.
+/// Holds at most one incomplete APDU: `limit` octets and the last piece.
 #[derive(Clone, Debug)]
 pub struct Framer {
     octets: Vec<u8>,
@@ -65,20 +66,20 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Takes APDUs of at most `limit` octets.
+    /// Creates a framer for APDUs of at most `limit` octets.
     pub const fn new(limit: usize) -> Self {
         Self { octets: Vec::new(), start: 0, limit }
     }
 
-    /// Appends what has arrived. Ask [`next_apdu`](Self::next_apdu) until it has no more before
-    /// the next piece, or the pieces pile up.
+    /// Appends received octets. Call [`next_apdu`](Self::next_apdu) until it returns `None` before
+    /// the next piece, or the pieces accumulate.
     pub fn push(&mut self, octets: &[u8]) {
         self.octets.drain(..self.start);
         self.start = 0;
         self.octets.extend_from_slice(octets);
     }
 
-    /// The next whole APDU; `None` until more has arrived.
+    /// The next complete APDU; `None` until more has arrived.
     ///
     /// # Errors
     ///
@@ -95,7 +96,7 @@ impl Framer {
         Ok(Some(apdu))
     }
 
-    /// Octets that wait for the rest of their APDU.
+    /// Octets of the incomplete APDU.
     pub const fn pending(&self) -> usize {
         self.octets.len() - self.start
     }

@@ -1,15 +1,15 @@
-//! The kinds of device by name, and by what each is known: the number of its specialisation
-//! standard, or its code in a device's list of specialisations.
+//! Kinds of device by name, each identified by the number of its specialisation standard or by its
+//! code in a device's list of specialisations.
 //!
-//! A standard configuration's number says which standard defines it: those of ISO/IEEE 11073-104zz
-//! are zz00 to zz99. The number of an extended configuration is its maker's own and says nothing:
-//! there the device itself tells, by its System-Type-Spec-List.
+//! A standard configuration's number tells which standard defines it: those of ISO/IEEE 11073-104zz
+//! are zz00 to zz99. The number of an extended configuration is the manufacturer's own. Such a
+//! device reports its kind in its System-Type-Spec-List.
 
 use crate::code::ConfigId;
 use crate::mder::Reader;
 use crate::specialisation;
 
-/// What the kind of a device is called of which nothing better is known.
+/// Name of an unknown kind of device.
 pub const UNKNOWN: &str = "device";
 
 /// Standard configurations of one specialisation: zz00 to zz99.
@@ -18,7 +18,7 @@ const CONFIGURATIONS_OF_ONE: u16 = 100;
 /// A kind of device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Kind {
-    /// In a word.
+    /// Its name, one word.
     pub name: &'static str,
     /// The last two digits of its standard, ISO/IEEE 11073-104zz.
     pub standard: Option<u16>,
@@ -30,9 +30,9 @@ const fn kind(name: &'static str, standard: u16, profile: u16) -> Kind {
     Kind { name, standard: Some(standard), profile }
 }
 
-/// Every kind that has a name. The codes are those of the table in the HL7 implementation guide for
-/// personal health devices; of urine analyser and power status monitor, those of the nomenclature
-/// that a manager of its authors has.
+/// Every named kind. The codes are from the table in the HL7 implementation guide for personal
+/// health devices; those of urine analyser and power status monitor are from the nomenclature in a
+/// manager of the guide's authors.
 pub const KINDS: [Kind; 20] = [
     kind("oximeter", 4, 4_100),
     kind("ecg", 6, 4_102),
@@ -57,7 +57,7 @@ pub const KINDS: [Kind; 20] = [
 ];
 
 /// The kind of a device that offers the standard configuration `id`; `None` for an extended one,
-/// and for one of a standard without a name here.
+/// and for a standard without a name here.
 pub fn of_configuration(id: ConfigId) -> Option<&'static str> {
     if !id.is_standard() {
         return None;
@@ -69,8 +69,8 @@ pub fn of_configuration(id: ConfigId) -> Option<&'static str> {
     KINDS.iter().find(|kind| kind.standard == Some(standard)).map(|kind| kind.name)
 }
 
-/// The kind of a device with this System-Type-Spec-List, the octets of the attribute: the first of
-/// its specialisations that has a name. A device that follows several says first what it is.
+/// The kind of a device with these octets of a System-Type-Spec-List: the first of its
+/// specialisations that has a name. A device lists its main specialisation first.
 pub fn of_specialisations(octets: &[u8]) -> Option<&'static str> {
     let list = Reader::new(octets).list::<crate::code::Type>().ok()?;
     // The list pairs codes of partition 8 with versions.

@@ -1,4 +1,4 @@
-//! Personal health devices: ISO/IEEE 11073-20601 managers and agents, bytes in and bytes out.
+//! Personal health devices: ISO/IEEE 11073-20601 managers and agents without I/O.
 //!
 //! An *agent* is a device that measures (an oximeter, a scale, a medication dispenser); a
 //! *manager* collects. They associate, agree on a configuration, and then the agent reports.

@@ -1,12 +1,12 @@
-//! A manager's side of one association: it accepts an agent, learns its configuration, records
-//! its reports and asks it what the user wants to know.
+//! Manager side of one association: it accepts an agent, learns its configuration, records its
+//! reports and sends it requests.
 //!
-//! Getters tell where the association stands; [`handle`](Manager::handle) takes what happened;
-//! then [`poll_output`](Manager::poll_output) until it has no more, and wake it again at
-//! [`poll_timeout`](Manager::poll_timeout) with [`Input::Tick`].
+//! Getters return the association's state. [`handle`](Manager::handle) takes an input; then call
+//! [`poll_output`](Manager::poll_output) until it returns `None`, and send [`Input::Tick`] at
+//! [`poll_timeout`](Manager::poll_timeout).
 //!
-//! A report becomes an [`Output::Report`] with a number. A confirmed one is answered only when
-//! the caller says that this number is committed: the agent keeps its data until then.
+//! A report becomes an [`Output::Report`] with a number. A confirmed one is answered only when the
+//! caller reports this number as committed: the agent keeps its data until then.
 
 mod edge;
 
@@ -35,14 +35,14 @@ use std::sync::Arc;
 /// Confirmed reports of one agent that wait for their commit; more are rejected, and the agent
 /// keeps them.
 pub const WAITING_MAX: usize = 64;
-/// Requests that wait for one agent, the one under way included.
+/// Requests queued for one agent, including the one in progress.
 pub const ASKED_MAX: usize = 16;
 /// Association versions (bit 0: version 1).
 const ASSOCIATION_VERSION: u32 = crate::apdu::ASSOCIATION_VERSION;
-/// Versions of 20601 whose octets this crate reads: 1, 2 and 3.
+/// Versions of 20601 that this crate decodes: 1, 2 and 3.
 const PROTOCOL_VERSIONS: u32 = 0xE000_0000;
 
-/// One agent, as its manager sees it.
+/// State of the associated agent.
 #[derive(Clone, Debug)]
 struct Peer {
     system_id: SystemId,
@@ -51,12 +51,12 @@ struct Peer {
     records: u64,
     /// The last report's unwrapped number.
     number: Option<u64>,
-    /// The last confirmed report that was answered, and when, to know a repetition by.
+    /// The last confirmed report that was answered, and when, to recognise a repetition.
     answered: Option<(Sent, Duration)>,
     waiting: VecDeque<Waiting>,
 }
 
-/// By what a confirmed report is known when it comes again in its association.
+/// Identity of a confirmed report within its association.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Sent {
     invoke_id: InvokeId,
@@ -71,39 +71,39 @@ struct Waiting {
     sent: Sent,
     handle: Handle,
     event: EventType,
-    /// What the answer says beyond "arrived".
+    /// Event information of the response.
     info: Vec<u8>,
 }
 
-/// A request for the device.
+/// A request to the device.
 #[derive(Clone, Debug)]
 struct Asked {
     request: RequestId,
     operation: Operation,
-    /// Set when it is under way.
+    /// Set once it is sent.
     sent: Option<(InvokeId, Duration)>,
 }
 
-/// A manager's side of one association.
+/// Manager side of one association.
 #[derive(Clone, Debug)]
 pub struct Manager {
     settings: Settings,
     state: State,
-    /// Since when the state is what it is.
+    /// Time of the last state change.
     since: Duration,
-    /// When the agent was last heard.
+    /// Time of the last message from the agent.
     heard: Duration,
     peer: Option<Peer>,
     asked: VecDeque<Asked>,
     invoke_id: u16,
-    /// Why this side aborts, or the other did.
+    /// Reason of an abort by either side.
     abort_reason: AbortReason,
     outputs: VecDeque<Output>,
     counters: Counters,
 }
 
 impl Manager {
-    /// A manager without transport.
+    /// Creates a manager without transport.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -119,12 +119,12 @@ impl Manager {
         }
     }
 
-    /// Where the association stands.
+    /// State of the association.
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The agent, while it is associated.
+    /// System-id of the associated agent.
     pub fn system_id(&self) -> Option<SystemId> {
         self.peer.as_ref().map(|peer| peer.system_id)
     }
@@ -134,17 +134,17 @@ impl Manager {
         self.peer.as_ref().and_then(|peer| peer.configuration.as_ref())
     }
 
-    /// How often what has happened.
+    /// Counters so far.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The next thing to be done.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is wanted, at the latest.
+    /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let state = match self.state {
             State::Disconnected => None,
@@ -156,7 +156,7 @@ impl Manager {
         state.into_iter().chain(answer).min()
     }
 
-    /// Takes one step for what happened at `now`.
+    /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>, library: &mut dyn Configurations) {
         match input {
             Input::Connected => self.turn(now, Event::TransportUp, None),
@@ -181,7 +181,7 @@ impl Manager {
         }
     }
 
-    /// Goes where the table says, and does what needs nothing but the rule.
+    /// Applies the table's rule for an event, and its action if that needs only the rule.
     fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
         let Some(rule) = step(MANAGER, self.state, event) else { return };
         let before = self.state;
@@ -205,7 +205,7 @@ impl Manager {
         }
     }
 
-    /// Forgets the agent, and says how it ended.
+    /// Removes the agent and reports how the association ended.
     fn ended(&mut self, event: Event) {
         let gone = match event {
             Event::Timeout => OperationFailure::TimedOut,
@@ -242,10 +242,10 @@ impl Manager {
         }
     }
 
-    /// Answers what cannot be read: with a rejection if it says which operation it was, or that it
-    /// was to be an association.
+    /// Answers a malformed APDU: with a rejection if it names its operation or was an association
+    /// request.
     fn malformed(&mut self, now: Duration, octets: &[u8], why: Malformed) {
-        /// Choice and length of the APDU, length of the DATA-APDU.
+        /// Octets before the invoke-id: choice and length of the APDU, length of the DATA-APDU.
         const BEFORE_INVOKE_ID: usize = 6;
         self.counters.malformed += 1;
         let invoke_id = octets.get(BEFORE_INVOKE_ID..).and_then(<[u8]>::first_chunk::<2>);
@@ -511,7 +511,7 @@ impl Manager {
         self.reply(invoke_id, Message::EventReportResult(result));
     }
 
-    /// Says that an operation is not possible, if the agent waits for an answer.
+    /// Answers that an operation is not possible, if the agent expects a response.
     fn refuse(&mut self, data: Option<&DataApdu<'_>>) {
         let Some(data) = data else { return };
         if matches!(data.message, Message::EventReport(_) | Message::Set(_) | Message::Action(_)) {
@@ -537,7 +537,7 @@ impl Manager {
         self.send_asked(now);
     }
 
-    /// Sends the next request unless one is under way: one confirmed operation at a time.
+    /// Sends the next request unless one is in progress: one confirmed operation at a time.
     fn send_asked(&mut self, now: Duration) {
         while let Some(asked) = self.asked.front_mut() {
             if asked.sent.is_some() {
@@ -559,7 +559,7 @@ impl Manager {
         }
     }
 
-    /// Gives an answer to the request it belongs to.
+    /// Matches a response with its request.
     fn answered(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
         let Some(data) = data else { return };
         let belongs = |asked: &Asked| {
@@ -631,7 +631,7 @@ impl Manager {
     }
 }
 
-/// Whether a report has been here before.
+/// Whether a report is a repetition.
 enum Repetition {
     None,
     Waiting,
@@ -639,11 +639,11 @@ enum Repetition {
 }
 
 impl Peer {
-    /// Whether this confirmed report is one that was taken before: the same octets with the same
-    /// invoke-id and report number. While the first waits it can be nothing else, as no two reports
-    /// under way have one invoke-id. Nor can it on datagrams, which are repeated by the way; on a
-    /// stream an agent that repeats does it before it would give up, and one that later says the
-    /// same does not count its reports.
+    /// Whether this confirmed report was taken before: the same octets with the same invoke-id and
+    /// report number. While the first one waits it must be a repetition, as two reports in progress
+    /// never share an invoke-id. On datagrams it must be one too, since the network repeats them.
+    /// On a stream an agent repeats before it would give up; an agent that repeats later does not
+    /// number its reports.
     fn repetition(&self, now: Duration, sent: Sent, datagrams: bool) -> Repetition {
         if self.waiting.iter().any(|waiting| waiting.sent == sent) {
             return Repetition::Waiting;
@@ -655,7 +655,7 @@ impl Peer {
         }
     }
 
-    /// Makes a number that grows of one that wraps or stands still.
+    /// Extends a number that wraps or does not grow to one that grows.
     fn unwrap(&mut self, number: Option<u16>) -> (u64, bool) {
         const TURN: u64 = 1 << 16;
         let Some(last) = self.number else {
@@ -682,13 +682,13 @@ impl Peer {
     }
 }
 
-/// The newest version of 20601 that both speak.
+/// The newest version of 20601 that both sides support.
 const fn newest(offered: u32) -> u32 {
     let common = offered & PROTOCOL_VERSIONS;
     common & common.wrapping_neg()
 }
 
-/// What an agent says of itself, if this manager can work with it.
+/// The agent's parameters, if this manager supports them.
 fn acceptable<'a>(aarq: &Aarq<'a>) -> Result<AssociationInformation<'a>, AssociateResult> {
     if aarq.version & ASSOCIATION_VERSION == 0 {
         return Err(AssociateResult::UNSUPPORTED_VERSION);

@@ -1,10 +1,10 @@
 //! Medical device encoding rules (ISO/IEEE 11073-20601, annex F): big-endian integers, lists with
 //! count and length, octet strings with a length.
 //!
-//! Reading is by a cursor over borrowed octets; what is read stays where it is. Lists are walked
-//! once when they are taken, so that everybody behind may iterate without asking again.
+//! A cursor reads borrowed octets in place. Lists are checked once when they are read, so that
+//! later iteration cannot fail.
 
-/// Why octets are not what they claim to be: always the peer's fault.
+/// Error of malformed octets: always the peer's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -16,19 +16,19 @@ pub enum Malformed {
         /// Octets that are left.
         found: usize,
     },
-    /// Octets are left behind the last field of something that announced its length.
+    /// Octets are left after the last field of a structure with a length.
     #[error("{count} octets behind the last field")]
     Trailing {
         /// Octets left.
         count: usize,
     },
-    /// A choice that the standard does not name.
+    /// A choice that the standard does not define.
     #[error("choice {choice:#06x} is not defined")]
     UnknownChoice {
         /// The value met.
         choice: u16,
     },
-    /// A system-id is an EUI-64.
+    /// A system-id that is no EUI-64.
     #[error("system-id of {length} octets, not 8")]
     SystemId {
         /// Octets met.
@@ -36,12 +36,12 @@ pub enum Malformed {
     },
 }
 
-/// The octets did not fit the 16-bit lengths of the encoding: ours to avoid, never the peer's fault.
+/// The octets do not fit the 16-bit lengths of the encoding: the sender's fault, never the peer's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("more than 65535 octets in one field")]
 pub struct TooLong;
 
-/// A cursor over octets that somebody else owns.
+/// A cursor over borrowed octets.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Takes `length` octets as they are.
+    /// Reads `length` octets.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(List { octets, count, element: core::marker::PhantomData })
     }
 
-    /// Insists that nothing is left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Something that stands in a list.
+/// An element of a list.
 pub trait Element<'a>: Sized {
     /// Takes one off the front.
     ///
@@ -188,7 +188,7 @@ impl<'a> Element<'a> for &'a [u8] {
     }
 }
 
-/// A list whose elements have been walked once: iterating cannot fail.
+/// A list whose elements have been checked: iterating cannot fail.
 pub struct List<'a, E> {
     octets: &'a [u8],
     count: u16,
@@ -196,12 +196,12 @@ pub struct List<'a, E> {
 }
 
 impl<'a, E: Element<'a>> List<'a, E> {
-    /// How many elements there are.
+    /// Number of elements.
     pub const fn len(&self) -> u16 {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -211,7 +211,7 @@ impl<'a, E: Element<'a>> List<'a, E> {
         Elements { reader: Reader(self.octets), element: core::marker::PhantomData }
     }
 
-    /// Appends count, length and elements as they came.
+    /// Appends count, length and elements as received.
     pub fn put(&self, writer: &mut Writer) {
         writer.u16(self.count);
         writer.octet_string(self.octets);
@@ -290,10 +290,10 @@ impl<'a, E: Element<'a>> Iterator for Elements<'a, E> {
     }
 }
 
-/// Octets being written, with lengths filled in behind.
+/// Encoder whose lengths are filled in afterwards.
 ///
-/// A length that does not fit its 16 bits is remembered and told by [`finish`](Self::finish), so
-/// that the writing itself reads like the format.
+/// A length that does not fit its 16 bits is remembered and reported by [`finish`](Self::finish),
+/// so that encoding code has the order of the format.
 #[derive(Debug, Default)]
 pub struct Writer {
     octets: Vec<u8>,
@@ -301,7 +301,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts with nothing.
+    /// Creates an empty writer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -331,7 +331,7 @@ impl Writer {
         self.sized(|writer| writer.octets(octets));
     }
 
-    /// Appends what `body` writes behind its 16-bit length.
+    /// Appends a 16-bit length and the output of `body`.
     pub fn sized(&mut self, body: impl FnOnce(&mut Self)) {
         let start = self.octets.len();
         self.u16(0);

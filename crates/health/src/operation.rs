@@ -1,4 +1,4 @@
-//! What a manager asks of a device: GET, SET and ACTION, and how the answers come back.
+//! Operations that a manager requests from a device (GET, SET and ACTION), and their results.
 
 use crate::apdu::Attribute;
 use crate::code::{
@@ -9,14 +9,14 @@ use crate::mder::{List, Reader, TooLong, Writer};
 use crate::store::Selection;
 use crate::time::AbsoluteTime;
 
-/// Something to ask of a device.
+/// An operation requested from a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Operation {
     /// Read attributes; none named means all.
     Get {
         /// The object.
         handle: Handle,
-        /// Which.
+        /// The attributes.
         attributes: Vec<AttributeId>,
     },
     /// Replace attributes' values.
@@ -26,21 +26,21 @@ pub enum Operation {
         /// Attributes and their new values.
         changes: Vec<(AttributeId, Vec<u8>)>,
     },
-    /// Make an object do something.
+    /// Perform an action.
     Action {
         /// The object.
         handle: Handle,
-        /// What.
+        /// The action.
         action: ActionType,
         /// Its arguments.
         info: Vec<u8>,
     },
 }
 
-/// Which measurements are asked for.
+/// Scope of a data request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DataScope {
-    /// All that the device has.
+    /// All measurements of the device.
     All,
     /// Those of one class of objects.
     Class(ObjectClass),
@@ -57,7 +57,7 @@ const DATA_HANDLES: u16 = 0x0200;
 const DATA_SINGLE: u16 = 0x0080;
 
 impl Operation {
-    /// Reads all attributes of the device.
+    /// Reads all attributes of the device (GET of the MDS).
     pub const fn read_device() -> Self {
         Self::Get { handle: Handle::MDS, attributes: Vec::new() }
     }
@@ -69,7 +69,7 @@ impl Operation {
         Self::Action { handle: Handle::MDS, action: action::SET_TIME, info }
     }
 
-    /// Asks for one report of measurements, under the number `request`.
+    /// Requests one report of measurements, under the number `request`.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Operation {
         Ok(Self::Action { handle: Handle::MDS, action: action::DATA_REQUEST, info })
     }
 
-    /// Asks a store to describe segments.
+    /// Requests descriptions of a store's segments.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Operation {
         Self::Set { handle: scanner, changes: vec![(attribute::OPERATIONAL_STATE, state)] }
     }
 
-    /// Writes the whole APDU that asks.
+    /// Encodes the request as a complete APDU.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Operation {
         DataApdu { invoke_id, message }.encode()
     }
 
-    /// Whether `message` is the kind of answer that belongs to this operation.
+    /// Whether `message` is a response to this operation.
     pub(crate) fn is_answered_by(&self, message: &Message<'_>) -> bool {
         matches!(
             (self, message),
@@ -169,52 +169,52 @@ impl Operation {
     }
 }
 
-/// Reads back a list that was written a moment ago.
+/// Decodes a list encoded just before.
 fn listed<'a, E: crate::mder::Element<'a>>(octets: &'a [u8]) -> Result<List<'a, E>, TooLong> {
     Reader::new(octets).list().map_err(|_| TooLong)
 }
 
-/// What a device has answered.
+/// Response of a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// Attributes: those asked for, or those changed.
+    /// Attributes read or changed.
     Attributes {
         /// The object.
         handle: Handle,
         /// Its attributes with their values.
         values: Vec<(AttributeId, Vec<u8>)>,
     },
-    /// What an action came to.
+    /// Result of an action.
     Action {
         /// The object.
         handle: Handle,
-        /// What it did.
+        /// The action.
         action: ActionType,
         /// Its results.
         info: Vec<u8>,
     },
 }
 
-/// Why a device has not done what was asked.
+/// Why a device has not performed an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationFailure {
     /// The device is not associated.
     #[error("the device is away")]
     Away,
-    /// Too many requests wait for this device.
+    /// Too many requests are queued for this device.
     #[error("{0} requests wait for this device already")]
     Busy(usize),
     /// The device did not answer in time; the association was aborted.
     #[error("the device did not answer in time")]
     TimedOut,
-    /// The association ended before the answer.
+    /// The association ended before the response.
     #[error("the device went away before it answered")]
     WentAway,
-    /// The device has understood, and failed.
+    /// The operation failed.
     #[error("the device answered error {}", .0.0)]
     Failed(ErrorCode),
-    /// The device has not understood.
+    /// The device rejected the message.
     #[error("the device rejected the request, problem {}", .0.0)]
     Rejected(RejectProblem),
     /// The request does not fit an APDU.

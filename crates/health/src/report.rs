@@ -1,11 +1,11 @@
-//! What event reports carry: configurations, measurements, entries of a store.
+//! Content of event reports: configurations, measurements, entries of a store.
 
 use crate::apdu::Attribute;
 use crate::code::{ConfigId, DataRequestId, EventType, Handle, ObjectClass, PersonId, event};
 use crate::data::EventReport;
 use crate::mder::{Element, Elements, List, Malformed, Reader, TooLong, Writer};
 
-/// What an event report reports.
+/// Content of an event report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Report<'a> {
     /// The agent's configuration.
@@ -14,13 +14,12 @@ pub enum Report<'a> {
     Scan(ScanReport<'a>),
     /// Entries of a store's segment.
     Segment(SegmentData<'a>),
-    /// An event that 20601 does not name.
+    /// An event that 20601 does not define.
     Unknown,
 }
 
 impl<'a> EventReport<'a> {
-    /// Reads what is reported. Octets behind it are passed over: [`padding`](Self::padding) tells
-    /// how many.
+    /// Decodes the report. Octets after it are skipped: [`padding`](Self::padding) counts them.
     ///
     /// # Errors
     ///
@@ -29,13 +28,13 @@ impl<'a> EventReport<'a> {
         self.read().map(|(report, _)| report)
     }
 
-    /// Octets behind the last field of what is reported: an agent in the field appends two to its
-    /// list. 0 if the report cannot be read.
+    /// Octets after the report's last field: one agent in use appends two to its list. 0 if the
+    /// report is malformed.
     pub fn padding(&self) -> usize {
         self.read().map_or(0, |(_, padding)| padding)
     }
 
-    /// Reads what is reported, and counts the octets behind it.
+    /// Decodes the report and counts the octets after it.
     fn read(&self) -> Result<(Report<'a>, usize), Malformed> {
         let mut reader = Reader::new(self.info);
         let report = match self.event {
@@ -50,17 +49,17 @@ impl<'a> EventReport<'a> {
     }
 }
 
-/// The agent's configuration: its objects and what they tell of themselves.
+/// An agent's configuration: its objects and their attributes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConfigReport<'a> {
-    /// Under which number the agent knows it.
+    /// The agent's number of it.
     pub id: ConfigId,
     /// Its objects.
     pub objects: List<'a, ConfigObject<'a>>,
 }
 
 impl<'a> ConfigReport<'a> {
-    /// Reads a report's information.
+    /// Decodes a report's information.
     ///
     /// # Errors
     ///
@@ -76,7 +75,7 @@ impl<'a> ConfigReport<'a> {
         Ok(Self { id: ConfigId(reader.u16()?), objects: reader.list()? })
     }
 
-    /// Writes a report's information.
+    /// Encodes a report's information.
     ///
     /// # Errors
     ///
@@ -92,11 +91,11 @@ impl<'a> ConfigReport<'a> {
 /// One object of a configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConfigObject<'a> {
-    /// What it is.
+    /// Its class.
     pub class: ObjectClass,
-    /// By what it is called.
+    /// Its handle.
     pub handle: Handle,
-    /// What it tells of itself.
+    /// Its attributes.
     pub attributes: List<'a, Attribute<'a>>,
 }
 
@@ -116,25 +115,25 @@ impl<'a> Element<'a> for ConfigObject<'a> {
     }
 }
 
-/// How a manager answers a configuration.
+/// Result of a configuration report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConfigResult(pub u16);
 
 impl ConfigResult {
-    /// Measurements may come.
+    /// Accepted; measurements may follow.
     pub const ACCEPTED: Self = Self(0);
-    /// Offer another one.
+    /// Not supported; offer another one.
     pub const UNSUPPORTED: Self = Self(1);
-    /// A standard configuration that this manager does not know: report it.
+    /// Unknown standard configuration; report it.
     pub const STANDARD_UNKNOWN: Self = Self(2);
 }
 
-/// The answer to a configuration report (ConfigReportRsp).
+/// The response to a configuration report (ConfigReportRsp).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConfigAnswer {
     /// The configuration answered.
     pub id: ConfigId,
-    /// Taken or not.
+    /// The result.
     pub result: ConfigResult,
 }
 
@@ -159,7 +158,7 @@ impl ConfigAnswer {
     }
 }
 
-/// How observations are laid out.
+/// Layout of observations.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Layout {
     /// Octets, read by the object's attribute value map.
@@ -173,9 +172,9 @@ pub enum Layout {
 /// The form of a report of measurements.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ScanForm {
-    /// How observations are laid out.
+    /// Layout of observations.
     pub layout: Layout,
-    /// Whether they are sorted by person.
+    /// Whether they are grouped by person.
     pub multi_person: bool,
 }
 
@@ -207,7 +206,7 @@ pub struct ScanReport<'a> {
     pub request: DataRequestId,
     /// Counted by the agent, modulo 65536.
     pub number: u16,
-    /// How it is laid out.
+    /// Its form.
     pub form: ScanForm,
     /// The observations, by person or not.
     body: ScanBody<'a>,
@@ -278,10 +277,10 @@ enum Inner<'a> {
     Grouped(Elements<'a, &'a [u8]>),
 }
 
-/// One observation, before the configuration has told what it means.
+/// One observation, before its decoding by the configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RawObservation<'a> {
-    /// Whose it is, in a report by person.
+    /// The person, in a report by person.
     pub person: Option<PersonId>,
     /// What was observed.
     pub values: RawValues<'a>,
@@ -431,16 +430,16 @@ pub fn encode_scan<'a, E: Element<'a>>(
     writer.finish()
 }
 
-/// Entries of a store's segment, on their way (SegmentDataEvent).
+/// Entries of a store's segment in a transfer (SegmentDataEvent).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SegmentData<'a> {
-    /// Which segment.
+    /// The segment.
     pub instance: u16,
     /// Index of the first entry.
     pub first: u32,
-    /// How many entries.
+    /// Number of entries.
     pub count: u32,
-    /// Where in the transfer this is, as bits.
+    /// Position in the transfer, as bits.
     pub status: SegmentStatus,
     /// The entries, to be read by the segment's map.
     pub entries: &'a [u8],
@@ -488,7 +487,7 @@ impl<'a> SegmentData<'a> {
     }
 }
 
-/// Where in a transfer a segment's entries stand.
+/// Position of a segment's entries in a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SegmentStatus(pub u16);
 
@@ -497,11 +496,11 @@ impl SegmentStatus {
     pub const FIRST: Self = Self(0x8000);
     /// The last entries.
     pub const LAST: Self = Self(0x4000);
-    /// The agent breaks off.
+    /// The agent aborts.
     pub const AGENT_ABORT: Self = Self(0x0800);
-    /// The manager has them.
+    /// The manager has received them.
     pub const MANAGER_CONFIRM: Self = Self(0x0080);
-    /// The manager breaks off.
+    /// The manager aborts.
     pub const MANAGER_ABORT: Self = Self(0x0008);
 
     /// Whether all bits of `other` are set.

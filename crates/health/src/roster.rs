@@ -1,8 +1,8 @@
-//! Which device talks through which connection: one at a time.
+//! Table of associated devices and their connections: one connection per device.
 //!
-//! Devices in the field share system-ids. The policy is *the last association wins*: the earlier
-//! connection is told to the caller, who aborts it, and a counter moves, so that an operator sees
-//! two devices quarrelling.
+//! Devices in use may share system-ids. The policy is *the last association wins*: the caller
+//! learns the earlier connection and aborts it, and a counter moves, so that an operator sees two
+//! devices competing.
 
 use crate::code::SystemId;
 use std::collections::HashMap;
@@ -10,22 +10,22 @@ use std::collections::HashMap;
 /// Devices associated at once through one listener (the goal of the AE table).
 pub const DEVICES_MAX: usize = 100_000;
 
-/// A connection, as the caller numbers them.
+/// The caller's number of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SessionId(pub u64);
 
-/// What became of an association.
+/// Result of an association.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Joined {
-    /// The device had none.
+    /// The device had no other one.
     Alone,
-    /// The device had one through this other connection, which is to be aborted.
+    /// The device had one over this other connection, which must be aborted.
     Displaced(SessionId),
-    /// [`DEVICES_MAX`] devices are there already: this one is to be aborted.
+    /// [`DEVICES_MAX`] devices are associated already: this association must be aborted.
     Full,
 }
 
-/// Which device talks through which connection.
+/// Table of associated devices and their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     sessions: HashMap<SystemId, SessionId>,
@@ -34,7 +34,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Nobody is there.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! What goes into a manager and comes out of it.
+//! Inputs and outputs of a manager.
 
 use crate::apdu::{AbortReason, Apdu};
 use crate::code::{ConfigId, Handle, SystemId};
@@ -9,22 +9,22 @@ use crate::report::Report;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// What a manager is told once.
+/// Settings of a manager.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Who the manager is.
+    /// The manager's system-id.
     pub system_id: SystemId,
-    /// How long a transport may stay without association before it is to be closed.
+    /// Time limit of a transport without an association.
     pub idle: Duration,
-    /// How long an associated agent may be silent before it is aborted: agents that measure once
-    /// a day exist.
+    /// Time limit of an associated agent's silence before it is aborted: some agents measure once a
+    /// day.
     pub silence: Duration,
-    /// Whether the transport may repeat what the agent sent once (datagrams).
+    /// Whether the transport may duplicate messages (datagrams).
     pub datagrams: bool,
 }
 
 impl Settings {
-    /// Waits half a minute for an association and a day for the next report, on a stream.
+    /// Settings for a stream: half a minute for an association and a day for the next report.
     pub const fn new(system_id: SystemId) -> Self {
         Self {
             system_id,
@@ -39,30 +39,30 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RecordId(pub u64);
 
-/// Ties an answer to the caller's request.
+/// The caller's number of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(pub u64);
 
-/// What has happened.
+/// Input to a manager.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// The transport is there.
+    /// The transport is connected.
     Connected,
-    /// The transport is gone.
+    /// The transport is disconnected.
     Disconnected,
-    /// One APDU has arrived, whole.
+    /// One complete APDU has arrived.
     Apdu(&'a [u8]),
-    /// The stream is out of step, or an APDU too long.
+    /// The stream is out of step, or an APDU is too long.
     Unreadable,
     /// Time has passed; see [`Manager::poll_timeout`](super::Manager::poll_timeout).
     Tick,
-    /// Every report up to this one is safe: answer them.
+    /// Every report up to this one is stored: answer them.
     Committed(RecordId),
-    /// This report cannot be kept: say so to the agent, which keeps it.
+    /// This report cannot be stored: reject it; the agent keeps it.
     NotCommitted(RecordId),
-    /// Nothing of this report can be read: say so to the agent.
+    /// This report cannot be decoded: reject it.
     NotReadable(RecordId),
-    /// Ask the device something.
+    /// Send the device a request.
     Ask(RequestId, Operation),
     /// End the association in good order.
     Release,
@@ -70,59 +70,58 @@ pub enum Input<'a> {
     Abort,
 }
 
-/// What is to be done.
+/// Output of a manager.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
     /// Send these octets, one APDU.
     Send(Vec<u8>),
     /// An agent is associated; reports may follow once it is configured.
     Associated {
-        /// Which.
+        /// Its system-id.
         system_id: SystemId,
         /// The configuration it offers.
         config_id: ConfigId,
-        /// Whether it asks for a test association: what it reports then is test data.
+        /// Whether it requests a test association, whose reports are test data.
         is_test: bool,
     },
-    /// The agent's configuration is known: its reports can be read.
+    /// The agent's configuration is known: its reports can be decoded.
     Configured {
         /// The configuration.
         configuration: Arc<Configuration>,
-        /// What was known of it before.
+        /// How it compares with the known one.
         remembered: Remembered,
     },
-    /// Keep this report.
+    /// Store this report.
     Report(Record),
-    /// What a request came to.
+    /// Result of a request.
     Answer(RequestId, Result<Answer, OperationFailure>),
-    /// The association has ended. Reports not committed are the agent's again.
+    /// The association has ended. The agent keeps uncommitted reports.
     Disassociated {
-        /// Whose.
+        /// The agent.
         system_id: SystemId,
-        /// How.
+        /// The cause.
         ending: Ending,
     },
-    /// Close the transport: nobody uses it.
+    /// Close the unused transport.
     Close,
 }
 
-/// A report to be kept.
+/// A report to be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
     /// Its number in this association.
     pub id: RecordId,
-    /// The agent's number, unwrapped: it grows even where the agent's 16 bits start again or
-    /// stand still. Within an association no two reports have the same.
+    /// The agent's number, unwrapped: it grows even if the agent's 16 bits wrap or stand still. It
+    /// is unique within an association.
     pub number: u64,
     /// Whether the agent waits for the commit.
     pub confirmed: bool,
-    /// The whole APDU; [`report`](Self::report) reads it.
+    /// The complete APDU; [`report`](Self::report) decodes it.
     pub apdu: Vec<u8>,
 }
 
 impl Record {
-    /// The object that reports, its time, and what it reports; `None` never happens to a record
-    /// that a manager has made.
+    /// The reporting object, its time and the report; never `None` for a manager's own record.
     pub fn report(&self) -> Option<(Handle, u32, Report<'_>)> {
         let Ok(Apdu::Prst(data)) = Apdu::decode(&self.apdu) else { return None };
         let (Message::EventReport(event) | Message::ConfirmedEventReport(event)) = data.message
@@ -132,9 +131,8 @@ impl Record {
         event.report().ok().map(|report| (event.handle, event.time, report))
     }
 
-    /// The octets of what was measured alone: without the numbers that are others when the same is
-    /// reported again, in another association (invoke-id, event time, data-req-id,
-    /// scan-report-no).
+    /// The octets of the measurements alone, without the numbers that differ when they are reported
+    /// again in another association (invoke-id, event time, data-req-id, scan-report-no).
     pub fn measured(&self) -> Option<&[u8]> {
         let Ok(Apdu::Prst(data)) = Apdu::decode(&self.apdu) else { return None };
         let (Message::EventReport(event) | Message::ConfirmedEventReport(event)) = data.message
@@ -148,7 +146,7 @@ impl Record {
     }
 }
 
-/// Octets of data-req-id and scan-report-no, with which every scan report begins.
+/// Octets of data-req-id and scan-report-no at the start of every scan report.
 const SCAN_NUMBERS: usize = 4;
 
 /// How an association ended.
@@ -158,31 +156,31 @@ pub enum Ending {
     Released,
     /// The agent has aborted.
     AbortedByAgent(AbortReason),
-    /// This manager has aborted: what came did not belong there, or nothing came.
+    /// This manager has aborted, after an unexpected message or a timeout.
     Aborted,
-    /// The transport went.
+    /// The transport was disconnected.
     Disconnected,
 }
 
-/// How often what has happened.
+/// Counters of a manager.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
     /// APDUs taken.
     pub apdus: u64,
-    /// APDUs that were none, or badly built.
+    /// Malformed APDUs.
     pub malformed: u64,
     /// Reports recorded.
     pub reports: u64,
-    /// Of these, those with octets behind their list, which were passed over.
+    /// Of these, those with octets after their list, which were skipped.
     pub padded: u64,
-    /// Confirmed reports that repeated one of their association: the same octets, invoke-id and
-    /// report number included.
+    /// Confirmed reports repeated within their association: the same octets, invoke-id and report
+    /// number.
     pub repeated: u64,
     /// Reports whose number did not grow.
     pub numbers_not_growing: u64,
-    /// Reports rejected because [`WAITING_MAX`](super::WAITING_MAX) waited already.
+    /// Reports rejected because [`WAITING_MAX`](super::WAITING_MAX) were waiting already.
     pub waiting_full: u64,
-    /// Reports that came when none was allowed.
+    /// Reports before the agent was configured.
     pub early_reports: u64,
     /// Datagrams that belong to no association, dropped.
     pub strangers: u64,
@@ -192,14 +190,14 @@ pub struct Counters {
     pub unusable_configurations: u64,
     /// Association requests refused.
     pub refused: u64,
-    /// Reports of events that 20601 does not name; rejected if confirmed.
+    /// Reports of events that 20601 does not define; rejected if confirmed.
     pub unknown_events: u64,
     /// Test associations accepted.
     pub test_associations: u64,
-    /// Answers to nothing that was asked.
+    /// Responses without a request.
     pub unasked_answers: u64,
-    /// Waits that ended without what was waited for.
+    /// Timeouts.
     pub timeouts: u64,
-    /// Requests refused because [`ASKED_MAX`](super::ASKED_MAX) waited already.
+    /// Requests refused because [`ASKED_MAX`](super::ASKED_MAX) were queued already.
     pub asked_full: u64,
 }

@@ -1,8 +1,9 @@
 //! The control socket: a running gateway answers questions and takes handlers.
 //!
 //! A Unix socket that only its owner can open. A client sends one JSON object a line and gets one
-//! JSON object a line back: `{"ok": …}` or `{"error": "…"}`, of a refused reload with what is
-//! refused: `"refused": [{"what":…,"how":…}]`, and whether that needs a restart: `"restart": …`.
+//! JSON object a line back: `{"ok": …}` or `{"error": "…"}`. The error of a refused reload also
+//! lists the refused changes: `"refused": [{"what":…,"how":…}]`, and whether a restart is needed:
+//! `"restart": …`.
 //!
 //! | request | answer |
 //! |---|---|
@@ -55,19 +56,19 @@ use std::{
     time::Duration,
 };
 
-/// What a client may ask.
+/// A request of a client.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What the gateway is and has counted.
+    /// The gateway's status and counters.
     Status,
     /// The same as OpenMetrics text.
     Metrics,
-    /// How long packets stayed, by bucket.
+    /// Sojourn times of packets, by bucket.
     Sojourn,
-    /// Send what passes somewhere.
+    /// Send the packets that pass a position.
     Capture(CaptureRequest),
-    /// Follow one packet.
+    /// Trace one packet.
     Trace(TraceRequest),
     /// Attach a handler.
     Attach(Box<HandlerSpec>),
@@ -78,12 +79,12 @@ pub enum Request {
     },
     /// Which file the description came from.
     Description,
-    /// Take another description.
+    /// Take a new description.
     Reload {
         /// Its text.
         text: String,
-        /// The folder that its programs' files are relative to; that of the gateway's own
-        /// description if not given.
+        /// The folder to which its programs' files are relative; by default that of the gateway's
+        /// own description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         folder: Option<PathBuf>,
     },
@@ -91,10 +92,10 @@ pub enum Request {
     SetLink {
         /// Its name.
         name: String,
-        /// Whether frames come and leave there.
+        /// Whether the link is up: it receives and sends frames.
         up: bool,
     },
-    /// The neighbours that are known.
+    /// List the known neighbours.
     Neighbours,
     /// Set a neighbour.
     AddNeighbour {
@@ -112,18 +113,18 @@ pub enum Request {
         /// The link; found by the address if not given.
         link: Option<String>,
     },
-    /// Forget all neighbours that were learnt.
+    /// Forget all learnt neighbours.
     FlushNeighbours {
         /// Only of this link.
         link: Option<String>,
     },
-    /// The routes in force.
+    /// List the routes in force.
     Routes,
     /// Add a route.
     AddRoute {
         /// `default`, an address or a network.
         to: String,
-        /// The neighbour.
+        /// The next hop.
         via: Option<IpAddr>,
         /// The link.
         link: Option<String>,
@@ -136,49 +137,49 @@ pub enum Request {
 }
 
 impl Request {
-    /// Reads the line of a client.
+    /// Parses a client's line.
     ///
     /// # Errors
     ///
-    /// Where it is no request.
+    /// If it is no request.
     pub fn parse(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }
 }
 
-/// What `status` answers.
+/// The answer to `status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatusAnswer {
     /// The gateway.
     #[serde(flatten)]
     pub gateway: Status,
-    /// The handlers that come with the house.
+    /// The built-in handlers.
     pub attached: Vec<AttachedAnswer>,
     /// The UDP gateways.
     pub udp_gateways: Vec<UdpGatewayAnswer>,
-    /// The parts that others run.
+    /// The reports of TCP proxies, services and programs.
     pub parts: Vec<PartAnswer>,
 }
 
-/// A handler that comes with the house.
+/// A built-in handler.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttachedAnswer {
     /// Its id.
     pub id: u32,
     /// Its name.
     pub handler: &'static str,
-    /// Where it stands.
+    /// Its position.
     pub at: String,
     /// Packets counted, if it counts packets.
     pub packets: Option<u64>,
-    /// Octets counted, if it counts.
+    /// Octets counted, if it counts octets.
     pub octets: Option<u64>,
     /// Packets, or pieces of messages, that it could not write or copy in time, if it can miss any.
     pub missed: Option<u64>,
-    /// Messages seen, if it stands at messages and looks at them.
+    /// Messages seen, if it handles messages and looks at them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
-    /// Requests refused, if it stands at messages and refuses some.
+    /// Requests refused, if it handles messages and refuses some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
@@ -192,25 +193,25 @@ pub struct UdpGatewayAnswer {
     pub received: u64,
     /// Datagrams sent to the server.
     pub sent: u64,
-    /// Datagrams carried back.
+    /// Datagrams returned to clients.
     pub returned: u64,
-    /// Datagrams that were lost here, for whatever reason.
+    /// Datagrams lost here, for any reason.
     pub lost: u64,
 }
 
-/// Clients at once at the most.
+/// Maximum clients at once.
 const CLIENTS_MAX: usize = 16;
 
-/// Octets of a request at the most: a description with thousands of routes.
+/// Maximum octets of a request: a description with thousands of routes.
 const REQUEST_MAX: u64 = 1024 * 1024;
 
-/// How long an answer may take: a link that is opened anew takes its time.
+/// Maximum time for an answer: opening a link anew takes time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long a client may be silent in the middle of a request or an answer.
+/// Maximum silence of a client in the middle of a request or an answer.
 const CLIENT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Answers on a control socket until it is dropped; then the socket is removed.
+/// A control socket's server; dropping it ends it and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -218,11 +219,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on the Unix socket `path`. One that nobody listens on any more is replaced.
+    /// Listens on the Unix socket `path`. A socket without a listener is replaced.
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if another gateway answers there; else what the system says.
+    /// `AddrInUse` if another gateway answers there; else the system's error.
     pub fn start(gateway: Arc<Gateway>, path: &Path) -> io::Result<Self> {
         let clients = Arc::new(AtomicUsize::new(0));
         let accept = move |listener: &UnixListener| accept(listener, &gateway, &clients);
@@ -234,8 +235,8 @@ impl Server {
 /// Read and write for the owner, nothing for anybody else.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Listens, without waiting, on a Unix socket that is its owner's alone. One that nobody listens on
-/// any more is replaced.
+/// Opens a non-blocking Unix socket that only its owner can use. A socket without a listener is
+/// replaced.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -261,7 +262,7 @@ impl Drop for Server {
     }
 }
 
-/// Lets a client in, on a thread of its own; one too many is hung up.
+/// Accepts a client on its own thread; a client above the maximum is disconnected.
 fn accept(
     listener: &UnixListener,
     gateway: &Arc<Gateway>,
@@ -284,7 +285,7 @@ fn accept(
     started.map(drop)
 }
 
-/// One client, until it closes or is silent for too long.
+/// Serves one client, until it closes or is silent for too long.
 fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(CLIENT_WITHIN))?;
@@ -323,15 +324,15 @@ fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
     }
 }
 
-/// Why a gateway does not do what it is asked.
+/// Why a gateway refuses a request.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Refused {
     /// Why, in words.
     pub error: String,
-    /// What of a description is refused, by its keys.
+    /// The refused changes of a description, by key.
     #[serde(default)]
     pub refused: Vec<Change>,
-    /// Whether a gateway that is started anew takes it.
+    /// Whether a restarted gateway takes it.
     #[serde(default)]
     pub restart: bool,
 }
@@ -424,7 +425,7 @@ fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refu
     value.map_err(|error| error.to_string().into())
 }
 
-/// The description that `text` is; whoever sent it has shown what is wrong with it at its place.
+/// Parses a description; its sender has already shown any error at its place.
 fn read(text: &str) -> Result<Config, String> {
     let parsed = config::parse(SourceId::default(), text);
     let errors = parsed.diagnostics.iter().filter(|found| found.severity == Severity::Error);
@@ -440,7 +441,7 @@ pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
     Ok(crate::metrics::text(&status(gateway)?, gateway.planes().sojourn()))
 }
 
-/// What a gateway is and has counted, as it answers on the control socket.
+/// A gateway's status and counters, as answered on the control socket.
 ///
 /// # Errors
 ///
@@ -468,7 +469,7 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     })
 }
 
-/// A handler at messages.
+/// The answer for a handler at messages.
 fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
     let MessageCounts { messages, octets, refused, missed } = one.counts();
     let captures = matches!(one.attach.handler, MessageHandler::Capture { .. });
@@ -485,7 +486,7 @@ fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
     }
 }
 
-/// Where a handler stands, with its link's name.
+/// A handler's position, with its link's name.
 fn place_of(attachment: Attachment, names: &[String]) -> String {
     let everywhere = Attachment { link: None, ..attachment }.to_string();
     let name = attachment.link.and_then(|link| names.get(link.index()));
@@ -503,7 +504,7 @@ fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
     }
 }
 
-/// The handler that a request asks for, or every finding that refuses it.
+/// The handler that a request describes, or all findings against it.
 fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacement, String> {
     spec.read(&gateway.links.names()).map_err(|findings| {
         let told = findings.iter().filter(|found| found.severity == Severity::Error).map(|found| {
@@ -515,17 +516,17 @@ fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacemen
     })
 }
 
-/// Asks the gateway behind the control socket `path`.
+/// Sends a request to the gateway behind the control socket `path`.
 ///
 /// # Errors
 ///
-/// The system's error if nobody answers there; `InvalidData` with the gateway's own words, a
-/// [`Refused`], if it refuses.
+/// The system's error if nobody answers there; `InvalidData` with a [`Refused`], in the gateway's
+/// own words, if it refuses.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
 }
 
-/// As [`ask`], with the connection, on which more may follow.
+/// As [`ask`]; returns the connection too, on which more may follow.
 pub(crate) fn begin(
     path: &Path,
     request: &Request,

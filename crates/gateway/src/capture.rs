@@ -1,10 +1,11 @@
-//! Live captures: what passes somewhere in a running gateway, to whoever asks on the control socket.
+//! Live captures: packets at one position of a running gateway, sent to a client of the control
+//! socket.
 //!
 //! After the answer to `{"do":"capture",…}` the gateway sends chunks: four octets with the length,
-//! most significant first, then so many octets of a pcapng file. A chunk of length 0 ends it, and
-//! behind it stands one JSON object in a line: `{"packets":…,"missed":…}`. The client ends it by
-//! closing its sending side. Nobody waits for a client: what it does not take in time is missed, and
-//! counted.
+//! most significant first, then that many octets of a pcapng file. A chunk of length 0 ends the
+//! capture; one JSON object in a line follows: `{"packets":…,"missed":…}`. The client ends a
+//! capture by closing its sending side. The gateway waits for no client: packets that it does not
+//! take in time are missed, and counted.
 
 use crate::{
     Gateway,
@@ -27,15 +28,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Which packets are meant, as the command line has it.
+/// Selects packets, as given on the command line.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Which {
     /// Only packets of this link.
     pub link: Option<String>,
-    /// Network of the sender.
+    /// Network of the source address.
     pub source: Option<String>,
-    /// Network of the receiver.
+    /// Network of the destination address.
     pub destination: Option<String>,
     /// IP protocol: `udp`, or a number.
     pub protocol: Option<String>,
@@ -44,11 +45,11 @@ pub struct Which {
 }
 
 impl Which {
-    /// What it says but for the link.
+    /// Its match, without the link.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words for the operator.
+    /// The error, in words for the operator.
     pub(crate) fn matching(&self) -> Result<Match, String> {
         let network = |text: &Option<String>| -> Result<_, String> {
             let network = text.as_deref().map(network).transpose()?;
@@ -64,7 +65,7 @@ impl Which {
     }
 }
 
-/// A live capture, as the command line has it.
+/// A live capture, as given on the command line.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureRequest {
@@ -74,13 +75,13 @@ pub struct CaptureRequest {
     pub side: Option<String>,
     /// Which packets.
     pub which: Which,
-    /// It ends after so many packets.
+    /// The number of packets after which it ends.
     pub count: Option<u64>,
-    /// It ends after so many seconds.
+    /// The number of seconds after which it ends.
     pub seconds: Option<f64>,
 }
 
-/// A capture that runs.
+/// A running capture.
 pub(crate) struct Live {
     ids: Vec<AttachmentId>,
     captured: Receiver<Captured>,
@@ -91,11 +92,11 @@ pub(crate) struct Live {
     end: Option<Instant>,
 }
 
-/// The longest time that a request may say, in seconds: longer is without end.
+/// The longest time in a request, in seconds; longer times mean no end.
 const SECONDS_MAX: f64 = 1e9;
 
 impl Live {
-    /// Attaches what captures, without losing a packet.
+    /// Attaches the capture handler, without losing a packet.
     pub(crate) fn start(gateway: &Gateway, request: &CaptureRequest) -> Result<Self, String> {
         let at = request.at.as_deref().unwrap_or("frame");
         let at: At = at.parse().map_err(|error| format!("{at}: {error}"))?;
@@ -137,7 +138,7 @@ impl Live {
         })
     }
 
-    /// Sends what is captured to `stream` until it is enough.
+    /// Sends captured packets to `stream` until the capture ends.
     pub(crate) fn stream(self, stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
         stream.set_write_timeout(None)?;
         stream.set_nonblocking(false)?;
@@ -189,7 +190,7 @@ impl Live {
     }
 }
 
-/// How long a look at the client may take.
+/// Maximum time of a look at the client.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Whether the client has closed its sending side.
@@ -206,7 +207,7 @@ fn has_closed(mut stream: &UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Octets that become a chunk, each time it is flushed or they are many.
+/// Buffers octets and sends them as a chunk, at a flush or when there are many.
 struct Chunks<'a> {
     out: &'a UnixStream,
     waiting: Vec<u8>,
@@ -236,14 +237,14 @@ impl Write for Chunks<'_> {
     }
 }
 
-/// The client's side of a live capture, over what carries it.
+/// The client's side of a live capture, over any transport.
 #[derive(Debug)]
 pub struct CaptureStream<R = UnixStream> {
     stream: BufReader<R>,
     told: Option<serde_json::Value>,
 }
 
-/// Octets of a chunk at the most: one packet of the largest size above what is sent at once.
+/// Maximum octets of a chunk: one packet of the largest size above the octets sent at once.
 const CHUNK_MAX: u32 = 1 << 20;
 
 impl CaptureStream {
@@ -258,7 +259,8 @@ impl CaptureStream {
         Ok(Self::over(stream))
     }
 
-    /// What ends it from another thread, in order: everything captured until then still comes.
+    /// Returns a function that ends the capture in order, from another thread: all packets captured
+    /// until then still come.
     ///
     /// # Errors
     ///
@@ -271,7 +273,7 @@ impl CaptureStream {
 }
 
 impl<R: Read> CaptureStream<R> {
-    /// What comes behind the gateway's answer.
+    /// Reads the data after the gateway's answer from `stream`.
     pub const fn over(stream: BufReader<R>) -> Self {
         Self { stream, told: None }
     }
@@ -299,7 +301,7 @@ impl<R: Read> CaptureStream<R> {
         Ok(Some(octets))
     }
 
-    /// What the gateway told at the end: packets captured, and missed.
+    /// The gateway's report at the end: packets captured, and missed.
     pub fn told(&self) -> Option<&serde_json::Value> {
         self.told.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Control socket and metrics page of a running gateway, which a reload may move.
+//! The control socket and metrics page of a running gateway, which a reload may move.
 
 use crate::{Gateway, api::Server, difference, gateway::Say, metrics::MetricsServer};
 use gatewright_config::{Config, Control, Listen};
@@ -9,13 +9,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// Listeners of control socket and metrics page; none where nobody asked for any.
+/// The listeners of control socket and metrics page; `None` if there are none.
 #[derive(Clone, Default)]
 pub(crate) struct ControlListeners(Arc<Mutex<Option<Listening>>>);
 
 struct Listening {
     say: Say,
-    /// The control socket, whatever the description says.
+    /// The control socket from the command line, which overrides the description.
     named: Option<PathBuf>,
     default: PathBuf,
     gateway: Weak<Gateway>,
@@ -54,7 +54,7 @@ impl ControlListeners {
         Ok(())
     }
 
-    /// Listens as `new` says beside what listens by `old`.
+    /// Opens the listeners of `new` beside those of `old`.
     fn open(&self, old: &Control, new: &Control) -> Result<StagedListeners, String> {
         let now = self.lock();
         let now = now.as_ref().ok_or("nobody serves it here")?;
@@ -85,18 +85,18 @@ impl Part for ControlListeners {
         Ok(Box::new(staged.map_err(|why| format!("[control]: {why}"))?))
     }
 
-    /// Who asks there is served no more.
+    /// Ends the listeners and the service of their clients.
     fn stop(&self) {
         let ended = self.lock().take();
         drop(ended);
     }
 }
 
-/// Listeners that were opened beside those that are to end.
+/// New listeners, opened beside those that are to end.
 struct StagedListeners {
     listeners: ControlListeners,
     server: Option<(Server, PathBuf)>,
-    /// Whether the metrics page moves, perhaps to nowhere.
+    /// Whether the metrics page moves or ends.
     page_moves: bool,
     metrics: Option<MetricsServer>,
 }

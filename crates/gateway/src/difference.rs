@@ -64,7 +64,7 @@ pub(crate) fn control(old: &Config, new: &Config) -> Vec<Change> {
     differs.then(|| Change::new("[control]", "changed")).into_iter().collect()
 }
 
-/// What is in one list only.
+/// Items that are in one list only.
 fn lists<T: PartialEq>(
     old: &[T],
     new: &[T],
@@ -76,7 +76,7 @@ fn lists<T: PartialEq>(
     changes.extend(gone.chain(come).map(|(item, how)| Change::new(name(item), how)));
 }
 
-/// As [`lists`]; what is in both, but otherwise, has changed.
+/// As [`lists`]; also items in both lists that differ.
 fn named<T: PartialEq>(
     old: &[T],
     new: &[T],
@@ -113,7 +113,7 @@ fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     }
 }
 
-/// The keys of a link that differ.
+/// Differences in the keys of a link.
 fn keys(old: &Link, new: &Link) -> Vec<Change> {
     let what = format!("link {}", new.name.value);
     let mut changes = Vec::new();

@@ -1,10 +1,10 @@
-//! Why a description cannot be run.
+//! Reasons why a description cannot run.
 
 use gatewright_part::Unable;
 use gatewright_planes::PlanesError;
 use std::io;
 
-/// Why a description cannot be run.
+/// Why a description cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -25,9 +25,9 @@ pub enum RunError {
     /// A handler cannot be attached at messages.
     #[error("{at}: {why}")]
     Messages {
-        /// Where.
+        /// The position.
         at: String,
-        /// Why, with what there is.
+        /// Why, with the names that exist.
         why: String,
     },
     /// A UDP gateway cannot be started.

@@ -1,4 +1,4 @@
-//! A description that runs, with everything that it asks for.
+//! A running gateway: a description with all its parts.
 
 use crate::{
     RunError, api,
@@ -21,11 +21,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A description that runs: links, handlers, proxies, programs, devices and service entity, control
+/// A running description: links, handlers, proxies, programs, devices and service entity, control
 /// socket and metrics page, each a [`Part`].
 #[derive(Debug)]
 pub struct Gateway {
-    /// Ended before the planes whose sockets they use.
+    /// Ended before the planes, whose sockets they use.
     pub(crate) udp_gateways: UdpGateways,
     pub(crate) messages: Messages,
     pub(crate) handlers: Handlers,
@@ -34,7 +34,7 @@ pub struct Gateway {
     programs: Programs,
     services: ServiceParts,
     control: ControlListeners,
-    /// The description in force. Whoever changes what runs holds it; to tell needs no lock.
+    /// The description in force. Every change to the gateway holds this lock; status needs no lock.
     in_force: Mutex<Config>,
     file: Option<String>,
 }
@@ -48,20 +48,20 @@ impl fmt::Debug for ServiceParts {
     }
 }
 
-/// Says in a line for the operator how something was begun.
+/// Shows the operator a line on how something was started.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How a description is started.
+/// Options to start a description.
 pub struct StartOptions {
-    /// The start of all randomness.
+    /// The seed of all randomness.
     pub seed: u64,
     /// The description's file, which `reload` reads again.
     pub file: Option<String>,
-    /// The control socket, whatever the description says.
+    /// The control socket, which overrides the description.
     pub socket: Option<PathBuf>,
-    /// The control socket where nobody says another.
+    /// The control socket if neither the options nor the description names one.
     pub default_socket: PathBuf,
-    /// Is told what listens where, and by which mode each link was opened.
+    /// Receives a line for each listener, and for the mode of each opened link.
     pub say: Say,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for StartOptions {
     }
 }
 
-/// Why a description does not start. Then nothing of it runs.
+/// Why a description does not start. Then no part of it runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -99,7 +99,7 @@ impl StartError {
         }
     }
 
-    /// The key of the description that asks for what cannot be had, and why, if it is one.
+    /// The key of the description whose request cannot be met, and why, if it is one key.
     pub fn refused(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Service(error) => Some(error.key()),
@@ -109,8 +109,8 @@ impl StartError {
 }
 
 impl Gateway {
-    /// Runs what `config` describes, all of it or nothing; control socket and metrics page are left
-    /// out. `seed` begins all randomness.
+    /// Runs the description `config`, all of it or nothing, without control socket and metrics
+    /// page. `seed` begins all randomness.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Gateway {
         Self::begin(config, seed, None, &|_| {})
     }
 
-    /// Runs what `config` describes: all of it, or nothing.
+    /// Runs the description `config`: all of it, or nothing.
     ///
     /// # Errors
     ///
@@ -169,14 +169,14 @@ impl Gateway {
         })
     }
 
-    /// The description in force. Held, nobody else changes what runs.
+    /// The description in force. While it is held, no other thread changes the gateway.
     pub(crate) fn in_force(&self) -> MutexGuard<'_, Config> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The parts in the order in which they stage a description: programs before the handlers at
-    /// their messages, and these before the handlers at packets, as all take ids of one row; links
-    /// before those who use their sockets. What is quick to say that it cannot comes early.
+    /// The parts in the order in which they stage a description. Programs precede the handlers at
+    /// their messages, and these the handlers at packets, as all take ids from one sequence. Links
+    /// precede the parts that use their sockets. Parts that fail quickly come early.
     pub(crate) fn stage_order(&self) -> Vec<&dyn Part> {
         let services = self.services.0.iter().map(|part| &**part);
         let own: [&dyn Part; 7] = [
@@ -205,7 +205,7 @@ impl Gateway {
         own.into_iter().chain(self.services.0.iter().rev().map(|part| &**part)).collect()
     }
 
-    /// What its parts tell; one that has nothing to tell is there for what a reload brings.
+    /// The reports of its parts, without those that have nothing to report.
     pub(crate) fn parts_told(&self) -> Vec<PartAnswer> {
         let [proxies, programs]: [&dyn Part; 2] = [&self.tcp_proxies, &self.programs];
         let services = self.services.0.iter().map(|part| &**part);
@@ -214,7 +214,7 @@ impl Gateway {
         told.filter(|part| part.told != Told::default()).collect()
     }
 
-    /// Takes in a part that an embedder runs: it stages descriptions behind devices and service entity.
+    /// Adds a part that an embedder runs: it stages descriptions after devices and service entity.
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
         self.services.0.push(part);
@@ -231,7 +231,7 @@ impl Gateway {
         self.file.as_deref()
     }
 
-    /// What the gateway is and has counted. It waits for no reload.
+    /// The gateway's status and counters. It waits for no reload.
     ///
     /// # Errors
     ///
@@ -240,8 +240,8 @@ impl Gateway {
         api::status(self)
     }
 
-    /// Ends everything; what the gateway had counted then. Control socket and metrics page end
-    /// first, and with them who asks there.
+    /// Ends everything and returns the last status and counters. Control socket and metrics page
+    /// end first, with their clients.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Says loudly which mode each link got and why.
+/// Reports the mode of each link, and why it was chosen.
 fn say_links(say: &dyn Fn(&str), config: &Config, links: &Links) -> Result<(), RunError> {
     for link in links.planes().status()?.links {
         let (name, device, mode, why) = (link.name, link.device, link.mode, link.why);

@@ -1,4 +1,5 @@
-//! The built-in handlers at packets: made as described, attached live, exchanged by a reload.
+//! The built-in handlers at packets: created from the description, attached live, exchanged by a
+//! reload.
 
 use crate::{
     RunError, difference,
@@ -16,20 +17,20 @@ use gatewright_stack::{
 use gatewright_wire::IpProtocol;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A built-in handler, as it runs.
+/// A running built-in handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Attached {
     /// Its id, by which it is detached.
     pub(crate) id: AttachmentId,
     /// Its name: `count`, `drop` and so on.
     pub(crate) name: &'static str,
-    /// Where it stands.
+    /// Its position.
     pub(crate) attachment: Attachment,
-    /// What it has counted, if it counts.
+    /// Its counter, if it counts.
     pub(crate) count: Option<Count>,
-    /// What it could not write or copy in time, if it can miss something.
+    /// Packets that it could not write or copy in time, if it can miss any.
     pub(crate) missed: Option<Counter>,
-    /// What the description says of it; nothing if it was attached since.
+    /// Its entry in the description; none if it was attached since.
     described: Option<config::Attach>,
 }
 
@@ -47,7 +48,7 @@ struct Standing {
 }
 
 impl Handlers {
-    /// Attaches those of `config`.
+    /// Attaches the handlers of `config`.
     pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
         let this = Self { links: links.clone(), standing: Arc::default() };
         for attach in &config.attachments {
@@ -60,12 +61,12 @@ impl Handlers {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that stand, in their order.
+    /// The attached handlers, in order.
     pub(crate) fn attached(&self) -> Vec<Attached> {
         self.lock().attached.clone()
     }
 
-    /// Attaches one, without losing a packet.
+    /// Attaches one handler, without losing a packet.
     pub(crate) fn attach(&self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
         self.attach_as(attach, None)
     }
@@ -86,7 +87,7 @@ impl Handlers {
         Ok(id)
     }
 
-    /// Detaches one; whether there was one of this id.
+    /// Detaches one handler; returns whether the id was known.
     pub(crate) fn detach(&self, id: AttachmentId) -> Result<bool, PlanesError> {
         let found = self.links.planes().detach(id)?.is_some();
         let mut standing = self.lock();
@@ -98,8 +99,8 @@ impl Handlers {
         Ok(found)
     }
 
-    /// Makes the handlers that `config` adds, and the wiring in which they stand in its order, those
-    /// that came by command behind them. Those of links that go, go with them.
+    /// Creates the handlers that `config` adds, and the wiring in its order. Handlers attached by
+    /// command come after them. Handlers of removed links are removed.
     fn prepare(&self, config: &Config, places: &[String]) -> Result<StagedHandlers, RunError> {
         let (names, standing) = (self.links.names(), self.attached());
         let goes = |attached: &Attached| {
@@ -152,7 +153,7 @@ impl Part for Handlers {
         Ok(Box::new(self.prepare(new, &places)?))
     }
 
-    /// Recorders write what waits and end when their handlers are gone.
+    /// Recorders write their queues and end when their handlers are gone.
     fn stop(&self) {
         let recorders = std::mem::take(&mut self.lock().recorders);
         for (id, recorder) in recorders {
@@ -163,7 +164,7 @@ impl Part for Handlers {
     }
 }
 
-/// Handlers that stand as soon as their wiring is exchanged.
+/// Handlers that are attached as soon as their wiring is exchanged.
 struct StagedHandlers {
     handlers: Handlers,
     prepared: Prepared,
@@ -172,7 +173,7 @@ struct StagedHandlers {
 }
 
 impl Staged for StagedHandlers {
-    /// Exchanges the wiring; handlers that are gone end their files.
+    /// Exchanges the wiring; removed handlers end their files.
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
         let Self { handlers, prepared, attached } = *self;
         let ids = prepared.ids().to_vec();
@@ -206,7 +207,7 @@ struct Made {
     recorder: Option<Recorder>,
 }
 
-/// Makes a handler for a gateway whose links are `names`; a capture begins its file.
+/// Creates a handler for a gateway whose links are `names`; a capture begins its file.
 fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
     let made = |name, handler: Box<dyn Handler>| Made {
@@ -248,7 +249,7 @@ fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
     })
 }
 
-/// Where a handler stands.
+/// A handler's position.
 fn attachment(attach: &config::Attach, names: &[String]) -> Attachment {
     Attachment {
         at: attach.at.value,

@@ -1,8 +1,8 @@
-//! A description that runs.
+//! A running gateway from a description.
 //!
-//! [`Gateway`] runs what a description asks for: links, handlers, proxies, gateway programs, devices
-//! and service entity, control socket and metrics page, each a [`Part`](gatewright_part::Part). It
-//! takes other descriptions while it runs, all of one or nothing. [`api`] is the control socket,
+//! [`Gateway`] runs a description: links, handlers, proxies, gateway programs, devices and service
+//! entity, control socket and metrics page, each a [`Part`](gatewright_part::Part). It takes new
+//! descriptions while it runs, each as a whole or not at all. [`api`] is the control socket,
 //! [`metrics`] the page that a collector reads.
 
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use error::RunError;
 pub use gateway::{Gateway, Say, StartError, StartOptions};
 pub use gatewright_part::{Change, Part};
-/// What embedders describe in code.
+/// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use not_yet::not_in_this_version;
 pub use programs::{ProgramError, beside, import, post, strangers};

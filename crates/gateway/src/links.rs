@@ -16,15 +16,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The planes as a description has them, and where its links stand.
+/// The planes of a description, and the places of its links.
 #[derive(Clone)]
 pub(crate) struct Links(Arc<Inner>);
 
 struct Inner {
     planes: Planes,
-    /// By their places; places without a link have no name.
+    /// Names by place; places without a link have no name.
     names: Mutex<Vec<String>>,
-    /// The start of all randomness.
+    /// The seed of all randomness.
     seed: u64,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Opens what `config` says of links and routes.
+    /// Opens the links and routes of `config`.
     pub(crate) fn open(config: &Config, seed: u64) -> Result<Self, RunError> {
         refuse_what_is_not_there(config)?;
         let mut names: Vec<String> =
@@ -61,8 +61,8 @@ impl Links {
         self.lock().clone()
     }
 
-    /// The names of the links by their places when `config` is in force: links that stay keep
-    /// theirs, and those that come get one that is free. Else the name of one that gets none.
+    /// The names of the links by place when `config` is in force: remaining links keep their
+    /// places, and new ones get a free place. Else the name of a link that gets none.
     pub(crate) fn places(&self, config: &Config) -> Result<Vec<String>, String> {
         let before = self.names();
         let stays = |name: &String| config.links.iter().any(|link| link.name.value == *name);
@@ -105,7 +105,7 @@ impl Part for Links {
     }
 }
 
-/// Links and routes that were exchanged.
+/// Exchanged links and routes.
 struct StagedLinks {
     links: Links,
     exchanged: Exchanged,
@@ -125,7 +125,7 @@ impl Staged for StagedLinks {
     }
 }
 
-/// A link that was opened, as a change that is told.
+/// The change to report for a link that was opened.
 fn reopened(link: &ReopenedLink) -> Change {
     let (mode, why) = (&link.info.mode, &link.info.why);
     let how = if link.is_new {
@@ -154,7 +154,7 @@ pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> 
     }
 }
 
-/// What `config` says of the planes, whose links are at the places `names`.
+/// The setup of the planes for `config`, with links at the places `names`.
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.workers = usize::from(config.workers).max(1);
@@ -172,11 +172,11 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
     Ok(setup)
 }
 
-/// Places for links that come while the gateway runs: each has its layers from the start.
+/// Places for links that are added while the gateway runs: each has its layers from the start.
 const SPARE_PLACES: usize = 4;
 
-/// Whether links may come and go while a gateway of this description runs: those that are shared are
-/// known to the kernel's follower from the start.
+/// Whether links can be added and removed while a gateway of this description runs: the kernel's
+/// follower must know shared links from the start.
 fn takes_links(config: &Config) -> bool {
     config.links.iter().all(|link| link.exclusive)
 }
@@ -193,7 +193,7 @@ fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunE
     (0..).map(LinkIndex).zip(names).map(setup).collect()
 }
 
-/// The routes that a description has: of several for the same destinations, the one with the lowest
+/// The routes of a description: among several for the same destinations, the one with the lowest
 /// metric.
 fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, RunError> {
     let mut routes: Vec<StaticRoute> = Vec::new();
@@ -221,8 +221,7 @@ fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, 
     Ok(routes)
 }
 
-/// A link as its description says, among the others of `config`, whose indices are in the order of
-/// `names`.
+/// A link's setup among the others of `config`, whose indices are in the order of `names`.
 fn link_setup(
     index: LinkIndex,
     link: &config::Link,

@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-/// Between two attempts to accept a client that the system has no descriptor or memory for.
+/// Time before another attempt to accept a client when the system has no descriptor or memory.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Accepts clients on a thread of its own until it is dropped.
+/// A thread that accepts clients until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ListenerThread {
-    /// Written once, never read: whoever polls it later sees it, too.
+    /// Written once, never read, so that a later poll sees it too.
     end: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,7 +58,7 @@ impl Drop for ListenerThread {
     }
 }
 
-/// Waits for a client; false once it is to end.
+/// Waits for a client; returns false once it is to end.
 fn wait(listener: &impl AsFd, end: &EventFd) -> bool {
     let mut fds = [listener.as_fd(), end.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     // An error is a signal, and a signal is a reason to look again.

@@ -1,8 +1,8 @@
-//! What a gateway has counted as OpenMetrics text, and the page that serves it.
+//! A gateway's counters as OpenMetrics text, and the page that serves it.
 //!
 //! The format is OpenMetrics 1.0: families with `TYPE`, `UNIT` and `HELP`, counters that end in
 //! `_total`, base units (`seconds`, `bytes`), `# EOF` at the end. Layers, ways and handlers name
-//! their link as the description does; one that is on no link in particular has no label `link`.
+//! their link as the description does; those of no particular link have no label `link`.
 
 mod attached;
 mod handled;
@@ -68,7 +68,7 @@ const LINK: [(&str, Family); 16] = [
 const LINK_DROPPED: Family =
     ("gatewright_link_dropped_packets", "packets", "Frames that a link dropped, by reason.");
 
-/// What is followed of the kernel, where links are shared with it: numbers now, and counts.
+/// The state followed from the kernel, where links are shared with it: gauges and counters.
 const KERNEL_ROUTES: Family = ("gatewright_kernel_routes", "", "Routes of the kernel.");
 const KERNEL_FORWARDED: Family =
     ("gatewright_kernel_forwarded_routes", "", "Destinations that are forwarded here.");
@@ -126,7 +126,7 @@ const BOUNDS: [(u64, &str); 13] = [
     (1_000_000_000, "1.0"),
 ];
 
-/// What `status` and `sojourn` say as OpenMetrics text.
+/// Writes `status` and `sojourn` as OpenMetrics text.
 pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
     let mut page = Page::default();
     let gateway = &status.gateway;
@@ -238,15 +238,15 @@ fn handlers(page: &mut Page, status: &StatusAnswer) {
     }
 }
 
-/// A label's name and value, the value as it is.
+/// A label's name and its unescaped value.
 type Label<'a> = (&'static str, &'a str);
 
-/// The labels that there are.
+/// The labels that are present.
 fn given<const N: usize>(labels: [Option<Label<'_>>; N]) -> Vec<Label<'_>> {
     labels.into_iter().flatten().collect()
 }
 
-/// Labels as they are written, without braces; backslash, quote and line feed are escaped.
+/// Labels in text form, without braces; backslash, quote and line feed are escaped.
 fn written(labels: &[Label<'_>]) -> String {
     let escaped =
         |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -254,7 +254,7 @@ fn written(labels: &[Label<'_>]) -> String {
     labels.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Samples by family and labels: those of a family stand together, and none stands twice.
+/// Samples by family and labels: the samples of a family are contiguous, and none appears twice.
 #[derive(Debug, Default)]
 struct Page {
     gauges: BTreeMap<Family, BTreeMap<String, String>>,
@@ -266,7 +266,7 @@ impl Page {
         self.gauges.entry(family).or_default().insert(written(labels), value.to_string());
     }
 
-    /// Two that have the same labels are one sample of both.
+    /// Two samples with the same labels are added up.
     fn count(&mut self, family: Family, labels: &[Label<'_>], count: u64) {
         let sample = self.counters.entry(family).or_default().entry(written(labels)).or_default();
         *sample = sample.wrapping_add(count);
@@ -308,8 +308,8 @@ fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl 
     };
 }
 
-/// The fine buckets folded to [`BOUNDS`]. One that lies across a bound counts above it, so nothing
-/// is told faster than it was.
+/// The fine buckets folded to [`BOUNDS`]. A bucket across a bound counts above it, so no time is
+/// reported shorter than it was.
 fn histogram(out: &mut String, sojourn: &Sojourn) {
     head(out, SOJOURN, "histogram");
     // Read once: packets that leave meanwhile would make the buckets and the count differ.

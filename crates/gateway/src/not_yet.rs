@@ -1,10 +1,10 @@
-//! What a description may ask for and this version cannot do yet.
+//! Settings that a description may contain and this version cannot run yet.
 
 use gatewright_config::{Config, Device, codes};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// Everything in `config` that [`Gateway`](crate::Gateway) would refuse as not in this
-/// version, each finding at its place; none means that it can be run.
+/// All findings in `config` that [`Gateway`](crate::Gateway) would refuse as not in this version,
+/// each at its place; none means that it can run.
 pub fn not_in_this_version(config: &Config) -> Vec<Diagnostic> {
     let finding = |(span, what)| {
         Diagnostic::error(&codes::NOT_YET, span, format!("{what} is not in this version"))
@@ -12,7 +12,7 @@ pub fn not_in_this_version(config: &Config) -> Vec<Diagnostic> {
     asked(config).into_iter().map(finding).collect()
 }
 
-/// What is asked for and not there, in the order of the text.
+/// The settings that are not supported, in the order of the text.
 pub(crate) fn asked(config: &Config) -> Vec<(Span, String)> {
     let mut asked: Vec<(Span, String)> = Vec::new();
     for link in &config.links {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, mem, thread};
 
-/// How long requests may go on when the gateway ends, or their program is taken out of it.
+/// How long requests may continue when the gateway ends or their program is removed.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why the programs of a description do not start.
@@ -56,22 +56,22 @@ impl ProgramError {
     }
 }
 
-/// Programs that run.
+/// Running programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     running: Arc<Mutex<Vec<Running>>>,
-    /// What they told last, for whoever asks while they are exchanged.
+    /// Their last report, for status requests while they are exchanged.
     told: Arc<Mutex<Told>>,
     seed: u64,
 }
 
-/// A program as a description means it.
+/// A program as the description sets it.
 #[derive(Clone, Debug)]
 struct Meant {
     file: String,
-    /// Where its roles are, instead of what it says.
+    /// Addresses of its roles, which override the program's own.
     at: Vec<(String, String)>,
-    /// What its parameters are.
+    /// The values of its parameters.
     settings: Settings,
     /// Its text and those that it uses, each with its file.
     texts: Vec<(String, String)>,
@@ -84,16 +84,17 @@ struct Running {
     runner: Runner,
 }
 
-/// What has become of a program that ran before an exchange.
+/// The state of a program after an exchange.
 #[derive(Debug)]
 enum Was {
-    /// It runs at this place of the list, or another in its stead.
+    /// It, or its replacement, runs at this place of the list.
     At(usize, Meant),
     /// It is in no list any more.
     Out(Out),
 }
 
-/// A program that is out of the list. Let go, it takes no more requests and lets the running ones end.
+/// A program that was removed from the list. When dropped, it takes no more requests and lets the
+/// running ones end.
 #[derive(Debug)]
 struct Out(Option<Box<Running>>);
 
@@ -125,7 +126,7 @@ impl Programs {
         Ok(Running { meant, runner })
     }
 
-    /// Where each role listens, and what the operator ought to know.
+    /// The address of each role, and notes for the operator.
     pub(crate) fn notes(&self) -> Vec<String> {
         let running = self.lock();
         let listening = running.iter().flat_map(|Running { meant, runner }| {
@@ -137,8 +138,8 @@ impl Programs {
         listening.collect()
     }
 
-    /// What they do at this moment; nothing if there are none. While they are exchanged, which may
-    /// wait for their loops, it is what they told last.
+    /// Their current report; nothing if there are none. During an exchange, which may wait for
+    /// their loops, it is their last report.
     fn told(&self) -> Told {
         let last = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match self.running.try_lock() {
@@ -151,7 +152,7 @@ impl Programs {
         }
     }
 
-    /// What of `wanted` is another than what runs, in file or text.
+    /// The programs of `wanted` that differ from the running ones, in file or text.
     fn differences(&self, wanted: &[config::Program]) -> Vec<Change> {
         let running = self.lock();
         let change = |file: &str, how: &str| Change::new(format!("program {file}"), how);
@@ -174,13 +175,13 @@ impl Programs {
         gone.chain(come).collect()
     }
 
-    /// Has `wanted` run, and nothing else: what differs takes over, with whoever waits at an address
-    /// that both have, and sessions end where they began. How to undo it; once that is let go, what
-    /// is in `wanted` no more takes no more requests.
+    /// Makes exactly `wanted` run. A program that differs takes over the waiting clients of
+    /// addresses that both have; sessions end in the program in which they began. Returns how to
+    /// undo it. When that is dropped, programs missing from `wanted` take no more requests.
     ///
     /// # Errors
     ///
-    /// What of `wanted` cannot be; then everything runs as it did.
+    /// The part of `wanted` that cannot run; then everything runs as it did.
     fn exchange(&self, wanted: &[config::Program]) -> Result<StagedPrograms, String> {
         let meant = wanted.iter().map(Meant::read).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.lock();
@@ -217,15 +218,15 @@ impl Programs {
 }
 
 impl Programs {
-    /// Tells whether something could be attached; why not, in words for the operator: names that there
-    /// are, for one that there is not.
+    /// Checks whether something could be attached. If not, it returns the reason in words for the
+    /// operator, with the existing names in place of an unknown one.
     pub(crate) fn check(&self, attach: &AttachMessages) -> Result<(), String> {
         let running = self.lock();
         let runner = runner_of(&running, attach)?;
         post(0, attach).check(runner.program()).map_err(|error| error.to_string())
     }
 
-    /// Attaches something to handlers of a program. A capture gives what it sees to `records`.
+    /// Attaches something to handlers of a program. A capture sends its messages to `records`.
     pub(crate) fn attach(
         &self,
         id: u32,
@@ -241,7 +242,7 @@ impl Programs {
         Ok(Box::new(move || counts(&counted)))
     }
 
-    /// Detaches what has this id; nothing is given to its records any more.
+    /// Detaches the attachment of this id; its records receive nothing any more.
     pub(crate) fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
     }
@@ -273,8 +274,8 @@ impl Part for Programs {
     }
 }
 
-/// Programs as they were before an exchange. Let go, what is in the list no more takes no more
-/// requests.
+/// Programs as they were before an exchange. When it is dropped, programs no longer in the list
+/// take no more requests.
 struct StagedPrograms {
     programs: Programs,
     was: Vec<Was>,
@@ -290,7 +291,7 @@ impl Staged for StagedPrograms {
     }
 }
 
-/// What programs that run do at this moment.
+/// The current report of running programs.
 fn told(running: &[Running]) -> Told {
     if running.is_empty() {
         return Told::default();
@@ -324,7 +325,7 @@ fn told(running: &[Running]) -> Told {
     }
 }
 
-/// Who runs the program that something is to be attached to.
+/// The runner of the program to which something is to be attached.
 fn runner_of<'run>(
     running: &'run [Running],
     attach: &AttachMessages,
@@ -340,7 +341,7 @@ fn runner_of<'run>(
     Ok(&found.ok_or_else(missing)?.runner)
 }
 
-/// What an attachment is to a machine.
+/// An attachment in the form that a machine takes.
 pub fn post(id: u32, attach: &AttachMessages) -> Post {
     let does = match &attach.handler {
         MessageHandler::Capture { .. } => Does::Capture,
@@ -376,8 +377,8 @@ fn counts(counted: &Counted) -> MessageCounts {
     }
 }
 
-/// Which of those that run becomes each of `wanted`: the same file at the same addresses, the same
-/// file, and whichever is left, whose addresses may be the same.
+/// The running program that becomes each of `wanted`: the same file at the same addresses, then the
+/// same file, then any that is left, whose addresses may be the same.
 fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>> {
     let same: [fn(&Meant, &config::Program) -> bool; 3] = [
         |known, wanted| known.file == wanted.file.value && known.at == wanted.at,
@@ -399,7 +400,7 @@ fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>>
     places
 }
 
-/// Has those run that ran before, and ends what came since.
+/// Restores the programs from before, and ends those started since.
 fn restore(running: &mut Vec<Running>, was: Vec<Was>) {
     let mut now: Vec<_> = running.drain(..).map(Some).collect();
     running.extend(was.into_iter().filter_map(|was| match was {
@@ -438,7 +439,7 @@ impl Meant {
         Ok(Self { texts: texts.collect(), file, at, settings, program: Arc::new(program) })
     }
 
-    /// Whether the parameters are what `wanted` says they are, in variables and files, too.
+    /// Whether the parameters equal those of `wanted`, in variables and files, too.
     fn is_set_as(&self, wanted: &config::Program) -> bool {
         let settings = Settings::of(wanted);
         let mut program = Program::clone(&self.program);
@@ -447,7 +448,7 @@ impl Meant {
             && program.parameters == self.program.parameters
     }
 
-    /// Whether `wanted` means the same now, in the texts of its files.
+    /// Whether `wanted` has the same meaning now, in the texts of its files.
     fn is_still(&self, wanted: &config::Program) -> bool {
         let same_text = |(file, text): &(String, String)| {
             fs::read_to_string(file).is_ok_and(|found| found == *text)
@@ -460,7 +461,7 @@ impl Meant {
 }
 
 impl Running {
-    /// Has another program take over, if it is another.
+    /// Makes a different program take over; the same program stays.
     fn become_as(&mut self, meant: Meant) -> Result<(), RunnerError> {
         let same = |meant: &Meant| {
             (meant.at.clone(), meant.texts.clone(), meant.program.parameters.clone())
@@ -495,7 +496,7 @@ pub fn strangers(
     strange.map(|(name, _)| format!("the program has no role `{name}`"))
 }
 
-/// File and text that the program `from` means by `use "path"`.
+/// The file and text that the program `from` imports by `use "path"`.
 pub fn import(from: &str, path: &str) -> Import {
     let file = beside(from, path);
     match fs::read_to_string(&file) {
@@ -508,7 +509,7 @@ pub fn import(from: &str, path: &str) -> Import {
     }
 }
 
-/// The programs in the folder where `file` would be, as many as a person would look through.
+/// The programs in the folder of `file`, as many as a person would look through.
 fn programs_beside(file: &Path) -> Vec<String> {
     let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     let names = folder.into_iter().flatten().take(FOLDER_MAX).filter_map(Result::ok);
@@ -519,7 +520,7 @@ fn programs_beside(file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The most entries of a folder that are looked through for a misspelt name.
+/// Maximum entries of a folder that are searched for a misspelt name.
 const FOLDER_MAX: usize = 1_024;
 
 /// `path` as the text `from` means it: relative to its own folder.

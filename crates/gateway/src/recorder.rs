@@ -1,4 +1,4 @@
-//! Captured packets as pcapng: to a file, on a thread of its own, or to whoever asked.
+//! Captured packets as pcapng: to a file, on its own thread, or to a client.
 
 use gatewright_link::{
     Framing,
@@ -17,20 +17,20 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Writes what a capture handler gives it; ends when the handler is gone.
+/// Writes the packets of a capture handler; ends when the handler is gone.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// How long a recorder may take to write what waits when its handler is gone.
+/// How long a recorder may take to write its queue when its handler is gone.
 pub(crate) const RECORDER_ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long written records wait in memory at the most, so that a reader sees them.
+/// Maximum time that written records stay in memory, so that a reader sees them.
 pub(crate) const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 impl Recorder {
-    /// Starts writing to `file` what is captured at `at`, with an interface of the file for each
+    /// Starts writing packets captured at `at` to `file`, with an interface of the file for each
     /// link.
     pub(crate) fn start(
         file: &str,
@@ -50,8 +50,8 @@ impl Recorder {
     }
 }
 
-/// Creates a file. A file of that name is replaced, not emptied: another capture may be writing it
-/// still, and ends it in peace.
+/// Creates a file. An existing file is replaced, not truncated: an earlier capture may still be
+/// writing it, and can finish.
 pub(crate) fn create(file: &str) -> io::Result<File> {
     if fs::symlink_metadata(file).is_ok_and(|old| old.is_file()) {
         fs::remove_file(file)?;
@@ -84,7 +84,7 @@ fn record<W: Write>(pages: &mut Pages<W>, captured: &Receiver<Captured>) -> io::
 #[derive(Debug)]
 pub(crate) struct Pages<W> {
     writer: Writer<W>,
-    /// Where the packets were captured, told with each; empty for whole frames.
+    /// The position of the capture, noted with each packet; empty for whole frames.
     comment: String,
     /// The worker's epoch since 1970. Stamps count from the worker's epoch, which was a moment ago
     /// on this machine's clock when the first packet came.
@@ -92,7 +92,7 @@ pub(crate) struct Pages<W> {
 }
 
 impl<W: Write> Pages<W> {
-    /// Begins a file of what is captured at `at`, with an interface for each link.
+    /// Begins a file of packets captured at `at`, with an interface for each link.
     pub(crate) fn begin(out: W, at: At, links: &[String]) -> io::Result<Self> {
         let framing = if Capture::is_framed(at) { Framing::Ethernet } else { Framing::Ip };
         let mut writer = Writer::new(out)?;
@@ -126,7 +126,7 @@ impl<W: Write> Pages<W> {
         self.writer.flush()
     }
 
-    /// What it was written to.
+    /// The underlying writer.
     pub(crate) fn into_inner(self) -> W {
         self.writer.into_inner()
     }

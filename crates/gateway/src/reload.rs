@@ -1,4 +1,4 @@
-//! A running gateway takes another description: the whole of it, or nothing.
+//! Reload: a running gateway takes a new description, the whole of it or nothing.
 
 use crate::{Gateway, links::refuse_what_is_not_there};
 use gatewright_config::Config;
@@ -8,17 +8,16 @@ use gatewright_part::{Change, Part, Unable, exchange};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// Some of it needs a gateway that is started anew.
+    /// Some changes need a restarted gateway.
     #[error("nothing is changed, as this needs a restart: {}", list(.0))]
     Restart(Vec<Change>),
-    /// A part cannot have some of it.
+    /// A part cannot take some of it.
     #[error("nothing is changed: {0}")]
     Unable(#[from] Unable),
 }
 
 impl ReloadError {
-    /// What of the description is refused, by its keys, and whether a gateway that is started anew
-    /// takes it.
+    /// The refused changes of the description, by key, and whether a restarted gateway takes it.
     pub fn refused(&self) -> (Vec<Change>, bool) {
         match self {
             Self::Restart(changes) => (changes.clone(), true),
@@ -33,10 +32,10 @@ fn list(changes: &[Change]) -> String {
 }
 
 impl Gateway {
-    /// Takes `config` for the description in force; what has changed.
+    /// Takes `config` as the description in force; returns the changes.
     ///
-    /// Handlers and routes that came by command stay. A link whose device changes is closed and
-    /// opened anew; links come and go.
+    /// Handlers and routes added by command stay. A link whose device changes is closed and opened
+    /// anew; links are added and removed.
     ///
     /// # Errors
     ///

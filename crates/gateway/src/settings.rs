@@ -1,26 +1,26 @@
-//! Parameters of programs: what a command line or a description sets them to.
+//! Parameters of programs, as set by a command line or a description.
 
 use gatewright_config as config;
 use gatewright_lang::ir::{ParameterValue, Program};
 use std::fs::File;
 use std::io::Read;
 
-/// The most octets that are read of a file: more than a parameter holds.
+/// Maximum octets read of a file: more than a parameter holds.
 const FILE_OCTETS_MAX: u64 = (1 << 20) + 3;
 
-/// What parameters of a program are set to, each by its name.
+/// The values of a program's parameters, each by its name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
     /// Values.
     pub values: Vec<(String, String)>,
     /// Variables of the environment that hold the values.
     pub variables: Vec<(String, String)>,
-    /// Files that hold the values; a line's end behind one does not belong to it.
+    /// Files that hold the values; a line end at the end of a file is not part of its value.
     pub files: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// Those of a description.
+    /// The settings of a description.
     pub fn of(program: &config::Program) -> Self {
         Self {
             values: program.set.clone(),
@@ -33,9 +33,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A parameter that the program does not have or that cannot be that, a variable or file that
-    /// cannot be read, a parameter without a default that is not set. No value is repeated: it may
-    /// be a secret.
+    /// An unknown parameter or an invalid value, an unreadable variable or file, or a parameter
+    /// without a default that is not set. No value is repeated: it may be a secret.
     pub fn apply(&self, program: &mut Program) -> Result<(), String> {
         let wrong = |error: gatewright_lang::ir::ParameterError| error.to_string();
         for (name, value) in &self.values {
@@ -55,7 +54,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// What is wrong with them, as far as it can be said without the environment and the files.
+    /// Errors that can be found without the environment and the files.
     pub fn findings(&self, program: &Program) -> Vec<String> {
         let mut program = program.clone();
         let mut found = Vec::new();
@@ -74,7 +73,7 @@ impl Settings {
     }
 }
 
-/// What a file holds, without a line's end behind it.
+/// The content of a file, without a line end at its end.
 fn read(file: &str) -> std::io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     File::open(file)?.take(FILE_OCTETS_MAX).read_to_end(&mut octets)?;

@@ -1,4 +1,4 @@
-//! A traced packet, told in words: where it came, how long each place took, what was changed.
+//! A traced packet in words: its places, the time at each, and its changes.
 
 mod changes;
 
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// A packet that is to be traced, as the command line has it.
+/// A packet to be traced, as given on the command line.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceRequest {
@@ -21,7 +21,7 @@ pub struct TraceRequest {
     pub which: Which,
     /// A frame in hexadecimal digits that the link is to receive, instead of the next that comes.
     pub frame: Option<String>,
-    /// How long a packet is waited for.
+    /// How long to wait for a packet.
     pub seconds: Option<f64>,
 }
 
@@ -30,18 +30,18 @@ impl TraceRequest {
     ///
     /// # Errors
     ///
-    /// What is wrong with its digits, in words for the operator.
+    /// The error in its digits, in words for the operator.
     pub fn octets(&self) -> Result<Option<Vec<u8>>, String> {
         self.frame.as_deref().map(octets).transpose()
     }
 }
 
-/// What was seen of a packet.
+/// The trace of a packet.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceAnswer {
     /// Its places in order; none if no packet came in time.
     pub steps: Vec<StepAnswer>,
-    /// How long it was on its way, in nanoseconds: the sum of the steps.
+    /// Its total time, in nanoseconds: the sum of the steps.
     pub took_ns: u64,
 }
 
@@ -52,34 +52,34 @@ pub struct StepAnswer {
     pub at: String,
     /// `receive` or `transmit`.
     pub side: String,
-    /// What stands there: a layer's name, `device NAME`, or `nobody`.
+    /// The receiver there: a layer's name, `device NAME`, or `nobody`.
     pub to: String,
-    /// The ids of handlers that stand there.
+    /// The ids of handlers at this place.
     pub handlers: Vec<u32>,
-    /// How long layer and handlers took, in nanoseconds.
+    /// Time in layer and handlers, in nanoseconds.
     pub took_ns: u64,
-    /// Its octets as it came.
+    /// Its length in octets on arrival.
     pub len: usize,
     /// The same in hexadecimal digits.
     pub octets: String,
-    /// What this place changed.
+    /// The changes made at this place.
     pub changed: Vec<String>,
-    /// What became of it: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or
-    /// `taken by handler ID`.
+    /// Its fate: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or `taken by handler
+    /// ID`.
     pub fate: String,
 }
 
-/// How long a packet is waited for unless the request says.
+/// Default time to wait for a packet.
 const SECONDS: f64 = 10.0;
 
-/// The longest that a packet is waited for: what a client waits for its answer, less what the trace
-/// itself may take.
+/// Maximum time to wait for a packet: a client's time for its answer, less the time of the trace
+/// itself.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// How long the worker may take to give a trace back.
+/// Maximum time for the worker to return a trace.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Another trace holds the place.
+/// Another trace is running.
 const BUSY: &str = "another packet is being traced";
 
 /// Traces one packet.
@@ -122,10 +122,10 @@ fn begin(
     Ok((traced, gateway.links.names()))
 }
 
-/// Octets of a frame at the most: what a chunk of the slab holds anyway.
+/// Maximum octets of a frame: those that a chunk of the slab holds anyway.
 const FRAME_MAX: usize = 65_535;
 
-/// The octets that hexadecimal digits are.
+/// Decodes hexadecimal digits.
 fn octets(digits: &str) -> Result<Vec<u8>, String> {
     let nibbles: Option<Vec<u8>> = (digits.chars())
         .map(|digit| digit.to_digit(16).and_then(|nibble| u8::try_from(nibble).ok()))

@@ -10,23 +10,23 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// UDP gateways that run, by name.
+/// Running UDP gateways, by name.
 #[derive(Clone, Debug)]
 pub(crate) struct UdpGateways {
     running: Arc<Mutex<Vec<(String, UdpGateway)>>>,
-    /// Whose sockets they use.
+    /// The links whose sockets they use.
     links: Links,
 }
 
 impl UdpGateways {
-    /// Starts those of `config`.
+    /// Starts the UDP gateways of `config`.
     pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
         let this = Self { running: Arc::default(), links: links.clone() };
         config.udp_gateways.iter().try_for_each(|relay| this.begin(relay))?;
         Ok(this)
     }
 
-    /// Shows each with its name.
+    /// Calls `show` for each with its name.
     pub(crate) fn map<T>(&self, show: impl Fn(&str, &UdpGateway) -> T) -> Vec<T> {
         self.lock().iter().map(|(name, relay)| show(name, relay)).collect()
     }
@@ -44,7 +44,7 @@ impl UdpGateways {
         Ok(())
     }
 
-    /// Ends those that have changed and starts those that come; all of them or none.
+    /// Ends changed UDP gateways and starts new ones; all of them or none.
     fn exchange(&self, old: &Config, new: &Config) -> Result<(), RunError> {
         let (old, new) = (&old.udp_gateways, &new.udp_gateways);
         let gone: Vec<_> = old.iter().filter(|relay| !new.contains(relay)).collect();
@@ -111,7 +111,7 @@ impl Staged for StagedUdp {
     }
 }
 
-/// What is described, as the planes start it.
+/// The planes' setup of a described UDP gateway.
 fn setup(relay: &config::UdpGateway) -> UdpGatewaySetup {
     let server = relay.forward.value;
     let any: IpAddr =

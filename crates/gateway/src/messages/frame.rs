@@ -1,9 +1,9 @@
-//! Messages as packets: what a capture of the link would show of them, made up from the addresses
-//! of both ends.
+//! Messages as packets: as a capture of the link would show them, built from the addresses of both
+//! ends.
 //!
-//! A message over TCP is one segment, or several if it is longer than one may be; its sequence number
-//! goes on from the last message of the connection that was captured, so that a reader puts
-//! them together. Octets that were not kept leave a gap. There is no handshake and no end.
+//! A message over TCP becomes one segment, or several if it is too long. Sequence numbers continue
+//! from the last captured message of the connection, so that a reader joins them. Octets that were
+//! not kept leave a gap. There is no handshake and no end.
 
 use super::MessageRecord;
 use gatewright_wire::{
@@ -12,11 +12,11 @@ use gatewright_wire::{
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Octets of a message in one packet: 65,535 of an IPv6 payload without a TCP header, which is less
-/// than an IPv4 packet holds behind both headers.
+/// Maximum octets of a message in one packet: 65,535 of an IPv6 payload without a TCP header, which
+/// is less than an IPv4 packet holds after both headers.
 const SEGMENT_MAX: usize = 65_495;
 
-/// Connections whose sequence numbers are known.
+/// Maximum connections with known sequence numbers.
 const CONNECTIONS_MAX: usize = 4096;
 
 /// Octets of a header without options.
@@ -24,18 +24,18 @@ const TCP_LEN: u16 = 20;
 const UDP_LEN: u16 = 8;
 const IPV4_LEN: u16 = 20;
 
-/// How far a connection is: octets that the peer sent, and that it got.
+/// The progress of a connection: octets sent and received by the peer.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     inbound: u32,
     outbound: u32,
 }
 
-/// Makes packets of messages.
+/// Converts messages to packets.
 #[derive(Debug, Default)]
 pub(super) struct Framer {
     connections: HashMap<(SocketAddr, SocketAddr), Reached>,
-    /// The oldest first.
+    /// Connections, oldest first.
     order: VecDeque<(SocketAddr, SocketAddr)>,
 }
 

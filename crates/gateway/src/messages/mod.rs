@@ -1,7 +1,7 @@
 //! Handlers at messages of gateway programs.
 //!
-//! Programs are asked to attach and to detach, by ids of the same row as those of the packet graph's
-//! handlers. What a capture there gives away is written here.
+//! Programs attach and detach them, with ids from the same sequence as the packet graph's handlers.
+//! Captured messages are written here.
 
 mod frame;
 mod recorder;
@@ -17,10 +17,10 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Asks what a handler at messages has counted.
+/// Reads the counters of a handler at messages.
 pub(crate) type Counting = Box<dyn Fn() -> MessageCounts + Send + Sync>;
 
-/// What a handler at messages has counted.
+/// Counters of a handler at messages.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub(crate) struct MessageCounts {
     /// Messages seen.
@@ -33,17 +33,17 @@ pub(crate) struct MessageCounts {
     pub(crate) missed: u64,
 }
 
-/// A handler at messages, as it runs.
+/// A running handler at messages.
 #[derive(Clone)]
 pub(crate) struct AttachedMessages {
     /// Its id, by which it is detached.
     pub(crate) id: AttachmentId,
-    /// What it does and where it stands.
+    /// Its action and position.
     pub(crate) attach: AttachMessages,
     counting: Arc<Counting>,
-    /// Ends with the last who knows it.
+    /// Ends when its last owner is dropped.
     _recorder: Option<Arc<MessageRecorder>>,
-    /// Whether the description says it; else it was attached since.
+    /// Whether it is in the description; else it was attached since.
     described: bool,
 }
 
@@ -57,12 +57,12 @@ impl fmt::Debug for AttachedMessages {
 }
 
 impl AttachedMessages {
-    /// What it has counted.
+    /// Its counters.
     pub(crate) fn counts(&self) -> MessageCounts {
         (self.counting)()
     }
 
-    /// Where it stands, as `status` says it.
+    /// Its position, as `status` shows it.
     pub(crate) fn place(&self) -> String {
         let side = match self.attach.side {
             Side::Receive => "receive",
@@ -72,7 +72,7 @@ impl AttachedMessages {
     }
 }
 
-/// What is attached to the programs of a gateway.
+/// Handlers attached to the programs of a gateway.
 #[derive(Clone)]
 pub(crate) struct Messages {
     links: Links,
@@ -87,7 +87,7 @@ impl fmt::Debug for Messages {
 }
 
 impl Messages {
-    /// Attaches to `programs` what `config` says.
+    /// Attaches the handlers of `config` to `programs`.
     pub(crate) fn start(
         links: &Links,
         programs: &Programs,
@@ -135,7 +135,7 @@ impl Messages {
         Ok(id)
     }
 
-    /// Detaches a handler; whether there was one of this id.
+    /// Detaches a handler; returns whether the id was known.
     pub(crate) fn detach(&self, id: AttachmentId) -> bool {
         let mut attached = self.lock();
         let Some(at) = attached.iter().position(|one| one.id == id) else { return false };
@@ -188,14 +188,14 @@ impl Part for Messages {
         Ok(staged)
     }
 
-    /// Recorders end when nobody can give them anything any more.
+    /// Recorders end when no sender is left.
     fn stop(&self) {
         let all: Vec<_> = self.lock().iter().map(|one| one.id).collect();
         self.detach_all(&all);
     }
 }
 
-/// Handlers that another description adds.
+/// Handlers that a new description adds.
 struct StagedMessages {
     messages: Messages,
     come: Vec<AttachmentId>,
@@ -203,7 +203,7 @@ struct StagedMessages {
 }
 
 impl Staged for StagedMessages {
-    /// Detaches what the description leaves out.
+    /// Detaches the handlers that the description omits.
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
         let goes = |one: &&AttachedMessages| one.described && !self.wanted.contains(&one.attach);
         let gone: Vec<_> = self.messages.lock().iter().filter(goes).map(|one| one.id).collect();

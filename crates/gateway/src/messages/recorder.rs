@@ -17,40 +17,40 @@ use std::time::{Duration, Instant};
 pub(crate) struct MessageRecord {
     /// The peer's end.
     pub(crate) peer: SocketAddr,
-    /// The gateway's.
+    /// The gateway's end.
     pub(crate) local: SocketAddr,
-    /// Whether it went over TCP; else by one datagram.
+    /// Whether it went over TCP; else as one datagram.
     pub(crate) tcp: bool,
     /// Whether it came from the peer.
     pub(crate) inbound: bool,
     /// The octets.
     pub(crate) octets: Vec<u8>,
-    /// Octets behind these that were not kept.
+    /// Number of octets after these that were not kept.
     pub(crate) missing: u64,
 }
 
-/// Pieces that wait to be written at the most; one is two pages, as a rule.
+/// Maximum queued pieces; one is two pages, as a rule.
 const RECORDS_MAX: usize = 1024;
 
-/// Where a capture puts what it sees.
+/// The sending end for captured messages.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
 
 impl MessageRecords {
-    /// Takes a piece, with the time of this moment, without waiting; whether there was room.
+    /// Queues a piece with the current time, without waiting; returns whether there was room.
     pub(crate) fn give(&self, record: MessageRecord) -> bool {
         self.0.try_send((since_1970(), record)).is_ok()
     }
 }
 
-/// Writes what a capture gives it; ends when nobody can give it any more.
+/// Writes captured messages; ends when no sender is left.
 #[derive(Debug)]
 pub(super) struct MessageRecorder {
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl MessageRecorder {
-    /// Starts writing to `file` what is captured at `at`.
+    /// Starts writing messages captured at `at` to `file`.
     pub(super) fn start(file: &str, at: &str) -> io::Result<(MessageRecords, Self)> {
         let mut writer = Writer::new(BufWriter::new(create(file)?))?;
         let interface = writer.add_interface(at, Framing::Ip)?;

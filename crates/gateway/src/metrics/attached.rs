@@ -1,4 +1,4 @@
-//! What stands at messages of gateway programs has seen and refused.
+//! Metrics of handlers at messages of gateway programs: seen and refused.
 
 use super::{Family, head, sample, written};
 use crate::api::AttachedAnswer;
@@ -20,7 +20,7 @@ const MISSED: Family = (
     "Pieces of messages that a capture could not write in time.",
 );
 
-/// What is counted of a handler, if it counts that.
+/// A handler's counter, if it has this counter.
 type Count = fn(&AttachedAnswer) -> Option<u64>;
 
 /// The families of all handlers at messages; nothing if there is none.

@@ -1,4 +1,4 @@
-//! What became of the requests of gateway programs, by handler.
+//! Metrics of the requests of gateway programs, by handler.
 
 use super::{Family, head, sample, written};
 use gatewright_part::HandledRequests;
@@ -39,8 +39,8 @@ pub(super) fn text(out: &mut String, handlers: &[&HandledRequests]) {
     }
 }
 
-/// A bound a power of two; the last entry has none. There is no sum, and so no count (OpenMetrics
-/// 1.0, "Histogram").
+/// Each power of two is a bound; the last entry has none. There is no sum, and so no count
+/// (OpenMetrics 1.0, "Histogram").
 fn histogram(out: &mut String, of: &HandledRequests) {
     let mut within = 0_u64;
     let mut bucket = |bound: &str, within: u64| {

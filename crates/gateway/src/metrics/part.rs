@@ -1,9 +1,9 @@
-//! What a part tells, each number a family of its own.
+//! Metrics of a part, each number a family of its own.
 
 use super::{head, sample, written};
 use gatewright_part::{PartAnswer, PartHistogram};
 
-/// The families of a part.
+/// Writes the families of a part.
 pub(super) fn text(out: &mut String, part: &PartAnswer) {
     let told = &part.told;
     let gauges = told.gauges.iter().map(|gauge| (gauge, "gauge", ""));
@@ -19,7 +19,7 @@ pub(super) fn text(out: &mut String, part: &PartAnswer) {
     }
 }
 
-/// A bound a power of two, in seconds where the values are microseconds.
+/// Each power of two is a bound, in seconds where the values are microseconds.
 fn histogram_text(out: &mut String, part: &str, of: &PartHistogram) {
     let (name, is_time) = match of.name.strip_suffix("_us") {
         Some(name) => (name, true),

@@ -1,7 +1,7 @@
-//! One page over HTTP/1.1, for whoever collects metrics.
+//! An HTTP/1.1 server of one page, for metrics collectors.
 //!
-//! The server knows one path, answers one client at a time and closes after each answer: whoever
-//! comes meanwhile waits in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
+//! The server knows one path, answers one client at a time and closes after each answer. Other
+//! clients wait in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
 
 use crate::{Gateway, api, listener::ListenerThread};
 use gatewright_config::Listen;
@@ -20,19 +20,19 @@ use std::{
 /// The media type of OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The media type of what goes wrong.
+/// The media type of error answers.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Octets of a request's head at the most; one that is longer is answered 431.
+/// Maximum octets of a request's head; a longer one is answered 431.
 const REQUEST_MAX: usize = 8 * 1024;
 
-/// Octets of a body that nobody asked for, read so that the answer is not lost (RFC 9112 §9.6).
+/// Maximum octets of an unwanted body that are read so that the answer is not lost (RFC 9112 §9.6).
 const DRAINED_MAX: usize = 64 * 1024;
 
-/// How long one client may take for its request and our answer.
+/// Maximum time of one client for its request and our answer.
 const CLIENT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Makes the page, or says why there is none.
+/// Creates the page, or returns why there is none.
 type Page = dyn Fn() -> Result<String, String> + Send;
 
 /// Serves a gateway's metrics until it is dropped.
@@ -46,17 +46,17 @@ pub struct MetricsServer {
 impl MetricsServer {
     /// Serves the metrics of `gateway` where `listen` says: `GET /metrics`.
     ///
-    /// A Unix socket is its owner's alone; one that nobody listens on any more is replaced.
+    /// Only the owner can use a Unix socket; a socket without a listener is replaced.
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if somebody else listens there; else what the system says.
+    /// `AddrInUse` if another process listens there; else the system's error.
     pub fn start(gateway: Arc<Gateway>, listen: &Listen) -> io::Result<Self> {
         let page = move || api::metrics(&gateway);
         Self::serving(Box::new(page), listen)
     }
 
-    /// The TCP address it listens at, if it is TCP.
+    /// The TCP address of the listener, if it is TCP.
     pub const fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -127,7 +127,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// A client, with the time by which it is to be done.
+/// A client with its deadline.
 #[derive(Debug)]
 struct Client {
     stream: Stream,
@@ -159,7 +159,7 @@ impl Client {
         Ok(())
     }
 
-    /// A request's head, as far as its bound; `None` if the client closes before its end.
+    /// Reads a request's head up to its limit; `None` if the client closes before its end.
     fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut head = Vec::new();
         let mut part = [0; 1024];
@@ -203,7 +203,7 @@ fn ends(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n")
 }
 
-/// What is wrong with a request, or whether it wants the page's head alone.
+/// The result of parsing a request: an error, or whether it wants only the page's head.
 enum Asked {
     Page { head_only: bool },
     Wrong(&'static str),
@@ -229,7 +229,7 @@ fn answer(head: &[u8], page: &Page) -> Vec<u8> {
     [head.into_bytes(), body.into_bytes()].concat()
 }
 
-/// What a request's head asks for (RFC 9112 §3).
+/// Parses a request's head (RFC 9112 §3).
 fn asked(head: &[u8]) -> Asked {
     const BAD: Asked = Asked::Wrong("400 Bad Request");
     let text = String::from_utf8_lossy(head);

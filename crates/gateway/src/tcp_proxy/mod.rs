@@ -1,9 +1,9 @@
 //! Relays of TCP connections over the kernel's sockets: `[tcp_proxy.NAME]`.
 //!
-//! Each connection that is accepted gets one of its own to the server; what comes from one end goes
-//! to the other, and so does its end: a side that has said everything may still listen (half-close),
-//! and one that breaks off breaks the other. One thread serves all connections of a proxy, none of
-//! which it waits for.
+//! Each accepted connection gets its own connection to the server. Octets from one end go to the
+//! other, and so does its end. A side that has sent everything may still receive (half-close); a
+//! broken connection breaks the other. One thread serves all connections of a proxy and waits for
+//! none of them.
 
 mod part;
 mod pipe;
@@ -31,28 +31,28 @@ const DESCRIPTORS_EACH: u64 = 2;
 /// A TCP proxy to be started.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TcpProxySetup {
-    /// Where it listens; `[::]` takes both families.
+    /// Its listening address; `[::]` takes both families.
     pub listen: SocketAddr,
-    /// The server that each connection is carried to.
+    /// The server of each connection.
     pub server: SocketAddr,
-    /// Connections at once at the most; further ones are closed at once.
+    /// Maximum connections at once; further ones are closed at once.
     pub connections_max: usize,
-    /// How long a connection may carry nothing in either direction.
+    /// Maximum time without octets in either direction.
     pub idle: Duration,
-    /// How long the server may take to accept.
+    /// Maximum time for the server to accept.
     pub connect: Duration,
 }
 
-/// What a TCP proxy has counted.
+/// Counters of a TCP proxy.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TcpProxyCounters {
     /// Connections that are open now.
     pub open: u64,
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections that ended as they should: both sides had said everything.
+    /// Connections that ended normally: both sides had sent everything.
     pub ended: u64,
-    /// Connections closed at once, because as many were open as may be.
+    /// Connections closed at once, because the maximum was open.
     pub refused: u64,
     /// Connections whose server could not be reached in time.
     pub unreachable: u64,
@@ -80,7 +80,7 @@ struct Counts {
     octets_to_clients: AtomicU64,
 }
 
-/// A TCP proxy that runs, until it is dropped: then all its connections are closed.
+/// A running TCP proxy; dropping it closes all its connections.
 #[derive(Debug)]
 pub struct TcpProxy {
     setup: TcpProxySetup,
@@ -92,11 +92,11 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// Listens, and relays on a thread of its own.
+    /// Listens, and relays on its own thread.
     ///
     /// # Errors
     ///
-    /// What the system says: that the address is in use, or is none of this host's.
+    /// The system's error: the address is in use, or does not belong to this host.
     pub fn start(setup: TcpProxySetup) -> io::Result<Self> {
         let connections = u64::try_from(setup.connections_max).unwrap_or(u64::MAX);
         let descriptors = Claim::new(connections.saturating_mul(DESCRIPTORS_EACH));
@@ -112,19 +112,19 @@ impl TcpProxy {
         Ok(Self { setup, address, counts, stop, thread: Some(thread), descriptors })
     }
 
-    /// Where it listens.
+    /// Its listening address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn counters(&self) -> TcpProxyCounters {
         self.counts.read()
     }
 }
 
 impl TcpProxyCounters {
-    /// The sums.
+    /// The sums of both.
     const fn and(self, other: Self) -> Self {
         Self {
             open: self.open + other.open,

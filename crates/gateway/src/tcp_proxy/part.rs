@@ -6,28 +6,28 @@ use gatewright_config::{self as config, Config};
 use gatewright_part::{Change, Part, Staged, Told, Unable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The proxies of a gateway, by name. They come and go; what those that are gone have counted stays.
+/// The proxies of a gateway, by name. Counters of removed proxies are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TcpProxies(Arc<Mutex<Running>>);
 
 #[derive(Debug, Default)]
 struct Running {
     proxies: Vec<(String, TcpProxy)>,
-    /// Of those whose threads end.
+    /// Counters of proxies whose threads are ending.
     ending: Vec<Arc<Counts>>,
-    /// Of those that have ended.
+    /// Counters of proxies that have ended.
     ended: TcpProxyCounters,
 }
 
 impl Running {
-    /// What those have counted that are in no list any more.
+    /// Counters of the proxies that are in no list any more.
     fn gone(&self) -> TcpProxyCounters {
         self.ending.iter().map(|counts| counts.read()).fold(self.ended, TcpProxyCounters::and)
     }
 }
 
 impl TcpProxies {
-    /// Starts those of `config`.
+    /// Starts the proxies of `config`.
     pub(crate) fn start(config: &Config) -> Result<Self, RunError> {
         let this = Self::default();
         config.tcp_proxies.iter().try_for_each(|proxy| this.begin(proxy))?;
@@ -54,7 +54,7 @@ impl TcpProxies {
         Ok(())
     }
 
-    /// Ends one, and its connections.
+    /// Ends one proxy, and its connections.
     fn end(&self, name: &str) {
         let mut running = self.lock();
         let Some(at) = running.proxies.iter().position(|(known, _)| known == name) else { return };
@@ -69,8 +69,7 @@ impl TcpProxies {
         running.ended = running.ended.and(counts.read());
     }
 
-    /// Ends the TCP proxies that have changed, with their connections, and starts those that come; all
-    /// of them or none.
+    /// Ends changed TCP proxies with their connections, and starts new ones; all of them or none.
     fn exchange(&self, old: &Config, new: &Config) -> Result<(), RunError> {
         let (old, new) = (&old.tcp_proxies, &new.tcp_proxies);
         let gone: Vec<_> = old.iter().filter(|proxy| !new.contains(proxy)).collect();
@@ -132,7 +131,7 @@ impl Part for TcpProxies {
         drop(all);
     }
 
-    /// What they tell of themselves, all of them together; nothing if there never was one.
+    /// The combined report of all of them; nothing if there never was one.
     fn tell(&self) -> Told {
         let running = self.lock();
         if running.proxies.is_empty() && running.gone() == TcpProxyCounters::default() {

@@ -1,36 +1,37 @@
-//! One direction of a relayed connection: octets from one end to the other, and then its end.
+//! One direction of a relayed connection: octets from one end to the other, then its end.
 
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Octets that wait in one direction at the most.
+/// Maximum octets queued in one direction.
 pub(super) const BUFFER_LEN: usize = 16 * 1024;
 
-/// Readings at one time, so that no connection keeps the others waiting.
+/// Maximum reads at one time, so that no connection delays the others.
 const ROUNDS_MAX: usize = 16;
 
-/// Octets on their way in one direction. It reads and writes until one end would block, and neither
-/// opens nor closes anything: that is its owner's.
+/// Octets on their way in one direction. It reads and writes until one end would block. It neither
+/// opens nor closes anything: its owner does.
 #[derive(Debug)]
 pub(super) struct Pipe {
     octets: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The source has said that nothing more comes.
+    /// The source has sent its end.
     ended: bool,
-    /// The owner has been told to say so to the sink.
+    /// The owner was told to pass the end on to the sink.
     finished: bool,
 }
 
-/// What has become of an attempt to carry octets.
+/// The result of an attempt to carry octets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Carried {
     /// Octets written to the sink.
     pub(super) octets: usize,
-    /// Everything is written and nothing more comes: the sink is to be told, now and only once.
+    /// Everything is written and the source has ended: the owner passes the end on, now and only
+    /// once.
     pub(super) finish: bool,
     /// Neither end would block: there is more to do at once.
     pub(super) more: bool,
-    /// Anything happened.
+    /// Whether anything happened.
     pub(super) moved: bool,
 }
 
@@ -45,7 +46,7 @@ impl Pipe {
         self.finished
     }
 
-    /// Carries what can be carried without waiting.
+    /// Carries octets as far as possible without waiting.
     pub(super) fn carry(
         &mut self,
         from: &mut impl Read,
@@ -68,7 +69,7 @@ impl Pipe {
         Ok(carried)
     }
 
-    /// Writes what waits, as far as the sink takes it.
+    /// Writes queued octets, as far as the sink takes them.
     fn write(&mut self, to: &mut impl Write) -> io::Result<usize> {
         let before = self.start;
         while let Some(waiting @ [_, ..]) = self.octets.get(self.start..self.end) {
@@ -87,7 +88,7 @@ impl Pipe {
         Ok(written)
     }
 
-    /// Reads once, if there is room; whether anything came, the end included.
+    /// Reads once, if there is room; returns whether anything came, the end included.
     fn read(&mut self, from: &mut impl Read) -> io::Result<bool> {
         let Some(room @ [_, ..]) = self.octets.get_mut(self.end..) else { return Ok(false) };
         if self.ended {

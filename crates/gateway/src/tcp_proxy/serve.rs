@@ -1,4 +1,4 @@
-//! The thread of a TCP proxy: accepts, connects, and lets octets pass.
+//! The thread of a TCP proxy: it accepts, connects, and relays octets.
 
 use super::{
     Counts, TcpProxySetup,
@@ -26,24 +26,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Events taken at once.
+/// Maximum events taken at once.
 const EVENTS_MAX: usize = 256;
 
-/// Connections accepted at once, so that those that are open are not kept waiting.
+/// Maximum connections accepted at once, so that open ones are not delayed.
 const ACCEPTS_MAX: usize = 64;
 
-/// How often times are looked at while connections are open.
+/// Interval at which timeouts are checked while connections are open.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long it takes no connection when the system has no descriptor left.
+/// How long no connection is accepted when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What events are about: the listener, the order to stop, or both ends of a connection.
+/// Tokens of events: the listener, the order to stop, or both ends of a connection.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const FIRST: u64 = 2;
 
-/// Why a connection is no more.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Ended,
@@ -59,7 +59,7 @@ struct Connection {
     to_client: Pipe,
     /// The server has accepted.
     connected: bool,
-    /// When anything last happened.
+    /// The time of its last activity.
     moved_at: Instant,
 }
 
@@ -70,9 +70,9 @@ pub(super) struct Server {
     epoll: Epoll,
     connections: Vec<Option<Connection>>,
     vacant: Vec<usize>,
-    /// Clients that wait to be accepted, of which no other event will tell.
+    /// Whether clients wait to be accepted, for which no other event will come.
     waiting: Waiting,
-    /// Connections that have more to carry, of which no other event will tell.
+    /// Connections with more to carry, for which no other event will come.
     again: Vec<usize>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Server {
 enum Waiting {
     None,
     Some,
-    /// Until the system has descriptors again.
+    /// Accepting pauses until the system has descriptors again.
     Paused,
 }
 
@@ -143,7 +143,7 @@ impl Server {
         EpollTimeout::try_from(patience).unwrap_or(EpollTimeout::ZERO)
     }
 
-    /// Takes connections that wait.
+    /// Accepts waiting connections.
     fn accept(&mut self, now: Instant) {
         self.waiting = Waiting::Some;
         for _ in 0..ACCEPTS_MAX {
@@ -172,7 +172,7 @@ impl Server {
         }
     }
 
-    /// Begins to reach the server for a client; gives the client back if that cannot even begin.
+    /// Begins to connect to the server for a client; returns the client if that fails at once.
     fn open(&mut self, client: TcpStream, now: Instant) -> Result<(), TcpStream> {
         let Ok(server) = begin(self.setup.server) else { return Err(client) };
         let ready = [client.set_nonblocking(true), client.set_nodelay(true)];
@@ -207,7 +207,7 @@ impl Server {
         Ok(())
     }
 
-    /// Does for a connection what can be done without waiting.
+    /// Serves a connection as far as possible without waiting.
     fn step(&mut self, index: usize, now: Instant) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         match connection.step(now, &self.counts) {
@@ -236,7 +236,7 @@ impl Server {
         }
     }
 
-    /// Closes what has been silent for too long.
+    /// Closes connections that have been silent for too long.
     fn look_at_times(&mut self, now: Instant) {
         for index in 0..self.connections.len() {
             let Some(Some(connection)) = self.connections.get(index) else { continue };
@@ -263,7 +263,7 @@ impl Drop for Server {
 }
 
 impl Connection {
-    /// Carries in both directions; whether there is more to do at once.
+    /// Carries in both directions; returns whether there is more to do at once.
     fn step(&mut self, now: Instant, counts: &Counts) -> Result<bool, End> {
         if !self.connected {
             match self.server.take_error() {
@@ -316,14 +316,15 @@ fn begin(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// When it is closed, the other end learns that it was broken off, not that all has been said.
+/// Makes the close of the connection a reset, so that the other end does not take it as a normal
+/// end.
 fn break_off(stream: &TcpStream) {
     let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     // One that is closed already knows.
     let _closed = setsockopt(stream, Linger, &at_once);
 }
 
-/// Whether a connection that was to be accepted failed for a reason of its own (accept(2)).
+/// Whether accepting failed for a reason of that connection itself (accept(2)).
 fn is_of_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),

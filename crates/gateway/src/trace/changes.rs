@@ -1,10 +1,10 @@
-//! What one place of the graph changed in a packet.
+//! Changes to a packet at one place of the graph.
 
 use gatewright_stack::{At, Step};
 use gatewright_wire::EtherType;
 use std::fmt::Write;
 
-/// What is different between a packet at one place and at the next.
+/// Differences between a packet at one place and at the next.
 pub(super) fn changes(before: &Step, after: &Step) -> Vec<String> {
     let (old, new) = (&before.octets[..], &after.octets[..]);
     let shift = match (ip_at(before), ip_at(after)) {
@@ -85,7 +85,7 @@ const IPV6: [Field; 6] = [
     ("destination", 24, 40),
 ];
 
-/// What differs between two IP packets, by field.
+/// Differences between two IP packets, by field.
 fn fields(old: &[u8], new: &[u8], changed: &mut Vec<String>) {
     let fields: &[Field] = match (old.first().map(|first| first >> 4), new.first()) {
         (Some(4), Some(_)) => &IPV4,
@@ -122,7 +122,7 @@ fn value(name: &str, octets: &[u8]) -> String {
     }
 }
 
-/// How many octets from `from` on differ.
+/// The number of octets from `from` on that differ.
 fn rest(old: &[u8], new: &[u8], from: usize, what: &str, changed: &mut Vec<String>) {
     let pairs = old.iter().zip(new).skip(from);
     let count = pairs.filter(|(old, new)| old != new).count();

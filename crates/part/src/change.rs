@@ -6,11 +6,11 @@ use std::fmt;
 /// A difference between two descriptions.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Change {
-    /// What: `route 10.0.0.0/8`, `link lan`, `[cse] http`.
+    /// The item: `route 10.0.0.0/8`, `link lan`, `[cse] http`.
     pub what: String,
-    /// How: `added`, `removed`, `MTU 1400, not 1500`.
+    /// The difference: `added`, `removed`, `MTU 1400, not 1500`.
     pub how: String,
-    /// Whether it needs a gateway that is started anew.
+    /// Whether it needs a restarted gateway.
     #[serde(skip)]
     pub restart: bool,
 }
@@ -27,16 +27,16 @@ impl Change {
         Self { what: what.into(), how: how.into(), restart: false }
     }
 
-    /// A difference that needs a gateway that is started anew.
+    /// A difference that needs a restarted gateway.
     pub fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
         Self { restart: true, ..Self::new(what, how) }
     }
 }
 
-/// Why a part does not take a description.
+/// Why a part cannot take a description.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unable {
-    /// The key that says what it cannot have, as `[cse] http`, if it is one.
+    /// The key with the impossible value, as `[cse] http`, if it is one.
     pub key: Option<String>,
     /// Why, in words for the operator.
     pub why: String,

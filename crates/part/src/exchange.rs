@@ -1,15 +1,15 @@
-//! The one reload: all parts take a description, or none does.
+//! Reload: all parts take a description, or none does.
 
 use crate::{Change, Part, Staged, Unable};
 use gatewright_config::Config;
 
-/// Has every part stage `new` in the given order and then commit it in the same order; what they
-/// tell of it. If one cannot stage it, those before it undo what they staged, the last first.
+/// Makes every part stage `new` in the given order and then commit it in the same order; returns
+/// their reports. If one cannot stage it, the earlier parts undo theirs, the last first.
 ///
 /// # Errors
 ///
-/// Of the part that cannot have `new`; then all are as they were. Of a part that ended before its
-/// commit; the others have committed then.
+/// The error of the part that cannot take `new`; then all parts are unchanged. Or the error of a
+/// part that ended before its commit; the others have committed then.
 pub fn exchange(parts: &[&dyn Part], old: &Config, new: &Config) -> Result<Vec<Change>, Unable> {
     let mut staged: Vec<Box<dyn Staged>> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -31,7 +31,7 @@ pub fn exchange(parts: &[&dyn Part], old: &Config, new: &Config) -> Result<Vec<C
     ended.map_or(Ok(told), Err)
 }
 
-/// What a part stages that takes nothing of a description.
+/// The staged state of a part that takes nothing from a description.
 #[derive(Clone, Copy, Debug)]
 pub struct Unchanged;
 

@@ -1,10 +1,10 @@
-//! One protocol for everything that runs in a gateway.
+//! The common interface of everything that runs in a gateway.
 //!
-//! Links, handlers, proxies, programs, devices, the service entity and the control socket are each a
-//! [`Part`]. A part says what differs between two descriptions in what is its own, takes another
-//! description in two steps, tells what it is and has counted, and stops. [`exchange`] is the one
-//! reload: every part stages the new description, then all commit it; if one cannot, those before it
-//! undo what they staged, the last first.
+//! Links, handlers, proxies, programs, devices, the service entity and the control socket are each
+//! a [`Part`]. A part compares two descriptions in its own area, takes a new description in two
+//! steps, reports its state and counters, and stops. [`exchange`] is the one reload: every part
+//! stages the new description, then all commit it. If one cannot stage it, the earlier parts undo
+//! theirs, the last first.
 
 #![forbid(unsafe_code)]
 
@@ -18,41 +18,41 @@ pub use told::{HandledRequests, PartAnswer, PartHistogram, Told};
 
 use gatewright_config::Config;
 
-/// Something that runs in a gateway by its description.
+/// A part of a running gateway, set up from its description.
 pub trait Part: Send + Sync {
-    /// Its name: a word of lower-case letters, by which status and metrics show it.
+    /// Its name: a word of lower-case letters, used in status and metrics.
     fn name(&self) -> &'static str;
 
-    /// Differences between two descriptions in what is this part's, key by key. It is asked at each
-    /// reload, as a part may stand on more than a description's own text.
+    /// Differences between two descriptions in this part's area, by key. It is called at each
+    /// reload, as a part may depend on more than a description's own text.
     fn differences(&self, old: &Config, new: &Config) -> Vec<Change>;
 
-    /// Does what of `new` can fail, in place of what stands by `old`; nothing that others rely on is
-    /// given up before the commit.
+    /// Does everything for `new` that can fail, in place of the state for `old`. Nothing on which
+    /// other parts rely is given up before the commit.
     ///
     /// # Errors
     ///
-    /// What it cannot have; then it is as it was.
+    /// The item that it cannot take; then it is unchanged.
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable>;
 
-    /// What it is and has counted. It waits for nothing: not for a stage that is under way either.
+    /// Its state and counters. It waits for nothing, not even for a stage in progress.
     fn tell(&self) -> Told {
         Told::default()
     }
 
-    /// Ends it. Nothing is asked of it afterwards.
+    /// Ends it. No method is called afterwards.
     fn stop(&self) {}
 }
 
 /// A description that a part has staged.
 pub trait Staged: Send {
-    /// Takes it for good; what is told of it beside the differences.
+    /// Makes it final; returns changes to report beside the differences.
     ///
     /// # Errors
     ///
-    /// What has ended meanwhile: a commit needs nothing that could be refused.
+    /// A component that has ended meanwhile: a commit needs nothing that could be refused.
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable>;
 
-    /// Makes the part what it was before.
+    /// Restores the part's earlier state.
     fn undo(self: Box<Self>);
 }

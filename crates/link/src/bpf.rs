@@ -1,7 +1,7 @@
-//! The few programs that a link needs in the kernel, assembled here and loaded by `bpf(2)`.
+//! The few kernel programs that a link needs, assembled here and loaded by `bpf(2)`.
 //!
-//! A program is attached by a *link*: a descriptor. When it is closed, by us or by our death, the
-//! kernel detaches the program.
+//! A program is attached by a *link*, which is a descriptor. When we close it or die, the kernel
+//! detaches the program.
 #![expect(unsafe_code, reason = "bpf(2) has no wrapper")]
 
 use std::io;
@@ -38,7 +38,7 @@ const EXIT: u8 = 0x95;
 
 const XDP_DROP: i32 = 1;
 
-/// What a program is for.
+/// The type of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's ingress.
@@ -54,17 +54,17 @@ pub(crate) enum Kind {
     Filter,
 }
 
-/// Where a program is attached.
+/// The hook to which a program is attached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hook {
-    /// `BPF_TCX_INGRESS`: behind packet sockets, in front of the kernel's stack.
+    /// `BPF_TCX_INGRESS`: after packet sockets, before the kernel's stack.
     Ingress,
     /// `BPF_TCX_EGRESS`; tests only.
     #[allow(dead_code, reason = "a test makes a driver carry tags with it")]
     Egress,
     /// `BPF_XDP` in the driver's own receive function (`XDP_FLAGS_DRV_MODE`).
     XdpNative,
-    /// `BPF_XDP` behind the driver, for any of them (`XDP_FLAGS_SKB_MODE`).
+    /// `BPF_XDP` after the driver, for any driver (`XDP_FLAGS_SKB_MODE`).
     XdpGeneric,
 }
 
@@ -91,23 +91,23 @@ impl Hook {
 pub(crate) const DROP_ALL: [Instruction; 2] =
     [Instruction(MOVE_IMMEDIATE, 0, 0, 2), Instruction(EXIT, 0, 0, 0)];
 
-/// What a driver may do to a frame before a program sees it.
+/// Changes that a driver may make to a frame before a program sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tags {
-    /// Nothing that we could undo.
+    /// None that we could undo.
     InFrame,
-    /// It may take the VLAN tag out, and tells it by the kernel's function with this number
+    /// It may remove the VLAN tag, and reports it by the kernel's function with this number
     /// (`bpf_xdp_metadata_rx_vlan_tag`).
     TakenOut(u32),
 }
 
-/// The name of the function that tells a tag.
+/// The name of the function that reports a tag.
 pub(crate) const TAG_FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
 
 /// A program that hands every frame to the AF_XDP socket of its receive queue in `sockets`, and
-/// drops it where there is none: an exclusive link never lets the kernel's stack have it.
+/// drops it if there is none. The kernel's stack never gets frames of an exclusive link.
 ///
-/// A tag that the driver has taken out is put back first.
+/// A tag that the driver has removed is put back first.
 pub(crate) fn redirect_all(sockets: BorrowedFd<'_>, tags: Tags) -> Vec<Instruction> {
     // struct xdp_md: data, its end, metadata, interface, receive queue.
     const RECEIVE_QUEUE: i16 = 16;
@@ -128,8 +128,8 @@ pub(crate) fn redirect_all(sockets: BorrowedFd<'_>, tags: Tags) -> Vec<Instructi
     program
 }
 
-/// Puts the tag of the frame whose context is in register 6 back into it, if the driver has one;
-/// a frame in which there is no room for it is dropped.
+/// Puts a tag removed by the driver back into the frame whose context is in register 6. A frame
+/// without room for it is dropped.
 fn put_tag_back(function: u32) -> [Instruction; 31] {
     const KERNEL_FUNCTION: u8 = 2;
     const ADJUST_HEAD: i32 = 44;
@@ -178,12 +178,12 @@ fn put_tag_back(function: u32) -> [Instruction; 31] {
     ]
 }
 
-/// The register that is written, and the one that is read.
+/// The registers byte: the written register and the read one.
 const fn registers(destination: u8, source: u8) -> u8 {
     destination | (source << 4)
 }
 
-/// The front of `union bpf_attr` for `BPF_MAP_CREATE`.
+/// The beginning of `union bpf_attr` for `BPF_MAP_CREATE`.
 #[repr(C)]
 #[derive(Default)]
 struct MapCreate {
@@ -194,7 +194,7 @@ struct MapCreate {
     map_flags: u32,
 }
 
-/// The front of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
+/// The beginning of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
 #[repr(C)]
 #[derive(Default)]
 struct MapUpdate {
@@ -205,7 +205,7 @@ struct MapUpdate {
     flags: u64,
 }
 
-/// Makes a map from receive queues to AF_XDP sockets (`BPF_MAP_TYPE_XSKMAP`).
+/// Creates a map from receive queues to AF_XDP sockets (`BPF_MAP_TYPE_XSKMAP`).
 pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_XSKMAP: u32 = 17;
     let mut attributes = MapCreate {
@@ -218,8 +218,8 @@ pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     call(BPF_MAP_CREATE, &mut attributes)
 }
 
-/// Makes a map from prefixes to a word each (`BPF_MAP_TYPE_LPM_TRIE`); keys begin with the length of
-/// their prefix in bits.
+/// Creates a map from prefixes to a word each (`BPF_MAP_TYPE_LPM_TRIE`); keys begin with the length
+/// of their prefix in bits.
 pub(crate) fn prefix_map(key_size: u32, entries: u32) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_LPM_TRIE: u32 = 11;
     const BPF_F_NO_PREALLOC: u32 = 1;
@@ -242,7 +242,7 @@ pub(crate) fn set_socket(
     update(sockets, &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
 }
 
-/// Sets the value of a key; both are as long as the map says, and values have four octets.
+/// Sets the value of a key. Both have the map's lengths, and values have four octets.
 pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8; 4]) -> io::Result<()> {
     let mut attributes = MapUpdate {
         map_fd: map.as_raw_fd().cast_unsigned(),
@@ -253,7 +253,7 @@ pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8; 4]) -> io::Re
     command(BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
 }
 
-/// Removes a key, which is as long as the map says.
+/// Removes a key, which has the map's key length.
 pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let mut attributes = MapUpdate {
         map_fd: map.as_raw_fd().cast_unsigned(),
@@ -263,7 +263,7 @@ pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     command(BPF_MAP_DELETE_ELEM, &mut attributes).map(drop)
 }
 
-/// The front of `union bpf_attr` for `BPF_PROG_LOAD`.
+/// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgLoad {
@@ -281,7 +281,7 @@ struct ProgLoad {
     expected_attach_type: u32,
 }
 
-/// The front of `union bpf_attr` for `BPF_LINK_CREATE`.
+/// The beginning of `union bpf_attr` for `BPF_LINK_CREATE`.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
@@ -289,12 +289,12 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// The place among other programs, for tcx: none is asked for.
+    /// The place among other programs, for tcx: none is requested.
     relative: [u64; 2],
 }
 
-/// Loads a program; one that calls functions of the kernel is bound to the interface whose index
-/// is `bound_to`, 0 for none.
+/// Loads a program. One that calls kernel functions is bound to the interface with index
+/// `bound_to`, 0 for none.
 pub(crate) fn load(
     kind: Kind,
     name: &str,
@@ -333,7 +333,7 @@ pub(crate) fn load(
     call(BPF_PROG_LOAD, &mut attributes)
 }
 
-/// Attaches a program to the interface with `index` for as long as the descriptor is open.
+/// Attaches a program to the interface with `index` until the descriptor is closed.
 pub(crate) fn attach(program: BorrowedFd<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = LinkCreate {
         prog_fd: program.as_raw_fd().cast_unsigned(),
@@ -345,7 +345,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, index: u32, hook: Hook) -> io::Res
     call(BPF_LINK_CREATE, &mut attributes)
 }
 
-/// Calls `bpf(2)` with a command that makes a descriptor.
+/// Calls `bpf(2)` with a command that returns a descriptor.
 fn call<T>(name: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = command(name, attributes)?;
     // SAFETY: the descriptor is new and nobody else's.

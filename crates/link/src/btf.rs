@@ -1,7 +1,7 @@
-//! Finding a function of the running kernel in its type information (BTF), by which a program may
-//! call it.
+//! Lookup of a kernel function in the running kernel's type information (BTF), so that a program
+//! may call it.
 
-/// Where the kernel shows its type information.
+/// The file with the kernel's type information.
 pub(crate) const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 
 /// The number of the function `name` in `btf` (linux/Documentation/bpf/btf.rst, in the machine's
@@ -40,14 +40,14 @@ pub(crate) fn function_id(btf: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// The place of the next type's name, its kind and count, and what follows its fixed part.
+/// The position of the next type's name, its kind and count, and the octets after its fixed part.
 fn next_type(types: &[u8]) -> Option<(usize, u32, &[u8])> {
     let (&fixed, rest) = types.split_first_chunk::<12>()?;
     let [n_1, n_2, n_3, n_4, i_1, i_2, i_3, i_4, ..] = fixed;
     Some((word([n_1, n_2, n_3, n_4]), u32::from_ne_bytes([i_1, i_2, i_3, i_4]), rest))
 }
 
-/// Octets behind the fixed part of a type; `None` for a kind that is not known.
+/// Octets after the fixed part of a type; `None` for an unknown kind.
 fn trailer_len(kind: u32, count: u32) -> Option<usize> {
     let count = usize::try_from(count).ok()?;
     match kind {

@@ -1,7 +1,8 @@
-//! The claim to an exclusive link: one process of a network namespace has it.
+//! The claim to an exclusive link: only one process of a network namespace has it.
 //!
-//! A claim is a socket with an abstract name (`unix(7)`): it is of one network namespace, as an
-//! interface's index is, and goes with its process. Who finds it taken asks the kernel whose it is.
+//! A claim is a socket with an abstract name (`unix(7)`). Like an interface's index, it belongs to
+//! one network namespace; it ends with its process. A process that finds it taken asks the kernel
+//! for its owner.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -12,7 +13,7 @@ use nix::unistd::{Pid, Uid};
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// The right of this process to be the host on an interface, while this lives.
+/// The right of this process to be the host on an interface, while this value lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _socket: OwnedFd,
@@ -21,12 +22,12 @@ pub(crate) struct Claim {
 impl Claim {
     /// Claims the interface with this index.
     ///
-    /// Gives `None` where there is nothing to hold: this process has the claim already, no such
-    /// socket can be had, or its name was taken by a user without the right to open links.
+    /// Returns `None` if there is nothing to hold: this process has the claim already, the system
+    /// has no such sockets, or a user without the right to open links took its name.
     ///
     /// # Errors
     ///
-    /// Which other process has it, in words.
+    /// The other process that has it, in words.
     pub(crate) fn take(interface_index: u32) -> Result<Option<Self>, String> {
         let Ok(address) = UnixAddr::new_abstract(&name(interface_index)) else { return Ok(None) };
         let Ok(socket) = stream() else { return Ok(None) };
@@ -48,7 +49,7 @@ fn stream() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::Stream, flags, None)
 }
 
-/// The other process that has the claim, in words; `None` if it is this one, or one of a user who
+/// The other process that has the claim, in words. `None` if it is this process, or one whose user
 /// could not open the link and only has the name.
 fn owner(address: &UnixAddr) -> Option<String> {
     let socket = stream().ok()?;

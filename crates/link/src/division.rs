@@ -1,14 +1,14 @@
-//! What of a shared link's traffic is ours: packets that are only forwarded, over links of ours.
+//! Our share of a shared link's traffic: packets that are only forwarded, over our links.
 //!
-//! One table of prefixes in the kernel's memory says it, for all links of a gateway. On AF_XDP a
-//! program in the driver asks it for each frame, and takes the frame from the kernel or passes it on.
-//! A packet socket sees a copy of every frame: there the same question is asked twice, by a filter
-//! on the socket that takes what is ours, and by a program at the kernel's ingress that drops just
-//! that. So each frame goes one way, and never both.
+//! One table of prefixes in the kernel's memory decides it, for all links of a gateway. On AF_XDP a
+//! program in the driver looks up each frame, and takes the frame from the kernel or passes it on.
+//! A packet socket sees a copy of every frame. There the lookup runs twice: a filter on the socket
+//! takes our frames, and a program at the kernel's ingress drops just those. So each frame goes one
+//! way, and never both.
 //!
-//! A frame is the kernel's unless it is IPv4 or IPv6 without a tag, sent to our own station, and the
-//! longest prefix of its destination is marked as ours: everything for the kernel's own addresses,
-//! groups, ARP, neighbour discovery and whatever nobody here knows is left alone.
+//! A frame is ours if it is untagged IPv4 or IPv6, sent to our own station, and the longest prefix
+//! of its destination is marked as ours. All others are the kernel's: frames for its own addresses,
+//! groups, ARP, neighbour discovery and unknown destinations.
 
 use crate::bpf::{self, Instruction, Tags};
 use gatewright_wire::MacAddress;
@@ -16,10 +16,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// The table of prefixes by which frames of shared links are divided between us and the kernel.
+/// The table of prefixes that divides frames of shared links between us and the kernel.
 ///
-/// It starts with everything being the kernel's. When the last link that uses it is closed, by us or
-/// by our death, everything is the kernel's again.
+/// At first everything is the kernel's. When we close the last link that uses it or die, everything
+/// is the kernel's again.
 #[derive(Debug)]
 pub struct Division {
     map: OwnedFd,
@@ -55,7 +55,7 @@ impl Division {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `PermissionDenied` without `CAP_BPF`.
+    /// The kernel's error; `PermissionDenied` without `CAP_BPF`.
     pub fn new(prefixes_max: u32) -> io::Result<Self> {
         let reserved = u32::try_from(NEVER_OURS.len()).unwrap_or_default();
         let key_len = u32::try_from(KEY_LEN).unwrap_or_default();
@@ -67,8 +67,8 @@ impl Division {
         Ok(division)
     }
 
-    /// Whether packets for a prefix may be ours at all; those of links, groups and loopback are
-    /// not, and setting or removing them has no effect on others.
+    /// Whether packets for a prefix can be ours. Those of links, groups and loopback cannot;
+    /// setting or removing them has no effect on others.
     pub fn may_be_ours(address: IpAddr) -> bool {
         match address {
             IpAddr::V4(ip) => {
@@ -82,21 +82,21 @@ impl Division {
         }
     }
 
-    /// From now on frames for the prefix are ours, or the kernel's; longer prefixes go first.
+    /// Marks frames for the prefix as ours or the kernel's; longer prefixes take precedence.
     ///
     /// # Errors
     ///
-    /// What the kernel says; `StorageFull` if there is no room for another prefix.
+    /// The kernel's error; `StorageFull` if there is no room for a further prefix.
     pub fn set(&self, address: IpAddr, prefix_len: u8, ours: bool) -> io::Result<()> {
         let value = u32::from(ours).to_ne_bytes();
         bpf::update(self.map.as_fd(), &key(address, prefix_len), &value)
     }
 
-    /// Forgets a prefix: the next shorter one that is known decides.
+    /// Removes a prefix: the next shorter known prefix decides.
     ///
     /// # Errors
     ///
-    /// What the kernel says; it is no error if the prefix was not known.
+    /// The kernel's error; an unknown prefix is no error.
     pub fn remove(&self, address: IpAddr, prefix_len: u8) -> io::Result<()> {
         match bpf::delete(self.map.as_fd(), &key(address, prefix_len)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -146,20 +146,20 @@ const MAP_LOOKUP: i32 = 1;
 const SKB_LOAD_BYTES: i32 = 26;
 const REDIRECT_MAP: i32 = 51;
 
-/// Where the key stands on the stack, below register 10: length, family, address.
+/// The position of the key on the stack, below register 10: length, family, address.
 const KEY: i16 = -24;
 const FAMILY: i16 = -20;
 const ADDRESS: i16 = -16;
 
-/// Octets of a frame up to the destination of its packet, and up to the end of it.
+/// Octets of a frame before the destination of its packet, and up to the end of it.
 const DESTINATION_4: i16 = 14 + 16;
 const DESTINATION_6: i16 = 14 + 24;
 
-/// The types of Ethernet as they lie in a register after a load from the wire.
+/// Ethernet types as they lie in a register after a load from the wire.
 const ETHER_IPV4: u16 = u16::from_ne_bytes([0x08, 0x00]);
 const ETHER_IPV6: u16 = u16::from_ne_bytes([0x86, 0xdd]);
 
-/// Where a jump goes.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Label {
     Ipv4,
@@ -167,7 +167,7 @@ enum Label {
     Kernel,
 }
 
-/// Puts instructions together, and the distances into jumps.
+/// Assembles instructions, and fills in the distances of jumps.
 #[derive(Default)]
 struct Assembler {
     code: Vec<Instruction>,
@@ -203,7 +203,7 @@ impl Assembler {
         self.code
     }
 
-    /// An empty key, whose prefix is a whole address.
+    /// Writes an empty key, whose prefix is a whole address.
     fn key(&mut self) {
         let bits = i32::try_from(DATA_LEN * 8).unwrap_or_default();
         self.push(STORE_IMMEDIATE_WORD, [10, 0], KEY, bits);
@@ -211,7 +211,7 @@ impl Assembler {
         self.push(STORE_IMMEDIATE_64, [10, 0], ADDRESS + 8, 0);
     }
 
-    /// Goes on behind this if the table says that the key is ours.
+    /// Continues after this code if the table says that the key is ours.
     fn look_up(&mut self, division: BorrowedFd<'_>) {
         const MAP_BY_DESCRIPTOR: u8 = 1;
         self.place(Label::LookUp);
@@ -231,9 +231,9 @@ impl Assembler {
     }
 }
 
-/// A program for the driver: what is ours goes to the AF_XDP socket of its receive queue in
-/// `sockets`, everything else, also what finds no socket, to the kernel. Frames to the station `mac`
-/// are looked at.
+/// A program for the driver. Our frames go to the AF_XDP socket of their receive queue in
+/// `sockets`. All others, also those without a socket, go to the kernel. Only frames to the station
+/// `mac` are looked at.
 pub(crate) fn in_driver(
     sockets: BorrowedFd<'_>,
     division: BorrowedFd<'_>,
@@ -286,14 +286,14 @@ pub(crate) fn in_driver(
     program.finish()
 }
 
-/// The frame in registers 2 and 3 has at least `octets`; else it is the kernel's.
+/// Passes the frame in registers 2 and 3 to the kernel unless it has at least `octets`.
 fn is_long(program: &mut Assembler, octets: i16) {
     program.push(MOVE, [4, 2], 0, 0);
     program.push(ADD_IMMEDIATE, [4, 0], 0, i32::from(octets));
     program.jump(JUMP_IF_GREATER, [4, 3], 0, Label::Kernel);
 }
 
-/// A frame whose tag the driver has taken out is the kernel's: the kernel will be told the tag.
+/// Passes a frame whose tag the driver has removed to the kernel, which learns the tag itself.
 fn tagged_to_kernel(program: &mut Assembler, function: u32) {
     const KERNEL_FUNCTION: u8 = 2;
     // Where the function writes to: protocol and tag, below register 10.
@@ -307,14 +307,14 @@ fn tagged_to_kernel(program: &mut Assembler, function: u32) {
     program.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
 }
 
-/// A filter for a packet socket, which takes whole what is ours.
+/// A filter for a packet socket, which takes our frames whole.
 pub(crate) fn filter(division: BorrowedFd<'_>) -> Vec<Instruction> {
     const WHOLE: i32 = -1;
     behind_driver(division, WHOLE, 0)
 }
 
-/// A program at the kernel's ingress, which drops what is ours (`TCX_DROP`), and leaves everything
-/// else to the next (`TCX_NEXT`).
+/// A program at the kernel's ingress, which drops our frames (`TCX_DROP`), and leaves all others to
+/// the next program (`TCX_NEXT`).
 pub(crate) fn at_ingress(division: BorrowedFd<'_>) -> Vec<Instruction> {
     const TCX_NEXT: i32 = -1;
     const TCX_DROP: i32 = 2;

@@ -1,4 +1,4 @@
-//! Keeping the kernel's stack from what arrives on a link.
+//! Exclusive links: the kernel's stack is cut off from received frames.
 
 use crate::Exclusive;
 use crate::bpf::{self, DROP_ALL, Hook, Kind};
@@ -10,35 +10,35 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::{fs, io};
 
-/// The kernel's stack is kept from what arrives on an interface, while this lives.
+/// Cuts the kernel's stack off from an interface's received frames, while this value lives.
 #[derive(Debug)]
 pub(crate) struct KernelSilenced {
-    /// Detaches the program that drops; `None` where the kernel is silent by itself.
+    /// Detaches the dropping program; `None` where the kernel is silent by itself.
     _attached: Option<OwnedFd>,
     pub(crate) how: Exclusive,
 }
 
-/// Why the kernel's stack could not be kept away.
+/// Why the kernel's stack could not be cut off.
 #[derive(Debug)]
 pub(crate) struct NotSilenced {
-    /// What the kernel answered when its stack was to be cut off.
+    /// The kernel's error when its stack was to be cut off.
     pub(crate) source: io::Error,
     /// Why it is not silent by itself.
     pub(crate) reason: String,
 }
 
 impl KernelSilenced {
-    /// The kernel has everything but what is ours, for as long as `attached` lives.
+    /// The kernel keeps all frames except ours, as long as `attached` lives.
     pub(crate) const fn divided(attached: OwnedFd) -> Self {
         Self { _attached: Some(attached), how: Exclusive::Divided }
     }
 
-    /// Cuts the kernel's stack off, or makes sure that it has nothing to say.
+    /// Cuts the kernel's stack off, or makes sure that it is silent by itself.
     ///
-    /// A table of nftables at the interface's ingress drops everything: packet sockets see a frame
-    /// before it does, so that they receive all, and the kernel answers, forwards and learns nothing.
-    /// Without nftables a program at the same place does it, which needs Linux 6.6 (`tcx`) and
-    /// `CAP_BPF`. Without either a kernel that has no address and does not forward will do.
+    /// An nftables table at the interface's ingress drops everything. Packet sockets see frames
+    /// before it, so they receive all; the kernel answers, forwards and learns nothing. Without
+    /// nftables a program at the same place drops them, which needs Linux 6.6 (`tcx`) and
+    /// `CAP_BPF`. Without either, a kernel without addresses and forwarding is sufficient.
     pub(crate) fn new(name: &str, interface_index: u32) -> Result<Self, NotSilenced> {
         match nftables::drop_all(name).or_else(|_| drop_all(interface_index)) {
             Ok(attached) => Ok(Self { _attached: Some(attached), how: Exclusive::Dropped }),
@@ -50,7 +50,7 @@ impl KernelSilenced {
     }
 }
 
-/// Keeps the kernel from what is ours of a shared link, and from nothing else; Linux 6.6 can.
+/// Keeps only our frames of a shared link from the kernel; needs Linux 6.6.
 pub(crate) fn drop_ours(interface_index: u32, division: &Division) -> io::Result<OwnedFd> {
     let program = bpf::load(Kind::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
     bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
@@ -61,7 +61,8 @@ fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {
     bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
 }
 
-/// Why the kernel may answer or forward what arrives on the interface `name`; `None` if it cannot.
+/// Why the kernel may answer or forward frames that arrive on the interface `name`; `None` if it
+/// cannot.
 ///
 /// An address on any interface counts: Linux answers for it on all of them (the weak host model,
 /// RFC 1122 §3.3.4.2).

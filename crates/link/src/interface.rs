@@ -1,21 +1,21 @@
-//! What the kernel says about an interface.
+//! Properties of an interface, from the kernel.
 
 use crate::{DeviceNow, LinkState, socket};
 use gatewright_wire::MacAddress;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// An interface of the namespace in which this was asked.
+/// An interface of the namespace in which it was looked up.
 #[derive(Debug)]
 pub(crate) struct Interface {
     name: String,
-    /// Any socket: requests go through it.
+    /// Any socket, for the requests.
     socket: OwnedFd,
-    /// Its index when it was found; another one later is another interface.
+    /// Its index when it was found; a later index means a different interface.
     pub(crate) index: u32,
 }
 
-/// An interface that refuses or lacks something.
+/// The result of a request about an interface.
 type Answer<T> = io::Result<T>;
 
 impl Interface {
@@ -26,7 +26,7 @@ impl Interface {
         Ok(Self { name: name.to_owned(), socket, index })
     }
 
-    /// Octets of a packet without its link-layer header, at the most.
+    /// Maximum octets of a packet without its link-layer header.
     pub(crate) fn mtu(&self) -> Answer<usize> {
         let octets = socket::request(self.socket.as_fd(), &self.name, libc::SIOCGIFMTU)?;
         Ok(usize::try_from(first_u32(octets)).unwrap_or(usize::MAX))
@@ -42,7 +42,7 @@ impl Interface {
         Ok(address.filter(|_| ethernet.contains(&family)))
     }
 
-    /// What of it may have been changed since it was found.
+    /// Its properties that may have changed since it was found.
     pub(crate) fn now(&self) -> Option<DeviceNow> {
         Some(DeviceNow { mac: self.mac().ok()?, mtu: self.mtu().ok()? })
     }
@@ -64,8 +64,8 @@ impl Interface {
         }
     }
 
-    /// Whether the driver sees a carrier now: the flag that says so comes up to a second later.
-    /// This waits for whoever configures interfaces, so it is not asked while the flag is there.
+    /// Whether the driver sees a carrier now: the flag for it comes up to a second later. The call
+    /// waits for processes that configure interfaces, so it is not made while the flag is set.
     fn has_carrier(&self) -> bool {
         const GET_LINK: u32 = 0x0a;
         let mut value = [GET_LINK, 0];
@@ -80,12 +80,12 @@ impl Interface {
         socket::set_mtu(self.socket.as_fd(), &self.name, mtu)
     }
 
-    /// Takes it up.
+    /// Sets it up.
     pub(crate) fn set_up(&self) -> Answer<()> {
         socket::set_up(self.socket.as_fd(), &self.name)
     }
 
-    /// The name of its driver, empty if it tells none.
+    /// The name of its driver, empty if it reports none.
     pub(crate) fn driver(&self) -> String {
         const GET_DRIVER_INFO: u32 = 3;
         const DRIVER_LEN: usize = 32;
@@ -101,7 +101,7 @@ impl Interface {
         name.map(|&octet| char::from(octet)).collect()
     }
 
-    /// The same interface, asked by a socket of its own.
+    /// The same interface, with its own socket.
     pub(crate) fn again(&self) -> Answer<Self> {
         Self::find(&self.name)
     }
@@ -131,7 +131,7 @@ impl Interface {
         }
     }
 
-    /// Whether the driver may take VLAN tags out of received frames.
+    /// Whether the driver may remove VLAN tags from received frames.
     pub(crate) fn takes_tags_out(&self) -> bool {
         const GET_FLAGS: u32 = 0x25;
         const TAKES_TAGS: u32 = 1 << 8;
@@ -141,7 +141,7 @@ impl Interface {
         answer.is_ok() && flags & TAKES_TAGS != 0
     }
 
-    /// Whether the kernel glues received segments together before a generic program sees them.
+    /// Whether the kernel merges received segments before a generic program sees them.
     pub(crate) fn receives_super_frames(&self) -> bool {
         const GET_GRO: u32 = 0x2b;
         const GET_FLAGS: u32 = 0x25;

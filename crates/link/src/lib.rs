@@ -1,9 +1,9 @@
-//! Links: where frames come in and go out, in bursts.
+//! Links: frames are received and sent in bursts.
 //!
 //! Every device is a [`Link`]: [`Link::receive`] fills a batch, [`Link::transmit`] empties one.
 //! Frames live in the slab of the worker that owns the link ([`gatewright_packet::Pool`]); for
-//! AF_XDP the same memory is what the kernel writes into. [`Opener::open`] chooses the device's mode and
-//! says why it got that one ([`LinkInfo::mode`], [`LinkInfo::why`]).
+//! AF_XDP the kernel writes into the same memory. [`Opener::open`] chooses the device's mode and
+//! gives the reason ([`LinkInfo::mode`], [`LinkInfo::why`]).
 //!
 //! | device | made by | frames are copied |
 //! |---|---|---|
@@ -13,15 +13,15 @@
 //! | capture files | [`pcapng::CaptureLink`] | once each way |
 //! | port of a memory segment | [`MemoryLink`] | once each way |
 //!
-//! A frame may come with its transport checksum left undone ([`gatewright_wire::partial`]): virtual links promise
-//! their peer a device that fills it in. The link marks such a frame, and completes the checksum
-//! at the latest when the frame is transmitted. No peer is ever reconfigured.
+//! A frame may arrive with a partial transport checksum ([`gatewright_wire::partial`]): virtual
+//! links promise their peer a device that completes it. The link marks such a frame, and completes
+//! the checksum at the latest when the frame is transmitted. No peer is ever reconfigured.
 //!
-//! A link may be opened by several workers, each of which has a [`Share`] of its queues and sends by
-//! one of its own.
+//! Several workers may open a link. Each has a [`Share`] of its queues and sends by one of its own.
 //!
 //! All calls of a link come from the thread that owns its pool. None of them blocks, allocates
-//! after start, or calls the kernel once per packet; TAP and TUN must do the last.
+//! after start, or calls the kernel once per packet, except that TAP and TUN must call it per
+//! packet.
 
 mod bpf;
 mod btf;
@@ -53,56 +53,56 @@ use gatewright_packet::{Batch, Checksum, Packet};
 use gatewright_wire::{MacAddress, partial};
 use std::{fmt, os::fd::BorrowedFd, time::Duration};
 
-/// A device that gives and takes frames in bursts.
+/// A device that receives and sends frames in bursts.
 pub trait Link {
-    /// What it is.
+    /// Its properties.
     fn info(&self) -> &LinkInfo;
 
-    /// Adds frames that have arrived to `batch`, as many as there is room for, each stamped with
-    /// `now`, the link's index and the state of its checksum; how many they were.
+    /// Adds frames that have arrived to `batch`, as many as there is room for, and returns their
+    /// number. Each is stamped with `now`, the link's index and the state of its checksum.
     ///
     /// `now` is the time since an epoch of the caller's choice.
     fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize;
 
     /// Sends every frame of `batch`, which is empty afterwards. Partial checksums are completed.
     ///
-    /// What the device cannot take is dropped and counted.
+    /// Frames that the device cannot take are dropped and counted.
     fn transmit(&mut self, now: Duration, batch: &mut Batch);
 
-    /// What has passed since the link was opened, including what the kernel has counted for it.
+    /// Counters since the link was opened, including those of the kernel.
     fn counters(&mut self) -> LinkCounters;
 
-    /// Whether the device is there, and can carry frames. Asks the kernel: meant to be called some
-    /// times a second, not per batch. Taking a device back takes some milliseconds.
+    /// Whether the device exists and can carry frames. It asks the kernel: call it some times a
+    /// second, not per batch. Opening a returned device takes some milliseconds.
     fn state(&mut self) -> LinkState;
 
-    /// What the device has now, which may have been changed from outside; nothing where it is not
-    /// asked. Asks the kernel, as [`Self::state`] does.
+    /// The device's current properties, which may have been changed from outside; `None` where they
+    /// are not asked for. Asks the kernel, as [`Self::state`] does.
     fn device_now(&self) -> Option<DeviceNow> {
         None
     }
 
-    /// The descriptor that is readable when frames have arrived, to sleep on. It is asked for each
-    /// time anew: a device that has come back has another, and one that has gone has none.
+    /// The descriptor to sleep on: it is readable when frames have arrived. Ask for it anew each
+    /// time: a device that has come back has a new one, and one that has gone has none.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// When the next frame arrives by the link's own clock, if it knows; such a link is not slept
-    /// on by its descriptor.
+    /// When the next frame arrives by the link's own clock, if known; such a link's descriptor is
+    /// not used for sleeping.
     fn poll_timeout(&self) -> Option<Duration> {
         None
     }
 }
 
-/// What of a device can be changed while it is open.
+/// Properties of a device that can change while it is open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeviceNow {
     /// Its hardware address, if it has one.
     pub mac: Option<MacAddress>,
-    /// Octets of a packet without its link-layer header, at the most.
+    /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
 }
 
-/// How frames are exchanged with a device.
+/// The way frames are exchanged with a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -110,7 +110,7 @@ pub enum Mode {
     XdpZeroCopy,
     /// AF_XDP in the driver; the kernel copies between the driver's memory and our slab.
     XdpCopy,
-    /// AF_XDP behind the driver, with a copy.
+    /// AF_XDP after the driver, with a copy.
     XdpGeneric,
     /// A packet socket with a receive ring that is shared with the kernel.
     PacketSocket,
@@ -122,7 +122,7 @@ pub enum Mode {
     CaptureFile,
     /// A port of a medium in memory.
     Memory,
-    /// By the tags of another link's frames (IEEE 802.1Q).
+    /// Tagged frames of a lower link (IEEE 802.1Q).
     Vlan,
 }
 
@@ -142,52 +142,53 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a link is, decided when it was opened.
+/// Properties of a link, decided when it was opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkInfo {
     /// The name of its interface or file.
     pub name: String,
-    /// How frames are exchanged.
+    /// The way frames are exchanged.
     pub mode: Mode,
-    /// Why it is this mode, in words for the operator.
+    /// Why this mode was chosen, in words for the operator.
     pub why: String,
-    /// What its frames begin with.
+    /// The header at the front of its frames.
     pub framing: Framing,
     /// Its hardware address, if it has one.
     pub mac: Option<MacAddress>,
-    /// Octets of a packet without its link-layer header, at the most.
+    /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
     /// Whether frames may arrive with a partial checksum.
     pub partial_checksums: bool,
-    /// Whether the kernel is kept from the frames of this link, and by what.
+    /// Whether the kernel is kept from the frames of this link, and how.
     pub exclusive: Exclusive,
     /// The driver of its interface, empty if there is none.
     pub driver: String,
-    /// The index of its interface in the kernel, 0 if it is none of the kernel's.
+    /// The index of its interface in the kernel, 0 if it has none.
     pub kernel_index: u32,
-    /// The receive queues that come here, those of this [`Share`]: of the device, or of the sockets
-    /// among which the kernel divides what arrives. Empty where a link knows no queues.
+    /// The receive queues of this [`Share`]: of the device, or of the sockets among which the
+    /// kernel divides frames. Empty for a link without queues.
     pub queues: Vec<u32>,
     /// Shares of the link that have a queue.
     pub receivers: usize,
 }
 
-/// Whether the kernel's own stack sees what arrives on a link.
+/// Whether the kernel's own stack sees frames that arrive on a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Exclusive {
     /// The kernel sees every frame, too.
     Shared,
-    /// The kernel is the host, and has every frame but those that are only forwarded: these come
-    /// here, and to nobody else, by a program that goes when we go.
+    /// The kernel is the host, and has every frame except those that are only forwarded. These come
+    /// only here, by a program that ends with us.
     Divided,
-    /// The kernel drops every frame behind our back, by a table or a program that goes when we go.
+    /// The kernel drops every frame after we have received it, by a table or a program that ends
+    /// with us.
     Dropped,
-    /// The kernel's driver hands every frame to us and none to its stack, by a program that goes when
-    /// we go.
+    /// The kernel's driver hands every frame to us and none to its stack, by a program that ends
+    /// with us.
     Redirected,
     /// The kernel sees every frame, too, but has no address on any interface and does not forward:
-    /// it is silent for as long as nobody gives it one.
+    /// it is silent until it gets an address.
     Unaddressed,
     /// The kernel never had a part in this link.
     Ours,
@@ -216,17 +217,17 @@ impl fmt::Display for LinkInfo {
 /// Whether a link can carry frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkState {
-    /// It can.
+    /// It can carry frames.
     Up,
-    /// It is there but administratively down, or without a carrier.
+    /// It exists but is administratively down, or without a carrier.
     Down,
     /// Its device has gone, and the link is silent. A link from [`Opener::open`] looks for the
-    /// device each time it is asked for its state, and takes it back when it returns; what the link
-    /// is ([`Link::info`]) may have changed then. A TAP device does not return.
+    /// device at each request of its state, and opens it when it returns. The link's properties
+    /// ([`Link::info`]) may have changed then. A TAP device does not return.
     Gone,
 }
 
-/// What has passed over a link since it was opened. Octets count whole frames.
+/// Counters of a link since it was opened. Octets count whole frames.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LinkCounters {
     /// Frames received.
@@ -243,7 +244,7 @@ pub struct LinkCounters {
     pub receive_no_packet: u64,
     /// Frames dropped because they do not fit into a packet.
     pub receive_oversized: u64,
-    /// Frames dropped because what the kernel said about them makes no sense.
+    /// Frames dropped because the kernel's description of them is invalid.
     pub receive_malformed: u64,
     /// Frames that arrived with a partial checksum.
     pub partial: u64,
@@ -257,15 +258,15 @@ pub struct LinkCounters {
     pub transmit_length: u64,
     /// Frames dropped because the device was down or gone.
     pub transmit_down: u64,
-    /// How often the kernel had a frame and found no chunk of ours to receive it into (AF_XDP).
-    pub fill_empty: u64,
-    /// Frames that the kernel would not take from us, or chunks that it would not receive into
+    /// Number of times that the kernel had a frame and found no chunk of ours to receive it into
     /// (AF_XDP).
+    pub fill_empty: u64,
+    /// Frames that the kernel refused to send, or chunks that it refused to receive into (AF_XDP).
     pub kernel_refused: u64,
 }
 
 impl LinkCounters {
-    /// What both have counted.
+    /// The sums of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -289,7 +290,7 @@ impl LinkCounters {
     }
 }
 
-/// Completes the checksum of a packet that is to be sent, if it is partial.
+/// Completes the partial checksum of a packet before it is sent.
 pub(crate) fn complete(packet: &mut Packet, framing: Framing, counters: &mut LinkCounters) {
     if packet.meta().checksum == Checksum::Partial
         && partial::complete(packet.octets_mut(), framing)
@@ -299,12 +300,12 @@ pub(crate) fn complete(packet: &mut Packet, framing: Framing, counters: &mut Lin
     }
 }
 
-/// Octets of an Ethernet frame at the least, without its check sequence (IEEE 802.3 §3.2.8,
-/// RFC 894: "If necessary, the data field should be padded (with octets of zero)").
+/// Minimum octets of an Ethernet frame, without its check sequence (IEEE 802.3 §3.2.8, RFC 894: "If
+/// necessary, the data field should be padded (with octets of zero)").
 const FRAME_LEN_MIN: usize = 60;
 
-/// Pads a frame to the least length. Drivers of hardware do so themselves, virtual ones do not, and
-/// what a short frame carries behind its end is nobody's business.
+/// Pads a frame to the minimum length. Hardware drivers do so themselves, virtual ones do not.
+/// Memory after the end of a short frame must not leave.
 pub(crate) fn pad(packet: &mut Packet) {
     const ZEROS: [u8; FRAME_LEN_MIN] = [0; FRAME_LEN_MIN];
     let missing = FRAME_LEN_MIN.saturating_sub(packet.len());
@@ -314,7 +315,7 @@ pub(crate) fn pad(packet: &mut Packet) {
     }
 }
 
-/// The clock of frames' stamps: whole nanoseconds.
+/// The unit of frames' stamps: whole nanoseconds.
 pub(crate) fn nanos(now: Duration) -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A port of a medium in memory.
+//! A link over a port of a medium in memory.
 
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, LinkIndex, Pool};

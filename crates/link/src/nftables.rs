@@ -1,9 +1,8 @@
-//! Dropping what packet sockets have seen, by a table of nftables.
+//! An nftables table that drops frames after packet sockets have seen them.
 //!
-//! The table belongs to its netlink socket (`NFT_TABLE_F_OWNER`): when that is closed, by us or by our
-//! death, the kernel removes it, and nobody else can flush it meanwhile. It is there at once; a
-//! program at the same place (tcx) has the kernel wait for its readers, one interface after the
-//! other.
+//! The table belongs to its netlink socket (`NFT_TABLE_F_OWNER`). When we close it or die, the
+//! kernel removes the table; nobody else can flush it meanwhile. It takes effect at once; with a
+//! program at the same place (tcx) the kernel waits for its readers, one interface after the other.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -45,14 +44,14 @@ const HOOK_DEVICE: u16 = 3;
 const INGRESS: u32 = 0;
 const DROP: u32 = 0;
 
-/// In front of every other table at this place: nobody works on what is dropped anyway.
+/// Priority before every other table at this place, as later work on dropped frames is useless.
 const FIRST: u32 = i32::MIN.cast_unsigned();
 
-/// Octets of the kernel's answers at the most: it has two messages to refuse, each with at most the
+/// Maximum octets of the kernel's answers: it has two messages to refuse, each with at most the
 /// request in it.
 const ANSWERS_MAX: usize = 4096;
 
-/// Drops everything that arrives on an interface, behind packet sockets and in front of the kernel's
+/// Drops everything that arrives on an interface, after packet sockets and before the kernel's
 /// stack, until the descriptor is closed. Needs Linux 5.12 and `CAP_NET_ADMIN`.
 pub(crate) fn drop_all(interface: &str) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
@@ -73,7 +72,7 @@ pub(crate) fn drop_all(interface: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// A table with a chain that drops all of an interface, both or none.
+/// A request to create a table and a chain that drops all frames of an interface, both or none.
 fn request(table: &str, interface: &str) -> Vec<u8> {
     let table = text(table);
     let hook = [
@@ -129,15 +128,15 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute
 }
 
-/// A string as the kernel has it, with a zero at its end.
+/// A string in the kernel's form, with a zero at its end.
 fn text(text: &str) -> Vec<u8> {
     let mut octets = text.as_bytes().to_vec();
     octets.push(0);
     octets
 }
 
-/// The error of an answer (`struct nlmsgerr`): 0, or the negative of its number. `None` if it is
-/// something else.
+/// The error of an answer (`struct nlmsgerr`): 0, or the negative of its number. `None` for other
+/// messages.
 fn error(answer: &[u8]) -> Option<i32> {
     let kind = answer.get(4..)?.first_chunk()?;
     let error = answer.get(16..)?.first_chunk()?;

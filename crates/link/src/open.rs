@@ -1,4 +1,4 @@
-//! From a description of a link to the link, and to the reason for its mode.
+//! Opening of links from their configuration, with the reason for each mode.
 
 use crate::claim::Claim;
 use crate::division::Division;
@@ -18,52 +18,52 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-/// Slots of a packet socket's receive ring, unless configured: 1.7 MiB of the smallest, all of it
-/// resident. With half as many a gateway that does not always have a processor carries half as much.
+/// Default slots of a packet socket's receive ring: 1.7 MiB of the smallest, all of it resident.
+/// With half as many, a gateway that does not always have a processor carries half as much.
 const RING_SLOTS: usize = 1024;
 
-/// Entries of an AF_XDP ring at the most.
+/// Maximum entries of an AF_XDP ring.
 const RING_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Octets of an Ethernet header with two tags.
 const HEADER_LEN_MAX: usize = 22;
 
-/// How frames are to be exchanged with an interface.
+/// The requested way to exchange frames with an interface.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// The fastest that works; the link says which one that is, and why.
+    /// The fastest that works; the link reports its choice and the reason.
     #[default]
     Auto,
     /// AF_XDP in the driver.
     Xdp,
-    /// AF_XDP behind the driver: for drivers that have no native mode.
+    /// AF_XDP after the driver: for drivers that have no native mode.
     XdpGeneric,
     /// A packet socket.
     PacketSocket,
 }
 
-/// An interface of the kernel that is to be opened as a link.
+/// Configuration to open an interface of the kernel as a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkConfig {
-    /// Its index in the gateway, stamped on what it receives.
+    /// Its index in the gateway, stamped on received frames.
     pub index: LinkIndex,
     /// The name of the interface.
     pub interface: String,
-    /// How frames are to be exchanged with it.
+    /// The way to exchange frames with it.
     pub backend: Backend,
-    /// The link is ours alone: the kernel's stack sees nothing of what arrives. Opening fails where
-    /// that cannot be had.
+    /// Whether the link is ours alone: the kernel's stack sees no received frames. Opening fails
+    /// where this is impossible.
     pub exclusive: bool,
-    /// Frames for other hosts are received, too.
+    /// Whether frames for other hosts are received, too.
     pub promiscuous: bool,
-    /// Frames with VLAN tags are wanted: the link is not opened in a way that loses them.
+    /// Whether frames with VLAN tags are wanted: then no mode that loses them is used.
     pub tagged: bool,
     /// Frames that the kernel keeps for us until we take them. Each costs a little more than the
-    /// frame's octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for each
-    /// receive queue (AF_XDP).
+    /// frame's octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for
+    /// each receive queue (AF_XDP).
     pub ring_slots: usize,
-    /// Which of its queues are wanted: openers of the same [`Shares`] open the others.
+    /// The wanted share of its queues: openers of the same [`Shares`] open the others.
     pub share: Share,
 }
 
@@ -83,18 +83,18 @@ impl LinkConfig {
     }
 }
 
-/// A TAP or TUN interface that is to be made, with a link as its other end.
+/// Configuration to create a TAP or TUN interface, with a link as its other end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TapConfig {
-    /// The link's index in the gateway, stamped on what it receives.
+    /// The link's index in the gateway, stamped on received frames.
     pub index: LinkIndex,
     /// The name of the interface; the kernel replaces `%d` in it by a number.
     pub interface: String,
     /// Ethernet for TAP, IP for TUN.
     pub framing: Framing,
-    /// Octets of a packet without its link-layer header, at the most.
+    /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
-    /// The kernel's end is taken up, too. Addresses are given to it by whoever wants them.
+    /// Whether the kernel's end is set up, too. It gets no addresses here.
     pub up: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct TapConfig {
 ///
 /// # Errors
 ///
-/// [`OpenError`] if there is no such interface, or it may not be asked.
+/// [`OpenError`] if there is no such interface, or it cannot be queried.
 pub fn frame_len_max(interface: &str) -> Result<usize, OpenError> {
     let ask = |source| OpenError::system(interface, "ask", "CAP_NET_ADMIN", source);
     let found = Interface::find(interface).map_err(ask)?;
@@ -113,7 +113,7 @@ pub fn frame_len_max(interface: &str) -> Result<usize, OpenError> {
 ///
 /// # Errors
 ///
-/// [`OpenError`] if there is no such interface, or it may not be asked.
+/// [`OpenError`] if there is no such interface, or it cannot be queried.
 pub fn receive_queues(interface: &str) -> Result<usize, OpenError> {
     let ask = |source| OpenError::system(interface, "ask", "CAP_NET_ADMIN", source);
     let queues = Interface::find(interface).map_err(ask)?.receive_queues();
@@ -131,18 +131,18 @@ impl TapConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The interface is not there.
+    /// The interface does not exist.
     #[error("there is no interface {name}")]
     NoDevice {
         /// Its name.
         name: String,
     },
-    /// The process may not do what is needed.
+    /// The process lacks a permission.
     #[error("no permission to {action} on {name}, which needs {capability}")]
     Permission {
         /// The interface.
         name: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The capability that permits it.
         capability: &'static str,
@@ -162,20 +162,21 @@ pub enum OpenError {
         name: String,
         /// Its MTU.
         mtu: usize,
-        /// Octets of its frames at the most.
+        /// Maximum octets of its frames.
         needed: usize,
-        /// Octets of a packet at the most.
+        /// Maximum octets of a packet.
         found: usize,
     },
-    /// What was asked for cannot serve this link.
+    /// The requested mode is impossible on this link.
     #[error("{name}: {reason}")]
     Unsupported {
         /// The interface.
         name: String,
-        /// Why it cannot, in words for the operator.
+        /// Why, in words for the operator.
         reason: String,
     },
-    /// The link was to be exclusive, but the kernel's stack would answer or forward what arrives.
+    /// The link was to be exclusive, but the kernel's stack would answer or forward received
+    /// frames.
     #[error("{name} cannot be exclusive: the kernel would speak, for {reason}; {how}")]
     Audible {
         /// The interface.
@@ -184,7 +185,7 @@ pub enum OpenError {
         reason: String,
         /// Why it cannot be cut off.
         how: String,
-        /// Whether only a right is missing.
+        /// Whether only a permission is missing.
         is_permission: bool,
     },
     /// The link was to be exclusive, but another process has it.
@@ -200,9 +201,9 @@ pub enum OpenError {
     System {
         /// The interface.
         name: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -251,7 +252,7 @@ impl OpenError {
     }
 }
 
-/// Opens interfaces as links of one worker, whose packets are those of one pool.
+/// Opens interfaces as links of one worker, whose packets come from one pool.
 ///
 /// AF_XDP links of one opener register the pool's memory with the kernel once.
 ///
@@ -265,20 +266,20 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// For links whose packets are those of `pool`.
+    /// Creates an opener for links whose packets come from `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
         Self { pool, registered: Rc::default(), division: None, shares: Shares::default() }
     }
 
-    /// Opens shares of links beside the other openers of `shares`, which are those of other workers.
+    /// Opens shares of links beside the other openers of `shares`, which belong to other workers.
     #[must_use]
     pub fn beside(mut self, shares: Shares) -> Self {
         self.shares = shares;
         self
     }
 
-    /// Divides the traffic of links that are not exclusive with the kernel, as `division` says;
-    /// without it such a link has a copy of everything that the kernel has.
+    /// Divides the traffic of non-exclusive links with the kernel, as `division` says. Without it
+    /// such a link receives a copy of all the kernel's frames.
     #[must_use]
     pub fn divided(mut self, division: Arc<Division>) -> Self {
         self.division = Some(division);
@@ -294,8 +295,8 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive one that
-    /// could not keep the kernel away is not opened.
+    /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive link
+    /// that could not keep the kernel away is not opened.
     pub fn open(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
         Ok(self.returning(config, self.reopen(config)?))
     }
@@ -316,8 +317,8 @@ impl Opener {
         Box::new(Returning::new(self.clone(), config.clone(), opened))
     }
 
-    /// Opens several interfaces as links, in their order, faster than one by one: the kernel takes
-    /// its milliseconds for their packet sockets at the same time.
+    /// Opens several interfaces as links, in order, faster than one by one: the kernel spends its
+    /// milliseconds on their packet sockets at the same time.
     ///
     /// # Errors
     ///
@@ -385,7 +386,7 @@ impl Opener {
         }
     }
 
-    /// Opens a share of a link of which others have opened theirs.
+    /// Opens a share of a link of which other workers have opened theirs.
     fn join(
         &self,
         config: &LinkConfig,
@@ -409,7 +410,7 @@ impl Opener {
         Ok(Opened { link, common })
     }
 
-    /// AF_XDP in the driver if that works, otherwise a packet socket that says why.
+    /// Uses AF_XDP in the driver if that works, otherwise a packet socket that gives the reason.
     fn begin_best(&self, config: &LinkConfig, info: LinkInfo, interface: Interface) -> Begun {
         let (interface, reason) = if let Err(reason) = self.xdp_fits(config, &info, &interface) {
             (interface, reason)
@@ -431,7 +432,7 @@ impl Opener {
         Wanted { info, interface, division: self.division.clone() }
     }
 
-    /// Makes a TAP or TUN interface, of which the link is the other end.
+    /// Creates a TAP or TUN interface, with the link as its other end.
     ///
     /// # Errors
     ///
@@ -483,7 +484,7 @@ impl Opener {
         Ok(Box::new(Tap::new(info, config.index, interface, device, Rc::clone(&self.pool))))
     }
 
-    /// What the interface says about itself.
+    /// The properties that the interface reports.
     fn look(&self, name: &str) -> Result<(LinkInfo, Interface), OpenError> {
         let ask = |source| OpenError::system(name, "ask", "CAP_NET_ADMIN", source);
         let interface = Interface::find(name).map_err(ask)?;
@@ -512,7 +513,7 @@ impl Opener {
         Ok((info, interface))
     }
 
-    /// Whether AF_XDP can serve this link, as far as can be told before trying; if not, why.
+    /// Whether AF_XDP can serve this link, as far as known before trying; if not, why.
     fn xdp_fits(
         &self,
         config: &LinkConfig,
@@ -547,14 +548,14 @@ impl Opener {
         Ok(())
     }
 
-    /// Whether the kernel can write received frames into the slab's chunks themselves.
+    /// Whether the kernel can write received frames directly into the slab's chunks.
     fn is_registrable(&self) -> bool {
         const CHUNK_SIZES: [usize; 2] = [2048, 4096];
         CHUNK_SIZES.contains(&self.pool.chunk_size())
     }
 
-    /// AF_XDP with the slab's own chunks if they and the driver are so; otherwise with buffers of the
-    /// link's own, several for a large frame.
+    /// Opens AF_XDP with the slab's own chunks if they and the driver allow it. Otherwise it uses
+    /// the link's own buffers, several for a large frame.
     fn open_xdp(
         &self,
         config: &LinkConfig,
@@ -607,7 +608,7 @@ impl Opener {
     }
 }
 
-/// Claims the interface of an exclusive link, unless another share of it has.
+/// Claims the interface of an exclusive link, unless another of its shares has.
 fn claim(config: &LinkConfig, known: &Known) -> Result<Option<Claim>, OpenError> {
     // An interface that is not there is told by who opens it.
     let Ok(interface) = Interface::find(&config.interface) else { return Ok(None) };
@@ -619,7 +620,7 @@ fn claim(config: &LinkConfig, known: &Known) -> Result<Option<Claim>, OpenError>
         .map_err(|by| OpenError::Claimed { name: config.interface.clone(), by })
 }
 
-/// Has other openers find what was opened, if it is one share of several.
+/// Publishes an opened link to other openers, if it is one share of several.
 fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened, claim: Option<Claim>) {
     if let Some(claim) = claim {
         opened.common.hold(claim);
@@ -629,8 +630,8 @@ fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened, claim: Optio
     }
 }
 
-/// The share of a packet socket: one of the sockets of its group, or, where there is none for it,
-/// one that only sends.
+/// The share of a packet socket: one of the sockets of its group, or a share that only sends if
+/// none is left.
 fn share_of(
     info: &LinkInfo,
     group: &Group,
@@ -650,7 +651,7 @@ fn share_of(
     Ok(Box::new(link))
 }
 
-/// What opening a link has come to.
+/// The stage that opening a link has reached.
 enum Begun {
     Link(Opened),
     PacketSocket(Wanted),
@@ -674,14 +675,14 @@ impl Opening<'_> {
     }
 }
 
-/// A link that is to be a packet socket.
+/// A link that is to become a packet socket.
 struct Wanted {
     info: LinkInfo,
     interface: Interface,
     division: Option<Arc<Division>>,
 }
 
-/// Packet sockets that have still to be given to their workers.
+/// Packet sockets that have not yet been given to their workers.
 struct Prepared {
     info: LinkInfo,
     interface: Interface,
@@ -690,7 +691,7 @@ struct Prepared {
 }
 
 impl Wanted {
-    /// Opens the socket, and keeps the kernel's stack away at the same time if that is asked for.
+    /// Opens the socket, and at the same time cuts the kernel's stack off if requested.
     fn prepare(self, config: &LinkConfig) -> Result<Prepared, OpenError> {
         let Self { mut info, interface, division } = self;
         let (name, index) = (config.interface.as_str(), interface.index);
@@ -733,7 +734,8 @@ impl Wanted {
     }
 }
 
-/// A link that cannot be divided with the kernel is not opened: both would forward.
+/// The error of a link that cannot be divided with the kernel. It is not opened, as both would
+/// forward.
 fn not_divided(name: &str, source: &io::Error) -> OpenError {
     if source.kind() == io::ErrorKind::PermissionDenied {
         let action = "keep the kernel from what is forwarded here";

@@ -1,9 +1,9 @@
 //! A packet socket with a receive ring.
 //!
-//! Frames arrive in a ring that is shared with the kernel and are copied into packets; they leave
-//! by one `sendmmsg` a batch, past the queueing discipline. The kernel says of each frame whether
-//! its checksum is partial, and how a super-frame is to be cut (`PACKET_VNET_HDR`). A VLAN tag,
-//! which the kernel takes out of every frame, is put back.
+//! Frames arrive in a ring that is shared with the kernel and are copied into packets. They leave
+//! by one `sendmmsg` a batch, past the queueing discipline. For each frame the kernel tells whether
+//! its checksum is partial, and how to segment a super-frame (`PACKET_VNET_HDR`). A VLAN tag, which
+//! the kernel removes from every frame, is put back.
 
 use crate::bpf::{self, Kind};
 use crate::division::{Division, filter};
@@ -47,24 +47,24 @@ pub(crate) struct PacketSocket {
     ring: Ring,
     receiver: OwnedFd,
     sender: Sender,
-    /// The frame that is being cut into segments.
+    /// The super-frame that is being segmented.
     super_frame: SuperFrame,
-    /// Where a frame that fits into no slot is fetched to.
+    /// The buffer for a frame that fits into no slot.
     queued: Vec<u8>,
     counters: LinkCounters,
 }
 
-/// What the ring had.
+/// The next content of the ring.
 enum Next {
     /// A packet.
     Packet(Packet),
-    /// A frame that was dropped with a count, or is to be cut first.
+    /// A frame that was dropped with a count, or is to be segmented first.
     NoPacket,
     /// Nothing more.
     Nothing,
 }
 
-/// What a packet socket is opened with, beside what the interface itself says.
+/// Options to open a packet socket, beside the interface's own properties.
 pub(crate) struct Options<'a> {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
@@ -72,11 +72,11 @@ pub(crate) struct Options<'a> {
     pub(crate) slots: usize,
     /// Sockets among which the kernel divides flows.
     pub(crate) sockets: usize,
-    /// What is ours, where the link is shared with the kernel.
+    /// The division of frames, where the link is shared with the kernel.
     pub(crate) division: Option<&'a Division>,
 }
 
-/// A packet socket that is bound, and can be given to the thread that will use it.
+/// A bound packet socket, which can be given to the thread that will use it.
 pub(crate) struct Bound {
     index: LinkIndex,
     interface: Interface,
@@ -86,9 +86,9 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Opens as many sockets as are asked for; just one where they cannot stand beside one another.
+    /// Opens the requested number of sockets; just one if they cannot form a group.
     ///
-    /// Nothing is taken before all are there, so that no flow begins at one and goes on at another.
+    /// No socket receives before all exist, so that no flow moves from one to the next.
     pub(crate) fn group(
         mtu: usize,
         interface: Interface,
@@ -164,7 +164,7 @@ impl PacketSocket {
         }
     }
 
-    /// Takes the next segment of the frame that is being cut.
+    /// Takes the next segment of the current super-frame.
     fn next_segment(&mut self) -> Option<Packet> {
         if self.super_frame.next_len() > self.pool.packet_len_max() {
             self.counters.receive_oversized += 1;
@@ -270,7 +270,7 @@ impl Link for PacketSocket {
     }
 }
 
-/// What is needed to make a packet of a slot.
+/// The parts needed to make a packet from a slot.
 struct Taker<'a> {
     pool: &'a Pool,
     counters: &'a mut LinkCounters,
@@ -304,7 +304,7 @@ impl Taker<'_> {
         self.take(frame, virtio, slot.tag)
     }
 
-    /// Makes a packet of a frame, or begins to cut it.
+    /// Makes a packet from a frame, or begins to segment it.
     fn take(
         &mut self,
         frame: &[u8],
@@ -346,7 +346,7 @@ impl Taker<'_> {
     }
 }
 
-/// The socket by which frames leave. It receives nothing.
+/// The socket that sends frames. It receives nothing.
 pub(crate) struct Sender {
     socket: OwnedFd,
     burst: Burst,
@@ -371,7 +371,7 @@ impl Sender {
         Self { socket, burst: Burst::new(BATCH_MAX) }
     }
 
-    /// Sends what the device takes, and drops the rest with a count.
+    /// Sends the frames that the device takes, and drops the rest with a count.
     pub(crate) fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
         batch.retain(|packet| {
             let fits = (ETHERNET_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
@@ -415,15 +415,15 @@ impl Sender {
     }
 }
 
-/// Octets of a frame at the most: a tag does not count against the MTU.
+/// Maximum octets of a frame: a tag does not count against the MTU.
 fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
     let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
     mtu + ETHERNET_LEN + if is_tagged { TAG_LEN } else { 0 }
 }
 
-/// Has the kernel divide what arrives among sockets, by addresses and ports, the same both ways.
-/// Fragments are divided by addresses only and come as they are: putting them together
-/// (`PACKET_FANOUT_FLAG_DEFRAG`) would forward another datagram than the one that was sent.
+/// Makes the kernel divide received frames among sockets, by addresses and ports, the same both
+/// ways. Fragments are divided by addresses only and stay fragments: reassembly
+/// (`PACKET_FANOUT_FLAG_DEFRAG`) would forward a datagram other than the one that was sent.
 fn join_group(sockets: &[Bound]) -> io::Result<()> {
     const HASH: u32 = 0;
     const UNIQUE_ID: u32 = 0x2000;
@@ -438,7 +438,7 @@ fn join_group(sockets: &[Bound]) -> io::Result<()> {
     Ok(())
 }
 
-/// A share of a link for which there is no socket to receive by: it only sends.
+/// A share of a link without a receiving socket: it only sends.
 pub(crate) struct SendOnly {
     info: LinkInfo,
     interface: Interface,
@@ -483,13 +483,13 @@ impl Link for SendOnly {
     }
 }
 
-/// Has the socket take only what the division says is ours.
+/// Restricts the socket to frames that the division marks as ours.
 fn take_only_ours(fd: BorrowedFd<'_>, division: &Division) -> io::Result<()> {
     let program = bpf::load(Kind::Filter, "gw_filter", &filter(division.fd()), 0)?;
     socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
-/// Has the interface take every frame, until the socket is closed.
+/// Makes the interface receive every frame, until the socket is closed.
 pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
     const PACKET_MR_PROMISC: u32 = 1;
     // struct packet_mreq: the index, type and length in 16 bits each, an address of 8 octets.

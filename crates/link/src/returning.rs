@@ -7,24 +7,24 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A link that is opened again when its device, after having gone, is back.
+/// A link that is opened again when its device returns.
 pub(crate) struct Returning {
     opener: Opener,
     config: LinkConfig,
-    /// What it has in common with other shares of the link. Goes before the link does: no frame is to
+    /// State in common with other shares of the link. It is dropped before the link: no frame may
     /// be on its way into a socket that is being closed.
     common: Option<Arc<Common>>,
-    /// The link, while its device is there.
+    /// The link, while its device exists.
     link: Option<Box<dyn Link>>,
-    /// What the link is, or was before its device went.
+    /// The link's properties, or those before its device went.
     info: LinkInfo,
-    /// The MTU that it was opened for: larger packets do not fit into its buffers.
+    /// The MTU for which it was opened: larger packets do not fit into its buffers.
     mtu_max: usize,
-    /// What passed before the device went the last time, and what was dropped since.
+    /// Counters from before the device went the last time, and of later drops.
     before: LinkCounters,
 }
 
-/// A link, and what it has in common with other shares of it.
+/// A link, and its state in common with other shares.
 pub(crate) struct Opened {
     pub(crate) link: Box<dyn Link>,
     pub(crate) common: Arc<Common>,
@@ -38,7 +38,7 @@ impl Returning {
         Self { opener, config, common: Some(common), link: Some(link), info, mtu_max, before }
     }
 
-    /// Takes over what has been changed of the device from outside.
+    /// Takes over changes made to the device from outside.
     fn follow_device(&mut self) {
         if let Some(now) = self.link.as_ref().and_then(|link| link.device_now()) {
             self.info.mac = now.mac.or(self.info.mac);

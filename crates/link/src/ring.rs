@@ -1,8 +1,8 @@
 //! The receive ring of a packet socket: slots in memory shared with the kernel.
 //!
-//! Version 2 of the ring, not 3: a slot of version 2 can be read as soon as its frame is there. In
+//! The ring has version 2, not 3: a slot of version 2 can be read as soon as its frame is there. In
 //! version 3 the kernel hands out blocks of slots, when they are full or after a timer of at least
-//! one millisecond; a gateway that forwards a single packet would wait for that timer.
+//! one millisecond. A gateway that forwards a single packet would wait for that timer.
 #![expect(unsafe_code, reason = "the kernel writes into the mapped ring")]
 
 use crate::socket;
@@ -22,14 +22,15 @@ const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 /// 802.1Q.
 const TPID_DEFAULT: u16 = 0x8100;
 
-/// What the kernel takes in front of a frame: `tpacket2_hdr`, `sockaddr_ll`, alignment, the virtio
+/// Octets that the kernel uses before a frame: `tpacket2_hdr`, `sockaddr_ll`, alignment, the virtio
 /// header.
 const SLOT_OVERHEAD: usize = 96;
 
-/// Octets that the kernel allocates at once, at the least.
+/// Minimum octets that the kernel allocates at once.
 const BLOCK_LEN: usize = 32_768;
 
-/// Slots begin at a cache line of their own: the kernel writes one while we read the one before.
+/// Each slot begins at its own cache line: the kernel writes one slot while we read the previous
+/// one.
 const SLOT_GRAIN: usize = 64;
 
 /// `struct tpacket2_hdr`.
@@ -47,7 +48,7 @@ struct SlotHeader {
     padding: [u8; 4],
 }
 
-/// A ring of equal slots, in equal blocks: what is left at the end of a block holds none.
+/// A ring of equal slots, in equal blocks; the remainder at the end of a block holds no slot.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
@@ -55,7 +56,7 @@ pub(crate) struct Ring {
     len: usize,
     block_len: usize,
     slot_len: usize,
-    /// Where the next slot begins, and where its block ends, at least a slot behind that.
+    /// Where the next slot begins, and where its block ends, at least a slot after that.
     next: usize,
     block_end: usize,
 }
@@ -66,15 +67,15 @@ unsafe impl Send for Ring {}
 /// A frame that has arrived in a slot, or is to be fetched from the socket.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
-    /// Its octets, cut off at the slot's end.
+    /// Its octets, truncated at the slot's end.
     pub(crate) frame: &'a [u8],
     /// Octets of the whole frame.
     pub(crate) len: usize,
-    /// The whole frame waits in the socket's queue, because it does not fit into a slot.
+    /// Whether the whole frame is in the socket's queue, because it does not fit into a slot.
     pub(crate) is_queued: bool,
-    /// What the kernel says about its checksum and size.
+    /// The kernel's description of its checksum and size.
     pub(crate) virtio: [u8; VIRTIO_LEN],
-    /// The tag that the kernel has taken out of it, as on the wire.
+    /// The tag that the kernel removed from it, as on the wire.
     pub(crate) tag: Option<[u8; 4]>,
 }
 

@@ -1,9 +1,9 @@
-//! A link that several workers receive by, each by queues of its own.
+//! A link from which several workers receive, each by its own queues.
 //!
-//! Whoever opens its share first opens the device for all: it attaches the program that hands frames
-//! to sockets by their queues, or makes the packet sockets among which the kernel divides flows. The
-//! others join. What they have in common lives as long as one of them does; a device that one share
-//! finds gone is gone for all, so that no share of an old device stands beside one of a new.
+//! The first opener opens the device for all. It attaches the program that hands frames to sockets
+//! by queue, or creates the packet sockets among which the kernel divides flows. The others join.
+//! The common state lives as long as one of them does. A device that one share finds gone is gone
+//! for all, so that shares of an old and a new device never coexist.
 
 use crate::claim::Claim;
 use crate::packet_socket::Bound;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Which part of a link's queues a worker has.
+/// A worker's part of a link's queues.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Share {
     /// Its number, below `of`.
@@ -24,10 +24,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// All of a link.
+    /// The whole link.
     pub const WHOLE: Self = Self { number: 0, of: 1 };
 
-    /// Those of `queues` queues that are this share's: all shares together have each of them once.
+    /// The queues of this share among `queues` queues: all shares together have each queue once.
     pub(crate) fn queues(self, queues: u32) -> Vec<u32> {
         let is_own = |(place, _): &(usize, u32)| place % self.of.max(1) == self.number;
         (0..).zip(0..queues).filter(is_own).map(|(_, queue)| queue).collect()
@@ -40,27 +40,27 @@ impl Default for Share {
     }
 }
 
-/// The links of one gateway that are opened by shares. A clone is the same.
+/// The links of one gateway that are opened by shares. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Shares(Arc<Mutex<Known>>);
 
-/// What shares have in common, by link.
+/// The common state of shares, by link.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Vec<(LinkIndex, Weak<Common>)>);
 
 impl Shares {
-    /// Nobody else opens a share while this is held.
+    /// Locks the list: no other worker opens a share while it is held.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Known {
-    /// What another share of `link` has opened; `None` if this one is the first.
+    /// The state opened by another share of `link`; `None` if this one is the first.
     ///
     /// # Errors
     ///
-    /// If the device has gone and not all shares have let go of it.
+    /// If the device has gone and not all shares have released it.
     pub(crate) fn find(
         &self,
         link: LinkIndex,
@@ -81,23 +81,23 @@ impl Known {
         Ok(Some(common))
     }
 
-    /// From now on `common` is what the shares of `link` have in common.
+    /// Records `common` as the common state of the shares of `link`.
     pub(crate) fn set(&mut self, link: LinkIndex, common: &Arc<Common>) {
         self.0.retain(|(known, common)| *known != link && common.strong_count() > 0);
         self.0.push((link, Arc::downgrade(common)));
     }
 }
 
-/// What the shares of a link have in common.
+/// The common state of the shares of a link.
 pub(crate) struct Common {
-    /// What the link is, as the first share has found it.
+    /// The link's properties, as the first share found them.
     pub(crate) info: LinkInfo,
     pub(crate) part: Part,
     claim: OnceLock<Claim>,
     has_gone: AtomicBool,
 }
 
-/// The same, by the kind of link.
+/// The common state by the kind of link.
 pub(crate) enum Part {
     Xdp(Trunk),
     PacketSocket(Group),
@@ -105,7 +105,7 @@ pub(crate) enum Part {
 
 /// Packet sockets among which the kernel divides flows.
 pub(crate) struct Group {
-    /// Those that no worker has come for yet.
+    /// The sockets that no worker has taken yet.
     waiting: Mutex<Vec<Option<Bound>>>,
     _silenced: Option<KernelSilenced>,
 }

@@ -1,4 +1,4 @@
-//! The calls of the kernel that have no safe wrapper: sockets' options, requests, bursts.
+//! Kernel calls without a safe wrapper: sockets' options, requests, bursts.
 #![expect(unsafe_code, reason = "packet and AF_XDP sockets have no safe wrapper in std")]
 
 use std::ffi::c_int;
@@ -50,8 +50,8 @@ pub(crate) fn set_option<T: Plain>(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets the size of a socket's buffer, if that is not permitted (`CAP_NET_ADMIN`) within the
-/// system's limit.
+/// Sets the size of a socket's buffer; without permission (`CAP_NET_ADMIN`), within the system's
+/// limit.
 pub(crate) fn set_buffer(
     fd: BorrowedFd<'_>,
     [force, limited]: [c_int; 2],
@@ -61,7 +61,7 @@ pub(crate) fn set_buffer(
     set(force).or_else(|_| set(limited))
 }
 
-/// Reads an option of a socket into `value`; the octets that the kernel wrote.
+/// Reads an option of a socket into `value`; returns the octets that the kernel wrote.
 pub(crate) fn get_option<T: Plain>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -81,7 +81,7 @@ const fn len_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
-/// Has a socket take nothing that arrives, until [`take_everything`] or another filter.
+/// Makes a socket receive nothing, until [`take_everything`] or another filter.
 pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     const RETURN: u16 = 0x06;
     let mut nothing = libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
@@ -99,12 +99,12 @@ pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes the filter of a socket away.
+/// Removes the filter of a socket.
 pub(crate) fn take_everything(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
 }
 
-/// Takes a socket's error from it: it would count as readable until then.
+/// Clears a socket's error: it would count as readable until then.
 pub(crate) fn clear_error(fd: BorrowedFd<'_>) {
     let mut error = 0_i32;
     // There is nothing to be done about an error that cannot be asked for.
@@ -144,7 +144,7 @@ pub(crate) fn bind_xdp(
     bind(fd, &address)
 }
 
-/// Has the kernel look at an AF_XDP socket's transmit ring.
+/// Makes the kernel look at an AF_XDP socket's transmit ring.
 pub(crate) fn send_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no memory is passed.
     let result = unsafe {
@@ -160,7 +160,7 @@ fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Asks the kernel about the interface `name`; the front of the request's union, as octets.
+/// Queries the kernel about the interface `name`; returns the first octets of the request's union.
 pub(crate) fn request(
     fd: BorrowedFd<'_>,
     name: &str,
@@ -175,7 +175,7 @@ pub(crate) fn request(
     Ok(unsafe { (&raw const asked.ifr_ifru).cast::<[u8; 16]>().read_unaligned() })
 }
 
-/// Asks an interface's driver by `ethtool`: the command is in `data`, which takes the answer.
+/// Queries an interface's driver by `ethtool`: the command is in `data`, which takes the answer.
 pub(crate) fn ethtool<T: Plain>(fd: BorrowedFd<'_>, name: &str, data: &mut T) -> io::Result<()> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     let mut asked = ifreq(name)?;
@@ -199,7 +199,7 @@ fn ifreq(name: &str) -> io::Result<libc::ifreq> {
     Ok(asked)
 }
 
-/// Gives a file of the TUN device the interface `name`; the name that it has then.
+/// Attaches a file of the TUN device to the interface `name`; returns its final name.
 pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Result<String> {
     let mut asked = ifreq(name)?;
     asked.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
@@ -211,7 +211,7 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Re
     Ok(name.map(|&octet| char::from(octet.cast_unsigned())).collect())
 }
 
-/// Says what the kernel may leave to us on a TUN device.
+/// Sets the offloads that the kernel may leave to us on a TUN device.
 pub(crate) fn tun_offload(fd: BorrowedFd<'_>, features: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the argument is a number.
     if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, features) } < 0 {
@@ -231,7 +231,7 @@ pub(crate) fn set_mtu(fd: BorrowedFd<'_>, name: &str, mtu: i32) -> io::Result<()
     Ok(())
 }
 
-/// Takes an interface up.
+/// Sets an interface up.
 pub(crate) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let [one, two, ..] = request(fd, name, libc::SIOCGIFFLAGS)?;
     let mut asked = ifreq(name)?;
@@ -244,7 +244,7 @@ pub(crate) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives one message into `buffer`, without waiting; its octets.
+/// Receives one message into `buffer`, without waiting; returns its octets.
 pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `buffer.len()` octets into it.
     let len = unsafe {
@@ -253,7 +253,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize
     usize::try_from(len).map_err(|_| io::Error::last_os_error())
 }
 
-/// What a burst of messages is sent from: memory taken once, pointing nowhere between calls.
+/// Memory to send a burst of messages: allocated once, without pointers between calls.
 pub(crate) struct Burst {
     parts: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
@@ -264,8 +264,8 @@ impl Burst {
         Self { parts: Vec::with_capacity(messages), messages: Vec::with_capacity(messages) }
     }
 
-    /// Sends `frames` one after the other, in one call of the kernel; how many it took. An error
-    /// is that of the first.
+    /// Sends `frames` in order, in one call of the kernel; returns how many it took. An error is
+    /// that of the first.
     pub(crate) fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,

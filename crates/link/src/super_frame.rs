@@ -1,31 +1,30 @@
-//! Frames larger than the MTU, cut as the sender's device would have cut them.
+//! Segmentation of frames larger than the MTU, as the sender's device would have done it.
 //!
-//! A kernel that sends over a virtual link leaves the cutting of TCP streams (and of UDP bursts) to
-//! the device, too, and a receiving kernel glues segments together before packet sockets see them.
-//! Either way up to 64 KiB arrive at once, with a virtio header that says how to cut
+//! A kernel that sends over a virtual link leaves the segmentation of TCP streams (and of UDP
+//! bursts) to the device, too. A receiving kernel merges segments before packet sockets see them.
+//! Either way up to 64 KiB arrive at once, with a virtio header that says how to segment them
 //! (virtio 1.2 §5.1.6).
 
 use crate::{Framing, LinkCounters};
 use gatewright_packet::{Checksum, Packet};
 use gatewright_wire::{checksum, partial};
 
-/// Octets of the header in front of each frame of a packet socket or TAP device.
+/// Octets of the header before each frame of a packet socket or TAP device.
 pub(crate) const VIRTIO_LEN: usize = 10;
 
-/// Octets of a super-frame at the most: the largest IP datagram behind an Ethernet header with two
-/// tags.
+/// Maximum octets of a super-frame: the largest IP datagram after an Ethernet header with two tags.
 pub(crate) const SUPER_FRAME_MAX: usize = 65_535 + 22;
 
-/// What is told about a frame beside its octets (virtio 1.2 §5.1.6, in the host's byte order).
+/// The metadata of a frame beside its octets (virtio 1.2 §5.1.6, in the host's byte order).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Virtio {
     /// Where the checksum begins and where its field is, if it is partial.
     pub(crate) checksum: Option<(usize, usize)>,
-    /// How to cut, if the frame is to be cut.
+    /// How to segment the frame, if needed.
     pub(crate) cut: Option<Cut>,
 }
 
-/// What is cut, and the octets of payload of each segment.
+/// The kind of segmentation, and the octets of payload of each segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Cut {
     protocol: Protocol,
@@ -40,7 +39,8 @@ enum Protocol {
 }
 
 impl Virtio {
-    /// Reads the header; `shift` octets (a VLAN tag) are inserted before what it points to.
+    /// Parses the header; `shift` octets (a VLAN tag) are inserted before the position to which it
+    /// points.
     pub(crate) fn parse(header: [u8; VIRTIO_LEN], shift: usize) -> Self {
         const NEEDS_CHECKSUM: u8 = 1;
         // The high bit only tells that congestion notification is in use.
@@ -62,8 +62,8 @@ impl Virtio {
     }
 }
 
-/// Marks a partial checksum if it is one that layers understand (the packet's own TCP, UDP or SCTP),
-/// and completes it now if not: the kernel says where it is, also inside a tunnel.
+/// Marks a partial checksum that layers understand (the packet's own TCP, UDP or SCTP). Any other
+/// is completed now: the kernel gives its position, also inside a tunnel.
 pub(crate) fn note_checksum(
     packet: &mut Packet,
     framing: Framing,
@@ -79,10 +79,10 @@ pub(crate) fn note_checksum(
     }
 }
 
-/// A super-frame, of which some segments have been cut.
+/// A super-frame that is being segmented.
 #[derive(Debug)]
 pub(crate) struct SuperFrame {
-    /// The frame; its memory is taken once.
+    /// The frame; its memory is allocated once.
     frame: Vec<u8>,
     /// Octets of the headers that every segment repeats.
     headers: usize,
@@ -91,9 +91,9 @@ pub(crate) struct SuperFrame {
     protocol: Protocol,
     /// Octets of payload of each segment.
     payload: usize,
-    /// The payload's next octet; the frame's end when there is nothing to cut.
+    /// The payload's next octet; the frame's end when nothing is left.
     at: usize,
-    /// Segments cut so far.
+    /// Segments made so far.
     cut: u16,
 }
 
@@ -111,7 +111,7 @@ impl SuperFrame {
         }
     }
 
-    /// Begins with a frame given in pieces; whether it can be cut as `virtio` says.
+    /// Begins with a frame given in pieces; returns whether it can be segmented as `virtio` says.
     pub(crate) fn begin(&mut self, pieces: &[&[u8]], virtio: Virtio) -> bool {
         self.frame.clear();
         self.at = 0;
@@ -151,7 +151,7 @@ impl SuperFrame {
         true
     }
 
-    /// Whether there is a segment left to cut.
+    /// Whether a segment is left.
     pub(crate) fn is_left(&self) -> bool {
         self.at < self.frame.len()
     }
@@ -161,12 +161,13 @@ impl SuperFrame {
         self.headers + self.payload.min(self.frame.len() - self.at)
     }
 
-    /// Gives up what is left.
+    /// Discards the remaining segments.
     pub(crate) fn discard(&mut self) {
         self.at = self.frame.len();
     }
 
-    /// Cuts the next segment into the empty `packet`, its checksum partial; whether that worked.
+    /// Writes the next segment into the empty `packet`, with a partial checksum; returns whether
+    /// that worked.
     pub(crate) fn next(&mut self, packet: &mut Packet) -> bool {
         let end = self.frame.len().min(self.at + self.payload);
         let is_last = end == self.frame.len();

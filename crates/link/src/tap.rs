@@ -1,9 +1,8 @@
 //! TAP and TUN: an interface of the kernel whose other end is this link.
 //!
-//! The kernel is the peer here, as if it were a host on a cable. It is promised that we fill in
-//! checksums, but not that we cut super-frames, so it sends none. The interface goes when the link
-//! is closed. The device gives and takes one frame a call: of all links this is the only one that
-//! calls the kernel once per frame.
+//! The kernel is the peer here, like a host on a cable. We promise it to complete checksums, but
+//! not to segment super-frames, so it sends none. The interface goes when the link is closed. The
+//! device takes and gives one frame a call: no other link calls the kernel once per frame.
 
 use crate::interface::Interface;
 use crate::super_frame::{VIRTIO_LEN, Virtio, note_checksum};
@@ -16,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The device by which such interfaces are made.
+/// The device that creates such interfaces.
 pub(crate) const DEVICE: &str = "/dev/net/tun";
 
 /// Octets of an Ethernet header with two tags.
@@ -30,7 +29,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Makes the interface `name`; `%d` in it is replaced by the kernel.
+    /// Creates the interface `name`; the kernel replaces `%d` in it.
     pub(crate) fn new(name: &str, framing: Framing) -> io::Result<Self> {
         // linux/if_tun.h: only the peer's checksums are left to us.
         const TUN_F_CSUM: libc::c_ulong = 1;
@@ -58,7 +57,7 @@ pub(crate) struct Tap {
     device: Device,
     pool: Rc<Pool>,
     counters: LinkCounters,
-    /// The device has answered that its interface is no more.
+    /// Whether the device has reported that its interface is gone.
     has_gone: bool,
 }
 

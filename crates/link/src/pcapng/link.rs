@@ -9,12 +9,12 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How fast a capture file is replayed.
+/// The replay speed of a capture file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Speed {
-    /// So many percent of the recorded speed: 100 is as it was.
+    /// A percentage of the recorded speed: 100 is the original speed.
     Percent(NonZeroU32),
-    /// So many frames a second, at equal distances.
+    /// A number of frames a second, at equal distances.
     FramesPerSecond(NonZeroU32),
     /// As fast as they are taken.
     Unlimited,
@@ -22,14 +22,14 @@ pub enum Speed {
 
 /// A link whose frames come from a capture file, and go into one.
 ///
-/// It is up until the file that is replayed has ended.
+/// It is up until the replayed file has ended.
 pub struct CaptureLink {
     info: LinkInfo,
     index: LinkIndex,
     pool: Rc<Pool>,
     input: Option<Reader<Box<dyn Read>>>,
     speed: Speed,
-    /// When the first frame was given, and the time in the file that this is.
+    /// When the first frame was given, and its time in the file.
     start: Option<(Duration, Duration)>,
     given: u32,
     /// The frame that is due next.
@@ -47,7 +47,7 @@ impl fmt::Debug for CaptureLink {
 }
 
 impl CaptureLink {
-    /// A link named `name`, whose packets are those of `pool`, without files: it is silent.
+    /// A link named `name`, with packets from `pool` and without files: it is silent.
     pub fn new(index: LinkIndex, name: &str, mac: MacAddress, mtu: usize, pool: Rc<Pool>) -> Self {
         let info = LinkInfo {
             name: name.to_owned(),
@@ -78,7 +78,7 @@ impl CaptureLink {
         }
     }
 
-    /// Replays `file`, of which the frames that begin with an Ethernet header are received.
+    /// Replays `file`; frames that begin with an Ethernet header are received.
     #[must_use]
     pub fn replay(mut self, file: Box<dyn Read>, speed: Speed) -> Self {
         self.input = Some(Reader::new(file));
@@ -86,12 +86,12 @@ impl CaptureLink {
         self
     }
 
-    /// Records what is transmitted to `file`; `epoch` is the time since 1970 at the epoch of the
-    /// times that the link is given.
+    /// Records transmitted frames to `file`; `epoch` is the time since 1970 at the epoch of the
+    /// link's times.
     ///
     /// # Errors
     ///
-    /// What `file` answers.
+    /// The error of `file`.
     pub fn record(mut self, file: Box<dyn Write>, epoch: Duration) -> std::io::Result<Self> {
         let mut writer = Writer::new(file)?;
         let interface = writer.add_interface(&self.info.name, Framing::Ethernet)?;
@@ -100,7 +100,7 @@ impl CaptureLink {
         Ok(self)
     }
 
-    /// Reads on until a frame that can be given, and says when it is due.
+    /// Reads up to the next usable frame, and sets when it is due.
     fn load(&mut self, now: Duration) {
         while self.next.is_none() {
             let Some(input) = &mut self.input else { return };

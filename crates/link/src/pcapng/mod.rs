@@ -1,8 +1,9 @@
 //! Capture files: written as pcapng, read as pcapng or classic pcap.
 //!
-//! The format is draft-ietf-opsawg-pcapng; the classic one is draft-ietf-opsawg-pcap. Only what a
-//! gateway needs is written: one section, interfaces with their names, enhanced packet blocks with
-//! direction and comment, nanoseconds throughout. Everything else is read over.
+//! The format is draft-ietf-opsawg-pcapng; the classic one is draft-ietf-opsawg-pcap. Only the
+//! blocks that a gateway needs are written: one section, interfaces with their names, enhanced
+//! packet blocks with direction and comment, nanoseconds throughout. The reader skips all other
+//! blocks.
 
 mod link;
 mod read;
@@ -15,11 +16,11 @@ pub use write::Writer;
 use crate::Framing;
 use std::time::Duration;
 
-/// Which interface of a capture file, in the order in which they were described.
+/// The number of an interface of a capture file, in the order of description.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct InterfaceId(pub u32);
 
-/// Whether a frame came in or went out.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     /// It was received.
@@ -33,32 +34,32 @@ pub enum Direction {
 pub struct Interface {
     /// Its name, empty if the file has none.
     pub name: String,
-    /// What its frames begin with; `None` if it is neither Ethernet nor IP.
+    /// The header at the front of its frames; `None` if it is neither Ethernet nor IP.
     pub framing: Option<Framing>,
     /// Units of its time stamps in a second.
     pub(crate) units: u64,
     /// Seconds to be added to its time stamps (`if_tsoffset`, a signed number).
     pub(crate) offset_s: i64,
-    /// Octets of a frame that were captured at the most; 0 for all (`if_snaplen`).
+    /// Maximum octets captured of a frame; 0 for all (`if_snaplen`).
     pub(crate) snap_len: u32,
-    /// Octets of the frame check sequence at the end of each frame, which are no part of a record.
+    /// Octets of the frame check sequence at the end of each frame, which belong to no record.
     pub(crate) fcs_len: u8,
 }
 
 /// A frame of a capture file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Record<'a> {
-    /// Where it was seen.
+    /// The interface that saw it.
     pub interface: InterfaceId,
-    /// When, since 1970.
+    /// The time, since 1970.
     pub at: Duration,
     /// Its octets, as far as they were captured.
     pub octets: &'a [u8],
-    /// Octets that it had on the wire.
+    /// Its octets on the wire.
     pub len: usize,
-    /// Whether it came or went, if that is known.
+    /// Its direction, if known.
     pub direction: Option<Direction>,
-    /// What was noted about it; empty for nothing.
+    /// A comment on it; empty for none.
     pub comment: &'a str,
 }
 
@@ -86,7 +87,7 @@ const LINK_TYPE_RAW_IP: u16 = 101;
 const LINK_TYPE_IPV4: u16 = 228;
 const LINK_TYPE_IPV6: u16 = 229;
 
-/// Interfaces of a file at the most.
+/// Maximum interfaces of a file.
 const INTERFACES_MAX: usize = 4096;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

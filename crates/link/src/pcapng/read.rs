@@ -9,24 +9,24 @@ use crate::Framing;
 use std::io::{self, Read as _};
 use std::time::Duration;
 
-/// Octets of a block at the most; Wireshark's own limit.
+/// Maximum octets of a block; Wireshark's own limit.
 const BLOCK_LEN_MAX: u32 = 16 << 20;
 
 // Classic pcap: the first word of a file, with time stamps in micro- or nanoseconds.
 const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
 const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
 
-/// Why a capture file cannot be read on.
+/// Why a capture file cannot be read further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is something else.
+    /// It has another format.
     #[error("neither pcapng nor pcap: the file begins with {0:#010x}")]
     Unknown(u32),
-    /// It contradicts itself.
+    /// It is inconsistent.
     #[error("malformed capture file: {what} at octet {at}")]
     Malformed {
-        /// What is wrong.
+        /// The error.
         what: &'static str,
         /// Octets before the block or record.
         at: u64,
@@ -42,7 +42,7 @@ pub enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// Reads a capture file from its front, pcapng or classic pcap, in either byte order.
+/// Reads a capture file from its start, pcapng or classic pcap, in either byte order.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -63,7 +63,7 @@ enum Format {
     Classic,
 }
 
-/// Where a record's parts are in the block.
+/// The positions of a record's parts in the block.
 struct Place {
     interface: InterfaceId,
     at: Duration,
@@ -74,7 +74,7 @@ struct Place {
 }
 
 impl Place {
-    /// Leaves out a frame check sequence of `fcs_len` octets, as far as it was captured.
+    /// Removes a frame check sequence of `fcs_len` octets, as far as it was captured.
     fn without_fcs(&mut self, fcs_len: u8) {
         self.len = self.len.saturating_sub(fcs_len.into());
         let (from, to) = self.octets;
@@ -83,7 +83,7 @@ impl Place {
 }
 
 impl<R: io::Read> Reader<R> {
-    /// A reader at the front of a file.
+    /// Creates a reader at the start of a file.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -110,7 +110,7 @@ impl<R: io::Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`ReadError`], after which the file cannot be read on.
+    /// [`ReadError`], after which the file cannot be read further.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         let Some(place) = self.next_place()? else { return Ok(None) };
         let slice = |(from, to): (usize, usize)| self.block.get(from..to).unwrap_or_default();
@@ -139,7 +139,8 @@ impl<R: io::Read> Reader<R> {
         }
     }
 
-    /// Reads a block into memory, without its type and lengths; its type. `None` at the end.
+    /// Reads a block into memory, without its type and lengths; returns its type. `None` at the
+    /// end.
     fn next_block(&mut self) -> Result<Option<u32>, ReadError> {
         let mut head = [0; 8];
         if !self.fill(&mut head)? {
@@ -181,8 +182,8 @@ impl<R: io::Read> Reader<R> {
         }
     }
 
-    /// Reads what is left of a block of `len` octets, of which `apart` are the lengths, the type
-    /// and what was read already.
+    /// Reads the rest of a block of `len` octets, of which `apart` are the lengths, the type and
+    /// the octets already read.
     fn read_body(&mut self, len: u32, apart: u32) -> Result<(), ReadError> {
         if len < apart || len > BLOCK_LEN_MAX || !len.is_multiple_of(4) {
             return Err(self.malformed("a block of impossible length"));
@@ -209,7 +210,7 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    /// Fills `octets`; whether there were any left.
+    /// Fills `octets`; returns whether there were any left.
     fn fill(&mut self, octets: &mut [u8]) -> Result<bool, ReadError> {
         let mut filled = 0;
         while let Some(rest) = octets.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -264,8 +265,8 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    /// An enhanced packet block (§4.3), or its predecessor (appendix A), which has 16 bits for the
-    /// interface, and 16 for what was lost since the packet before.
+    /// Parses an enhanced packet block (§4.3), or its predecessor (appendix A), which has 16 bits
+    /// for the interface, and 16 for the number of packets lost since the one before.
     fn packet(&self, kind: u32) -> Result<Place, ReadError> {
         const HEADER_LEN: usize = 20;
         let Some(header) = self.block.first_chunk::<HEADER_LEN>() else {
@@ -317,7 +318,7 @@ impl<R: io::Read> Reader<R> {
         Ok(place)
     }
 
-    /// A packet without a time stamp, of the section's first interface (§4.4).
+    /// Parses a packet without a time stamp, of the section's first interface (§4.4).
     fn simple(&self) -> Result<Place, ReadError> {
         const HEADER_LEN: usize = 4;
         let Some(&len) = self.block.first_chunk() else {
@@ -352,7 +353,7 @@ impl<R: io::Read> Reader<R> {
             .ok_or_else(|| self.malformed("a packet that is longer than its block"))
     }
 
-    /// The option at `at` (code, beginning and end of its value), and `at` moves on.
+    /// The option at `at` (code, beginning and end of its value); advances `at`.
     fn option_at(&self, at: &mut usize) -> Option<(u16, usize, usize)> {
         let &[c_1, c_2, l_1, l_2] = self.block.get(*at..)?.first_chunk()?;
         let (code, len) = (self.half([c_1, c_2]), usize::from(self.half([l_1, l_2])));
@@ -364,7 +365,7 @@ impl<R: io::Read> Reader<R> {
         Some((code, from, to))
     }
 
-    /// The header of a classic file, of which two words have been read.
+    /// Parses the header of a classic file, of which two words have been read.
     fn begin_classic(&mut self, magic: [u8; 4], version: [u8; 4]) -> Result<(), ReadError> {
         // 2.4 is the only one whose lengths are in this order (draft-ietf-opsawg-pcap §4).
         const VERSION: (u16, u16) = (2, 4);

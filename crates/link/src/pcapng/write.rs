@@ -6,13 +6,13 @@ use super::{
 use crate::Framing;
 use std::io;
 
-/// Writes a capture file in pcapng, little-endian, block by block: what is written so far is a
-/// whole file.
+/// Writes a capture file in pcapng, little-endian, block by block: the file is complete after each
+/// block.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     interfaces: u32,
-    /// The block that is being put together.
+    /// The block under construction.
     block: Vec<u8>,
 }
 
@@ -21,7 +21,7 @@ impl<W: io::Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// What `out` answers, here and in the other methods.
+    /// The error of `out`, here and in the other methods.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self { out, interfaces: 0, block: Vec::new() };
         writer.begin(SECTION_HEADER);
@@ -35,7 +35,7 @@ impl<W: io::Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Describes a further interface, by which frames can be written from then on.
+    /// Describes a further interface, whose frames can be written from then on.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl<W: io::Write> Writer<W> {
         Ok(id)
     }
 
-    /// Writes a frame; a comment of more than 65,535 octets is cut off.
+    /// Writes a frame; a comment of more than 65,535 octets is truncated.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<W: io::Write> Writer<W> {
         self.end()
     }
 
-    /// Hands everything on to where it is written.
+    /// Flushes the underlying writer.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl<W: io::Write> Writer<W> {
         self.out.flush()
     }
 
-    /// What it was written to.
+    /// The underlying writer.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -1,10 +1,10 @@
-//! The chunks that a socket's rings hold.
+//! Chunks that a socket's rings hold.
 #![expect(unsafe_code, reason = "a chunk that comes back from the kernel becomes a packet again")]
 
 use gatewright_packet::{DATA_OFFSET, Packet, Pool};
 use std::rc::Rc;
 
-/// A pool, and which of its chunks are lent to the kernel by one socket.
+/// A pool, and the set of its chunks that one socket has lent to the kernel.
 pub(super) struct Lent {
     pool: Rc<Pool>,
     /// One bit a chunk.
@@ -21,8 +21,8 @@ impl Lent {
         &self.pool
     }
 
-    /// Lends a packet's chunk; where its octets begin, and how many they are. The packet must be
-    /// one of the pool: another comes back.
+    /// Lends a packet's chunk; returns the position and number of its octets. A packet of another
+    /// pool is returned.
     pub(super) fn lend(&mut self, packet: Packet) -> Result<(u64, u32), Packet> {
         if !packet.is_of(&self.pool) {
             return Err(packet);
@@ -32,8 +32,8 @@ impl Lent {
         Ok((address, len))
     }
 
-    /// Takes a chunk back that the kernel has returned, as a packet of `len` octets at `address`.
-    /// `None` if it was not lent, or they do not lie within it.
+    /// Takes back a chunk that the kernel has returned, as a packet of `len` octets at `address`.
+    /// `None` if it was not lent, or the octets are not within it.
     pub(super) fn take(&mut self, address: u64, len: u32) -> Option<Packet> {
         let (word, bit) = self.place(address)?;
         if *word & bit == 0 {
@@ -56,7 +56,7 @@ impl Lent {
         }
     }
 
-    /// Takes every chunk back that is still lent. Only after the kernel has let go of them.
+    /// Takes back every lent chunk. Call it only after the kernel has released them.
     pub(super) fn take_all(&mut self) {
         let chunk_size = self.pool.chunk_size();
         for chunk in 0..self.pool.capacity() {

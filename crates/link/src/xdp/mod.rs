@@ -4,8 +4,8 @@
 //! every frame to a socket whose memory is the slab. The attachment is a descriptor of ours, so it
 //! ends with us, also by `kill -9`.
 //!
-//! Of the queues of an interface each worker that has a share of it opens its own: program, and map
-//! from queues to sockets, are one ([`Trunk`]).
+//! Each worker with a share of an interface opens its own queues. The program, and the map from
+//! queues to sockets, are common ([`Trunk`]).
 
 mod lent;
 mod pieces;
@@ -36,23 +36,23 @@ use std::time::Duration;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 
-/// The link over the AF_XDP sockets of an interface, one a receive queue of its share.
+/// The link over the AF_XDP sockets of an interface, one for each receive queue of its share.
 pub(crate) struct Xdp {
     info: LinkInfo,
     index: LinkIndex,
     interface: Interface,
     /// In the order of their queues.
     sockets: Vec<Socket>,
-    /// By what frames are sent where none of its sockets is on a transmit queue.
+    /// Sends frames where none of its sockets is on a transmit queue.
     sender: Option<Sender>,
-    /// The queue that is looked at first the next time.
+    /// The queue that is polled first the next time.
     turn: usize,
     /// Readable when one of several sockets is.
     any: Option<Epoll>,
     counters: LinkCounters,
 }
 
-/// What all sockets of an interface have in common.
+/// The common state of all sockets of an interface.
 pub(crate) struct Trunk {
     /// Detaches the program.
     _attached: OwnedFd,
@@ -67,32 +67,33 @@ pub(crate) struct Trunk {
     is_generic: bool,
 }
 
-/// What an AF_XDP link is opened with, beside what the interface itself says.
+/// Options to open an AF_XDP link, beside the interface's own properties.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the link's own")]
 pub(crate) struct Options {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
-    /// Frames with VLAN tags are wanted.
+    /// Whether frames with VLAN tags are wanted.
     pub(crate) tagged: bool,
     /// Entries of each ring, and chunks lent to the kernel.
     pub(crate) entries: u32,
     pub(crate) is_generic: bool,
-    /// Which of the interface's queues are ours.
+    /// Our share of the interface's queues.
     pub(crate) share: Share,
-    /// Frames are copied between the slab and buffers of the kernel's size, several for a large one.
+    /// Frames are copied between the slab and buffers of the kernel's size, several for a large
+    /// one.
     pub(crate) in_pieces: bool,
-    /// What is ours, where the link is shared with the kernel.
+    /// The division of frames, where the link is shared with the kernel.
     pub(crate) division: Option<Arc<Division>>,
 }
 
-/// What failed, for the operator.
+/// A failed step, for the operator.
 pub(crate) struct Failed {
     pub(crate) action: &'static str,
     pub(crate) source: io::Error,
 }
 
 impl Failed {
-    /// Whether the driver refused the program because frames may be longer than it can show it.
+    /// Whether the driver refused the program because frames may be too long for it.
     pub(crate) fn is_mtu(&self, driver: &str) -> bool {
         driver == "veth" && self.source.raw_os_error() == Some(libc::ERANGE)
     }
@@ -136,7 +137,7 @@ impl Trunk {
     }
 }
 
-/// An AF_XDP link, and what its shares have in common.
+/// An AF_XDP link, and the common state of its shares.
 pub(crate) type Opened = (Xdp, Arc<Common>);
 
 impl Xdp {
@@ -173,7 +174,7 @@ impl Xdp {
         Ok((branch.into_link(&common.info, interface, options), common))
     }
 
-    /// Opens a further share of the interface that others have opened as `trunk`.
+    /// Opens a further share of an interface, already opened as `trunk`.
     pub(crate) fn join(
         (info, trunk): (&LinkInfo, &Trunk),
         interface: Interface,
@@ -186,7 +187,7 @@ impl Xdp {
     }
 }
 
-/// What a share of a link stands on.
+/// The base of a share of a link.
 struct Branch {
     /// The queues of its sockets.
     queues: Vec<u32>,
@@ -268,8 +269,7 @@ fn open_sockets(
     queues.iter().map(open).collect()
 }
 
-/// Attaches the program that redirects, one that sees tags that were taken out if the kernel can
-/// have it.
+/// Attaches the redirecting program, with access to removed tags if the kernel allows it.
 fn attach(
     interface: &Interface,
     options: &Options,
@@ -304,7 +304,7 @@ fn attach(
     try_with(Tags::InFrame).map(|attached| (attached, Tags::InFrame))
 }
 
-/// The number of the kernel's function that tells a tag (Linux 6.8).
+/// The number of the kernel's function that reports a tag (Linux 6.8).
 fn tag_function() -> Option<u32> {
     // The same for as long as the machine runs, and some milliseconds to find.
     static FOUND: OnceLock<Option<u32>> = OnceLock::new();

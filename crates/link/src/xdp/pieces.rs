@@ -1,5 +1,5 @@
-//! Frames that are larger than a buffer of the kernel's: they come and go in several, and are one
-//! packet of the slab between.
+//! Frames in pieces: they are larger than one of the kernel's buffers on the wire side, and one
+//! packet in the slab.
 
 use crate::LinkCounters;
 use gatewright_packet::{Packet, Pool};
@@ -8,19 +8,19 @@ use std::rc::Rc;
 /// Octets of a buffer: the largest that AF_XDP knows without huge pages.
 pub(super) const BUFFER_SIZE: usize = 4096;
 
-/// Buffers of a frame at the most: those of 65,535 octets.
+/// Maximum buffers of a frame: those of 65,535 octets.
 const BUFFERS_MAX: usize = 18;
 
-/// `XDP_PKT_CONTD` of a descriptor: the frame goes on in the next.
+/// `XDP_PKT_CONTD` of a descriptor: the frame continues in the next.
 pub(super) const GOES_ON: u32 = 1;
 
-/// Puts pieces together.
+/// Joins the pieces of frames.
 pub(super) struct Pieces {
-    /// Where whole frames live.
+    /// The pool of whole frames.
     frames: Rc<Pool>,
-    /// What there is of the frame whose pieces are coming.
+    /// The part of the current frame that has arrived.
     begun: Option<Packet>,
-    /// The rest of the frame is dropped, and counted.
+    /// Whether the rest of the frame is dropped; it is counted.
     is_lost: bool,
     /// Memory for the buffers of one frame on its way out.
     room: Vec<Packet>,
@@ -31,12 +31,12 @@ impl Pieces {
         Self { frames, begun: None, is_lost: false, room: Vec::with_capacity(BUFFERS_MAX) }
     }
 
-    /// Where the buffers of one frame stand while they are filled; empty before and after.
+    /// The place for the buffers of one frame while they are filled; empty before and after.
     pub(super) fn room(&mut self) -> &mut Vec<Packet> {
         &mut self.room
     }
 
-    /// Adds the next piece; the frame if it was the last.
+    /// Adds the next piece; returns the frame if it was the last.
     pub(super) fn add(
         &mut self,
         piece: &[u8],
@@ -53,7 +53,7 @@ impl Pieces {
         self.begun.take()
     }
 
-    /// Drops the frame whose pieces are coming: one of them cannot be read.
+    /// Drops the current frame: one of its pieces cannot be read.
     pub(super) fn lose(&mut self, goes_on: bool) {
         self.begun = None;
         self.is_lost = goes_on;

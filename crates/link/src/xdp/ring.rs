@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the parts of a ring are in its mapping (`struct xdp_ring_offset`).
+/// The positions of a ring's parts in its mapping (`struct xdp_ring_offset`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offsets {
     pub(super) producer: u64,
@@ -16,11 +16,11 @@ pub(super) struct Offsets {
     pub(super) flags: u64,
 }
 
-/// What a ring carries.
+/// An entry of a ring.
 ///
 /// # Safety
 ///
-/// A plain value of which any bits are one, as the kernel lays it out.
+/// A plain value, for which all bit patterns are valid, in the kernel's layout.
 pub(super) unsafe trait Entry: Copy {}
 
 // SAFETY: the fill and completion rings carry addresses.
@@ -129,7 +129,7 @@ pub(super) struct Producer<T> {
     ring: Mapping<T>,
     /// The number of the next entry that is written.
     next: u32,
-    /// The kernel's side when it was last looked at.
+    /// The kernel's counter when it was last read.
     consumed: u32,
 }
 
@@ -144,19 +144,19 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, next: 0, consumed: 0 })
     }
 
-    /// Entries that can be written now, by the kernel's side as it is.
+    /// Entries that can be written now, by the kernel's current counter.
     pub(super) fn room(&mut self) -> u32 {
         self.consumed = self.ring.consumer().load(Ordering::Acquire);
         (self.ring.mask + 1).wrapping_sub(self.next.wrapping_sub(self.consumed))
     }
 
-    /// Whether an entry can be written now. The kernel's side is looked at only if the ring was full
-    /// when it was last looked at.
+    /// Whether an entry can be written now. The kernel's counter is read only if the ring was full
+    /// at the last reading.
     pub(super) fn has_room(&mut self) -> bool {
         self.next.wrapping_sub(self.consumed) <= self.ring.mask || self.room() > 0
     }
 
-    /// Writes an entry; whether there was room. The kernel sees it after [`Self::submit`].
+    /// Writes an entry; returns whether there was room. The kernel sees it after [`Self::submit`].
     pub(super) fn push(&mut self, entry: T) -> bool {
         if !self.has_room() {
             return false;
@@ -167,7 +167,7 @@ impl<T: Entry> Producer<T> {
         true
     }
 
-    /// Shows the kernel what was pushed.
+    /// Publishes pushed entries to the kernel.
     pub(super) fn submit(&self) {
         // Release: the entries are written before they are counted.
         self.ring.producer().store(self.next, Ordering::Release);
@@ -188,7 +188,7 @@ pub(super) struct Consumer<T> {
     ring: Mapping<T>,
     /// The number of the next entry that is read.
     next: u32,
-    /// The kernel's side when it was last looked at.
+    /// The kernel's counter when it was last read.
     produced: u32,
 }
 
@@ -203,7 +203,7 @@ impl<T: Entry> Consumer<T> {
         Ok(Self { ring, next: 0, produced: 0 })
     }
 
-    /// Reads the next entry, if there is one. The kernel has its place again after
+    /// Reads the next entry, if there is one. The kernel gets its place back after
     /// [`Self::release`].
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.next == self.produced {
@@ -220,7 +220,7 @@ impl<T: Entry> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the places of what was read back.
+    /// Gives the places of read entries back.
     pub(super) fn release(&self) {
         // Release: we have read the entries before the kernel may write them again.
         self.ring.consumer().store(self.next, Ordering::Release);

@@ -20,7 +20,7 @@ const XDP_UMEM_FILL_RING: libc::c_int = 5;
 const XDP_UMEM_COMPLETION_RING: libc::c_int = 6;
 const XDP_STATISTICS: libc::c_int = 7;
 const XDP_OPTIONS: libc::c_int = 8;
-/// Since Linux 6.18: frames that one call of the kernel sends, at the most.
+/// Maximum frames that one call of the kernel sends, since Linux 6.18.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const RECEIVE_OFFSET: i64 = 0;
 const TRANSMIT_OFFSET: i64 = 0x8000_0000;
@@ -31,48 +31,49 @@ const BIND_COPY: u16 = 1 << 1;
 const BIND_NEED_WAKEUP: u16 = 1 << 3;
 const BIND_SEVERAL_BUFFERS: u16 = 1 << 4;
 
-/// Octets that may wait on their way out. The default throttles a veth to a tenth.
+/// Octets that may be queued for sending. The default throttles a veth to a tenth.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// How long an interface or a queue may be busy: what held it and was closed just now lets go of it
-/// a little later.
+/// How long an interface or a queue may be busy: a socket closed just now releases it a little
+/// later.
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Calls of the kernel that one burst makes to be sent, at the most.
+/// Maximum calls of the kernel to send one burst.
 const KICKS_MAX: u32 = 8;
 
-/// Sockets of one pool register its memory once: the first does, and the others refer to it.
+/// The socket that registered a pool's memory: the first registers it once, and the others refer to
+/// it.
 pub(crate) type Registered = Weak<OwnedFd>;
 
 /// An AF_XDP socket.
 pub(super) struct Socket {
     fd: Option<Rc<OwnedFd>>,
     lent: Lent,
-    /// Where the kernel's buffers are not the slab's: what they become there.
+    /// Joins pieces where the kernel's buffers are not the slab's.
     pieces: Option<Pieces>,
     fill: Producer<u64>,
     completion: Consumer<u64>,
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
-    /// Chunks that the fill ring is to have.
+    /// Target number of chunks in the fill ring.
     fill_target: u32,
     /// Chunks that the receive side of the kernel holds.
     filled: u32,
     pub(super) is_zero_copy: bool,
-    /// What was last asked: overruns, empty fill rings, refusals.
+    /// The last statistics read: overruns, empty fill rings, refusals.
     statistics: [u64; 3],
 }
 
-/// Which queue of which interface, with rings of how many entries.
+/// An interface's queue, and the number of ring entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) interface_index: u32,
     pub(super) queue: u32,
     pub(super) entries: u32,
-    /// The driver's own memory must not be used: what generic attachment needs.
+    /// Whether the driver's own memory must not be used, as generic attachment requires.
     pub(super) copy: bool,
-    /// Frames may be in several buffers.
+    /// Whether frames may be in several buffers.
     pub(super) in_pieces: bool,
 }
 
@@ -130,7 +131,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Has frames live in `frames`, of which the kernel's buffers hold copies.
+    /// Makes `frames` the pool of frames; the kernel's buffers then hold copies of them.
     pub(super) fn live_in(&mut self, frames: Rc<Pool>) {
         self.pieces = Some(Pieces::new(frames));
     }
@@ -139,7 +140,7 @@ impl Socket {
         self.fd.as_ref().map(|fd| fd.as_fd())
     }
 
-    /// Lends the kernel as many chunks as it is to have.
+    /// Lends the kernel chunks up to the target number.
     fn refill(&mut self) {
         let mut pushed = false;
         while self.filled < self.fill_target && self.fill.has_room() {
@@ -188,8 +189,8 @@ impl Socket {
         }
     }
 
-    /// Puts a frame into the transmit ring, copied if it is not of our pool; whether there was
-    /// room. It leaves with the next [`Self::flush`].
+    /// Puts a frame into the transmit ring, copied if it is not of our pool; returns whether there
+    /// was room. It leaves with the next [`Self::flush`].
     pub(super) fn push(&mut self, packet: Packet) -> Result<(), Refused> {
         if let Some(mut pieces) = self.pieces.take() {
             let pushed = self.push_in_pieces(packet.octets(), pieces.room());
@@ -234,14 +235,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Has the kernel send what was pushed.
+    /// Makes the kernel send pushed frames.
     pub(super) fn flush(&mut self) {
         self.transmit.submit();
         self.kick();
         self.complete();
     }
 
-    /// Takes the chunks back whose frames have left.
+    /// Takes back the chunks whose frames have left.
     fn complete(&mut self) {
         let mut any = false;
         while let Some(address) = self.completion.pop() {
@@ -279,7 +280,7 @@ impl Socket {
         }
     }
 
-    /// Adds what the kernel has counted since the last time this was asked.
+    /// Adds the kernel's counts since the last call.
     pub(super) fn count(&mut self, counters: &mut LinkCounters) {
         // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
         // descriptors, ring full, and how often the fill and the transmit ring were found empty.
@@ -333,7 +334,7 @@ fn register(fd: BorrowedFd<'_>, pool: &Pool) -> io::Result<()> {
     socket::set_option(fd, SOL_XDP, XDP_UMEM_REG, &request)
 }
 
-/// Where the parts of the receive, transmit, fill and completion rings are.
+/// The positions of the parts of the receive, transmit, fill and completion rings.
 fn offsets(fd: BorrowedFd<'_>) -> io::Result<[Offsets; 4]> {
     let mut words = [0_u64; 16];
     let len = socket::get_option(fd, SOL_XDP, XDP_MMAP_OFFSETS, &mut words)?;
@@ -365,7 +366,7 @@ fn bind(fd: BorrowedFd<'_>, place: Place, owner: Option<BorrowedFd<'_>>) -> io::
     while_busy(|| socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner))
 }
 
-/// Tries until what is asked for is no longer busy, at most a second.
+/// Repeats a request while it is busy, at most a second.
 pub(super) fn while_busy<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {

@@ -1,8 +1,8 @@
-//! Checks over octets, one octet at a time, so that they run along while a message arrives.
+//! Checks over octets, computed octet by octet while a message arrives.
 
 use gatewright_lang::ir::Checksum;
 
-/// A check that is being computed.
+/// A running check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
     by: Checksum,
@@ -34,7 +34,7 @@ impl Running {
         }
     }
 
-    /// The check as it stands on the wire, in the first octets; see [`Checksum::octets`].
+    /// The check in wire format, in the first octets; see [`Checksum::octets`].
     pub(crate) fn octets(self) -> [u8; 4] {
         match self.by {
             Checksum::Crc16Modbus => self.state.to_le_bytes(),
@@ -45,7 +45,7 @@ impl Running {
     }
 }
 
-/// Eight steps of a reflected CRC.
+/// Computes eight steps of a reflected CRC.
 fn reflected(state: u32, polynomial: u32) -> u32 {
     (0..8).fold(state, |sum, _| if sum & 1 == 1 { sum >> 1 ^ polynomial } else { sum >> 1 })
 }

@@ -1,4 +1,4 @@
-//! What writes a message: slots, or the holes of a template, to octets.
+//! Writes a message: from slots, or the holes of a template, to octets.
 
 use crate::checksum::Running;
 use crate::stream::{StreamLengthError, StreamWriter};
@@ -8,36 +8,36 @@ use gatewright_lang::ir::{
     StreamFraming,
 };
 
-/// The most octets of a count: a number of 64 bits.
+/// Maximum octets of a count: a number of 64 bits.
 const COUNT_OCTETS_MAX: usize = 8;
 
-/// The most digits of a number of 63 bits, with its sign.
+/// Maximum digits of a number of 63 bits, with its sign.
 const DIGITS_MAX: usize = 20;
 
-/// Why a message cannot be built: the values are not what its layout could read back.
+/// Why a message cannot be built: its layout could not read the values back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unbuildable {
     /// The id is of another program.
     #[error("the program has no such message")]
     NoMessage,
-    /// A slot holds something else than its type says, or more.
+    /// A slot's value does not fit its type or bounds.
     #[error("slot {slot} holds what its type does not allow")]
     Slot {
         /// Its index in the message.
         slot: usize,
     },
-    /// Octets are not within a field's bounds.
+    /// The number of octets is outside a field's bounds.
     #[error("{length} octets are not within {min} and {max}")]
     Length {
-        /// How many there are.
+        /// The number of octets.
         length: usize,
-        /// The least.
+        /// The minimum.
         min: u32,
-        /// The greatest.
+        /// The maximum.
         max: u32,
     },
-    /// Octets hold a delimiter, a line's end or another octet that the field cannot have.
+    /// The octets contain a delimiter, a line's end or another octet that the field cannot have.
     #[error("octets that cannot stand in their field")]
     Octets,
     /// A number has more digits or bits than its field.
@@ -46,7 +46,7 @@ pub enum Unbuildable {
         /// The number.
         value: i64,
     },
-    /// No framing of the stream is for these values.
+    /// No framing of the stream fits these values.
     #[error("no framing of the stream is for these values")]
     NoFraming,
     /// The octets that fill the stream do not fit its framing.
@@ -54,12 +54,12 @@ pub enum Unbuildable {
     Stream(#[from] StreamLengthError),
 }
 
-/// Writes a message behind what `out` has. If its stream is [`Value::Stream`], the answer is what
-/// writes that stream next; octets in its place, or nothing, are written whole.
+/// Appends a message to `out`. If its stream is [`Value::Stream`], it returns the writer for the
+/// stream's octets; octets given instead, or none, are written whole.
 ///
 /// # Errors
 ///
-/// The message cannot be built; `out` is as it was.
+/// The message cannot be built; `out` is unchanged.
 pub fn emit(
     program: &Program,
     message: MessageId,
@@ -318,11 +318,11 @@ impl<'w> Writer<'w> {
     }
 }
 
-/// Octets that are written, where they lie.
+/// Borrowed octets to write.
 enum Octets<'o> {
     There(&'o [u8]),
     Digits(Digits),
-    /// A number in network order, without the zeros before it.
+    /// A number in network order, without leading zeros.
     Number([u8; 8]),
 }
 
@@ -339,7 +339,7 @@ impl Octets<'_> {
     }
 }
 
-/// A number in digits, with a sign if it is negative.
+/// A number in digits, with a minus sign if it is negative.
 struct Digits {
     octets: [u8; DIGITS_MAX],
     from: usize,
@@ -373,8 +373,8 @@ impl Digits {
     }
 }
 
-/// Whether a delimiter that follows these octets is found there, and not earlier: neither among
-/// them, nor begun by the last of them.
+/// Whether a reader would find the delimiter right after these octets, and not earlier: neither
+/// within them, nor begun by the last of them.
 fn is_found_behind(octets: &[u8], delimiter: &[u8]) -> bool {
     let begun = |length: usize| {
         let (begin, rest) = delimiter.split_at_checked(length).unwrap_or_default();
@@ -383,7 +383,7 @@ fn is_found_behind(octets: &[u8], delimiter: &[u8]) -> bool {
     find(octets, delimiter).is_none() && !(1..delimiter.len()).any(begun)
 }
 
-/// The escape that a value needs, if any; a value above the last one cannot be written.
+/// The escape that a value needs, if any; a value above the last escape cannot be written.
 fn escape(value: i64, cases: &[ExtendCase]) -> Result<Option<&ExtendCase>, Unbuildable> {
     if cases.first().is_none_or(|first| value < first.value) {
         return Ok(None);

@@ -1,9 +1,9 @@
 //! The law of views: parsing what was written gives the same fields back.
 //!
-//! Messages are made up as their serializer would have them: fields within their types, whole lists,
-//! optional fields there and absent, guards that hold and that do not. What cannot be built is no
-//! matter; what was built is read back, and every field compared. The same program gives the same
-//! messages each time.
+//! Messages are generated as their serializer would produce them: fields within their types, whole
+//! lists, optional fields present and absent, guards that hold and that do not. A message that
+//! cannot be built is skipped. A built message is read back, and every field is compared. The same
+//! program always gives the same messages.
 
 use crate::flat::Layouts;
 use crate::parser::Parser;
@@ -17,19 +17,20 @@ use gatewright_lang::ir::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many messages of each view are made up.
+/// Number of messages generated per view.
 const SAMPLES: u32 = 64;
 
-/// The longest text that is made up, in octets, but for one of 16, which is as long as it may be.
+/// Maximum length of a generated text, in octets; one text in 16 may be as long as its field
+/// allows.
 const TEXT_MAX: u32 = 24;
 
-/// The longest of those, in octets.
+/// Maximum length of those long texts, in octets.
 const LONG_MAX: u32 = 2_048;
 
-/// The most elements of a list: tables bound them together, too.
+/// Maximum number of elements of a list: tables bound them together, too.
 const ROWS_MAX: u32 = 3;
 
-/// Every code that the law reports.
+/// All diagnostic codes of the law.
 pub const CODES: &[&Code] = &[&NOT_READ_BACK];
 
 const NOT_READ_BACK: Code = Code {
@@ -42,18 +43,18 @@ const NOT_READ_BACK: Code = Code {
                   field an end of its own.",
 };
 
-/// What came of one view.
+/// Result for one view.
 #[derive(Clone, Debug)]
 pub struct Law {
     /// Its name.
     pub view: String,
     /// How many messages were built and read back.
     pub messages: u32,
-    /// Where it does not hold.
+    /// The failure, if the law does not hold.
     pub broken: Option<Box<Diagnostic>>,
 }
 
-/// Tries every view of a program.
+/// Checks every view of a program.
 pub fn laws(program: &Arc<Program>) -> Vec<Law> {
     let layouts = Arc::new(Layouts::of(program));
     let views = program.messages.iter().enumerate().filter(|(_, of)| !of.parser.is_empty());
@@ -106,7 +107,7 @@ fn broken(message: &Message, view: &View, wire: &[u8], why: &Differs) -> Diagnos
         .note(format!("written {}", octets_shown(wire)))
 }
 
-/// How what was read differs.
+/// Difference between a message and what was read back.
 struct Differs {
     text: String,
     span: Option<Span>,
@@ -162,7 +163,7 @@ fn read_back(
     Ok(())
 }
 
-/// Whether a value has no octet and no element: where it may be absent it comes back so.
+/// Whether a value has no octet and no element: an optional field with it comes back absent.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Octets(octets) => octets.is_empty(),
@@ -171,17 +172,17 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// What the layout says of its slots' values.
+/// Constraints of the layout on its slots' values.
 struct Hints {
     checks: BTreeMap<SlotId, Check>,
     columns: BTreeMap<(SlotId, u32), Check>,
-    /// Values that some guard asks for.
+    /// Values for which guards test.
     asked: BTreeMap<SlotId, Vec<Pattern>>,
-    /// Slots of which blanks at both ends are taken off.
+    /// Slots whose blanks at both ends are removed.
     trimmed: BTreeSet<SlotId>,
-    /// How the columns of a list are folded.
+    /// Case folding of a list's columns.
     folded: BTreeMap<SlotId, Vec<Fold>>,
-    /// Slots that are the length of a stream.
+    /// Slots that hold the length of a stream.
     lengths: BTreeSet<SlotId>,
 }
 
@@ -261,7 +262,7 @@ impl Hints {
     }
 }
 
-/// What a slot of a repetition is copied to; itself otherwise.
+/// The slot to which a repetition's slot is copied; otherwise the slot itself.
 fn real(message: &Message, slot: SlotId) -> SlotId {
     let copies = message.parser.iter().find_map(|step| match step.op {
         ParseOp::Copy { from, into } if from == slot => Some(into),
@@ -270,7 +271,7 @@ fn real(message: &Message, slot: SlotId) -> SlotId {
     copies.unwrap_or(slot)
 }
 
-/// One message that is made up.
+/// A generated message.
 struct Sample<'s> {
     program: &'s Program,
     message: &'s Message,
@@ -282,7 +283,7 @@ struct Sample<'s> {
 }
 
 impl Sample<'_> {
-    /// Fills what these parts write.
+    /// Fills the slots that these parts write.
     fn fill(&mut self, parts: &[Emit]) {
         for part in parts {
             match part {
@@ -330,7 +331,7 @@ impl Sample<'_> {
         }
     }
 
-    /// Whether a slot is filled; decides that, and fills it, when it is first asked.
+    /// Whether a slot is filled; the first call decides it and fills the slot.
     fn is_there(&mut self, slot: SlotId, must: bool) -> bool {
         if self.view.get(slot).is_some() {
             return true;
@@ -384,7 +385,7 @@ impl Sample<'_> {
         self.octets(check.as_ref(), (fold, trimmed), max)
     }
 
-    /// Octets as a field takes them.
+    /// Octets that a field accepts.
     fn octets(&mut self, check: Option<&Check>, (fold, trim): (Fold, bool), max: u32) -> Vec<u8> {
         let (least, most) = check.map_or((0, max), |of| (of.min, of.max.min(max)));
         let long = if self.random.below(16) == 0 { LONG_MAX } else { TEXT_MAX };
@@ -484,7 +485,7 @@ impl Sample<'_> {
         self.view.set(slot, Value::Octets(body));
     }
 
-    /// Whether it is one of those behind which a repetition goes on: it is not the last.
+    /// Whether a repetition continues after it: it is not the last.
     fn goes_on(&self) -> bool {
         let mut view = self.view.clone();
         for step in &self.message.parser {
@@ -504,14 +505,14 @@ impl Sample<'_> {
     }
 }
 
-/// How often an octet of a class is looked for.
+/// Number of attempts to find an octet of a class.
 const TRIES: u32 = 16;
 
-/// Numbers that are the same for the same name: splitmix64.
+/// Random numbers that are the same for the same name: splitmix64.
 struct Random(u64);
 
 impl Random {
-    /// FNV-1a of the name is the seed.
+    /// Seeds the generator with FNV-1a of the name.
     fn of(name: &str) -> Self {
         let mix = |hash: u64, octet: u8| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
         Self(name.bytes().fold(0xcbf2_9ce4_8422_2325, mix))

@@ -1,12 +1,12 @@
 //! Runs the typed programs of the gateway language, sans-IO: octets in, octets out.
 //!
-//! [`Parser`] reads one message of a layout, in whatever pieces it arrives, into a [`View`]; a slot
-//! can be used as soon as it is settled. [`emit()`] writes a view or a template. Both are driven by
-//! [`gatewright_lang::ir`] alone and never see the program's text. [`machine`] runs the whole
-//! program: connections, dispatch, handlers, sessions, timers.
+//! [`Parser`] reads one message of a layout, in any number of pieces, into a [`View`]; a slot can
+//! be used as soon as it is settled. [`emit()`] writes a view or a template. Both depend only on
+//! [`gatewright_lang::ir`] and never see the program's text. [`machine`] runs the whole program:
+//! connections, dispatch, handlers, sessions, timers.
 //!
-//! What a peer sends cannot make any of it grow: a slot holds at most what its type allows, and
-//! a parser asks for more octets only while the layout's own bound leaves room for them.
+//! A peer cannot make memory grow: a slot holds at most what its type allows. A parser asks for
+//! more octets only while the layout's own bound leaves room for them.
 #![forbid(unsafe_code)]
 
 mod checksum;

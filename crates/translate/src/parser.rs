@@ -1,4 +1,4 @@
-//! The machine that reads one message.
+//! Parser of one message.
 
 use crate::checksum::Running;
 use crate::flat::{Layouts, Op, Reader, Stop, length};
@@ -8,34 +8,34 @@ use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{MessageId, SlotId};
 use std::sync::Arc;
 
-/// Loop counters of a message, as `ir` bounds them.
+/// Number of loop counters of a message, as `ir` bounds them.
 pub(crate) const COUNTERS: usize = 8;
 
-/// A message cannot be read at all: the fault of whoever asks.
+/// A message has no parser: the caller's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreadable {
     /// The id is of another program.
     #[error("the program has no such message")]
     NoMessage,
-    /// A template of plain text is only written.
+    /// A plain-text template can only be written.
     #[error("a template of plain text has no parser")]
     NoParser,
 }
 
-/// What a peer sent is not the message that was expected: the peer's fault.
+/// The octets of a peer are not the expected message: the peer's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("malformed at octet {at}: {reason}")]
 pub struct Malformed {
-    /// What is wrong.
+    /// The reason.
     pub reason: Reason,
-    /// How many octets of the message came before the item that failed.
+    /// Octets of the message before the item that failed.
     pub at: u64,
     /// The item of the layout.
     pub span: Span,
 }
 
-/// What is wrong with a message.
+/// Why a message is malformed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -45,7 +45,7 @@ pub enum Reason {
     /// A line, counted block or datagram ends within an item.
     #[error("an item goes beyond the end of what holds it")]
     Beyond,
-    /// Other octets than the layout's constant ones, or none of a set.
+    /// The octets differ from the layout's constant ones, or are not in a set.
     #[error("unexpected octets")]
     Unexpected,
     /// A field, line, block or list is longer than its bound.
@@ -63,22 +63,22 @@ pub enum Reason {
     /// A value is outside its slot's bounds.
     #[error("a value out of bounds")]
     Bounds,
-    /// A mandatory field is not there.
+    /// A mandatory field is missing.
     #[error("a mandatory field is missing")]
     Missing,
     /// A second value for a field that takes one.
     #[error("a field is given twice")]
     Twice,
-    /// Octets that are no number.
+    /// The octets are no number.
     #[error("not a number")]
     NoNumber,
-    /// A check over octets is wrong.
+    /// A check over octets fails.
     #[error("a wrong check")]
     Check,
-    /// Octets that no item reads.
+    /// Octets are left over that no item reads.
     #[error("octets are left over")]
     LeftOver,
-    /// No framing of a stream, or no way of the layout, is for this message.
+    /// No framing of a stream, or no case of the layout, fits this message.
     #[error("no case of the layout holds")]
     NoCase,
     /// The body's framing is wrong.
@@ -86,12 +86,12 @@ pub enum Reason {
     Stream(#[from] StreamError),
 }
 
-/// How far a parser came.
+/// Progress of a parser.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// How many octets of the input it used. The others are given again with those that follow.
+    /// Octets of the input that were used. The caller gives the others again, followed by new ones.
     pub consumed: usize,
-    /// Whether the message is complete; the next one begins behind the octets used.
+    /// Whether the message is complete; the next one begins after the octets used.
     pub complete: bool,
 }
 
@@ -100,18 +100,17 @@ pub struct Progress {
 pub(crate) enum Until<'u> {
     /// To the end of the message.
     End,
-    /// To where one of its slots is settled: the message has begun.
+    /// Until one of its slots is settled: the message has begun.
     Begun,
-    /// To where all of these are.
+    /// Until all of these slots are settled.
     Settled(&'u [SlotId]),
 }
 
-/// Reads messages of one layout, one after the other, each in whatever pieces it arrives.
+/// Reads messages of one layout, one after the other, each in any number of pieces.
 ///
-/// The octets that are not used yet stay with the caller, who gives them again, with more behind
-/// them. What it waits for is bounded: by [`Message::window_max`] outside a stream, and by 8,210
-/// octets within one (a chunk's size with its extensions). What is longer is malformed. A datagram
-/// is read when it is whole.
+/// Unused octets stay with the caller, who gives them again, followed by more. Their number is
+/// bounded: by [`Message::window_max`] outside a stream, and by 8,210 octets within one (a chunk's
+/// size with its extensions). Longer input is malformed. A datagram is read when it is whole.
 ///
 /// [`Message::window_max`]: gatewright_lang::ir::Message::window_max
 #[derive(Clone, Debug)]
@@ -122,7 +121,7 @@ pub struct Parser {
     outcome: Option<Result<(), Malformed>>,
 }
 
-/// How far it is.
+/// State of a parser.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// The op to go on with.
@@ -131,7 +130,7 @@ pub(crate) struct State {
     pub(crate) at: u64,
     /// The innermost region.
     pub(crate) region: Region,
-    /// Those around it, from the whole message on.
+    /// The surrounding regions, from the whole message on.
     pub(crate) outer: Vec<Region>,
     /// The check over the octets since it began.
     pub(crate) check: Option<Running>,
@@ -140,12 +139,12 @@ pub(crate) struct State {
     pub(crate) stream: Option<StreamReader>,
 }
 
-/// A part of the message that has an end of its own.
+/// A part of the message with its own end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     /// The position of its end; `None` while it is not known, and for a stream.
     pub(crate) end: Option<u64>,
-    /// How many octets a line's end takes, which stands behind the region.
+    /// Length of the line's end that follows the region.
     pub(crate) tail: u8,
 }
 
@@ -158,7 +157,7 @@ impl Parser {
     ///
     /// # Errors
     ///
-    /// The program has no such message, or the message is only written.
+    /// The program has no such message, or the message can only be written.
     pub fn new(layouts: Arc<Layouts>, message: MessageId) -> Result<Self, Unreadable> {
         let layout = layouts.program().message(message).ok_or(Unreadable::NoMessage)?;
         if layout.parser.is_empty() {
@@ -177,8 +176,8 @@ impl Parser {
         Ok(Self { layouts, message, state, outcome: None })
     }
 
-    /// Begins again with the next message, whatever became of the last one. The view is used again,
-    /// too: who reads many messages allocates nothing any more once one has been the largest.
+    /// Begins with the next message, whatever the result of the last one. The view is reused: a
+    /// caller that reads many messages allocates nothing more once the largest has been read.
     pub fn restart(&mut self) {
         let state = &mut self.state;
         (state.step, state.at, state.region) = (0, 0, Region::WHOLE);
@@ -189,26 +188,26 @@ impl Parser {
         self.outcome = None;
     }
 
-    /// Whose messages it reads.
+    /// The message that it reads.
     pub(crate) const fn message(&self) -> MessageId {
         self.message
     }
 
-    /// What was read so far.
+    /// The fields read so far.
     pub const fn view(&self) -> &View {
         &self.state.view
     }
 
-    /// The view, at the message's end.
+    /// The view at the message's end.
     pub fn into_view(self) -> View {
         self.state.view
     }
 
-    /// Reads on. `input` begins with what was not used last time; `last` says that nothing will
-    /// follow it: the datagram is whole, or the connection ended. The octets of the message's
-    /// stream are appended to `stream`, never more than `input` has.
+    /// Reads on. `input` begins with the octets not used last time. `last` says that nothing
+    /// follows: the datagram is whole, or the connection ended. Octets of the message's stream are
+    /// appended to `stream`, never more than `input` has.
     ///
-    /// Once the message is complete nothing more is used; once it is malformed it stays so.
+    /// After a complete message nothing more is used; a malformed message stays malformed.
     ///
     /// # Errors
     ///
@@ -222,9 +221,9 @@ impl Parser {
         self.advance(input, last, Until::End, Some(stream))
     }
 
-    /// Reads on as [`read`](Self::read) does, but no further than `until`, and without a `stream` no
-    /// further than to where it begins. So whoever waits for a slot goes on at the same place,
-    /// however the octets were cut.
+    /// Reads on as [`read`](Self::read) does, but only to `until`; without a `stream`, only to
+    /// where the stream begins. So a user that waits for a slot resumes at the same octet, however
+    /// the octets were cut.
     pub(crate) fn advance(
         &mut self,
         input: &[u8],
@@ -290,13 +289,13 @@ impl Parser {
         self.state.stream.is_some()
     }
 
-    /// Whether the message's stream may go to `writer`'s message as it comes, framed as it is; from
-    /// then on its reader gives it out so.
+    /// Whether the message's stream may go to `writer`'s message unchanged, because its framing
+    /// fits. From then on its reader delivers it framed.
     pub(crate) fn passes_verbatim(&mut self, writer: &StreamWriter) -> bool {
         self.state.stream.as_mut().is_some_and(|stream| stream.passes_verbatim(writer))
     }
 
-    /// Whether what comes next is within a line, or would be the beginning of one.
+    /// Whether the next octets are within a line, or would begin one.
     pub(crate) fn is_in_a_line(&self) -> bool {
         let code = self.layouts.code(self.message.index());
         let ops = code.and_then(|code| code.ops.get(self.state.step..)).unwrap_or_default();
@@ -306,5 +305,5 @@ impl Parser {
     }
 }
 
-/// Octets for which a view makes room before its first field: most messages need no more.
+/// Octets for which a view reserves memory before its first field: most messages need no more.
 const EXPECTED_MAX: usize = 512;

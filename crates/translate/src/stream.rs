@@ -1,13 +1,13 @@
-//! Streams: bodies that pass by, in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
+//! Streams: message bodies in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
 
 use crate::view::find;
 use gatewright_lang::ir::{Program, StreamFraming};
 use memchr::memmem;
 
-/// The most octets of chunk extensions and trailers of one stream, as `ir` says.
+/// Maximum octets of chunk extensions and trailers of one stream, as `ir` says.
 const CHUNK_EXTRA_MAX: usize = 8_192;
 
-/// The most digits of a chunk's size: what a 64-bit number has.
+/// Maximum number of digits of a chunk's size: those of a 64-bit number.
 const CHUNK_DIGITS_MAX: usize = 16;
 
 /// Why a stream cannot be read.
@@ -17,7 +17,7 @@ pub enum StreamError {
     /// The peer's chunk has no size, or one above 64 bits.
     #[error("a chunk's size is no hexadecimal number of 64 bits")]
     ChunkSize,
-    /// The peer's chunk is longer than it said.
+    /// The peer's chunk is longer than announced.
     #[error("a chunk does not end where its size says")]
     ChunkEnd,
     /// The peer's extensions and trailers are too long.
@@ -32,9 +32,9 @@ pub enum StreamLengthError {
     /// More or fewer octets were written than the message announced.
     #[error("the message announced {announced} octets, not {written}")]
     Length {
-        /// In its field.
+        /// The length in the message's field.
         announced: u64,
-        /// In the stream, up to here.
+        /// The length of the stream so far.
         written: u64,
     },
     /// The program gives this stream a length that is absent or negative.
@@ -42,14 +42,14 @@ pub enum StreamLengthError {
     NoLength,
 }
 
-/// A stream that is being read.
+/// Reads a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamReader {
     framing: StreamFraming,
     state: State,
-    /// The last octet that was read of a line.
+    /// The last octet read of a line.
     before: u8,
-    /// Whether lines are given out stuffed, as they are to be written again.
+    /// Whether lines are delivered stuffed, to be written unchanged.
     verbatim: bool,
 }
 
@@ -59,24 +59,24 @@ enum State {
     Start { torn: bool },
     /// Within a line.
     Within,
-    /// Before a chunk's size, with so many octets of extensions and trailers so far.
+    /// Before a chunk's size; `extra` counts octets of extensions and trailers so far.
     Size { extra: usize },
-    /// So many octets of a chunk or of a counted stream are missing.
+    /// Within a chunk or a counted stream, with `left` octets missing.
     Counted { left: u64, extra: usize },
-    /// Behind the last chunk.
+    /// After the last chunk.
     Trailer { extra: usize },
 }
 
-/// What came of one look at a stream.
+/// Result of reading a piece of a stream.
 pub(crate) struct Looked {
-    /// How many octets were used.
+    /// Number of octets used.
     pub(crate) used: usize,
-    /// Whether the stream is at its end.
+    /// Whether the stream has ended.
     pub(crate) done: bool,
 }
 
 impl StreamReader {
-    /// Begins; `length` is that of a counted stream.
+    /// A reader of a stream; `length` is that of a counted stream.
     pub(crate) const fn new(framing: StreamFraming, length: u64) -> Self {
         let state = match framing {
             StreamFraming::Chunked => State::Size { extra: 0 },
@@ -86,15 +86,17 @@ impl StreamReader {
         Self { framing, state, before: 0, verbatim: false }
     }
 
-    /// Whether what is read may be written as it comes, as both are lines of one form; from then on
-    /// it is given out so. Asked before the first octet, and always of the same writer.
+    /// Whether the octets may be written unchanged, as both streams are lines of one form. From
+    /// then on they are delivered that way. To be called before the first octet, and always with
+    /// the same writer.
     pub(crate) fn passes_verbatim(&mut self, writer: &StreamWriter) -> bool {
         let lines = matches!(self.framing, StreamFraming::Lines { .. });
         self.verbatim = lines && self.framing == writer.framing;
         self.verbatim
     }
 
-    /// Takes what it can of `input` and passes the stream's octets on. `last`: no more will come.
+    /// Reads as much of `input` as it can, and passes on the stream's octets. `last`: no more will
+    /// follow.
     pub(crate) fn read(
         &mut self,
         program: &Program,
@@ -238,8 +240,8 @@ impl StreamReader {
     }
 }
 
-/// What is left of a line, with all lines behind it that begin with other octets than `special`,
-/// which is all that is to be known of most; and what is behind them.
+/// The rest of a line together with all following lines that do not begin with `special`, since
+/// only that octet matters for most lines; and the octets after them.
 fn plain_lines<'o>(octets: &'o [u8], special: Option<&u8>) -> (&'o [u8], &'o [u8]) {
     let end = match special {
         Some(special) => memmem::find(octets, &[b'\n', *special]),
@@ -249,11 +251,11 @@ fn plain_lines<'o>(octets: &'o [u8], special: Option<&u8>) -> (&'o [u8], &'o [u8
     octets.split_at_checked(end).unwrap_or((octets, &[]))
 }
 
-/// A line, and what is behind it.
+/// A line, and the octets after it.
 type Line<'l> = (&'l [u8], &'l [u8]);
 
-/// The next line of at most `max` octets without its CRLF, and what is behind; `None` if it is not
-/// whole yet.
+/// The next line of at most `max` octets without its CRLF, and the octets after it; `None` if it is
+/// incomplete.
 fn line(octets: &[u8], max: usize) -> Result<Option<Line<'_>>, StreamError> {
     let window = octets.get(..max + 2).unwrap_or(octets);
     let Some(at) = find(window, b"\r\n") else {
@@ -264,7 +266,7 @@ fn line(octets: &[u8], max: usize) -> Result<Option<Line<'_>>, StreamError> {
     Ok(octets.get(..at).map(|line| (line, behind)))
 }
 
-/// A chunk's size, and how many octets of extension follow it.
+/// A chunk's size, and the number of octets of extension after it.
 fn chunk_size(line: &[u8]) -> Result<(u64, usize), StreamError> {
     let digits = line.iter().take_while(|octet| octet.is_ascii_hexdigit()).count();
     let (size, extension) = line.split_at_checked(digits).unwrap_or((line, &[]));
@@ -276,24 +278,24 @@ fn chunk_size(line: &[u8]) -> Result<(u64, usize), StreamError> {
     }
 }
 
-/// A stream that is being written, piece by piece.
+/// Writes a stream, piece by piece.
 #[derive(Clone, Debug)]
 pub struct StreamWriter {
     framing: StreamFraming,
     terminator: Vec<u8>,
     stuffing: Vec<u8>,
-    /// The octets of the line so far, as far as the stuffing is long; what a line begins with.
+    /// The octets of the current line, up to the length of the stuffing prefix.
     begun: Begun,
     announced: u64,
     written: u64,
 }
 
-/// How a stream of lines stands.
+/// State of a stream of lines.
 #[derive(Clone, Debug, Default)]
 struct Begun {
     /// The last two octets.
     tail: [u8; 2],
-    /// The first octets of a line, until it is known whether they are stuffed.
+    /// The first octets of a line, until it is known whether it is stuffed.
     head: Vec<u8>,
     /// Whether that is known.
     known: bool,
@@ -335,7 +337,8 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// So many octets went by verbatim ([`StreamReader::passes_verbatim`]): whole lines by the end.
+    /// Records octets that passed verbatim ([`StreamReader::passes_verbatim`]): whole lines by the
+    /// end.
     pub(crate) fn passed(&mut self, octets: usize) {
         self.written = self.written.saturating_add(u64::try_from(octets).unwrap_or(u64::MAX));
         self.begun.tail = *b"\r\n";
@@ -366,7 +369,7 @@ impl StreamWriter {
         }
     }
 
-    /// Stuffs a line's first octets as soon as they are known to need it, or not to.
+    /// Stuffs the beginning of a line as soon as it is known whether it needs that.
     fn head(&mut self, out: &mut Vec<u8>) {
         let stuffed = self.begun.head.starts_with(&self.stuffing);
         if stuffed {
@@ -412,7 +415,7 @@ impl StreamWriter {
 mod tests {
     use super::*;
 
-    /// Every text of up to so many octets of these: what is special to lines, and one that is not.
+    /// Maximum length of the texts tested: all texts of the octets special to lines, and one other.
     const OCTETS_MAX: u32 = 7;
     const ALPHABET: [u8; 4] = *b"x.\r\n";
 
@@ -449,8 +452,8 @@ mod tests {
         out
     }
 
-    /// Lines that arrive together are taken together, and must be what they are one octet at a time;
-    /// those that pass verbatim, what reading and writing them makes of them.
+    /// Lines that arrive together give the same result as lines read octet by octet. Lines that
+    /// pass verbatim equal the result of reading and writing them.
     #[test]
     fn lines_are_the_same_together_and_octet_by_octet() {
         for length in 0..=OCTETS_MAX {

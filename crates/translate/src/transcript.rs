@@ -1,8 +1,8 @@
-//! The `test` blocks of a program: a machine and mocked peers, in virtual time.
+//! Runs the `test` blocks of a program, with a machine and mocked peers, in virtual time.
 //!
 //! Every role has one peer. A server's peer connects before the first step, and again if it sends
-//! after its connection has ended; a client's accepts when the gateway connects, and what it was
-//! told to send before goes out then. A name resolves to an address of its own.
+//! after its connection has ended. A client's peer accepts when the gateway connects, and then
+//! sends what it was told to send before. Each name resolves to its own address.
 
 use crate::flat::Layouts;
 use crate::machine::{Config, ConnId, Machine, Output, Trace};
@@ -18,18 +18,18 @@ use gatewright_lang::ir::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How the octets that peers send are cut on their way.
+/// How the octets from peers are cut into pieces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cut {
     /// Each step's octets arrive at once.
     Whole,
-    /// Every octet arrives alone.
+    /// Every octet arrives separately.
     Octets,
-    /// Those of one step arrive in two pieces.
+    /// The octets of one step arrive in two pieces.
     At {
-        /// Which step, counted from 0.
+        /// The step, counted from 0.
         step: usize,
-        /// How many octets the first piece has.
+        /// Octets of the first piece.
         octets: usize,
     },
 }
@@ -37,24 +37,24 @@ pub enum Cut {
 /// Why a test fails.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failed {
-    /// Where: the step, or the whole test.
+    /// Source position: the step, or the whole test.
     pub span: Span,
-    /// Whose peer.
+    /// The role of the peer.
     pub role: String,
-    /// What was expected.
+    /// The expected result.
     pub expected: String,
-    /// What was there instead.
+    /// The actual result.
     pub found: String,
-    /// The octets that were expected, if octets were.
+    /// The expected octets, if octets were expected.
     pub wanted: Vec<u8>,
-    /// The octets that the peer has got and that no step has seen.
+    /// The octets that the peer received and no step has checked.
     pub got: Vec<u8>,
 }
 
-/// Every code that tests report.
+/// All diagnostic codes of tests.
 pub const CODES: &[&Code] = &[&TEST_FAILED];
 
-/// A step of a test was not fulfilled.
+/// A step of a test failed.
 const TEST_FAILED: Code = Code {
     number: 295,
     title: "a test fails",
@@ -64,7 +64,7 @@ const TEST_FAILED: Code = Code {
 };
 
 impl Failed {
-    /// The finding, with what was expected and what was there.
+    /// The diagnostic, with the expected and the actual result.
     pub fn diagnostic(&self, test: &str) -> Diagnostic {
         let Self { span, role, expected, found, wanted, got } = self;
         let message = format!("`{test}`: `{role}` should see {expected}; there is {found}");
@@ -83,10 +83,10 @@ impl Failed {
     }
 }
 
-/// The most octets that a finding shows: what fits a few lines.
+/// Maximum number of octets that a finding shows: as many as fit a few lines.
 const SHOWN_MAX: usize = 300;
 
-/// Octets as a program writes them: as a text, or in hexadecimal if they are none.
+/// Octets as a program writes them: as text, or otherwise in hexadecimal.
 pub fn octets_shown(octets: &[u8]) -> String {
     let text = |octet: &u8| matches!(octet, b'\t' | b'\r' | b'\n' | 0x20..=0x7e);
     let near = octets.get(..SHOWN_MAX).unwrap_or(octets);
@@ -100,16 +100,16 @@ pub fn octets_shown(octets: &[u8]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} octets more") }
 }
 
-/// What came of a test.
+/// Result of a test.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     /// Why it fails, if it does.
     pub failed: Option<Box<Failed>>,
-    /// Which handlers were started, in the order of the program's.
+    /// Whether each handler was started, in the order of the program's handlers.
     pub handlers: Vec<bool>,
-    /// Which cases of dispatches were taken, in the order of roles and cases.
+    /// Whether each case of a dispatch was taken, in the order of roles and cases.
     pub cases: Vec<bool>,
-    /// How much time went by.
+    /// Virtual time that passed.
     pub time: Duration,
 }
 
@@ -140,8 +140,9 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
     Outcome { failed, handlers, cases, time: stage.now }
 }
 
-/// Plays the first `steps` of a test, then resets the connection of a role's peer, then those of
-/// all others, and lets time pass. Says what is left then: nothing, or the machine forgot something.
+/// Runs the first `steps` of a test, resets the connection of a role's peer, then those of all
+/// others, and lets time pass. Returns what is left then: nothing, unless the machine forgot
+/// something.
 pub fn reset(
     program: &Arc<Program>,
     test: &TestCase,
@@ -174,13 +175,13 @@ pub fn reset(
     stage.machine.gauges().into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Longer than any wait of a program that is tested so.
+/// Longer than any wait of a program tested this way.
 const LONG: Duration = Duration::from_hours(48);
 
-/// How often handlers that still run may connect again before they give up.
+/// How often running handlers may connect again before they give up.
 const LAST_CONNECTIONS_MAX: usize = 4;
 
-/// Runs one test and tells every step.
+/// Runs one test and returns every step.
 pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<Trace>) {
     let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return (None, Vec::new()) };
     stage.machine.trace();
@@ -188,7 +189,7 @@ pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, V
     (failed, stage.machine.take_trace())
 }
 
-/// What stands for the other side of a role.
+/// The mocked peer of a role.
 #[derive(Debug)]
 struct Peer {
     transport: Transport,
@@ -197,17 +198,17 @@ struct Peer {
     conn: Option<ConnId>,
     /// Whether the gateway has ended the connection.
     closed: bool,
-    /// What it is to send, in pieces.
+    /// Pieces that it will send.
     outbox: VecDeque<Vec<u8>>,
-    /// Whether it ends its side behind that.
+    /// Whether it ends its side after them.
     ends: bool,
-    /// What it has got over its connections.
+    /// Octets received over its connections.
     inbox: Vec<u8>,
-    /// What it has got as datagrams.
+    /// Datagrams received.
     datagrams: VecDeque<Vec<u8>>,
 }
 
-/// The most outputs of one step: a gateway that says more talks to itself.
+/// Maximum number of outputs in one step: a gateway with more is talking to itself.
 const OUTPUTS_MAX: usize = 1_000_000;
 
 struct Stage {
@@ -262,7 +263,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A server's peer connects, if it is not.
+    /// Connects a server's peer, unless it is connected.
     fn connect(&mut self, role: RoleId) {
         let Some(peer) = self.peers.get_mut(role.index()) else { return };
         if peer.side == Side::Server && peer.transport == Transport::Tcp && peer.conn.is_none() {
@@ -302,7 +303,7 @@ impl Stage {
         }
     }
 
-    /// A peer's connection is reset.
+    /// Resets a peer's connection.
     fn breaks(&mut self, role: RoleId) {
         let Some(peer) = self.peers.get_mut(role.index()) else { return };
         peer.outbox.clear();
@@ -430,7 +431,7 @@ impl Stage {
         })
     }
 
-    /// Carries octets between the machine and the peers until nothing moves.
+    /// Passes octets between the machine and the peers until nothing moves.
     fn settle(&mut self) {
         let mut outputs = 0_usize;
         loop {
@@ -496,7 +497,7 @@ impl Stage {
         }
     }
 
-    /// Gives the machine the next piece that some peer sends; says whether there was one.
+    /// Gives the machine the next piece from a peer; returns whether there was one.
     fn feed(&mut self) -> bool {
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers.get_mut(index) else { continue };
@@ -536,7 +537,7 @@ fn documentation_address(role: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), 50_000)
 }
 
-/// A value as a person reads it.
+/// A value in readable form.
 fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), crate::machine::shown)
 }

@@ -5,20 +5,20 @@ use gatewright_lang::ir::{
 };
 use std::ops::Range;
 
-/// What a slot holds.
+/// Value of a slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Value {
     /// A number.
     Int(i64),
-    /// Octets. Where a message is written, they may fill a stream, too.
+    /// Octets. In a message to be written, they may also fill a stream.
     Octets(Vec<u8>),
-    /// Rows of a list; each has one value a column, in the order of [`SlotType::List`].
+    /// Rows of a list; each has one value per column, in the order of [`SlotType::List`].
     List(Vec<Vec<Self>>),
-    /// A stream: its octets pass by and are not here.
+    /// A stream, whose octets are not stored here.
     Stream,
 }
 
-/// What a slot holds, where it lies.
+/// A borrowed value of a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Held<'v> {
     Int(i64),
@@ -28,7 +28,7 @@ pub(crate) enum Held<'v> {
 }
 
 impl Held<'_> {
-    /// A copy of its own.
+    /// An owned copy.
     pub(crate) fn to_value(self) -> Value {
         match self {
             Self::Int(value) => Value::Int(value),
@@ -97,7 +97,7 @@ impl<'v> Row<'v> {
     }
 }
 
-/// What a slot or a column holds; octets lie together, in one place of the view.
+/// Value of a slot or column; all octets are stored together in the view.
 #[derive(Clone, Copy, Debug, Default)]
 enum Cell {
     #[default]
@@ -113,7 +113,7 @@ enum Cell {
 }
 
 impl Cell {
-    /// Anything but a list.
+    /// The value, unless it is a list.
     fn simple(self, octets: &[u8]) -> Option<Held<'_>> {
         Some(match self {
             Self::Int(value) => Held::Int(value),
@@ -137,26 +137,27 @@ struct List {
 
 /// The slots of one message.
 ///
-/// A slot is *settled* when it is known whether it is set: a handler that waits for it may go on.
+/// A slot is *settled* when it is known whether it is set: a handler that waits for it may then
+/// resume.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     places: Vec<Cell>,
     settled: SlotSet,
-    /// All octets of all slots.
+    /// The octets of all slots.
     octets: Vec<u8>,
-    /// The first ones are of slots, as many as `lists_used`.
+    /// The lists; the first `lists_used` belong to slots.
     lists: Vec<List>,
     lists_used: usize,
-    /// How many of `octets` no slot holds any more.
+    /// Number of `octets` that no slot uses any more.
     unused: usize,
 }
 
 /// A set of slots of one message, one bit each.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct SlotSet {
-    /// The first 64: few layouts have more.
+    /// The first 64 slots: few layouts have more.
     low: u64,
-    /// The others, in 64s.
+    /// The other slots, 64 per word.
     more: Vec<u64>,
 }
 
@@ -214,7 +215,7 @@ impl SlotSet {
         self.more.iter_mut().zip(&other.more).for_each(|(word, other)| *word |= other);
     }
 
-    /// Whether a slot is in both.
+    /// Whether any slot is in both sets.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         self.low & other.low != 0 || self.more.iter().zip(&other.more).any(|(a, b)| a & b != 0)
     }
@@ -233,7 +234,7 @@ impl FromIterator<SlotId> for SlotSet {
     }
 }
 
-/// Octets that no slot holds are freed when they are more than this, and more than the others.
+/// Unused octets are freed when they exceed both this number and the used octets.
 const UNUSED_MAX: usize = 512;
 
 impl PartialEq for View {
@@ -255,12 +256,12 @@ impl View {
         Self::with_slots(message.slots.len())
     }
 
-    /// A view of so many slots, none set.
+    /// A view with this number of slots, none set.
     pub(crate) fn with_slots(slots: usize) -> Self {
         Self { places: vec![Cell::Absent; slots], ..Self::default() }
     }
 
-    /// No slot is set any more, and none settled.
+    /// Clears all slots; none is set or settled.
     pub(crate) fn reset(&mut self) {
         self.places.fill(Cell::Absent);
         self.settled.low = 0;
@@ -270,14 +271,14 @@ impl View {
         self.unused = 0;
     }
 
-    /// A copy of what a slot holds; `None` while it is not settled, and if it is absent.
+    /// A copy of a slot's value; `None` while it is not settled, or if it is absent.
     ///
-    /// A list without an entry is absent as well.
+    /// A list without an element is absent as well.
     pub fn get(&self, slot: SlotId) -> Option<Value> {
         self.held(slot).map(Held::to_value)
     }
 
-    /// What a slot holds, as [`get`](Self::get) has it.
+    /// A slot's value, with the rules of [`get`](Self::get).
     pub(crate) fn held(&self, slot: SlotId) -> Option<Held<'_>> {
         match *self.places.get(slot.index())? {
             Cell::List(list) => {
@@ -287,7 +288,7 @@ impl View {
         }
     }
 
-    /// What each slot holds, in order.
+    /// The value of each slot, in order.
     pub(crate) fn set_slots(&self) -> impl Iterator<Item = Option<Held<'_>>> {
         self.places.iter().map(|place| match place {
             Cell::Absent => None,
@@ -306,7 +307,7 @@ impl View {
         })
     }
 
-    /// Whether it is known what a slot holds, or that it is absent.
+    /// Whether it is known that a slot has a value or is absent.
     pub fn is_settled(&self, slot: SlotId) -> bool {
         self.settled.contains(slot)
     }
@@ -316,12 +317,12 @@ impl View {
         &self.settled
     }
 
-    /// Whether a slot holds something.
+    /// Whether a slot has a value.
     pub(crate) fn is_set(&self, slot: SlotId) -> bool {
         self.held(slot).is_some()
     }
 
-    /// Fills a slot and settles it; an id of another message is without effect.
+    /// Sets and settles a slot; an id of another message has no effect.
     pub fn set(&mut self, slot: SlotId, value: Value) {
         match value {
             Value::Int(value) => self.put_int(slot, value),
@@ -337,15 +338,15 @@ impl View {
         self.settle(slot);
     }
 
-    /// No slot is set any more, and there are so many: as [`with_slots`](Self::with_slots), in the
-    /// memory that is there.
+    /// Clears all slots and sets their number, as [`with_slots`](Self::with_slots) does, in the
+    /// existing memory.
     pub(crate) fn begin(&mut self, slots: usize) {
         self.places.clear();
         self.places.resize(slots, Cell::Absent);
         self.reset();
     }
 
-    /// Fills a slot as [`set`](Self::set) does, with what lies elsewhere.
+    /// Sets a slot as [`set`](Self::set) does, from a borrowed value.
     pub(crate) fn set_held(&mut self, slot: SlotId, value: Held<'_>) {
         match value {
             Held::Int(value) => self.put_int(slot, value),
@@ -380,7 +381,7 @@ impl View {
         }
     }
 
-    /// Fills a slot without settling it: more may come.
+    /// Sets a slot without settling it: more may follow.
     pub(crate) fn put_int(&mut self, slot: SlotId, value: i64) {
         self.put(slot, Cell::Int(value));
     }
@@ -419,7 +420,7 @@ impl View {
         }
     }
 
-    /// A copy of a cell whose octets are here.
+    /// A copy of a cell whose octets are in this view.
     fn again(&mut self, cell: Cell) -> Cell {
         let Cell::Octets { from, length } = cell else { return cell };
         let (begin, now) = (size(from), bound(self.octets.len()));
@@ -430,7 +431,7 @@ impl View {
         Cell::Octets { from: now, length }
     }
 
-    /// Octets that a slot held are of no use any more.
+    /// Records octets of a slot as unused.
     fn let_go(&mut self, from: u32, length: u32) {
         let from = size(from);
         if from.saturating_add(size(length)) == self.octets.len() {
@@ -443,7 +444,7 @@ impl View {
         }
     }
 
-    /// Lays octets together anew.
+    /// Compacts the octets in use.
     fn tidy(&mut self) {
         let mut kept = Vec::with_capacity(self.octets.len().saturating_sub(self.unused));
         let cells = self.places.iter_mut();
@@ -460,20 +461,20 @@ impl View {
         self.unused = 0;
     }
 
-    /// How many octets of memory it has for what slots hold.
+    /// Octets of memory reserved for values of slots.
     pub(crate) fn room(&self) -> usize {
         let cells = self.lists.iter().map(|list| list.cells.capacity() * size_of::<Cell>());
         self.octets.capacity().saturating_add(cells.sum())
     }
 
-    /// Makes room for what a piece of a message will bring.
+    /// Reserves memory for a piece of a message.
     pub(crate) fn expect(&mut self, octets: usize) {
         if self.octets.capacity() == 0 {
             self.octets.reserve(octets);
         }
     }
 
-    /// Copies what another slot holds.
+    /// Copies another slot's value.
     pub(crate) fn copy(&mut self, from: SlotId, into: SlotId) {
         if let Some(place) = self.places.get(from.index()).copied() {
             let cell = self.again(place);
@@ -494,7 +495,7 @@ impl View {
         }
     }
 
-    /// Copies a part of another slot's octets, into a list as its next row.
+    /// Copies a part of another slot's octets; into a list, as its next row.
     pub(crate) fn put_part(
         &mut self,
         into: SlotId,
@@ -520,7 +521,7 @@ impl View {
         }
     }
 
-    /// Appends a row of one column to a list.
+    /// Appends a row with one column of octets to a list.
     pub(crate) fn push_octets(&mut self, slot: SlotId, octets: &[u8], fold: Fold) {
         let Some(list) = self.list(slot, 1) else { return };
         let cell = self.keep(octets, fold);
@@ -529,7 +530,7 @@ impl View {
         }
     }
 
-    /// Appends a row of one column to a list.
+    /// Appends a row with one column, a number, to a list.
     pub(crate) fn push_int(&mut self, slot: SlotId, value: i64) {
         let list = self.list(slot, 1).and_then(|list| self.lists.get_mut(list));
         if let Some(list) = list {
@@ -537,7 +538,7 @@ impl View {
         }
     }
 
-    /// Appends a row of copies of slots to a list.
+    /// Appends a row of copied slot values to a list.
     pub(crate) fn push_copies(&mut self, slot: SlotId, columns: &[SlotId]) {
         let Some(list) = self.list(slot, columns.len()) else { return };
         for column in columns {
@@ -547,7 +548,7 @@ impl View {
         }
     }
 
-    /// The list of a slot, which begins here if there is none.
+    /// The list of a slot, created here if there is none.
     fn list(&mut self, slot: SlotId, columns: usize) -> Option<usize> {
         let place = self.places.get_mut(slot.index())?;
         if let Cell::List(list) = *place {
@@ -566,7 +567,7 @@ impl View {
         Some(list)
     }
 
-    /// Makes a slot absent, and not settled.
+    /// Makes a slot absent and unsettled.
     #[inline]
     pub(crate) fn clear(&mut self, slot: SlotId) {
         self.settled.remove(slot);
@@ -599,7 +600,7 @@ impl View {
         self.settled.add(slots);
     }
 
-    /// Whether a guard holds. An absent slot is not any pattern.
+    /// Whether a guard holds. An absent slot matches no pattern.
     pub fn holds(&self, program: &Program, guard: &Guard) -> bool {
         match guard {
             Guard::Always => true,
@@ -632,7 +633,7 @@ fn matches_pattern(program: &Program, value: Held<'_>, pattern: Pattern) -> bool
     }
 }
 
-/// Whether a value is one that a slot may hold.
+/// Whether a slot may hold a value.
 pub(crate) fn within(slot: &Slot, value: Held<'_>) -> bool {
     match (&slot.ty, value) {
         (SlotType::Int { low, high }, Held::Int(value)) => *low <= value && value <= *high,
@@ -645,14 +646,14 @@ pub(crate) fn within(slot: &Slot, value: Held<'_>) -> bool {
     }
 }
 
-/// Whether a row is one that a list of these columns may hold.
+/// Whether a list of these columns may hold a row.
 fn row_within(columns: &[(String, ColumnType)], row: Row<'_>) -> bool {
     let held = columns.iter().enumerate().map(|(at, (_, ty))| (ty, row.get(at)));
     row.cells.len() == columns.len()
         && held.into_iter().all(|(ty, value)| value.is_some_and(|value| column_within(*ty, value)))
 }
 
-/// Whether a value is one that a column may hold.
+/// Whether a column may hold a value.
 pub(crate) fn column_within(ty: ColumnType, value: Held<'_>) -> bool {
     match (ty, value) {
         (ColumnType::Int { low, high }, Held::Int(value)) => low <= value && value <= high,
@@ -671,12 +672,12 @@ pub(crate) fn size(bound: u32) -> usize {
     usize::try_from(bound).unwrap_or(usize::MAX)
 }
 
-/// What a view holds is far below 4 GiB: every slot has its bound.
+/// A length as 32 bits. A view's content is far below 4 GiB, as every slot has its bound.
 fn bound(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// Where a sequence of octets first occurs.
+/// Position at which a sequence of octets first occurs.
 pub(crate) fn find(octets: &[u8], wanted: &[u8]) -> Option<usize> {
     let Some(first) = wanted.first() else { return Some(0) };
     let mut from = 0;

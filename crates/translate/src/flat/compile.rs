@@ -1,4 +1,4 @@
-//! From the typed program to the flat form, op by op.
+//! Compiles the typed program to the flat form, op by op.
 
 use super::ops::Set;
 use super::tables::Table;
@@ -13,7 +13,7 @@ use gatewright_lang::ir::{
     Slot, SlotId, SlotType,
 };
 
-/// Lays out one message; an empty code for one that is only written.
+/// Compiles one message's layout; a message that is only written gives an empty code.
 pub(super) fn code(program: &Program, message: &Message) -> Code {
     let steps = narrow(message.parser.len());
     let mut compiler = Compiler {
@@ -51,8 +51,8 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
     code
 }
 
-/// A place that is not known yet: while a code is made, a [`Place`] is the index of its label. Those
-/// of the steps come first.
+/// A jump target that is not known yet: while code is made, a [`Place`] is the index of its label.
+/// Labels of the steps come first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(u32);
 
@@ -72,9 +72,9 @@ pub(super) struct Compiler<'p> {
     pub(super) code: Code,
     labels: Vec<Place>,
     span: Span,
-    /// The attempt at one entry of the loop that began last, and where the entry begins.
+    /// The attempt at one entry of the most recent loop, and where the entry begins.
     pub(super) entry: Option<(usize, Op)>,
-    /// Whether each of the regions around a step is a line that may be folded.
+    /// Whether each region around a step is a line that may be folded.
     folded: Vec<bool>,
 }
 
@@ -89,13 +89,13 @@ impl Compiler<'_> {
         Label(narrow(self.labels.len().saturating_sub(1)))
     }
 
-    /// A label is here.
+    /// Places a label here.
     fn here(&mut self, label: Label) {
         let place = Place(narrow(self.code.ops.len()));
         self.labels.get_mut(index(label.0)).into_iter().for_each(|of| *of = place);
     }
 
-    /// What an attempt needs is in the side tables, and the attempt before its ops.
+    /// Adds an attempt before its ops; its parameters are in the side tables.
     fn attempt(&mut self, at: usize) {
         if let Some(op) = fuse::attempt(self, at) {
             self.push(op);
@@ -261,7 +261,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A guard as jumps: to one place if it holds, to the other if not.
+    /// Compiles a guard to jumps: to one place if it holds, to the other if not.
     fn decide(&mut self, guard: &Guard, then: Label, otherwise: Label) {
         match guard {
             Guard::Always => self.push(Op::Jump(then.place())),
@@ -314,7 +314,7 @@ impl Compiler<'_> {
         self.push(Op::Switch { slot, arms, settles: SetId::EMPTY, otherwise });
     }
 
-    /// The first framing whose guard holds.
+    /// Selects the first framing whose guard holds.
     fn stream(&mut self, into: SlotId, select: &[Select], next: Label) {
         for Select { guard, framing } in select {
             let (holds, fails) = (self.label(), self.label());
@@ -327,7 +327,7 @@ impl Compiler<'_> {
         self.push(Op::Refuse);
     }
 
-    /// The octets of a constant.
+    /// Adds the octets of a constant.
     pub(super) fn text(&mut self, literal: LiteralId) -> Part {
         appended(&mut self.code.octets, self.program.literal(literal).iter().copied())
     }
@@ -336,7 +336,7 @@ impl Compiler<'_> {
         self.message.slot(slot)
     }
 
-    /// What it means that a slot stays absent.
+    /// The meaning of a slot that stays absent: absent or missing.
     fn absent(&self, slot: SlotId) -> Empty {
         let needed = self.slot(slot).is_some_and(super::ops::is_needed);
         if needed { Empty::Missing } else { Empty::Absent }
@@ -354,7 +354,7 @@ impl Compiler<'_> {
         Store { into, max, fold, empty }
     }
 
-    /// Where a number goes that is at most `most`, and not negative; any number if that is not known.
+    /// The target of a number that is not negative and at most `most`; `None` allows any number.
     pub(super) fn number(&mut self, into: SlotId, most: Option<i64>) -> Number {
         let about = self.slot(into).map(|about| &about.ty);
         let Some(SlotType::Int { low, high }) = about else {
@@ -367,7 +367,7 @@ impl Compiler<'_> {
         Number { into, bounds: appended(&mut self.code.bounds, [bounds]).from }
     }
 
-    /// The fields of words in a row as those of one, and the slots that are settled by them.
+    /// Merges the fields of adjacent words into those of one word, with the slots that they settle.
     pub(super) fn word(&mut self, words: &[(u8, &[BitField])]) -> (Part, SetId) {
         let all: u32 = words.iter().map(|(octets, _)| 8 * u32::from(*octets)).sum();
         let (mut behind, mut fields, mut settles) = (all, Vec::new(), Vec::new());
@@ -400,7 +400,7 @@ impl Compiler<'_> {
 }
 
 impl Op {
-    /// Everything that an op may lead to.
+    /// Visits every place to which an op may lead.
     pub(super) fn places(&mut self, mut lead: impl FnMut(&mut Place)) {
         match self {
             Self::Words { next: then, .. }
@@ -427,7 +427,7 @@ pub(super) fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>)
     Part { from: narrow(from), to: narrow(table.len()) }
 }
 
-/// Whether words in this order can be read with others as one number.
+/// Whether words in this order can be read together with others as one number.
 pub(super) const fn joins(octets: u8, order: Order) -> bool {
     octets == 1 || matches!(order, Order::Big)
 }

@@ -1,4 +1,4 @@
-//! Where attempts stand, and which tests become one.
+//! Places attempts, and merges tests.
 
 use super::compile::{Compiler, Label, joins};
 use super::tables::{Lines, Options};
@@ -6,10 +6,10 @@ use super::{Arm, Code, Op, Part, Place, SetId, UNBOUNDED, index};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{BitField, Fold, Length, ParseOp, ParseStep, SlotType};
 
-/// The most octets that are read as one number.
+/// Maximum octets read as one number.
 const WORDS_OCTETS_MAX: u8 = 8;
 
-/// The attempt at what stands from a step on, if there is one.
+/// The attempt for the steps that begin here, if there is one.
 pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
     if let Some((_, one)) = compiler.entry.take_if(|(entry, _)| *entry == at) {
         return Some(one);
@@ -29,7 +29,7 @@ pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
     counted(compiler, steps, at).or_else(|| words(compiler, at))
 }
 
-/// A length, a region of so many octets, one field in it: a text of MQTT.
+/// An attempt for a length, a region of that length and one field in it: an MQTT string.
 fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Option<Op> {
     let [length, enter, take, leave, ..] = steps else { return None };
     let ParseOp::Word { octets, order, fields } = &length.op else { return None };
@@ -70,7 +70,7 @@ fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Optio
     .filter(|op| matches!(op, Op::Counted { length, .. } if length.bounds == UNBOUNDED))
 }
 
-/// Words in a row, as many as one number can be.
+/// An attempt for adjacent words, as many as fit one number.
 fn words(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
     let parser = &compiler.message.parser;
     // The row's beginning, then group by group up to here.
@@ -117,7 +117,7 @@ fn word(step: &ParseStep) -> Option<(u8, &[BitField])> {
     }
 }
 
-/// Lets nobody come to a jump who could go where it leads.
+/// Redirects jumps that lead to another jump to its target.
 pub(super) fn jumps(code: &mut Code) {
     let end = |mut place: Place| {
         for _turn in 0..code.ops.len() {
@@ -132,8 +132,9 @@ pub(super) fn jumps(code: &mut Code) {
     code.arms.iter_mut().for_each(|arm| lead(&mut arm.then));
 }
 
-/// Makes of each chain of tests over one slot a single one, so that the tenth kind of a message is
-/// found as fast as the first. What is settled between two tests is settled on the way out.
+/// Merges each chain of tests over one slot into a single switch, so that the tenth kind of a
+/// message is found as fast as the first. Slots settled between two tests are settled on the way
+/// out.
 pub(super) fn chains(code: &mut Code) {
     for at in 0..code.ops.len() {
         let Some(Op::Switch { slot, arms, settles, otherwise }) = code.ops.get(at).copied() else {

@@ -1,9 +1,9 @@
-//! The flat form of a layout: what a parser runs.
+//! The flat form of a layout, which a parser runs.
 //!
-//! The typed program says what a layout means, in [`ParseOp`]s that own vectors, guards and tables.
-//! When a program is loaded, each layout is laid out once more, flat, with everything resolved that
-//! does not depend on octets: where an operation goes on, which check of bounds can never fail,
-//! which octets a constant has.
+//! The typed program describes a layout by [`ParseOp`]s that own vectors, guards and tables. When a
+//! program is loaded, each layout is compiled to a flat form. Everything that does not depend on
+//! octets is then resolved: jump targets, bounds checks that can never fail, and the octets of
+//! constants.
 //!
 //! ```text
 //!   ir::Message.parser                     Code
@@ -25,15 +25,15 @@
 //!                                         └────────────┘
 //! ```
 //!
-//! Each [`Op`] completes, or consumes nothing and waits, or fails: so a message can be cut anywhere,
-//! and all that a parser keeps is the index of the op to go on with (see `run`).
+//! Each [`Op`] completes, or consumes nothing and waits, or fails. So a message can be cut
+//! anywhere, and a parser only keeps the index of the next op (see `run`).
 //!
-//! *Attempts* ([`Op::Words`], [`Op::Counted`], [`Op::Lines`], [`Op::Options`]) stand in front of
-//! the ops that mean the same one by one. Where all the octets of them are there, and are as the
-//! layout says, an attempt does it all at once and goes on behind them. Otherwise it has done
-//! nothing, and the ops behind it find out what is wrong, or wait at the very octet where the input
-//! ends; who waits right behind an attempt begins with it again. So an attempt has no failure and
-//! no memory of its own, and a message is read alike however it was cut.
+//! *Attempts* ([`Op::Words`], [`Op::Counted`], [`Op::Lines`], [`Op::Options`]) stand before the ops
+//! that do the same one by one. If all their octets have arrived and match the layout, an attempt
+//! does everything at once and continues after those ops. Otherwise it changes nothing, and the ops
+//! after it find the error, or wait at the very octet where the input ends. A parser that waits
+//! right after an attempt starts with the attempt again. So an attempt has no failure and no memory
+//! of its own, and a message is read alike however it was cut.
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -58,7 +58,7 @@ use ops::Set;
 pub(crate) use run::{Reader, Stop, length};
 use std::sync::Arc;
 
-/// A program's layouts in the form in which they are run; made once, when the program is loaded.
+/// The compiled layouts of a program, made once when the program is loaded.
 #[derive(Clone, Debug)]
 pub struct Layouts {
     program: Arc<Program>,
@@ -66,13 +66,13 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    /// Lays out every message of a program.
+    /// Compiles every layout of a program.
     pub fn of(program: &Arc<Program>) -> Self {
         let codes = program.messages.iter().map(|message| compile::code(program, message));
         Self { codes: codes.collect(), program: Arc::clone(program) }
     }
 
-    /// Whose they are.
+    /// The program of these layouts.
     pub const fn program(&self) -> &Arc<Program> {
         &self.program
     }
@@ -82,11 +82,11 @@ impl Layouts {
     }
 }
 
-/// One layout.
+/// A compiled layout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     pub(crate) ops: Vec<Op>,
-    /// The item of the layout that each op comes from.
+    /// Source position of the layout's item for each op.
     pub(crate) spans: Vec<Span>,
     /// All constant octets.
     octets: Vec<u8>,
@@ -100,14 +100,13 @@ pub(crate) struct Code {
     tables: Vec<tables::Table>,
     lines: Vec<tables::Lines>,
     options: Vec<tables::Options>,
-    /// What a handler may wait for: every slot that is not scratch.
+    /// Slots that a handler may wait for: every slot that is not scratch.
     pub(crate) open: SlotSet,
     pub(crate) all: SlotSet,
     pub(crate) datagram: bool,
 }
 
-/// One operation. What each means is said in [`ParseOp`], by the same names; the others have their
-/// meaning here.
+/// One operation. [`ParseOp`] explains the ops of the same names; the others are explained here.
 ///
 /// [`ParseOp`]: gatewright_lang::ir::ParseOp
 #[derive(Clone, Copy, Debug)]
@@ -150,12 +149,12 @@ pub(crate) enum Op {
         fields: Part,
         settles: SetId,
     },
-    /// An attempt: several words in network order, eight octets at most.
+    /// An attempt: several words in network order, at most eight octets.
     Words {
         octets: u8,
         fields: Part,
         settles: SetId,
-        /// What is settled before the last of them.
+        /// Slots settled before the last of them.
         before: SetId,
         next: Place,
     },
@@ -180,7 +179,7 @@ pub(crate) enum Op {
         less: u32,
         max: u32,
     },
-    /// An attempt: a length in network order, a region of so many octets, all of them a field.
+    /// An attempt: a length in network order, and a region of that length that is one field.
     Counted {
         octets: u8,
         less: u32,
@@ -197,15 +196,15 @@ pub(crate) enum Op {
         text: Part,
         then: Place,
     },
-    /// Goes to the first arm that a number is within, or elsewhere if it is in none or absent.
-    /// What ops on the way there would settle is settled.
+    /// Goes to the first arm whose range contains a number; to `otherwise` if no arm does or the
+    /// number is absent. It settles the slots that ops on the way there would settle.
     Switch {
         slot: SlotId,
         arms: Part,
         settles: SetId,
         otherwise: Place,
     },
-    /// One way or the other, by what a slot holds.
+    /// Chooses between two places by a slot's value.
     Decide {
         slot: SlotId,
         test: Test,
@@ -227,14 +226,14 @@ pub(crate) enum Op {
         from: SlotId,
         into: SlotId,
     },
-    /// Takes the line's ends out of what a folded line gave to a slot. Nobody waits for that slot:
-    /// it is a part's.
+    /// Removes line ends from a slot's octets that came from a folded line. No handler waits for
+    /// that slot: it holds a part.
     Unfold(SlotId),
     Append {
         list: SlotId,
         columns: Part,
     },
-    /// The slot is set, or the message is malformed.
+    /// Requires a slot to be set; otherwise the message is malformed.
     Require(SlotId),
     Settle(SetId),
     Stream {
@@ -243,16 +242,16 @@ pub(crate) enum Op {
     },
     Accept,
     Refuse,
-    /// An attempt: entries of a table that are lines, as many as are there.
+    /// An attempt: table entries that are lines, as many as have arrived.
     Lines(u32),
-    /// An attempt: entries of a table that are numbered by differences, as many as are there.
+    /// An attempt: table entries numbered by differences, as many as have arrived.
     Options(u32),
-    /// An attempt: one such line, for who waited for the rest of it; the others are next.
+    /// An attempt: one such line, for a parser that waited for its rest; the next lines follow it.
     OneLine {
         lines: u32,
         next: Place,
     },
-    /// An attempt: one such number.
+    /// An attempt: one such numbered entry.
     OneOption {
         options: u32,
         next: Place,
@@ -260,7 +259,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Whether it stands for the ops behind it, and does nothing if it cannot do all.
+    /// Whether it replaces the ops after it, and does nothing if it cannot do all.
     pub(crate) const fn is_attempt(&self) -> bool {
         matches!(
             self,
@@ -283,11 +282,11 @@ pub(crate) struct Place(u32);
 pub(crate) struct SetId(u32);
 
 impl SetId {
-    /// The set without a slot.
+    /// The empty set.
     const EMPTY: Self = Self(0);
 }
 
-/// A stretch of one of the side tables.
+/// A range in one of the side tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     from: u32,
@@ -300,7 +299,7 @@ impl Part {
     }
 }
 
-/// Where octets go.
+/// Target of octets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Store {
     into: Option<SlotId>,
@@ -310,22 +309,22 @@ pub(crate) struct Store {
     empty: Empty,
 }
 
-/// What no octets are.
+/// Meaning of empty octets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Empty {
     /// A value.
     Value,
     /// An absent field.
     Absent,
-    /// The absence of a field that is mandatory.
+    /// The absence of a mandatory field.
     Missing,
 }
 
-/// Where a number goes.
+/// Target of a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     into: SlotId,
-    /// Index into [`Code::bounds`]; [`UNBOUNDED`] if no number is beyond them.
+    /// Index into [`Code::bounds`]; [`UNBOUNDED`] if every number is within them.
     bounds: u32,
 }
 
@@ -339,7 +338,7 @@ struct Field {
     then: Then,
 }
 
-/// What becomes of a bit field.
+/// Target of a bit field.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Store(SlotId),
@@ -347,7 +346,7 @@ enum Then {
     Expect(i64),
 }
 
-/// One way out of a [`Op::Switch`].
+/// One branch of an [`Op::Switch`].
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     low: i64,
@@ -356,7 +355,7 @@ struct Arm {
     settles: SetId,
 }
 
-/// A question about a slot that is no number.
+/// A test of a slot that is no number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Test {
     Present,
@@ -364,15 +363,15 @@ pub(crate) enum Test {
     Octets(Part),
 }
 
-/// Where a value of a table goes.
+/// Target of a table's value.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     into: SlotId,
     convert: Convert,
-    /// The least and the greatest number; the most octets.
+    /// Minimum and maximum number; maximum octets.
     low: i64,
     high: i64,
-    /// How many it takes, if it is a list.
+    /// Maximum number of elements, if it is a list.
     rows: Option<u32>,
 }
 

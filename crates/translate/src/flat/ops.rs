@@ -1,4 +1,4 @@
-//! What each op does.
+//! Implementation of each op.
 
 use super::run::{Reader, length};
 use super::{Arm, Empty, Field, Number, Part, Place, SetId, Store, Test, Then, index};
@@ -11,7 +11,7 @@ use gatewright_lang::ir::{
 };
 use std::ops::Range;
 
-/// Why an op is the last one. It is as small as a [`Reason`], and so is what an op gives back.
+/// Why no further op runs. It is as small as a [`Reason`], so that an op's result is small too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Halt {
     Malformed(Reason),
@@ -19,7 +19,7 @@ pub(super) enum Halt {
     Wait,
     /// The message is complete.
     Accept,
-    /// The stream begins, and nobody takes it yet.
+    /// The stream begins, and has no reader yet.
     There,
 }
 
@@ -29,18 +29,18 @@ impl From<Reason> for Halt {
     }
 }
 
-/// Where an op does not say otherwise, the one behind it is next.
+/// Result of an op. After success the next op follows, unless the op set another.
 pub(super) type Took = Result<(), Halt>;
 
-/// A line that is there.
+/// A complete line.
 pub(super) struct Line<'l> {
-    /// Without its end.
+    /// Its text without the line's end.
     pub(super) text: &'l [u8],
-    /// How many octets it has with it.
+    /// Its length in octets, with the line's end.
     pub(super) whole: usize,
 }
 
-/// Octets.
+/// Ops on octets.
 impl<'r> Reader<'r> {
     pub(super) fn literal(&mut self, wanted: &[u8], fold: bool) -> Took {
         let window = self.window();
@@ -116,7 +116,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// So many octets. They are not used yet.
+    /// The next `octets` octets, without using them.
     fn take(&self, octets: usize) -> Result<&'r [u8], Halt> {
         match self.window().get(..octets) {
             Some(taken) => Ok(taken),
@@ -125,7 +125,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Whether so many octets from here go beyond the region's end, arrived or not.
+    /// Whether this many octets would exceed the region's end, arrived or not.
     fn beyond(&self, octets: usize) -> bool {
         let end = self.position().saturating_add(length(octets));
         self.state.region.end.is_some_and(|of| end > of)
@@ -169,7 +169,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Numbers.
+/// Ops on numbers.
 impl Reader<'_> {
     pub(super) fn words(
         &mut self,
@@ -251,7 +251,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A length that another field gives, less what it counts before; one that is absent is 0.
+    /// A length given by another field, less the octets that it already counts; an absent one is 0.
     fn measure(&self, slot: SlotId, less: u32, max: u32) -> Result<u64, Halt> {
         let length = self.state.view.int(slot).unwrap_or(i64::from(less));
         let length = length.saturating_sub(i64::from(less));
@@ -326,9 +326,9 @@ impl Reader<'_> {
     }
 }
 
-/// Regions.
+/// Ops on regions.
 impl<'r> Reader<'r> {
-    /// The line that begins here, if its end is here and it has no more octets than that.
+    /// The line that begins here, if its end has arrived and it has at most `max` octets.
     pub(super) fn line(&self, max: u32) -> Option<Line<'r>> {
         let window = self.window();
         let near = window.get(..index(max)).unwrap_or(window);
@@ -355,7 +355,8 @@ impl<'r> Reader<'r> {
         self.enter(Region { end: Some(end), tail });
     }
 
-    /// A line, and those behind it that begin with a blank: which they do tells the octet behind.
+    /// Enters a line with all following lines that begin with a blank; the octet after each line
+    /// tells.
     pub(super) fn enter_folded_line(&mut self, max: u32) -> Took {
         let window = self.window();
         let near = window.get(..index(max)).unwrap_or(window);
@@ -466,7 +467,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Slots.
+/// Ops on slots.
 impl Reader<'_> {
     pub(super) fn switch(&mut self, slot: SlotId, arms: Part, settles: SetId, otherwise: Place) {
         let arms = arms.of(&self.code.arms);
@@ -493,7 +494,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What a folded line gave to a slot is as if it had never been folded.
+    /// Unfolds a slot's octets, as if the line had never been folded.
     pub(super) fn unfold(&mut self, slot: SlotId) {
         let octets = self.state.view.octets(slot).filter(|octets| octets.contains(&b'\n'));
         if let Some(plain) = octets.map(unfolded) {
@@ -540,7 +541,7 @@ impl Reader<'_> {
     }
 }
 
-/// Streams.
+/// Ops on streams.
 impl Reader<'_> {
     pub(super) fn stream(&mut self, into: SlotId, framing: StreamFraming) -> Took {
         self.announce_stream(into, framing)?;
@@ -557,7 +558,7 @@ impl Reader<'_> {
         if self.whole { Err(Reason::Beyond.into()) } else { Err(Halt::Wait) }
     }
 
-    /// The stream begins, and nothing of it is read yet.
+    /// Announces a stream, of which nothing is read yet.
     fn announce_stream(&mut self, into: SlotId, framing: StreamFraming) -> Took {
         if self.state.stream.is_some() {
             return Ok(());
@@ -576,7 +577,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a well-formed message cannot lack what a slot holds.
+/// Whether a well-formed message must have a value for a slot.
 pub(super) const fn is_needed(about: &Slot) -> bool {
     !about.optional && !about.scratch && !matches!(about.ty, SlotType::List { .. })
 }
@@ -585,7 +586,7 @@ const fn too_long(max: u32) -> Reason {
     Reason::TooLong { max }
 }
 
-/// Octets as a number; eight at most count.
+/// Octets as a number; at most eight count.
 pub(super) fn number(octets: &[u8], order: Order) -> u64 {
     let add = |sum: u64, octet: &u8| sum << 8 | u64::from(*octet);
     match order {
@@ -594,7 +595,7 @@ pub(super) fn number(octets: &[u8], order: Order) -> u64 {
     }
 }
 
-/// Octets in network order as a number, by whole words where there are some.
+/// Octets in network order as a number, read by whole words where possible.
 fn word_of(octets: &[u8]) -> u64 {
     if let Ok(eight) = <[u8; 8]>::try_from(octets) {
         return u64::from_be_bytes(eight);
@@ -615,7 +616,8 @@ fn digit(octet: u8, radix: u8) -> Option<u8> {
     (digit < radix).then_some(digit)
 }
 
-/// The number that digits are; `None` if there is none, another octet, or too many of them.
+/// The number that the digits express; `None` if there is no digit, another octet, or too many
+/// digits.
 pub(super) fn in_digits(digits: &[u8], radix: u8) -> Option<i64> {
     let add = |sum: i64, octet: &u8| {
         sum.checked_mul(i64::from(radix))?.checked_add(i64::from(digit(*octet, radix)?))
@@ -623,7 +625,8 @@ pub(super) fn in_digits(digits: &[u8], radix: u8) -> Option<i64> {
     digits.iter().try_fold(0, add).filter(|_| !digits.is_empty())
 }
 
-/// The octets with one space for each line's end and the blanks around it (RFC 3261 §7.3.1).
+/// The octets with one space in place of each line's end and the blanks around it (RFC 3261
+/// §7.3.1).
 fn unfolded(octets: &[u8]) -> Vec<u8> {
     let blank = |octet: &u8| Class::Blank.contains(*octet);
     let mut plain: Vec<u8> = Vec::with_capacity(octets.len());
@@ -641,14 +644,14 @@ fn unfolded(octets: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Where a value is without the spaces and tabs at both ends (RFC 9110 §5.5).
+/// The range of a value without the spaces and tabs at both ends (RFC 9110 §5.5).
 pub(super) fn solid(octets: &[u8]) -> Range<usize> {
     let solid = |octet: &u8| !Class::Blank.contains(*octet);
     let first = octets.iter().position(solid).unwrap_or(octets.len());
     first..octets.iter().rposition(solid).map_or(first, |last| last + 1)
 }
 
-/// For each octet the sets that it is in.
+/// For each octet, the sets that contain it.
 static SETS: [u8; 256] = sets();
 
 #[expect(clippy::indexing_slicing, reason = "computed when this is compiled")]
@@ -681,7 +684,7 @@ pub(crate) struct Set(u8);
 
 impl Set {
     pub(super) const BLANK: Self = Self::of(Class::Blank);
-    /// What stands between words where a line is folded.
+    /// The octets that separate words where a line is folded.
     pub(super) const FOLD: Self = Self(32);
 
     pub(super) const fn of(class: Class) -> Self {
@@ -699,7 +702,7 @@ impl Set {
         SETS.get(usize::from(octet)).is_some_and(|sets| sets & self.0 != 0)
     }
 
-    /// How many octets from the first on are in it.
+    /// Number of leading octets in the set.
     #[inline]
     pub(super) fn run_length(self, octets: &[u8]) -> usize {
         let mut rest = octets;

@@ -1,4 +1,4 @@
-//! The loop that runs a layout's ops over a piece of a message.
+//! Runs a layout's ops over a piece of a message.
 
 use super::ops::{Halt, Took};
 use super::{Code, Op, Place, SetId, index};
@@ -7,10 +7,10 @@ use crate::parser::{Reason, State, Until};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{Message, Program};
 
-/// A parser at work on a piece of a message.
+/// A parser running over a piece of a message.
 ///
-/// While it runs, where it is are offsets into the piece; [`stop`](Self::stop) writes back what the
-/// next piece needs.
+/// While it runs, positions are offsets into the piece; [`stop`](Self::stop) writes back the state
+/// for the next piece.
 pub(crate) struct Reader<'r> {
     pub(super) code: &'r Code,
     pub(super) program: &'r Program,
@@ -19,32 +19,33 @@ pub(crate) struct Reader<'r> {
     pub(super) input: &'r [u8],
     /// Whether no octet will follow the input.
     pub(super) last: bool,
-    /// How many octets of the input are used.
+    /// Number of octets used.
     pub(super) at: usize,
-    /// Where the innermost region ends, or what is here of it.
+    /// End of the innermost region, or of the part of it that has arrived.
     pub(super) edge: usize,
-    /// Whether that is the region's end.
+    /// Whether `edge` is the region's end.
     pub(super) whole: bool,
-    /// From where on octets are to be added to the check.
+    /// Position from which octets are still to be added to the check.
     pub(super) checked: usize,
     step: usize,
     goal: Goal<'r>,
-    /// Where the octets of the message's stream go; without it, it is read to where that begins.
+    /// Output for the octets of the message's stream; without it, reading stops where the stream
+    /// begins.
     pub(super) out: Option<&'r mut Vec<u8>>,
 }
 
 /// Why a reader stops.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stop {
-    /// What somebody waits for is settled, or the stream begins and nobody takes it yet.
+    /// The awaited slots are settled, or the stream begins and has no reader yet.
     There,
-    /// It needs octets that are not here.
+    /// It needs octets that have not arrived.
     Wait,
     /// The message is complete.
     Accept,
 }
 
-/// What is to be settled before it stops.
+/// The condition on which it stops.
 enum Goal<'r> {
     Never,
     Any(&'r SlotSet),
@@ -107,7 +108,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Goes on elsewhere.
+    /// Continues at another op.
     #[inline]
     pub(super) fn go(&mut self, place: Place) {
         self.step = index(place.0);
@@ -216,7 +217,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// Writes back what the next piece needs; says how many octets were used.
+    /// Writes back the state for the next piece; returns the number of octets used.
     pub(crate) fn stop(self) -> usize {
         let Self { code, state, input, at, checked, mut step, .. } = self;
         // Who waits behind an attempt begins with it again.
@@ -231,7 +232,7 @@ impl<'r> Reader<'r> {
         at
     }
 
-    /// The step that it is at.
+    /// Index of the current step.
     pub(crate) const fn step(&self) -> usize {
         self.step
     }
@@ -244,7 +245,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Whether it would be there with these settled, too.
+    /// Whether the goal would be reached with these slots settled, too.
     pub(super) fn would_be_there(&self, set: SetId) -> bool {
         if matches!(self.goal, Goal::Never) {
             return false;
@@ -268,12 +269,12 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The octets from here on, within the innermost region.
+    /// The octets from here to the end of the innermost region.
     pub(super) fn window(&self) -> &'r [u8] {
         self.input.get(self.at..self.edge).unwrap_or_default()
     }
 
-    /// Where the region ends, or the input.
+    /// Finds the end of the region, or of the input.
     pub(super) fn look_for_edge(&mut self) {
         (self.edge, self.whole) = (self.input.len(), false);
         if let Some(end) = self.state.region.end {
@@ -284,12 +285,12 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// How many octets of the message are before here.
+    /// Number of octets of the message before this position.
     pub(super) fn position(&self) -> u64 {
         self.state.at.saturating_add(length(self.at))
     }
 
-    /// The check over the octets since it began, and up to here.
+    /// The check over the octets from its beginning to here.
     pub(super) fn take_check(&mut self) -> Option<Running> {
         let mut check = self.state.check.take()?;
         check.add(self.input.get(self.checked..self.at).unwrap_or_default());
@@ -297,7 +298,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// How many octets.
+/// A length in octets.
 pub(crate) fn length(octets: usize) -> u64 {
     u64::try_from(octets).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
-//! Tables: what is filed under a name or a number, and the entries that are read in one go.
+//! Tables: entries by name or number, and attempts that read several entries at once.
 //!
-//! Most of what a text or an option list consists of are entries that nobody asked for; what they
-//! cost is what a message costs.
+//! Texts and option lists mostly consist of entries that no field uses; their cost dominates the
+//! cost of a message.
 
 use super::compile::Compiler;
 use super::ops::{Set, number, solid};
@@ -14,14 +14,13 @@ use gatewright_lang::ir::{
     ParseStep, Program, SlotId, SlotType,
 };
 
-/// The known keys of a table. Names are found by a hash of their length and of the first and the
-/// last letter, in a table that is at least three quarters empty: a name that nobody asked for is
-/// passed after one look.
+/// The known keys of a table. Names are found by a hash of their length, first and last letter, in
+/// a hash table that is at least three quarters empty. An unknown name is skipped after one lookup.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// In small letters.
+    /// Names in lower case.
     names: Vec<(Vec<u8>, Target)>,
-    /// One above the index into `names`; 0 is nobody's seat. Its length is a power of two.
+    /// Index into `names` plus one; 0 is an empty slot. The length is a power of two.
     seats: Vec<u32>,
     numbers: Vec<(i64, Target)>,
 }
@@ -40,7 +39,7 @@ impl Table {
         table
     }
 
-    /// The first of two entries of one name counts.
+    /// Adds a name; the first of two entries with one name counts.
     fn seat(&mut self, name: &[u8], target: Target) {
         let wanted = narrow(self.names.len()).saturating_add(1);
         let mut at = self.hash(name);
@@ -87,7 +86,7 @@ impl Table {
         targets.any(|target| target.into == slot)
     }
 
-    /// Files the value of one slot under the key that another has.
+    /// Stores the value of one slot under the key in another.
     pub(super) fn file(&self, view: &mut View, key: SlotId, value: SlotId) -> Result<(), Reason> {
         let (target, text) = match view.held(key).ok_or(Reason::Missing)? {
             Held::Octets(name) => (self.named(name), true),
@@ -109,14 +108,14 @@ impl Table {
     }
 }
 
-/// Whether a name is one that is kept in small letters.
+/// Whether a name equals one that is kept in lower case.
 fn is_name(name: &[u8], known: &[u8]) -> bool {
     let same = |(one, other): (&u8, &u8)| one.to_ascii_lowercase() == *other;
     name.len() == known.len() && name.iter().zip(known).all(same)
 }
 
 impl Target {
-    /// Puts an entry's value where it goes.
+    /// Stores an entry's value in its target.
     fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), Reason> {
         let Some(fold) = folding(self.convert) else {
             return self.put_number(view, converted(octets, self.convert)?);
@@ -138,7 +137,7 @@ impl Target {
         Ok(())
     }
 
-    /// Whether a number, or octets of that length, may go where they are to go.
+    /// Whether the target accepts a number, or octets of that length.
     fn check(&self, view: &View, value: i64) -> Result<(), Reason> {
         if self.rows.is_none() && view.is_set(self.into) {
             return Err(Reason::Twice);
@@ -179,10 +178,10 @@ fn target(message: &Message, entry: &Entry) -> Target {
     Target { into: entry.into, convert: entry.convert, low, high, rows }
 }
 
-/// Bounds that no value is within.
+/// Bounds that contain no value.
 const NOTHING: (i64, i64) = (1, 0);
 
-/// How octets are kept that a table converts; `None` if they become a number.
+/// Case folding of octets that a table converts; `None` if they become a number.
 const fn folding(convert: Convert) -> Option<Fold> {
     match convert {
         Convert::Keep => Some(Fold::Keep),
@@ -192,7 +191,7 @@ const fn folding(convert: Convert) -> Option<Fold> {
     }
 }
 
-/// The number that a table makes of octets.
+/// The number to which a table converts octets.
 fn converted(octets: &[u8], convert: Convert) -> Result<i64, Reason> {
     match convert {
         Convert::Decimal => super::ops::in_digits(octets, 10).ok_or(Reason::NoNumber),
@@ -203,11 +202,11 @@ fn converted(octets: &[u8], convert: Convert) -> Result<i64, Reason> {
     }
 }
 
-/// What is done between two entries, if that is nothing but to see that one more may come, to count
-/// it, and to clear slots that attempts do not set.
+/// Work between two entries, if it only checks that another may follow, counts it, and clears slots
+/// that attempts do not set.
 #[derive(Clone, Debug, Default)]
 struct Between {
-    /// First octets that another entry does not have.
+    /// First octets that no further entry begins with.
     ends: OctetSet,
     counts: Vec<(u8, u32)>,
     clears: Vec<SlotId>,
@@ -231,7 +230,7 @@ impl Between {
     }
 }
 
-/// The loop that begins here: what is done between two entries, and an entry.
+/// The parts of the loop that begins here: the work between two entries, and an entry.
 fn parts(steps: &[ParseStep]) -> Option<(&[ParseStep], &[ParseStep])> {
     let between = |step: &ParseStep| {
         let op = &step.op;
@@ -268,10 +267,10 @@ impl OctetSet {
 }
 
 impl Reader<'_> {
-    /// Reads entries as long as another one comes that can be read so.
+    /// Reads entries as long as the next one can be read by the attempt.
     ///
-    /// What stands between two entries is done for all of them at once: what is cleared no attempt
-    /// has set ([`Between::of`]), and nobody looks at a count meanwhile.
+    /// The work between two entries is done once for all of them: no attempt has set the slots that
+    /// it clears ([`Between::of`]), and nothing reads the count meanwhile.
     #[inline]
     fn entries(&mut self, between: &Between, mut entry: impl FnMut(&mut Self) -> Option<()>) {
         let counted = |(counter, max): &(u8, u32)| {
@@ -299,7 +298,7 @@ impl Reader<'_> {
     }
 }
 
-/// Entries that are lines with a name, a mark, blanks, and the rest: `Host: example.com`.
+/// Entries that are lines with a name, a mark, blanks and a value: `Host: example.com`.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     line_max: u32,
@@ -313,7 +312,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines of the loop that begins at a step, and the step at which one begins.
+    /// The line entries of the loop that begins at a step, and the step at which one begins.
     pub(super) fn of(compiler: &Compiler<'_>, at: usize) -> Option<(Self, usize)> {
         let (program, message) = (compiler.program, compiler.message);
         let (between, entry) = parts(message.parser.get(at..)?)?;
@@ -366,7 +365,7 @@ impl Lines {
 }
 
 impl Reader<'_> {
-    /// Reads entries that are lines, as many as are there, up to one that only its ops can judge.
+    /// Reads line entries, as many as have arrived, up to one that only its ops can judge.
     pub(super) fn lines(&mut self, lines: &Lines) {
         self.entries(&lines.between, |reader| reader.named_line(lines));
     }
@@ -392,13 +391,13 @@ impl Reader<'_> {
     }
 }
 
-/// Entries with a number, given as the difference to the last one, and as many octets as they say:
-/// the options of CoAP (RFC 7252 §3.1).
+/// Entries whose number is given as a difference to the previous one, with an announced length: the
+/// options of CoAP (RFC 7252 §3.1).
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     delta: Escapes,
     size: Escapes,
-    /// The greatest number that the running sum may be.
+    /// The slot of the running sum, and the maximum of that sum.
     number: SlotId,
     number_max: i64,
     value_max: u32,
@@ -407,7 +406,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The entries of the loop that begins at a step, and the step at which one begins.
+    /// The numbered entries of the loop that begins at a step, and the step at which one begins.
     pub(super) fn of(compiler: &Compiler<'_>, at: usize) -> Option<(Self, usize)> {
         let (program, message) = (compiler.program, compiler.message);
         let (between, entry) = parts(message.parser.get(at..)?)?;
@@ -459,8 +458,7 @@ impl Options {
 }
 
 impl Reader<'_> {
-    /// Reads entries that are numbered by differences, as many as are there, up to one that only its
-    /// ops can judge.
+    /// Reads numbered entries, as many as have arrived, up to one that only its ops can judge.
     pub(super) fn options(&mut self, options: &Options) {
         self.entries(&options.between, |reader| reader.option(options));
     }
@@ -487,10 +485,10 @@ impl Reader<'_> {
     }
 }
 
-/// Small numbers, and those that announce longer ones.
+/// Small numbers, and escapes that announce longer ones.
 #[derive(Clone, Debug)]
 struct Escapes {
-    /// The least of them.
+    /// The least escape.
     least: i64,
     cases: Vec<ExtendCase>,
 }
@@ -501,7 +499,7 @@ impl Escapes {
         Self { least, cases: cases.to_vec() }
     }
 
-    /// The number that a nibble is or announces; `None` if that is not here or reserved.
+    /// The number that a nibble holds or announces; `None` if it has not arrived or is reserved.
     fn number<'o>(&self, nibble: u8, rest: &'o [u8]) -> Option<(i64, &'o [u8])> {
         let value = i64::from(nibble);
         if value < self.least {

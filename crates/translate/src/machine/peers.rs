@@ -107,8 +107,8 @@ impl Machine {
         }
     }
 
-    /// Removes the requester of a handler from those variables through which a message was sent
-    /// that its request refers to.
+    /// Removes the requester of a handler from all variables. A variable keeps it if the request
+    /// refers to another message than the last one sent through that variable.
     pub(crate) fn forget_requester(&mut self, task: &Task) {
         let program = Arc::clone(&self.program);
         let Some(about) = &program.session else { return };

@@ -1,4 +1,4 @@
-//! The findings about a description: `GW0100` to `GW0199`.
+//! Diagnostic codes of a description: `GW0100` to `GW0199`.
 
 use gatewright_diagnostic::Code;
 
@@ -8,7 +8,7 @@ macro_rules! codes {
         pub const $name: Code =
             Code { number: $number, title: $title, explanation: $explanation };)*
 
-        /// Every code of this crate, for `gatewright explain`.
+        /// All codes of this crate, for `gatewright explain`.
         pub const CODES: &[&Code] = &[$(&$name),*];
     };
 }

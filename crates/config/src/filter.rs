@@ -1,4 +1,4 @@
-//! The rules of a filter: what they say, and what cannot hold.
+//! Rules of a filter: their parsing and their checks.
 
 use crate::codes;
 use crate::sections::View;
@@ -40,7 +40,7 @@ fn rule(table: View<'_>) -> Option<Rule> {
     Some(Rule { which, verdict: verdict(table, "verdict")? })
 }
 
-/// The values of a key, or of the one that negates it; `None` if one of them cannot be read.
+/// The values of a key, or of its negation; `None` if one of them cannot be read.
 fn among<T>(
     table: View<'_>,
     [of, none_of]: [&str; 2],
@@ -55,7 +55,7 @@ fn among<T>(
     }
 }
 
-/// The keys of a rule that have a negation, each with it.
+/// The keys of a rule that have a negation, with that negation.
 const NEGATED: [[&str; 2]; 5] = [
     ["source", "not_source"],
     ["destination", "not_destination"],
@@ -64,7 +64,7 @@ const NEGATED: [[&str; 2]; 5] = [
     ["destination_port", "not_destination_port"],
 ];
 
-/// Reports keys of rules that contradict each other, and rules without effect.
+/// Reports rules whose keys contradict each other, and rules without effect.
 pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
     for rule in table.tables("rules") {
         for [of, none_of] in NEGATED {
@@ -86,7 +86,7 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Reports networks of the family that never passes at the position.
+/// Reports networks of the address family that never passes at the position.
 pub(crate) fn check_family(at: At, table: View<'_>, findings: &mut Findings) {
     let is_ipv4 = match at {
         At::EtherType(EtherType::IPV4) => true,
@@ -114,7 +114,7 @@ fn other_family(span: Span, network: &str, ours: &str) -> Diagnostic {
     Diagnostic::error(&codes::OTHER_FAMILY, span, message)
 }
 
-/// Reports a position that no layer of this version takes packets apart at.
+/// Reports a position at which no layer of this version parses packets.
 pub(crate) fn check_position(at: At, span: Span, findings: &mut Findings) {
     let other = match at {
         At::TcpPort(_) => "at `ip:tcp` segments of all ports pass",
@@ -126,7 +126,7 @@ pub(crate) fn check_position(at: At, span: Span, findings: &mut Findings) {
     findings.add(Diagnostic::error(&codes::NOTHING_PASSES, span, message).help(other));
 }
 
-/// Reports a `drop` that asks for nothing.
+/// Reports a `drop` without conditions.
 pub(crate) fn check_drop(table: View<'_>, findings: &mut Findings) {
     let Some(handler) = table.text("handler").filter(|handler| handler.value == "drop") else {
         return;

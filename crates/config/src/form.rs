@@ -1,4 +1,4 @@
-//! Whether a string is the name, address or position that its key asks for.
+//! Checks whether a string has the form that its key requires: a name, an address, a position.
 
 use crate::codes;
 use crate::messages::MessagePosition;
@@ -11,16 +11,16 @@ use gatewright_stack::builtin::PortRange;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-/// The most octets of a name of our own.
+/// Maximum octets of a name in the description.
 const NAME_LEN_MAX: usize = 32;
-/// The most octets of a pattern of AE-IDs.
+/// Maximum octets of a pattern of AE-IDs.
 const AE_IDS_LEN_MAX: usize = 255;
-/// The most octets of an address of a resource.
+/// Maximum octets of a resource's address.
 const PLACE_LEN_MAX: usize = 255;
-/// The most octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
+/// Maximum octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
 const INTERFACE_LEN_MAX: usize = 15;
 
-/// Reports what is wrong with `text`, the value of `key`.
+/// Reports errors in `text`, the value of `key`.
 pub(crate) fn check(key: &Key, form: Form, text: &str, at: Range<usize>, findings: &mut Findings) {
     if is_right(form, text) {
         return;
@@ -31,7 +31,7 @@ pub(crate) fn check(key: &Key, form: Form, text: &str, at: Range<usize>, finding
     findings.add(explain(form, text, at, findings, finding));
 }
 
-/// Adds what is known about this case.
+/// Adds an explanation for this case.
 fn explain(
     form: Form,
     text: &str,
@@ -132,7 +132,7 @@ fn socket(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0)
 }
 
-/// A scheme and an authority, nothing behind it: the rest of an address names a resource.
+/// Whether the text is a scheme and an authority without a path: a path would name a resource.
 fn is_url(text: &str, schemes: &[&str]) -> bool {
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
     let ends = |c: char| c == '/' || c == '?' || c == '#' || c.is_whitespace() || c.is_control();
@@ -146,25 +146,26 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(rest)
 }
 
-/// An AE-ID (TS-0001 §7.2), parts of which may be any characters.
+/// Whether the text is a pattern of AE-IDs (TS-0001 §7.2), parts of which may be any characters.
 fn is_ae_ids(text: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || "-._~*".contains(c);
     text.len() <= AE_IDS_LEN_MAX && text.starts_with(['C', 'S']) && text.chars().all(rest)
 }
 
-/// The two parts of `/ONE/OTHER`.
+/// Splits `/ONE/OTHER`.
 fn two(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('/')?.split_once('/')
 }
 
-/// The SP-relative address of a resource below a CSEBase, or of one (TS-0001 §9.3.1).
+/// Whether the text is the SP-relative address of a CSEBase, or of a resource below one (TS-0001
+/// §9.3.1).
 fn is_place(text: &str) -> bool {
     let segment = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
     let below = |rest: &str| rest.split('/').all(|it| !it.is_empty() && it.chars().all(segment));
     text.len() <= PLACE_LEN_MAX && two(text).is_some_and(|(cse, rest)| is_name(cse) && below(rest))
 }
 
-/// What Linux takes (`dev_valid_name`).
+/// Whether Linux accepts the name (`dev_valid_name`).
 fn is_interface(text: &str) -> bool {
     (1..=INTERFACE_LEN_MAX).contains(&text.len())
         && !matches!(text, "." | "..")
@@ -193,7 +194,7 @@ const fn code(form: Form) -> &'static Code {
     }
 }
 
-/// The form in words, behind "is".
+/// The form in words, to follow "is".
 pub(crate) const fn wanted(form: Form) -> &'static str {
     match form {
         Form::Any => "a text that can stand here",
@@ -227,7 +228,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
     }
 }
 
-/// A text of the form.
+/// An example of the form.
 pub(crate) const fn example(form: Form) -> &'static str {
     match form {
         Form::Any => "gateway.pcapng",

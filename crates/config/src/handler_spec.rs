@@ -1,8 +1,8 @@
-//! A handler and its parameters, as a command gives them.
+//! A handler and its parameters, as a command specifies them.
 //!
-//! There is one vocabulary for handlers: the keys of `[[attach]]`. A command writes them as a text of
-//! their own, which the reader of descriptions reads: so a handler has the same bounds, defaults and
-//! findings whether it is described or attached under way.
+//! Handlers have one vocabulary: the keys of `[[attach]]`. A command writes them as TOML of its
+//! own, which the reader of descriptions reads. So a handler has the same limits, defaults and
+//! findings in a description and in a command.
 
 use crate::messages::{self, AttachMessages};
 use crate::model::Attach;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use toml::de::DeTable;
 
-/// A handler to be attached, by the keys of `[[attach]]`.
+/// A handler to attach, with the keys of `[[attach]]`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSpec {
@@ -29,33 +29,33 @@ pub struct HandlerSpec {
     /// `before`, `instead`, `after` or `tap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Only packets of this link.
+    /// Restricts it to packets of this link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// `rate-limit`: packets a second.
+    /// `rate-limit`: packets per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
-    /// `rate-limit`: packets at once after a pause.
+    /// `rate-limit`: size of a burst after a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    /// `mirror`: the link that copies leave by.
+    /// `mirror`: the link that sends the copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// `capture`: the pcapng file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// `filter`: `accept` or `drop`, for packets that no rule fits.
+    /// `filter`: `accept` or `drop`, for packets that no rule matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// `drop`: which packets or messages.
+    /// `drop`: conditions on packets or messages.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matching: Option<MatchSpec>,
-    /// `filter`: the rules, of which the first that fits decides.
+    /// `filter`: the rules, of which the first that matches decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleSpec>,
 }
 
-/// A rule of a filter, by the keys of `rules`.
+/// A rule of a filter, with the keys of `rules`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleSpec {
@@ -69,7 +69,7 @@ pub struct RuleSpec {
 impl FromStr for RuleSpec {
     type Err = String;
 
-    /// Reads `VERDICT KEY=VALUE,… …`, as `drop protocol=tcp destination_port=23,2323`.
+    /// Parses `VERDICT KEY=VALUE,… …`, such as `drop protocol=tcp destination_port=23,2323`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.split_whitespace();
         let verdict = words.next().ok_or("a rule begins with accept or drop")?.to_owned();
@@ -84,14 +84,14 @@ impl FromStr for RuleSpec {
     }
 }
 
-/// Which packets or messages are meant, by the keys of `match`.
+/// Conditions on packets or messages, with the keys of `match`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MatchSpec {
-    /// Network of the sender, `ADDRESS/LENGTH`.
+    /// Source network, `ADDRESS/LENGTH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Network of the receiver.
+    /// Destination network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// IP protocol, by name or number.
@@ -100,26 +100,27 @@ pub struct MatchSpec {
     /// Destination port of UDP or TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Of messages: fields with their values, `NAME=VALUE`.
+    /// For messages: required fields, `NAME=VALUE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
 }
 
-/// A handler and where it stands, by the kind of position.
+/// A handler with its position, by the kind of position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HandlerPlacement {
-    /// It stands at a position of the packet graph.
+    /// At a position of the packet graph.
     Packets(Attach),
-    /// It stands at the messages of a gateway program.
+    /// At the messages of a gateway program.
     Messages(AttachMessages),
 }
 
 impl HandlerSpec {
-    /// The handler that this asks for, in a gateway with these links.
+    /// Reads the handler, for a gateway with these links.
     ///
     /// # Errors
     ///
-    /// Every finding that refuses it, as for a description; their places are in [`Self::text`].
+    /// Every finding that refuses it, as for a description; their positions refer to
+    /// [`Self::text`].
     pub fn read(&self, links: &[String]) -> Result<HandlerPlacement, Vec<Diagnostic>> {
         let (text, source) = (self.text(), SourceId::default());
         let mut findings = Findings { source, list: Vec::new() };
@@ -161,7 +162,7 @@ mod tests {
     use gatewright_diagnostic::Severity;
     use proptest::prelude::*;
 
-    /// A word that fits, or one that does not.
+    /// A valid word, or an invalid one.
     fn word(known: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
         let fitting = prop::sample::select(known).prop_map(str::to_owned);
         prop_oneof![
@@ -228,8 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over all parameters: what a description is told, a command is told, and what both take is
-        /// the same handler.
+        /// Over all parameters, a description and a command either both accept a handler, with the
+        /// same result, or not.
         #[test]
         fn a_described_handler_and_an_attached_one_are_the_same(spec in spec()) {
             let links = ["lan".to_owned(), "wan".to_owned()];
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The same without where in a text it stands.
+    /// The same without positions in a text.
     fn without_places(placement: &HandlerPlacement) -> String {
         let text = format!("{placement:?}");
         let mut pieces = text.split("span: Span {");

@@ -1,8 +1,8 @@
-//! The description of a gateway: TOML to a typed [`Config`], or everything that is wrong with it.
+//! Reads a gateway's description: from TOML to a typed [`Config`], or to all its errors.
 //!
-//! This is the only crate that knows TOML. It opens no file: the caller brings the text, and gets
-//! back findings that point into it. All of them come at once: those of the syntax, of single
-//! values, and of what does not fit together.
+//! This is the only crate that parses TOML. It opens no file: the caller passes the text, and gets
+//! findings that point into it. It reports all findings at once: of the syntax, of single values,
+//! and of values that do not fit together.
 //!
 //! ```
 //! use gatewright_config::parse;
@@ -49,19 +49,19 @@ use sections::View;
 use shape::Findings;
 use toml::de::DeTable;
 
-/// The most octets of a description; a longer one is refused unread.
+/// Maximum octets of a description; a longer one is refused unread.
 pub const TEXT_LEN_MAX: usize = 1 << 20;
 
-/// What reading a description gives.
+/// Result of reading a description.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// The description, if nothing refuses it.
+    /// The description, if no finding refuses it.
     pub config: Option<Config>,
-    /// All findings in the order of the text; warnings alone do not refuse it.
+    /// All findings in the order of the text; warnings alone do not refuse a description.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads a whole description, which is the source `source` of the caller's
+/// Reads a whole description; `source` is its id in the caller's
 /// [`Sources`](gatewright_diagnostic::Sources).
 pub fn parse(source: SourceId, text: &str) -> Parsed {
     let mut findings = Findings { source, list: Vec::new() };
@@ -99,7 +99,7 @@ fn start(error: &toml::de::Error) -> usize {
     error.span().map_or(0, |span| span.start)
 }
 
-/// How many lines end before `offset`.
+/// Number of lines that end before `offset`.
 fn line(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|&octet| octet == b'\n').count()
 }

@@ -1,4 +1,4 @@
-//! Handlers at messages: `[[attach]]` whose position is a handler of a gateway program.
+//! Message handlers: `[[attach]]` at a handler of a gateway program.
 
 use crate::model::{Located, Side};
 use crate::sections::View;
@@ -8,7 +8,7 @@ use crate::{codes, rules, values};
 use gatewright_diagnostic::Diagnostic;
 use std::fmt;
 
-/// Handlers of a gateway program, where messages are looked at: `gateway:NAME/HANDLER`.
+/// A position at a handler of a gateway program: `gateway:NAME/HANDLER`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MessagePosition {
     /// The program's name, as `gateway NAME` in its text says.
@@ -17,16 +17,16 @@ pub struct MessagePosition {
     pub handler: String,
 }
 
-/// What a position of messages begins with.
+/// Prefix of a message position.
 const KIND: &str = "gateway:";
 
 impl MessagePosition {
-    /// Whether a text means messages, well or badly written.
+    /// Whether a text is meant as a message position, valid or not.
     pub fn is_meant(text: &str) -> bool {
         text.starts_with(KIND)
     }
 
-    /// Reads `gateway:NAME/HANDLER`.
+    /// Parses `gateway:NAME/HANDLER`.
     pub fn parse(text: &str) -> Option<Self> {
         let (program, handler) = text.strip_prefix(KIND)?.split_once('/')?;
         let is_name = |name: &str| {
@@ -44,10 +44,10 @@ impl fmt::Display for MessagePosition {
     }
 }
 
-/// A handler at messages of a gateway program.
+/// A handler attached to messages of a gateway program.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AttachMessages {
-    /// What it does.
+    /// The handler.
     pub handler: MessageHandler,
     /// The position.
     pub at: Located<MessagePosition>,
@@ -55,7 +55,7 @@ pub struct AttachMessages {
     pub side: Side,
 }
 
-/// What a handler does with messages.
+/// Handlers for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MessageHandler {
@@ -66,16 +66,16 @@ pub enum MessageHandler {
         /// Path of the file.
         file: Located<String>,
     },
-    /// Refuses what matches.
+    /// Refuses matching requests.
     Drop {
-        /// What is refused; everything if it asks for nothing.
+        /// The conditions; without any, everything is refused.
         matching: MessageMatch,
     },
-    /// Refuses what comes faster than a rate.
+    /// Refuses requests above a rate.
     RateLimit {
-        /// Messages each second.
+        /// Messages per second.
         rate: u32,
-        /// Messages at once after a pause.
+        /// Size of a burst after a pause.
         burst: u32,
     },
 }
@@ -92,7 +92,7 @@ impl MessageHandler {
     }
 }
 
-/// Which messages are meant: those that agree with everything that is given.
+/// Which messages match: those that agree with every given condition.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MessageMatch {
     /// Network of the peer.
@@ -101,7 +101,7 @@ pub struct MessageMatch {
     pub fields: Vec<(String, String)>,
 }
 
-/// What an `[[attach]]` says, if its position is of messages.
+/// Reads an `[[attach]]` at a message position.
 pub(crate) fn attach(table: View<'_>, burst: u32) -> Option<AttachMessages> {
     let at = table.parsed("at", MessagePosition::parse)?;
     let handler = match table.text("handler")?.value {
@@ -131,17 +131,17 @@ fn matching(table: View<'_>) -> MessageMatch {
     MessageMatch { source, fields: fields.collect() }
 }
 
-/// Keys that have no meaning for messages.
+/// Keys that do not apply to messages.
 const OF_PACKETS: [&str; 2] = ["link", "to"];
-/// Conditions that have none.
+/// Match conditions that do not apply to messages.
 const OF_PACKETS_MATCHED: [&str; 3] = ["destination", "protocol", "port"];
 
-/// Whether the table stands at messages.
+/// Whether the table has a message position.
 pub(crate) fn is_meant(table: View<'_>) -> bool {
     table.text("at").is_some_and(|at| MessagePosition::is_meant(at.value))
 }
 
-/// Reports what cannot be at messages.
+/// Reports keys that do not apply to messages.
 pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
     let Some(handler) = table.text("handler") else { return };
     if handler.value == "mirror" {
@@ -177,7 +177,7 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Reports what cannot be matched in packets.
+/// Reports conditions that do not apply to packets.
 pub(crate) fn check_packets(table: View<'_>, findings: &mut Findings) {
     let Some(fields) = table.table("match").and_then(|of| of.key("fields")) else { return };
     let message = "packets have no fields of messages".to_owned();

@@ -1,4 +1,4 @@
-//! What a description says, typed: it cannot be wrong any more.
+//! The typed description, valid by construction.
 
 use crate::Prefix;
 use crate::messages::AttachMessages;
@@ -10,16 +10,16 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
-/// A value with the place where the user wrote it, for findings that come later: a device that is
-/// not there, a program that does not compile.
+/// A value with its position in the text, for later findings: a missing device, or a program that
+/// does not compile.
 ///
-/// Two are equal if their values are, wherever they stand: a description with one more line at its
-/// head says the same.
+/// Two are equal if their values are, wherever they are in the text: an added line at the beginning
+/// does not change a description.
 #[derive(Clone, Debug, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Its position in the text.
     pub span: Span,
 }
 
@@ -37,27 +37,27 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// Workers of a gateway at the most: with so many, each looks at 15 rings from others.
+/// Maximum number of workers of a gateway: with so many, each polls 15 rings from others.
 pub const WORKERS_MAX: u16 = 16;
 
-/// A whole description, in the order in which it was written.
+/// A whole description, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
-    /// `[gateway] name`; `gatewright` if none is given.
+    /// `[gateway] name`; default `gatewright`.
     pub name: String,
-    /// `[gateway] workers`: threads that move packets, 1 if none is given.
+    /// `[gateway] workers`: threads that move packets; default 1.
     pub workers: u16,
-    /// `[gateway] neighbours_max`: neighbours of each link and family, if it says how many.
+    /// `[gateway] neighbours_max`: neighbours of each link and family, if given.
     pub neighbours_max: Option<u32>,
-    /// `[gateway] routes_max`: routes of each family, if it says how many.
+    /// `[gateway] routes_max`: routes of each family, if given.
     pub routes_max: Option<u32>,
-    /// `[link.NAME]`: at least one, unless it has devices or a service entity.
+    /// `[link.NAME]`: at least one, unless there are devices or a service entity.
     pub links: Vec<Link>,
     /// `[[route]]`.
     pub routes: Vec<Route>,
     /// `[[attach]]`.
     pub attachments: Vec<Attach>,
-    /// `[[attach]]` at messages of gateway programs.
+    /// `[[attach]]` at message positions.
     pub message_attachments: Vec<AttachMessages>,
     /// `[udp_gateway.NAME]`.
     pub udp_gateways: Vec<UdpGateway>,
@@ -74,8 +74,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// This description, with files of programs and of their parameters that are written as
-    /// relative paths in `folder`.
+    /// This description, with relative paths of programs and of their parameter files resolved in
+    /// `folder`.
     #[must_use]
     pub fn with_programs_in(mut self, folder: &Path) -> Self {
         for program in &mut self.programs {
@@ -88,53 +88,53 @@ impl Config {
     }
 }
 
-/// A link.
+/// A network link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the description")]
 pub struct Link {
     /// NAME of `[link.NAME]`, unique.
     pub name: Located<String>,
-    /// What it is made of.
+    /// Its device.
     pub device: Device,
-    /// Whether our stack alone is the host there; otherwise the kernel is.
+    /// Whether only our stack is the host there; otherwise the kernel is.
     pub exclusive: bool,
-    /// The largest packet in octets; the device's own if none is given.
+    /// MTU in octets; default is the device's own.
     pub mtu: Option<u32>,
     /// Our addresses there, each with its network; none on a shared link.
     pub addresses: Vec<Located<Prefix>>,
-    /// Whether an IPv4 address is asked for by DHCP.
+    /// Whether DHCP requests an IPv4 address.
     pub dhcp: bool,
-    /// Whether IPv6 addresses are made of what routers announce.
+    /// Whether IPv6 addresses are configured from router advertisements.
     pub autoconfigure: bool,
-    /// Our hardware address; the device's own if none is given.
+    /// Our hardware address; default is the device's own.
     pub mac: Option<[u8; 6]>,
-    /// Whether frames for others are taken, too.
+    /// Whether frames for other hosts are received too.
     pub promiscuous: bool,
-    /// Whether packets that arrive there for others are sent on.
+    /// Whether packets that arrive there for other hosts are forwarded.
     pub forwarding: bool,
-    /// What it tells hosts there as a router; nothing if none is given.
+    /// Its router advertisements; none unless given.
     pub advertise: Option<Advertise>,
-    /// How long a worker looks for the next frame before it sleeps.
+    /// How long a worker polls for the next frame before it sleeps.
     pub spin: Duration,
-    /// How many workers receive by it; as many as can if none is given.
+    /// Number of workers that receive from it; default is as many as possible.
     pub queues: Option<u16>,
 }
 
-/// What a router advertises on a link (RFC 4861 §6.2.1), beside the networks of its addresses.
+/// Router advertisements on a link (RFC 4861 §6.2.1), beside the networks of its addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Advertise {
-    /// The longest time between two advertisements.
+    /// Maximum time between two advertisements.
     pub interval: Duration,
     /// How long hosts may use this router; zero if they may not.
     pub lifetime: Duration,
-    /// The hop limit that hosts should start with; 0 leaves it to them.
+    /// Hop limit that hosts start with; 0 leaves it to them.
     pub hop_limit: u8,
-    /// Whether the link's MTU is told.
+    /// Whether the link's MTU is advertised.
     pub mtu: bool,
 }
 
 impl Link {
-    /// The link whose frames carry its tags, if it is a VLAN.
+    /// The link that carries its tagged frames, if it is a VLAN.
     pub const fn below(&self) -> Option<&Located<String>> {
         match &self.device {
             Device::Vlan { on, .. } => Some(on),
@@ -142,29 +142,29 @@ impl Link {
         }
     }
 
-    /// Whether it gets addresses at run time that the description does not tell.
+    /// Whether it gets addresses at run time that the description does not contain.
     pub const fn is_dynamic(&self) -> bool {
         !self.exclusive || self.dhcp || self.autoconfigure
     }
 }
 
-/// What a link is made of.
+/// Device of a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Device {
-    /// An interface of the kernel.
+    /// A kernel interface.
     Interface {
-        /// Its name; that of the link if none is given.
+        /// Its name; default is the link's name.
         name: Located<String>,
-        /// How it is opened.
+        /// How the interface is opened.
         mode: Mode,
     },
-    /// A TAP interface (Ethernet frames) that the gateway makes.
+    /// A TAP interface (Ethernet frames) created by the gateway.
     Tap {
         /// Its name.
         name: Located<String>,
     },
-    /// A TUN interface (IP packets) that the gateway makes.
+    /// A TUN interface (IP packets) created by the gateway.
     Tun {
         /// Its name.
         name: Located<String>,
@@ -185,55 +185,55 @@ pub enum Device {
         on: Located<String>,
         /// Its identifier, 1 to 4094.
         id: Located<u16>,
-        /// The priority of the frames that we send, 0 to 7.
+        /// Priority of transmitted frames, 0 to 7.
         priority: u8,
     },
 }
 
-/// How an interface of the kernel is opened.
+/// How a kernel interface is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
-    /// The fastest that works.
+    /// The fastest mode that works.
     #[default]
     Auto,
-    /// AF_XDP in the driver.
+    /// AF_XDP in native mode, in the driver.
     Xdp,
-    /// AF_XDP behind the driver.
+    /// AF_XDP in generic mode, behind the driver.
     XdpGeneric,
-    /// Packet socket.
+    /// A packet socket.
     Packet,
 }
 
 /// A static route.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Route {
-    /// The destinations; every bit behind the prefix is 0.
+    /// Destination network; every bit after the prefix is 0.
     pub to: Located<Prefix>,
-    /// The neighbour; none if the destinations are neighbours themselves.
+    /// The next hop; none if the destinations are neighbours themselves.
     pub via: Option<Located<IpAddr>>,
-    /// The link; given, or the one whose network has the neighbour. Always there if nothing refuses
-    /// the description.
+    /// The link: the given one, or the one whose network contains the next hop. Always set in a
+    /// valid description.
     pub link: Option<Located<String>>,
-    /// Of several routes the one with the lowest is used.
+    /// Metric: the route with the lowest is used.
     pub metric: u32,
 }
 
-/// A handler at a position of the graph.
+/// A handler attached to a position of the graph.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Attach {
-    /// What it does.
+    /// The handler.
     pub handler: Handler,
     /// The position.
     pub at: Located<At>,
-    /// Which way the packets travel.
+    /// Direction of the packets.
     pub side: Side,
-    /// Where it stands there.
+    /// Its place at the position.
     pub place: Place,
-    /// The link; all if none is given.
+    /// The link; all links unless given.
     pub link: Option<Located<String>>,
 }
 
-/// What an attached handler does.
+/// Handlers for packets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Handler {
@@ -244,38 +244,38 @@ pub enum Handler {
         /// Path of the file.
         file: Located<String>,
     },
-    /// Drops what matches.
+    /// Drops matching packets.
     Drop {
-        /// What is dropped; everything if it asks for nothing.
+        /// The conditions; without any, everything is dropped.
         matching: Match,
     },
-    /// Lets packets pass or takes them, by rules in order.
+    /// Accepts or drops packets, by rules in order.
     Filter {
-        /// The rules: the first that fits decides.
+        /// The rules: the first that matches decides.
         rules: Vec<Rule>,
-        /// What becomes of a packet that no rule fits.
+        /// The verdict on a packet that no rule matches.
         default: Verdict,
     },
-    /// Sends a copy of each packet by another link.
+    /// Sends a copy of each packet out of another link.
     Mirror {
         /// Name of that link.
         to: Located<String>,
     },
-    /// Drops what comes faster than a rate.
+    /// Drops packets above a rate.
     RateLimit {
-        /// Packets each second.
+        /// Packets per second.
         rate: u32,
-        /// Packets at once after a pause.
+        /// Size of a burst after a pause.
         burst: u32,
     },
 }
 
-/// Which packets are meant: those that agree with everything that is given.
+/// Which packets match: those that agree with every given condition.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Match {
-    /// Network of the sender.
+    /// Source network.
     pub source: Option<Prefix>,
-    /// Network of the receiver.
+    /// Destination network.
     pub destination: Option<Prefix>,
     /// IP protocol.
     pub protocol: Option<u8>,
@@ -283,17 +283,17 @@ pub struct Match {
     pub port: Option<u16>,
 }
 
-/// Which way a packet travels.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Side {
-    /// From a link up.
+    /// Received from a link.
     #[default]
     Receive,
-    /// Down to a link.
+    /// Transmitted to a link.
     Transmit,
 }
 
-/// Where a handler stands, seen from the layer that the position leads to.
+/// Place of a handler, relative to the layer that the position leads to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
     /// Before the layer.
@@ -302,7 +302,7 @@ pub enum Place {
     Instead,
     /// Behind the layer.
     After,
-    /// Beside it, looking only.
+    /// Beside it, without effect on packets.
     Tap,
 }
 
@@ -313,21 +313,22 @@ pub struct UdpGateway {
     pub name: Located<String>,
     /// Name of the link that it listens on.
     pub link: Located<String>,
-    /// The address that it listens at; all of the link's if none is given.
+    /// The address that it listens at; all addresses of the link unless given.
     pub address: Option<Located<IpAddr>>,
     /// The port that it listens at.
     pub port: Located<u16>,
-    /// Where it sends to.
+    /// The address that it forwards to.
     pub forward: Located<SocketAddr>,
-    /// How much it puts into one datagram.
+    /// How much it merges into one datagram.
     pub merge: Merge,
-    /// How the pieces of a merged datagram are found again.
+    /// How the parts of a merged datagram are separated again.
     pub series: Series,
-    /// Clients at once at the most, whose answers are carried back.
+    /// Maximum number of concurrent clients whose answers are carried back.
     pub clients_max: u16,
 }
 
-/// Clients of a UDP gateway at the most: each has one of the 4096 sockets of the gateway's stack.
+/// Maximum number of clients of a UDP gateway: each has one of the 4096 sockets of the gateway's
+/// stack.
 pub const UDP_CLIENTS_MAX: u16 = 3000;
 
 /// A relay of TCP connections over the kernel's sockets.
@@ -335,52 +336,52 @@ pub const UDP_CLIENTS_MAX: u16 = 3000;
 pub struct TcpProxy {
     /// NAME of `[tcp_proxy.NAME]`, unique.
     pub name: Located<String>,
-    /// Where it listens.
+    /// The address that it listens at.
     pub listen: Located<SocketAddr>,
     /// The server.
     pub forward: Located<SocketAddr>,
-    /// Connections at once at the most.
+    /// Maximum number of concurrent connections.
     pub connections_max: usize,
-    /// How long a connection may carry nothing.
+    /// How long a connection may be idle.
     pub idle: Duration,
-    /// How long the server may take to accept.
+    /// How long the server may take to accept a connection.
     pub connect: Duration,
 }
 
-/// How much is put into one datagram.
+/// How much is merged into one datagram.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Merge {
-    /// Each datagram alone.
+    /// Each datagram separately.
     #[default]
     Off,
     /// Up to this many octets of payload.
     Octets(u16),
-    /// As much as the path takes.
+    /// As much as the path MTU allows.
     PathMtu,
 }
 
-/// How the pieces of a merged datagram are found again.
+/// How the parts of a merged datagram are separated again.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Series {
-    /// Not at all: the payloads stand one behind the other.
+    /// Not at all: the payloads follow one another without separators.
     #[default]
     Plain,
     /// Each is preceded by its length.
     Merge,
-    /// Takes apart what the other end merged.
+    /// Splits datagrams that the other end merged.
     Split,
 }
 
-/// How the running gateway is reached.
+/// Control access to the running gateway.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Control {
-    /// Path of the control socket; the default of the command line if none is given.
+    /// Path of the control socket; default is that of the command line.
     pub socket: Option<String>,
-    /// Where metrics are served; nowhere if none is given.
+    /// Where metrics are served; nowhere unless given.
     pub metrics: Option<Located<Listen>>,
 }
 
-/// A place to listen at.
+/// Address of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listen {
     /// TCP.
@@ -392,13 +393,13 @@ pub enum Listen {
 /// A program in the gateway language.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Program {
-    /// Path of the file, as written: relative to the description.
+    /// Path of the file as written, relative to the description.
     pub file: Located<String>,
-    /// Where roles listen or connect instead of what the program says: name and `host:port`.
+    /// Addresses of roles that replace the program's: name and `host:port`.
     pub at: Vec<(String, String)>,
-    /// Parameters, each with its value.
+    /// Parameters with their values.
     pub set: Vec<(String, String)>,
-    /// Parameters, each with the variable of the environment that holds its value.
+    /// Parameters, each with the environment variable that holds its value.
     pub set_env: Vec<(String, String)>,
     /// Parameters, each with the file that holds its value.
     pub set_file: Vec<(String, String)>,
@@ -407,53 +408,53 @@ pub struct Program {
 /// IEEE 11073 devices that associate with this gateway.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Devices {
-    /// Where the manager listens.
+    /// TCP address of the manager.
     pub listen: Located<SocketAddr>,
-    /// Where it takes datagrams.
+    /// UDP address of the manager.
     pub udp: Option<Located<SocketAddr>>,
-    /// Where it takes devices that show a certificate.
+    /// TLS access, for devices that present a certificate.
     pub tls: Option<DevicesTls>,
     /// How readings are delivered.
     pub delivery: Delivery,
-    /// Kinds of devices whose readings are sent on at once, whatever [`delivery`](Self::delivery)
-    /// says.
+    /// Device kinds whose readings are sent on at once, whatever [`delivery`](Self::delivery) says.
     pub direct: Vec<String>,
-    /// Kinds of devices whose readings are stored first, whatever else is said.
+    /// Device kinds whose readings are stored first, whatever the other keys say.
     pub durable: Vec<String>,
-    /// Associations at once.
+    /// Maximum number of concurrent associations.
     pub devices_max: u32,
-    /// Connections of one address at once; as many as of all, if `None`.
+    /// Maximum number of concurrent connections of one address; with `None`, only the limit of all
+    /// applies.
     pub peer_connections: Option<u32>,
-    /// System-ids of the devices that may associate; all if none is given.
+    /// System-ids of the devices that may associate; all devices unless given.
     pub admit: Vec<[u8; 8]>,
-    /// AE-IDs that may read what devices report and ask them something.
+    /// AE-IDs that may read reports of devices and send them requests.
     pub operators: Vec<String>,
-    /// How long a reading waits for the registrar.
+    /// How long a reading is kept for the registrar.
     pub keep: Duration,
-    /// Readings of one device that wait for the registrar.
+    /// Maximum number of one device's readings kept for the registrar.
     pub waiting_max: u32,
-    /// Readings of all devices that wait for the registrar.
+    /// Maximum number of all devices' readings kept for the registrar.
     pub waiting_total: u32,
-    /// Whether the known kinds of devices get their views (TS-0023).
+    /// Whether known device kinds get their views (TS-0023).
     pub views: bool,
-    /// What becomes what, before what is known by itself.
+    /// Mappings that take precedence over the built-in ones.
     pub maps: Vec<DeviceMap>,
 }
 
-/// What an object of a device becomes; what is not given fits all.
+/// Mapping of a device's objects; a condition that is not given matches all.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceMap {
     /// The container.
     pub container: String,
-    /// Partition and code of what is measured (IEEE 11073-10101).
+    /// Partition and code of the measured quantity (IEEE 11073-10101).
     pub measured: Option<(u16, u16)>,
     /// Code of the unit.
     pub unit: Option<u16>,
     /// Labels of the container.
     pub labels: Vec<String>,
-    /// Instances that the container keeps.
+    /// Maximum number of instances that the container keeps.
     pub instances: Option<u32>,
-    /// Its code in FHIR.
+    /// Its LOINC code in FHIR.
     pub loinc: Option<String>,
     /// A flexContainer that shows the latest value as a whole number.
     pub view: Option<DeviceView>,
@@ -462,7 +463,7 @@ pub struct DeviceMap {
 /// A flexContainer with one whole number (TS-0023).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceView {
-    /// Its short name with its namespace.
+    /// Its short name with namespace.
     pub name: String,
     /// Its containerDefinition.
     pub definition: String,
@@ -470,22 +471,22 @@ pub struct DeviceView {
     pub attribute: String,
 }
 
-/// Devices that show a certificate; files in PEM.
+/// TLS for devices that present a certificate; all files are PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DevicesTls {
-    /// Where they connect.
+    /// The address that devices connect to.
     pub listen: Located<SocketAddr>,
     /// The manager's certificate.
     pub certificate: String,
     /// Its key.
     pub key: String,
-    /// Whose certificates are taken.
+    /// Authorities whose certificates are accepted.
     pub authorities: String,
-    /// Where a device's certificate says its system-id; they are not compared, if `None`.
+    /// Field of a device's certificate with its system-id; with `None`, they are not compared.
     pub system_id: Option<SystemIdField>,
 }
 
-/// Where a device's certificate says its system-id: a subject alternative name.
+/// Field of a device's certificate with its system-id: a subject alternative name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SystemIdField {
     /// Of type URI: `urn:dev:mac:0247000100000001` (RFC 9039 §4.1).
@@ -500,7 +501,7 @@ pub enum Delivery {
     /// Stored before they are acknowledged, and sent until they are accepted.
     #[default]
     Durable,
-    /// Sent on at once, without a store.
+    /// Sent on at once, without being stored.
     Direct,
 }
 
@@ -510,89 +511,90 @@ pub enum Delivery {
 pub struct Cse {
     /// Name of its base resource.
     pub base: Located<String>,
-    /// Its identifier, with `/` in front.
+    /// Its CSE-ID, beginning with `/`.
     pub id: String,
-    /// Where it answers HTTP.
+    /// Address of its HTTP listener.
     pub http: Option<Located<SocketAddr>>,
-    /// Where it answers CoAP.
+    /// Address of its CoAP listener.
     pub coap: Option<Located<SocketAddr>>,
-    /// Where it answers WebSocket.
+    /// Address of its WebSocket listener.
     pub ws: Option<Located<SocketAddr>>,
-    /// URL of the broker that it takes MQTT requests from, perhaps with a password.
+    /// URL of the MQTT broker for its requests, optionally with a password.
     pub mqtt: Option<String>,
-    /// Path of its database; in memory if none is given.
+    /// Path of its database; in memory unless given.
     pub store: Option<String>,
-    /// What the database may grow to, in MiB.
+    /// Maximum size of the database, in MiB.
     pub store_mib: Option<u32>,
-    /// Whether it is the root of a service provider's tree, and not a gateway's.
+    /// Whether it is the root of a service provider's tree instead of a gateway's.
     pub infrastructure: bool,
-    /// The originator that may do everything.
+    /// The originator with all privileges.
     pub admin: Option<String>,
-    /// Identifiers of the CSEs that may register.
+    /// CSE-IDs that may register.
     pub admit: Vec<String>,
-    /// Patterns of the AE-IDs that those may register by their certificates.
+    /// Patterns of the AE-IDs that those CSEs may register by their certificates.
     pub admit_devices: Option<Vec<String>>,
-    /// AEs that no certificate brought, each with the CSE that takes it over: `/gw/Cphd-*`.
+    /// Patterns of AEs registered without a certificate, each with the CSE that takes them over:
+    /// `/gw/Cphd-*`.
     pub adopt_devices: Vec<String>,
-    /// CSEs beyond those that register, each behind the one by which it comes: `/gw/ward`.
+    /// CSEs beyond the registered ones, each after the CSE through which it is reached: `/gw/ward`.
     pub admit_beyond: Vec<String>,
-    /// Whether each request and how it ended is noted in the audit log.
+    /// Whether the audit log records each request and its outcome.
     pub audit: bool,
-    /// What the audit log may grow to, in MiB.
+    /// Maximum size of the audit log, in MiB.
     pub audit_mib: Option<u32>,
-    /// Whether a request that cannot be noted is refused.
+    /// Whether a request that cannot be recorded is refused.
     pub audit_strict: bool,
-    /// Whether peers may have this machine's own addresses asked.
+    /// Whether peers may have requests sent to this machine's own addresses.
     pub reach_own: bool,
-    /// What one peer may ask.
+    /// Limits for one peer.
     pub peer: PeerBounds,
     /// Domain of its service provider.
     pub provider: Option<String>,
     /// TLS with certificates on both sides.
     pub tls: Option<CseTls>,
-    /// The CSE above.
+    /// The CSE above it.
     pub registrar: Option<Registrar>,
 }
 
-/// What one peer of the service entity may ask; what is not given is the entity's default.
+/// Limits for one peer of the service entity; a limit that is not given has the entity's default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PeerBounds {
-    /// Requests in a second; any number, if `None`.
+    /// Requests per second; unlimited if `None`.
     pub rate: Option<u32>,
-    /// Requests that are not answered, at the same time.
+    /// Maximum number of concurrent unanswered requests.
     pub requests: Option<u32>,
-    /// Content in those and in what is still arriving, in MiB.
+    /// Content of those requests and of requests still arriving, in MiB.
     pub mib: Option<u32>,
-    /// The same of all peers together.
+    /// The same for all peers together.
     pub mib_of_all: Option<u32>,
-    /// Connections of one address at the same time.
+    /// Maximum number of concurrent connections of one address.
     pub connections: Option<u32>,
 }
 
-/// TLS of the service entity: as a server where it listens, and as a client.
+/// TLS of the service entity, as a server and as a client.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CseTls {
-    /// Where it answers HTTP.
+    /// Address of its HTTPS listener.
     pub https: Option<Located<SocketAddr>>,
-    /// Where it answers WebSocket.
+    /// Address of its secure WebSocket listener.
     pub wss: Option<Located<SocketAddr>>,
     /// Path of its certificate.
     pub certificate: String,
     /// Path of the certificate's key.
     pub key: String,
-    /// Path of the authorities whose certificates are taken.
+    /// Path of the authorities whose certificates are accepted.
     pub authorities: String,
 }
 
-/// The CSE above: where this one registers, and where readings are sent on to.
+/// The CSE above it: this one registers there, and sends readings there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registrar {
-    /// Where it answers, without a path.
+    /// Its URL, without a path.
     pub url: String,
-    /// Its identifier, with `/` in front.
+    /// Its CSE-ID, beginning with `/`.
     pub id: String,
     /// Name of its base resource.
     pub base: String,
-    /// The place at a CSE beyond it that readings go to, if not to it.
+    /// Target of readings at a CSE beyond it, if it is not the target itself.
     pub readings: Option<String>,
 }

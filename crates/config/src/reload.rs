@@ -1,4 +1,4 @@
-//! Of which keys a running gateway takes other values, and where a key stands in a text.
+//! Which keys take effect only after a restart, and where a key is in a text.
 //!
 //! A key is named with its table, as `[cse.tls] https`; a table as `[cse.tls]`.
 
@@ -7,15 +7,15 @@ use crate::tables::{ROOT, Shape, Table};
 use gatewright_diagnostic::{SourceId, Span};
 use toml::de::DeTable;
 
-/// The keys of which only a gateway that is started anew takes another value, in the order of the
-/// tables. Beside them a link that is shared with the kernel, or a VLAN, neither comes nor goes.
+/// The keys whose changed values take effect only after a restart, in the order of the tables.
+/// Likewise a link shared with the kernel, or a VLAN, is neither added nor removed at run time.
 pub fn fixed_keys() -> Vec<String> {
     let mut keys = Vec::new();
     collect(&ROOT, &mut keys);
     keys
 }
 
-/// Those of [`fixed_keys`] that a description has.
+/// Those of [`fixed_keys`] that a description contains.
 pub fn fixed_keys_of(text: &str) -> Vec<String> {
     let (document, _) = DeTable::parse_recoverable(text);
     let root = View::new(document.get_ref(), SourceId::default(), 0..0);
@@ -24,13 +24,13 @@ pub fn fixed_keys_of(text: &str) -> Vec<String> {
     keys
 }
 
-/// Whether only a gateway that is started anew takes another value of a key.
+/// Whether a changed value of a key takes effect only after a restart.
 pub fn is_fixed(key: &str) -> bool {
     fixed_keys().iter().any(|known| known == key)
 }
 
-/// Where a key stands in the text of the source `source`; where its table does if it is not there,
-/// and the beginning if not even that is.
+/// Position of a key in the text of the source `source`; otherwise of its table, and otherwise the
+/// beginning.
 pub fn place_of(source: SourceId, text: &str, key: &str) -> Span {
     let (document, _) = DeTable::parse_recoverable(text);
     span(View::new(document.get_ref(), source, 0..0), key).0
@@ -47,7 +47,7 @@ fn collect(table: &Table, keys: &mut Vec<String>) {
     }
 }
 
-/// Where a key stands, and whether it is there itself.
+/// Position of a key, and whether the key itself is there.
 fn span(root: View<'_>, key: &str) -> (Span, bool) {
     let (header, name) = key.split_once(' ').unwrap_or((key, ""));
     let mut view = root;

@@ -1,6 +1,6 @@
-//! What must hold between the values of a description.
+//! Rules between the values of a description.
 //!
-//! Each rule looks at what could be read; what could not was reported before.
+//! Each rule checks the values that could be read; the others were reported before.
 
 pub(crate) mod attachments;
 mod links;
@@ -14,7 +14,7 @@ use crate::sections::View;
 use crate::shape::Findings;
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 
-/// Reports every broken rule, and completes what follows from others: the link of a route.
+/// Reports every broken rule, and derives values from others: the link of a route.
 pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings) {
     let names: Vec<String> = root.named("link").into_iter().map(|(name, _)| name.value).collect();
     links::check(config, root, findings);
@@ -23,7 +23,7 @@ pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings
     services::check(config, root, &names, findings);
 }
 
-/// The link's name must be one of `names`.
+/// Checks that the link's name is one of `names`.
 fn check_link(name: &Located<String>, names: &[String], findings: &mut Findings) {
     if names.contains(name) {
         return;
@@ -40,7 +40,7 @@ fn check_link(name: &Located<String>, names: &[String], findings: &mut Findings)
     });
 }
 
-/// A finding about two values that must not be the same.
+/// A finding about two values that must differ.
 fn twice(
     code: &'static Code,
     (first, second): (Span, Span),

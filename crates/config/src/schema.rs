@@ -4,8 +4,8 @@ use crate::form;
 use crate::tables::{Form, ROOT, Shape, Table};
 use serde_json::{Map, Value, json};
 
-/// The JSON Schema (draft 2020-12) of a description. Made of the same tables as the checks, so it
-/// cannot tell another story; it knows single values, not what holds between them.
+/// The JSON Schema (draft 2020-12) of a description. It is made from the same tables as the checks,
+/// so both agree. It covers single values, not rules between them.
 pub fn schema() -> Value {
     let mut schema = table(&ROOT);
     if let Value::Object(root) = &mut schema {

@@ -1,5 +1,5 @@
-//! From the tables of a text to the typed description. What is wrong was reported before and is
-//! left out here, so that the rules can look at everything else.
+//! Converts the tables of a text to the typed description. Invalid values were reported before and
+//! are omitted, so that the rules can check everything else.
 
 use crate::filter;
 use crate::messages::{self, AttachMessages};
@@ -17,27 +17,26 @@ use std::ops::Range;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
-/// How long a worker looks for the next frame before it sleeps, if the description does not say.
+/// Default time that a worker polls for the next frame before it sleeps.
 const SPIN_US: u32 = 50;
-/// The longest time between two router advertisements, if the description does not say
-/// (RFC 4861 §6.2.1: 600 s).
+/// Default maximum time between two router advertisements (RFC 4861 §6.2.1: 600 s).
 const ADVERTISE_EVERY: Duration = Duration::from_mins(10);
-/// The hop limit that hosts start with, if the description does not say (RFC 1700: 64).
+/// Default hop limit that hosts start with (RFC 1700: 64).
 const HOP_LIMIT: u8 = 64;
-/// Packets of a burst that a limiter lets pass, if the description does not say.
+/// Default burst of a limiter, in packets.
 const BURST: u32 = 32;
-/// Associations at once, if the description does not say.
+/// Default maximum number of concurrent associations.
 const DEVICES: u32 = 1000;
-/// How long a reading waits for the registrar, if the description does not say: a week.
+/// Default time that a reading waits for the registrar: a week.
 const KEEP_HOURS: u32 = 168;
-/// Readings of one device that wait for the registrar, if the description does not say: more than
-/// a day at one in ten seconds.
+/// Default maximum number of one device's readings that wait for the registrar: more than a day at
+/// one in ten seconds.
 const WAITING: u32 = 10_000;
-/// Readings of all devices that wait for the registrar, if the description does not say; about a
-/// kibibyte of memory each.
+/// Default maximum number of all devices' readings that wait for the registrar; each takes about a
+/// kibibyte of memory.
 const WAITING_TOTAL: u32 = 100_000;
 
-/// A table of the text, and where its header stands.
+/// A table of the text, with the position of its header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     table: &'a DeTable<'a>,
@@ -55,13 +54,13 @@ impl<'a> View<'a> {
         Some((value.get_ref(), Span::new(self.header.source, range.start, range.end)))
     }
 
-    /// The key with its place.
+    /// The position of a key.
     pub(crate) fn key(self, key: &str) -> Option<Span> {
         let (found, _) = self.table.get_key_value(key)?;
         Some(Span::new(self.header.source, found.span().start, found.span().end))
     }
 
-    /// The string of a key with its place.
+    /// The string of a key with its position.
     pub(crate) fn text(self, key: &str) -> Option<Located<&'a str>> {
         let (value, span) = self.value(key)?;
         Some(Located { value: value.as_str()?, span })
@@ -106,7 +105,7 @@ impl<'a> View<'a> {
         texts.collect()
     }
 
-    /// Whether the address that this relay's table forwards to is the one at `span`.
+    /// Whether the address to which this relay's table forwards is the one at `span`.
     pub(crate) fn holds(self, span: Span) -> bool {
         let inner = self.table("forward").and_then(|forward| forward.text("address"));
         inner.is_some_and(|address| address.span == span)
@@ -127,7 +126,7 @@ impl<'a> View<'a> {
         tables.collect()
     }
 
-    /// The one of several tables whose `key` stands at `span`.
+    /// The table whose `key` is at `span`.
     pub(crate) fn of_value(tables: &[Self], key: &str, span: Span) -> Option<Self> {
         let is_it = |table: &&Self| table.text(key).is_some_and(|text| text.span == span);
         tables.iter().find(is_it).copied()
@@ -154,7 +153,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The whole description.
+/// Reads the whole description.
 pub(crate) fn config(root: View<'_>) -> Config {
     let gateway = root.table("gateway");
     let name = gateway.and_then(|table| table.owned("name"));
@@ -262,12 +261,12 @@ fn route(table: View<'_>) -> Option<Route> {
     })
 }
 
-/// What an `[[attach]]` says, if its position is of messages.
+/// Reads an `[[attach]]` at a message position.
 pub(crate) fn attach_messages(table: View<'_>) -> Option<AttachMessages> {
     messages::attach(table, BURST)
 }
 
-/// What an `[[attach]]` says, if its position is of packets.
+/// Reads an `[[attach]]` at a packet position.
 pub(crate) fn attach(table: View<'_>) -> Option<Attach> {
     let handler = handler(table)?;
     let place = match (table.text("place").map(|place| place.value), &handler) {
@@ -348,13 +347,13 @@ fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
     })
 }
 
-/// Clients of a UDP gateway at once, unless given.
+/// Default maximum number of concurrent clients of a UDP gateway.
 const UDP_CLIENTS: u16 = 1024;
 
-/// Connections of a TCP proxy at once, unless given.
+/// Default maximum number of concurrent connections of a TCP proxy.
 const CONNECTIONS: usize = 512;
 
-/// Times of a TCP proxy, unless given: longer than most exchanges pause, and than most paths take.
+/// Default timeouts of a TCP proxy: longer than most exchanges pause, and than most paths take.
 const IDLE: Duration = Duration::from_mins(5);
 const CONNECT: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! Whether a text has the tables, keys and kinds of values that `tables` tells.
+//! Checks whether a text has the tables, keys and value types of `tables`.
 
 use crate::codes;
 use crate::form;
@@ -29,7 +29,7 @@ impl Findings {
     }
 }
 
-/// Checks a table whose header stands at `header`.
+/// Checks a table whose header is at `header`.
 pub(crate) fn check_table(
     table: &DeTable<'_>,
     header: Range<usize>,
@@ -214,7 +214,7 @@ fn wrong_type(
     });
 }
 
-/// The same value in the right type, where there is no doubt what was meant.
+/// The same value in the right type, where the intention is unambiguous.
 fn mended(shape: Shape, found: &DeValue<'_>) -> Option<String> {
     match (shape, found) {
         (Shape::Number(min, max) | Shape::ChoiceOrNumber(_, min, max), DeValue::String(text)) => {
@@ -265,10 +265,10 @@ const fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A number that fits most keys: the MTU of Ethernet, a port, a rate.
+/// A number valid for most keys: the MTU of Ethernet, a port, a rate.
 const USUAL: i64 = 1500;
 
-/// How a key of this shape is written, for help.
+/// How a key of this shape is written, for help texts.
 pub(crate) fn usage(key: &Key) -> String {
     match key.shape {
         Shape::Many(table, _) => format!("write a table of its own: {}", table.name),
@@ -279,7 +279,7 @@ pub(crate) fn usage(key: &Key) -> String {
     }
 }
 
-/// What could stand behind a key of this shape.
+/// An example value of this shape.
 pub(crate) fn example(shape: Shape) -> String {
     match shape {
         Shape::Text(form) => format!("\"{}\"", form::example(form)),

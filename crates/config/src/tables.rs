@@ -1,4 +1,4 @@
-//! Every table and key of a description, as data: what is checked, and what the schema tells.
+//! Every table and key of a description, as data for the checks and the schema.
 
 use crate::values::DEVICE_KINDS;
 use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
@@ -6,7 +6,7 @@ use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
 /// A table: `[name]`.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// As the user writes its header.
+    /// Its header, as the user writes it.
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) keys: &'static [Key],
@@ -19,41 +19,41 @@ pub(crate) struct Key {
     pub(crate) doc: &'static str,
     pub(crate) shape: Shape,
     pub(crate) required: bool,
-    /// Whether only a gateway that is started anew takes another value.
+    /// Whether a changed value takes effect only after a restart.
     pub(crate) fixed: bool,
 }
 
-/// What may stand behind a key.
+/// Type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
     /// A string.
     Text(Form),
     /// `true` or `false`.
     Flag,
-    /// A whole number from the first to the second.
+    /// A whole number in this range, both ends included.
     Number(i64, i64),
     /// One of a few words.
     Choice(&'static [&'static str]),
     /// One of a few words, or a whole number in a range.
     ChoiceOrNumber(&'static [&'static str], i64, i64),
-    /// A list of strings, at most so many.
+    /// A list of strings, with this maximum length.
     List(Form, usize),
     /// A table.
     Table(&'static Table),
-    /// Tables with names that the user chooses, at most so many.
+    /// Tables with names that the user chooses, with this maximum number.
     Named(&'static Table, usize),
-    /// Tables in a row, at most so many.
+    /// An array of tables, with this maximum length.
     Many(&'static Table, usize),
-    /// A table of a later version.
+    /// A table reserved for a later version.
     NotYet,
 }
 
-/// What a string must be.
+/// Required form of a string.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Form {
     /// Any text but the empty one.
     Any,
-    /// A name of our own.
+    /// A name in the description.
     Name,
     /// A name of a kernel interface.
     Interface,
@@ -85,7 +85,7 @@ pub(crate) enum Form {
     AeIdsOfCse,
     /// `/NAME/OTHER`.
     CseBeyond,
-    /// `/NAME/BASE`, and what is below it.
+    /// `/NAME/BASE`, and the address of a resource below it.
     Place,
     /// `http://127.0.0.1:8080`.
     Url,
@@ -97,7 +97,7 @@ pub(crate) enum Form {
     DeviceKind,
     /// `ROLE=HOST:PORT`.
     RoleAddress,
-    /// A parameter's name, `=`, and what it is.
+    /// `NAME=VALUE` for a parameter.
     Setting,
     /// `NAME=VALUE`.
     Field,
@@ -113,53 +113,53 @@ const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     Key { name, doc, shape, required: true, fixed: false }
 }
 
-/// A key of which a running gateway takes no other value.
+/// Marks a key whose changed value takes effect only after a restart.
 const fn fixed(key: Key) -> Key {
     Key { fixed: true, ..key }
 }
 
-/// Links of a gateway at the most: their index is an octet.
+/// Maximum number of links of a gateway: their index is an octet.
 pub(crate) const LINKS_MAX: usize = 64;
-/// Addresses of a link at the most.
+/// Maximum number of addresses of a link.
 const ADDRESSES_MAX: usize = 32;
-/// Tables of one kind at the most.
+/// Maximum number of tables of one kind.
 const TABLES_MAX: usize = 4096;
-/// The least MTU of IPv4 (RFC 791 §3.2).
+/// Minimum MTU of IPv4 (RFC 791 §3.2).
 const MTU_MIN: i64 = 68;
-/// The most octets of an IPv4 packet (RFC 791 §3.1).
+/// Maximum octets of an IPv4 packet (RFC 791 §3.1).
 const MTU_MAX: i64 = 65_535;
 /// The largest identifier of a VLAN: 4095 is reserved (IEEE 802.1Q table 9-2).
 const VLAN_ID_MAX: i64 = 4094;
-/// The longest time a worker may spin, in microseconds: longer is not waiting but burning.
+/// Maximum time that a worker may spin, in microseconds; longer only wastes processor time.
 const SPIN_US_MAX: i64 = 1_000_000;
 /// Seconds between two router advertisements (MaxRtrAdvInterval, RFC 4861 §6.2.1).
 const ADVERTISE_S: (i64, i64) = (4, 1800);
-/// The longest that hosts may use a router, in seconds (AdvDefaultLifetime, the same).
+/// Maximum time that hosts may use a router, in seconds (AdvDefaultLifetime, RFC 4861 §6.2.1).
 const ROUTER_S_MAX: i64 = 9000;
-/// Octets that a merged datagram carries at the least and at the most (RFC 768, RFC 791 §3.1).
+/// Minimum and maximum octets of a merged datagram (RFC 768, RFC 791 §3.1).
 const MERGE: (i64, i64) = (64, 65_507);
-/// Connections of a TCP proxy at the most: each takes two descriptors and 32 KiB.
+/// Maximum number of connections of a TCP proxy: each takes two descriptors and 32 KiB.
 const CONNECTIONS_MAX: i64 = 100_000;
-/// The longest time that a TCP proxy waits for anything, in seconds: a week.
+/// Maximum of a TCP proxy's timeouts, in seconds: a week.
 const SECONDS_MAX: i64 = 604_800;
-/// Neighbours of a link at the most: what a /14 has, or a table of 40 MiB.
+/// Maximum number of neighbours of a link: those of a /14, or a table of 40 MiB.
 const NEIGHBOURS_MAX: i64 = 262_144;
-/// Routes of a family at the most: four times those of the whole Internet.
+/// Maximum number of routes of a family: four times those of the whole Internet.
 const ROUTES_MAX: i64 = 1 << 22;
-/// Rules of a filter at the most: each is asked of each packet that none before it fits.
+/// Maximum number of rules of a filter: a packet is tested against each until one matches.
 const RULES_MAX: usize = 256;
-/// Networks, protocols or ports of a rule at the most.
+/// Maximum number of networks, protocols or ports of a rule.
 const VALUES_MAX: usize = 64;
-/// The fastest rate that a limiter counts, in packets a second.
+/// Maximum rate of a limiter, in packets per second.
 const RATE_MAX: i64 = 1_000_000_000;
-/// The most packets of a burst.
+/// Maximum number of packets of a burst.
 const BURST_MAX: i64 = 1_000_000;
-/// Associations of devices at the most.
+/// Maximum number of associations of devices.
 const DEVICES_MAX: i64 = 100_000;
 
-/// Labels of a container at the most.
+/// Maximum number of labels of a container.
 const LABELS_MAX: usize = 64;
-/// Readings that a container keeps at the most.
+/// Maximum number of readings that a container keeps.
 const INSTANCES_MAX: i64 = 100_000_000;
 
 /// A code or a partition of the nomenclature: 16 bits (IEEE 11073-10101).
@@ -178,30 +178,30 @@ pub(crate) const PLACES: &[&str] = &["before", "instead", "after", "tap"];
 pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
 pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
 pub(crate) const MERGES: &[&str] = &["off", "mtu"];
-/// Names in a device's certificate that may say its system-id.
+/// Names in a device's certificate that may contain its system-id.
 pub(crate) const SYSTEM_ID_FIELDS: &[&str] = &["uri", "dns"];
 pub(crate) const DELIVERIES: &[&str] = &["durable", "direct"];
 pub(crate) const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
-/// Names in a list of who may come in at the most.
+/// Maximum number of names in a list of permitted peers.
 const ADMITTED_MAX: usize = 4096;
-/// Roles of a program that are told addresses at the most.
+/// Maximum number of addresses of a program's roles.
 const ROLES_MAX: usize = 64;
 
-/// The most parameters of a program that are set in one way.
+/// Maximum number of a program's parameters set in one way.
 const SETTINGS_MAX: usize = 64;
-/// Fields that a message is matched by: more than any protocol's module has.
+/// Maximum number of fields in a message condition: more than any protocol's module has.
 const FIELDS_MAX: usize = 16;
-/// The longest time that readings wait for the registrar, in hours: ten years.
+/// Maximum time that readings wait for the registrar, in hours: ten years.
 const KEEP_HOURS_MAX: i64 = 87_600;
-/// The most readings that wait for the registrar, of one device or of all.
+/// Maximum number of readings that wait for the registrar, of one device or of all.
 const WAITING_MAX: i64 = 10_000_000;
-/// The largest database, in MiB: 1 TiB.
+/// Maximum size of the database, in MiB: 1 TiB.
 const STORE_MIB_MAX: i64 = 1 << 20;
-/// Requests of one peer in a second.
+/// Maximum number of requests of one peer per second.
 const PEER_RATE_MAX: i64 = 1_000_000;
-/// Requests or connections of one peer at the same time.
+/// Maximum number of concurrent requests or connections of one peer.
 const PEER_REQUESTS_MAX: i64 = 65_536;
-/// MiB of content of one peer.
+/// Maximum content of one peer, in MiB.
 const PEER_MIB_MAX: i64 = 1 << 16;
 
 pub(crate) static ROOT: Table = Table {

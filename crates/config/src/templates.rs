@@ -1,11 +1,11 @@
-//! Descriptions to begin with, for `gatewright init`.
+//! Template descriptions for `gatewright init`.
 
-/// A commented description that works after its addresses and devices are made one's own.
+/// A commented description that works once its addresses and devices are adapted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Template {
-    /// What `gatewright init` calls it.
+    /// Its name for `gatewright init`.
     pub name: &'static str,
-    /// What the gateway does.
+    /// The purpose of the gateway.
     pub purpose: &'static str,
     /// The text.
     pub text: &'static str,

@@ -1,4 +1,4 @@
-//! Addresses, prefixes, hardware addresses and positions, from their text.
+//! Parses addresses, prefixes, hardware addresses and positions.
 
 use gatewright_stack::At;
 use std::fmt;
@@ -12,12 +12,12 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The address and the length in bits; `None` if the family has no such length.
+    /// An address with a prefix length in bits; `None` if the family has no such length.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         (length <= bits(address)).then_some(Self { address, length })
     }
 
-    /// The text `ADDRESS/LENGTH`.
+    /// Parses `ADDRESS/LENGTH`.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let plain = length.len() <= 3 && length.bytes().all(|octet| octet.is_ascii_digit());
@@ -29,12 +29,12 @@ impl Prefix {
         self.address
     }
 
-    /// Bits of the prefix.
+    /// Prefix length in bits.
     pub const fn length(self) -> u8 {
         self.length
     }
 
-    /// The same network with every bit behind the prefix 0.
+    /// The same network with every bit after the prefix 0.
     #[must_use]
     pub fn network(self) -> Self {
         let address = match self.address {
@@ -50,12 +50,12 @@ impl Prefix {
         Self { address, ..self }
     }
 
-    /// Whether `address` is of this network.
+    /// Whether `address` is in this network.
     pub fn contains(self, address: IpAddr) -> bool {
         bits(address) == bits(self.address) && Self { address, ..self }.network() == self.network()
     }
 
-    /// Whether some address is of both networks.
+    /// Whether any address is in both networks.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }
@@ -88,14 +88,14 @@ pub(crate) fn is_host_address(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || broadcast)
 }
 
-/// Whether the address is of fe80::/10 (RFC 4291 §2.5.6).
+/// Whether the address is in fe80::/10 (RFC 4291 §2.5.6).
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The hardware address of a host, `02:00:00:00:00:01`; groups are refused.
+/// Parses a host's hardware address, `02:00:00:00:00:01`; group addresses are refused.
 pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
-    /// The bit of the first octet that says "group" (IEEE 802 §8.2).
+    /// The group bit of the first octet (IEEE 802 §8.2).
     const GROUP: u8 = 0x01;
     let mut octets = [0; 6];
     let mut parts = text.split(':');
@@ -107,22 +107,22 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     (parts.next().is_none() && usable).then_some(octets)
 }
 
-/// The texts of positions that have a name, for "did you mean".
+/// The named positions, for "did you mean".
 pub(crate) fn position_names() -> Vec<String> {
     At::names().collect()
 }
 
-/// A position from its text.
+/// Parses a position.
 pub(crate) fn position(text: &str) -> Option<At> {
     text.parse().ok()
 }
 
-/// An IP protocol by name or number.
+/// Parses an IP protocol, by name or number.
 pub(crate) fn protocol(text: &str) -> Option<u8> {
     gatewright_stack::ip_protocol(text).ok().map(|protocol| protocol.0)
 }
 
-/// Kinds of devices by name (IEEE 11073-104zz), and `device` for all others.
+/// Device kinds by name (IEEE 11073-104zz), and `device` for all others.
 pub const DEVICE_KINDS: [&str; 22] = [
     "oximeter",
     "spot-oximeter",
@@ -148,14 +148,14 @@ pub const DEVICE_KINDS: [&str; 22] = [
     "device",
 ];
 
-/// A device's EUI-64, written as 16 hexadecimal digits.
+/// Parses a device's EUI-64, written as 16 hexadecimal digits.
 pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
     let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
 }
 
-/// A field of a message with the value that it is to have, or a parameter of a program with what it
-/// is: `NAME=VALUE`.
+/// Parses `NAME=VALUE`: a field of a message and its required value, or a parameter of a program
+/// and its value.
 pub(crate) fn field(text: &str) -> Option<(String, String)> {
     let (name, value) = text.split_once('=')?;
     let mut octets = name.bytes();
@@ -164,7 +164,7 @@ pub(crate) fn field(text: &str) -> Option<(String, String)> {
     right.then(|| (name.to_owned(), value.to_owned()))
 }
 
-/// A role of a program and its address, written as `ROLE=HOST:PORT`.
+/// Parses `ROLE=HOST:PORT`: a role of a program and its address.
 pub(crate) fn role_address(text: &str) -> Option<(String, String)> {
     let (role, address) = text.split_once('=')?;
     let (host, port) = address.rsplit_once(':')?;

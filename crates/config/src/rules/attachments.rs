@@ -24,7 +24,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     check_files(config, findings);
 }
 
-/// Reports the keys that do not fit the handler, and those that it lacks.
+/// Reports keys that do not fit the handler, and required keys that are missing.
 pub(crate) fn check_table(table: View<'_>, findings: &mut Findings) {
     if messages::is_meant(table) {
         messages::check(table, findings);
@@ -34,7 +34,7 @@ pub(crate) fn check_table(table: View<'_>, findings: &mut Findings) {
     check_keys(table, findings);
 }
 
-/// Reports what of a handler at packets does not fit together, or to the links `names`.
+/// Reports contradictions in a packet handler, also with the links `names`.
 pub(crate) fn check_one(
     attach: &Attach,
     table: View<'_>,

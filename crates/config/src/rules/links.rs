@@ -9,7 +9,7 @@ use crate::tables::MODES;
 use crate::values::{Prefix, is_host_address, is_link_local};
 use gatewright_diagnostic::{Diagnostic, nearest};
 
-/// The least MTU of a link that carries IPv6 (RFC 8200 §5).
+/// Minimum MTU of a link that carries IPv6 (RFC 8200 §5).
 const IPV6_MTU_MIN: u32 = 1280;
 
 pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
@@ -31,8 +31,8 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     check_addresses(&config.links, findings);
 }
 
-/// Without a link a gateway has devices, a service entity, a program or a TCP proxy, unless what
-/// stands there was refused already.
+/// Checks that a gateway without links has devices, a service entity, a program or a TCP proxy,
+/// unless one of those was already refused.
 fn check_present(root: View<'_>, findings: &mut Findings) {
     const OTHERS: [&str; 4] = ["devices", "cse", "program", "tcp_proxy"];
     if root.key("link").is_none() && OTHERS.iter().any(|key| root.key(key).is_some()) {
@@ -114,8 +114,8 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// All links are shared with the kernel or none, and then its routes are the gateway's, and what is
-/// for its addresses is its own.
+/// Checks that all links are shared with the kernel, or none. Routes and UDP gateways beside shared
+/// links are errors: the kernel routes there, and receives packets for the host's addresses.
 fn check_all_shared(config: &Config, findings: &mut Findings) {
     let is_shared = |link: &&Link| vlans::is_shared(link);
     let Some(shared) = config.links.iter().find(is_shared) else { return };
@@ -154,7 +154,8 @@ fn check_mtu(link: &Link, table: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// A router is not gone before it tells again that it is there (RFC 4861 §6.2.1).
+/// Checks that a router's lifetime is not shorter than its advertisement interval (RFC 4861
+/// §6.2.1).
 fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
     let told = table.table("advertise");
     let (Some(advertise), Some(told)) = (&link.advertise, told) else { return };
@@ -172,7 +173,7 @@ fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// A worker more than there are receives nothing.
+/// Checks that a link has at most one queue per worker; another would receive nothing.
 fn check_queues(link: &Link, table: View<'_>, workers: u16, findings: &mut Findings) {
     if let (Some(queues), Some(span)) = (link.queues, table.key("queues"))
         && queues > workers
@@ -213,7 +214,7 @@ fn check_addresses(links: &[Link], findings: &mut Findings) {
     }
 }
 
-/// Whether a host can have the address; reports it otherwise.
+/// Whether a host can have the address; if not, reports it.
 fn check_address(prefix: &Located<Prefix>, findings: &mut Findings) -> bool {
     let address = prefix.address();
     if !is_host_address(address) {

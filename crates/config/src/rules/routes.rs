@@ -39,7 +39,7 @@ pub(super) fn check(
     }
 }
 
-/// A route without a next hop: its destinations are neighbours on its link.
+/// Checks a route without a next hop: its destinations are neighbours on its link.
 fn check_direct(route: &Route, findings: &mut Findings) {
     // The span of `default` is the word in its quotes; a prefix of length 0 is longer.
     let span = route.to.span;
@@ -97,7 +97,7 @@ fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings:
     }
 }
 
-/// Says which networks the next hop is not in, and on which other link it would be.
+/// Reports the networks that do not contain the next hop, and another link that does.
 fn unreachable(
     route: &Route,
     finding: Diagnostic,

@@ -1,4 +1,4 @@
-//! Rules for what listens: relays, metrics, devices, service entity; and for programs.
+//! Rules for listeners (relays, metrics, devices, service entity) and for programs.
 
 use super::{check_link, twice};
 use crate::codes;
@@ -77,7 +77,7 @@ fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings)
     }
 }
 
-/// The server of a TCP proxy is a host's address, and not the proxy itself.
+/// Checks that a TCP proxy forwards to a host's address, and not to itself.
 fn check_proxy(proxy: &TcpProxy, findings: &mut Findings) {
     let (listen, Located { value: forward, span }) = (&proxy.listen, proxy.forward.clone());
     let address = forward.ip();
@@ -125,7 +125,7 @@ fn check_series(table: View<'_>, config: &Config, findings: &mut Findings) {
     });
 }
 
-/// What devices need of the service entity, and the entity of the one above it.
+/// Checks that devices have a service entity, and that the entity has the registrar that they need.
 fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
     if let Some(table) = root.table("cse")
         && config.cse.as_ref().is_some_and(|cse| cse.infrastructure)
@@ -152,7 +152,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// A broker that is spoken with over TLS is shown a certificate.
+/// Checks that a broker used over TLS has a client certificate.
 fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
     let (Some(cse), Some(table)) = (&config.cse, root.table("cse")) else { return };
     if table.key("tls").is_some() {

@@ -31,7 +31,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// What a VLAN has of its own; the rest is the business of the link below.
+/// Checks the keys of a VLAN; all others belong to the link below.
 pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
     const BELOW: [&str; 9] = [
         "device",
@@ -48,12 +48,12 @@ pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
     check_use(table, "a VLAN", (&[], &BELOW), Some(needed), findings);
 }
 
-/// Whether the kernel is the host there.
+/// Whether the kernel is the host on a link.
 pub(super) const fn is_shared(link: &Link) -> bool {
     !link.exclusive && matches!(link.device, Device::Interface { .. })
 }
 
-/// Tags stand in Ethernet frames of a link that is ours.
+/// Checks that the link below carries Ethernet frames and is exclusive.
 fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut Findings) {
     let name = &below.name.value;
     let why = match &below.device {
@@ -73,7 +73,8 @@ fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut F
     });
 }
 
-/// A tag adds four octets to the frame, not to the packet: a VLAN takes what the link below takes.
+/// Checks the MTU of a VLAN. A tag adds four octets to the frame, not to the packet: a VLAN takes
+/// the MTU of the link below.
 fn check_mtu(link: &Link, table: View<'_>, below: &Link, findings: &mut Findings) {
     let (Some(mtu), Some(span)) = (link.mtu, table.key("mtu")) else { return };
     if let Some(carried) = below.mtu.filter(|carried| mtu > *carried) {
